@@ -1,0 +1,2 @@
+//! agentbox runs an untrusted agent under one policy file and records what it did.
+#![deny(unsafe_code)]

@@ -1,0 +1,1 @@
+//! The one integration binary: each topic is a file of its own, listed here.
