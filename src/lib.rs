@@ -3,3 +3,6 @@
 
 #[allow(unsafe_code)]
 pub mod sys;
+
+pub mod fsview;
+pub mod ns;

@@ -92,3 +92,32 @@ pub fn own_umask() -> io::Result<()> {
     // SAFETY: integers only.
     super::checked(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_FS) })).map(|_| ())
 }
+
+/// Closes every descriptor but those in `kept`, which must be sorted.
+///
+/// # Errors
+/// The errno of close_range(2).
+pub fn close_all_but(kept: &[i32]) -> io::Result<()> {
+    let mut first: u32 = 0;
+    for &descriptor in kept {
+        let descriptor = descriptor.cast_unsigned();
+        if descriptor > first {
+            // SAFETY: integers only; the process keeps running code that uses `kept` alone.
+            super::checked(unsafe { libc::syscall(libc::SYS_close_range, first, descriptor - 1, 0) })?;
+        }
+        first = descriptor + 1;
+    }
+    close_from(first)
+}
+
+/// Gives `signal` its default action again.
+///
+/// # Errors
+/// The errno of sigaction(2).
+pub fn default_action(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: sigaction is integers and pointers; all zeroes is SIG_DFL without flags.
+    let action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: `action` outlives the call, no old action is asked for.
+    let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    super::checked(libc::c_long::from(result)).map(|_| ())
+}
