@@ -149,10 +149,7 @@ pub(super) fn send_exact(
 }
 
 /// Fills `bytes` and returns the descriptors that came with them.
-pub(super) fn receive_exact(
-    channel: BorrowedFd<'_>,
-    bytes: &mut [u8],
-) -> io::Result<Vec<OwnedFd>> {
+pub(super) fn receive_exact(channel: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
     let mut fds = Vec::new();
     let mut filled = 0;
     while filled < bytes.len() {

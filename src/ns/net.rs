@@ -76,7 +76,9 @@ pub enum NetError {
     #[error("cannot set loopback up in the sandbox: {0}; network namespaces must be allowed here")]
     Loopback(#[source] io::Error),
     /// No local routes.
-    #[error("cannot route all addresses to loopback in the sandbox: {0}; CAP_NET_ADMIN is needed there")]
+    #[error(
+        "cannot route all addresses to loopback in the sandbox: {0}; CAP_NET_ADMIN is needed there"
+    )]
     Routes(#[source] io::Error),
     /// A socket could not be made.
     #[error("cannot make the {role:?} socket at {address} in the sandbox: {source}")]
@@ -102,7 +104,10 @@ pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
     netlink::link_up_loopback().map_err(NetError::Loopback)?;
     let ipv6 = netlink::add_anyip_routes().map_err(NetError::Routes)?;
     let low_ports = allow_low_ports();
-    let mut sockets = Sockets { ipv6: ipv6 == Ipv6::Present, fds: Vec::new() };
+    let mut sockets = Sockets {
+        ipv6: ipv6 == Ipv6::Present,
+        fds: Vec::new(),
+    };
     let (mechanism, transparent_port) = sockets.capture(spec)?;
     sockets.everywhere(Role::DnsUdp, DNS)?;
     sockets.everywhere(Role::DnsTcp, DNS)?;
@@ -120,7 +125,11 @@ pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
             sockets.on_loopback(port, Role::Loopback)?;
         }
     }
-    let wanted = if taken.contains(&spec.proxy_port) { 0 } else { spec.proxy_port };
+    let wanted = if taken.contains(&spec.proxy_port) {
+        0
+    } else {
+        spec.proxy_port
+    };
     let proxy_port = sockets.on_loopback(wanted, |_| Role::Proxy)?;
     let diag = sockets.diag();
     Ok(NetSockets {
@@ -261,7 +270,11 @@ impl Sockets {
     }
 
     fn add(&mut self, role: Role, address: SocketAddr) -> Result<u16, NetError> {
-        let failed = |errno: io::Error| NetError::Socket { role, address, source: errno };
+        let failed = |errno: io::Error| NetError::Socket {
+            role,
+            address,
+            source: errno,
+        };
         let made = open(role, address).map_err(failed)?;
         let port = match address.port() {
             0 => bound_port(&made).map_err(failed)?,
@@ -289,7 +302,11 @@ fn open(role: Role, address: SocketAddr) -> io::Result<OwnedFd> {
         IpAddr::V6(_) => AddressFamily::Inet6,
     };
     let datagrams = matches!(role, Role::DnsUdp | Role::UdpTrap);
-    let kind = if datagrams { SockType::Datagram } else { SockType::Stream };
+    let kind = if datagrams {
+        SockType::Datagram
+    } else {
+        SockType::Stream
+    };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let made = socket(family, kind, flags, None)?;
     // No SO_REUSEADDR or SO_REUSEPORT: a program inside must not be able to bind beside us.
@@ -324,7 +341,9 @@ fn prepare_v4(role: Role, made: &OwnedFd) -> io::Result<()> {
 fn prepare_v6(role: Role, made: &OwnedFd) -> io::Result<()> {
     // Connections to mapped addresses belong to the IPv4 socket.
     setsockopt(made, sockopt::Ipv6V6Only, &true)?;
-    if matches!(role, Role::Transparent | Role::UdpTrap) {
+    // The DNS socket answers from the address that was asked: IPv4 takes a local route as leave for
+    // that, IPv6 wants an address of the interface or this option.
+    if matches!(role, Role::Transparent | Role::UdpTrap | Role::DnsUdp) {
         enable_ipv6_transparent(made)?;
     }
     match role {

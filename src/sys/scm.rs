@@ -23,7 +23,13 @@ pub fn send(socket: impl AsFd, payload: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
     let control = if raw.is_empty() { &[][..] } else { &rights };
     let fd = socket.as_fd().as_raw_fd();
     retry(|| {
-        sendmsg::<()>(fd, &[IoSlice::new(payload)], control, MsgFlags::MSG_NOSIGNAL, None)
+        sendmsg::<()>(
+            fd,
+            &[IoSlice::new(payload)],
+            control,
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )
     })
 }
 

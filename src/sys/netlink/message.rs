@@ -184,7 +184,10 @@ mod tests {
         let read: Vec<_> = Messages::new(&bytes).map(|m| m.expect("valid")).collect();
 
         assert_eq!((read[0].kind, read[0].sequence), (7, 42));
-        assert_eq!(read[0].payload[..9], [9, 0, 3, 0, b'a', b'b', b'c', b'd', 0]);
+        assert_eq!(
+            read[0].payload[..9],
+            [9, 0, 3, 0, b'a', b'b', b'c', b'd', 0]
+        );
         assert_eq!((read[1].kind, read[1].sequence), (8, 43));
         assert_eq!(
             read[1].payload,
@@ -207,7 +210,11 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_without_a_code_is_an_error() {
-        let message = Message { kind: NLMSG_ERROR, sequence: 0, payload: &[0, 0] };
+        let message = Message {
+            kind: NLMSG_ERROR,
+            sequence: 0,
+            payload: &[0, 0],
+        };
         assert!(message.acknowledgement().is_err());
     }
 }

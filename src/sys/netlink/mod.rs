@@ -59,7 +59,11 @@ fn exchange(
     // An error answer carries the refused message, a rule of ours at most.
     let mut buffer = [0u8; 8192];
     loop {
-        let length = match recv(fd, &mut buffer, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC) {
+        let length = match recv(
+            fd,
+            &mut buffer,
+            MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
+        ) {
             Ok(length) => length,
             Err(Errno::EAGAIN) => return Ok(()),
             Err(Errno::EINTR) => continue,

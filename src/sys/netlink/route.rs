@@ -69,7 +69,16 @@ fn local_default(family: u8, scope: u8) -> Vec<u8> {
     encoder.message(libc::RTM_NEWROUTE, flags, 1, |message| {
         // struct rtmsg: family, two prefix lengths, tos, table, protocol, scope, type, flags
         let table = libc::RT_TABLE_LOCAL;
-        message.put(&[family, 0, 0, 0, table, libc::RTPROT_BOOT, scope, libc::RTN_LOCAL]);
+        message.put(&[
+            family,
+            0,
+            0,
+            0,
+            table,
+            libc::RTPROT_BOOT,
+            scope,
+            libc::RTN_LOCAL,
+        ]);
         message.put(&[0; 4]);
         message.attribute(libc::RTA_OIF, &LOOPBACK_INDEX.to_ne_bytes());
     });
