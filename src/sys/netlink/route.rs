@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
 use super::message::Encoder;
@@ -52,14 +51,12 @@ pub fn add_anyip_routes() -> io::Result<Ipv6> {
     let socket = open(SockProtocol::NetlinkRoute)?;
     let scope = libc::RT_SCOPE_HOST;
     transact(socket.as_fd(), &local_default(FAMILY_INET, scope), 1)?;
-    // IPv6 knows no scope of routes.
+    // IPv6 knows no scope of routes. Whatever the refusal, there is no way out by IPv6 without a route.
     match transact(socket.as_fd(), &local_default(FAMILY_INET6, 0), 1) {
         Ok(()) => Ok(Ipv6::Present),
-        Err(error) => match error.raw_os_error() {
-            // EPERM would come from a wrong namespace, so IPv4 would have failed as well.
-            Some(errno) if errno != Errno::EPROTO as i32 => Ok(Ipv6::Absent { errno }),
-            _ => Err(error),
-        },
+        Err(error) => error
+            .raw_os_error()
+            .map_or(Err(error), |errno| Ok(Ipv6::Absent { errno })),
     }
 }
 
