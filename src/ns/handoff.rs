@@ -212,7 +212,7 @@ mod tests {
     /// More than two frames, each descriptor another file, over both kinds of socket.
     #[test]
     fn descriptors_arrive_in_order_with_their_roles() {
-        let stream = UnixStream::pair().expect("socket pair");
+        let (a, b) = UnixStream::pair().expect("socket pair");
         let packets = socketpair(
             AddressFamily::Unix,
             SockType::SeqPacket,
@@ -220,7 +220,7 @@ mod tests {
             SockFlag::SOCK_CLOEXEC,
         )
         .expect("socket pair");
-        for (a, b) in [stream.map_owned(), packets] {
+        for (a, b) in [(a.into(), b.into()), packets] {
             let fds: Vec<_> = (0..150u16)
                 .map(|port| (Role::Port(port), tempfile::tempfile().expect("file").into()))
                 .collect();
@@ -258,15 +258,5 @@ mod tests {
         a.write_all(&frame).expect("write");
         let error = recv_fds(&b).expect_err("no descriptor");
         assert_eq!(error.raw_os_error(), Some(Errno::EBADMSG as i32));
-    }
-
-    trait MapOwned {
-        fn map_owned(self) -> (OwnedFd, OwnedFd);
-    }
-
-    impl MapOwned for (UnixStream, UnixStream) {
-        fn map_owned(self) -> (OwnedFd, OwnedFd) {
-            (self.0.into(), self.1.into())
-        }
     }
 }

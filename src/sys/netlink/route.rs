@@ -1,6 +1,7 @@
 //! Loopback up, and local routes for every address, so that nothing has a way out (rtnetlink(7)).
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
 use nix::sys::socket::SockProtocol;
@@ -43,16 +44,21 @@ pub fn link_up_loopback() -> io::Result<()> {
     transact(socket.as_fd(), &encoder.into_bytes(), 1)
 }
 
-/// Makes every IPv4 and IPv6 address a local one of loopback ("AnyIP"): `ip route add local 0.0.0.0/0 dev lo`.
+/// Makes every IPv4 and IPv6 address a local one of loopback ("AnyIP"): `ip route add local 0.0.0.0/0 dev lo src 127.0.0.1`.
 ///
 /// A connection to any address then ends at a listener of this namespace, or is refused.
+/// Clients dial from 127.0.0.1 and ::1: without that an IPv4 client gets the address that it dials,
+/// programs that look for their own address that way advertise a stranger's, and the ports of closed
+/// connections rest for a minute (tcp_tw_reuse=2 spares loopback addresses alone).
 /// Needs CAP_NET_ADMIN. A kernel without IPv6 is reported, not an error.
 pub fn add_anyip_routes() -> io::Result<Ipv6> {
     let socket = open(SockProtocol::NetlinkRoute)?;
     let scope = libc::RT_SCOPE_HOST;
-    transact(socket.as_fd(), &local_default(FAMILY_INET, scope), 1)?;
+    let source = Ipv4Addr::LOCALHOST.octets();
+    let request = local_default(FAMILY_INET, scope, Some(source));
+    transact(socket.as_fd(), &request, 1)?;
     // IPv6 knows no scope of routes. Whatever the refusal, there is no way out by IPv6 without a route.
-    match transact(socket.as_fd(), &local_default(FAMILY_INET6, 0), 1) {
+    match transact(socket.as_fd(), &local_default(FAMILY_INET6, 0, None), 1) {
         Ok(()) => Ok(Ipv6::Present),
         Err(error) => error
             .raw_os_error()
@@ -60,7 +66,7 @@ pub fn add_anyip_routes() -> io::Result<Ipv6> {
     }
 }
 
-fn local_default(family: u8, scope: u8) -> Vec<u8> {
+fn local_default(family: u8, scope: u8, source: Option<[u8; 4]>) -> Vec<u8> {
     let mut encoder = Encoder::default();
     let flags = REQUEST | ACKNOWLEDGE | CREATE;
     encoder.message(libc::RTM_NEWROUTE, flags, 1, |message| {
@@ -78,6 +84,9 @@ fn local_default(family: u8, scope: u8) -> Vec<u8> {
         ]);
         message.put(&[0; 4]);
         message.attribute(libc::RTA_OIF, &LOOPBACK_INDEX.to_ne_bytes());
+        if let Some(source) = source {
+            message.attribute(libc::RTA_PREFSRC, &source);
+        }
     });
     encoder.into_bytes()
 }

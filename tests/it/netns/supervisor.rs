@@ -132,6 +132,7 @@ impl Net {
         assert_eq!(accepted.local_addr().expect("address"), destination);
         assert_eq!(client.peer_addr().expect("address"), destination);
         assert_eq!(client.local_addr().expect("address"), from);
+        assert!(from.ip().is_loopback(), "dialled from {from}");
 
         let diag = self
             .sockets
