@@ -1,6 +1,7 @@
 //! Pid 1 of a run (pid_namespaces(7)): reaps, tells the launcher how the command ended, and
 //! takes everything with it when the launcher or the command is gone.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -63,7 +64,7 @@ impl CommandEnd {
 ///
 /// # Errors
 /// The errno of the call that kept it from watching: the caller exits as well.
-pub fn run(command: Pid, launcher: &OwnedFd, report: BorrowedFd<'_>) -> nix::Result<()> {
+pub fn run(command: Pid, launcher: &OwnedFd, report: BorrowedFd<'_>) -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
@@ -77,7 +78,7 @@ pub fn run(command: Pid, launcher: &OwnedFd, report: BorrowedFd<'_>) -> nix::Res
         ];
         match poll(&mut watched, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno),
+            Err(errno) => return Err(errno.into()),
         }
         let launcher_is_gone = watched[0].any().unwrap_or(true);
         if launcher_is_gone {

@@ -4,8 +4,10 @@
 //! command's own process [`privileges::drop_all`]; [`init::run`] is what pid 1 does from then on.
 
 pub mod channel;
+pub mod handoff;
 pub mod idmap;
 pub mod init;
+pub mod net;
 pub mod privileges;
 
 use nix::sched::CloneFlags;

@@ -35,10 +35,22 @@ pub(super) struct ChildSpec {
     pub(super) signal_mask: SigSet,
 }
 
+/// The child's ends of what connects it with the launcher.
+#[derive(Debug)]
+pub(super) struct Ends {
+    /// Messages both ways.
+    pub(super) channel: OwnedFd,
+    /// The sockets of the network namespace go out here.
+    pub(super) sockets: OwnedFd,
+    /// A pidfd of the launcher.
+    pub(super) launcher: OwnedFd,
+}
+
 /// Runs as pid 1 of the new namespaces; never returns.
-pub(super) fn enter(spec: ChildSpec, channel: OwnedFd, launcher: OwnedFd) -> ! {
-    let code = match set_up(&spec, &channel) {
-        Ok(()) => start(spec, &channel, &launcher),
+pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
+    let channel = &ends.channel;
+    let code = match set_up(spec, ends) {
+        Ok(()) => start(spec, channel, &ends.launcher),
         Err(failure) => Err(failure),
     };
     let code = match code {
@@ -52,14 +64,15 @@ pub(super) fn enter(spec: ChildSpec, channel: OwnedFd, launcher: OwnedFd) -> ! {
     process::exit_now(code)
 }
 
-fn set_up(spec: &ChildSpec, channel: &OwnedFd) -> Result<(), Failure> {
+fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
     process::die_with_parent().map_err(|error| Failure::new(Step::DeathSignal, "prctl", &error))?;
     idmap::write(spec.uid, spec.gid).map_err(|error| Failure::new(Step::IdMap, "write(uid_map)", &error))?;
     nix::unistd::sethostname(&spec.hostname)
         .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
     let sockets = net::setup(&spec.net).map_err(|error| Failure::text(Step::Network, &error))?;
-    super::message::send_sockets(channel.as_fd(), &sockets)
-        .map_err(|errno| Failure::new(Step::Network, "sendmsg", &errno.into()))?;
+    sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
+    channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &[])
+        .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
     let root = fsview::build(&spec.fs, &spec.sources)
         .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
@@ -67,19 +80,19 @@ fn set_up(spec: &ChildSpec, channel: &OwnedFd) -> Result<(), Failure> {
 }
 
 /// Forks the command's process and becomes init.
-fn start(spec: ChildSpec, channel: &OwnedFd, launcher: &OwnedFd) -> Result<(), Failure> {
+fn start(spec: &ChildSpec, channel: &OwnedFd, launcher: &OwnedFd) -> Result<(), Failure> {
     // Blocked before the fork, so that no end of a child is missed.
     let mut children = SigSet::empty();
     children.add(nix::sys::signal::Signal::SIGCHLD);
     children.thread_block().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
     let side = clone::clone_process(0).map_err(|error| Failure::new(Step::Init, "clone3", &error))?;
     let command = match side {
-        clone::Side::Child => command_process(&spec, channel),
+        clone::Side::Child => command_process(spec, channel),
         clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
     };
     become_init(channel, launcher).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
     init::run(command, launcher, channel.as_fd())
-        .map_err(|errno| Failure::new(Step::Init, "poll", &errno.into()))
+        .map_err(|error| Failure::new(Step::Init, "poll", &error))
 }
 
 /// Nothing of the launcher may be read back through /proc/1.
@@ -125,13 +138,13 @@ fn confine(spec: &ChildSpec, channel: &OwnedFd) -> Result<(), Failure> {
     let listener =
         seccomp::install(&spec.filter).map_err(|error| Failure::new(Step::Filter, "seccomp", &error))?;
     let message = Message::Ready { landlock: landlocked }.encode();
-    channel::send(channel.as_fd(), &message, &[listener.as_raw_fd()])
-        .map_err(|errno| Failure::new(Step::Filter, "sendmsg", &errno.into()))?;
+    channel::send(channel.as_fd(), &message, &[listener.as_fd()])
+        .map_err(|error| Failure::new(Step::Filter, "sendmsg", &error))?;
     drop(listener);
     // An empty message: the launcher is gone.
     match channel::receive(channel.as_fd()) {
         Ok((bytes, _)) if bytes == [super::message::GO] => Ok(()),
         Ok(_) => process::exit_now(125),
-        Err(errno) => Err(Failure::new(Step::Filter, "recvmsg", &errno.into())),
+        Err(error) => Err(Failure::new(Step::Filter, "recvmsg", &error)),
     }
 }

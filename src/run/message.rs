@@ -1,11 +1,8 @@
 //! What the cloned child tells the launcher before the command runs.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::ns::channel;
 use crate::ns::init::CommandEnd;
-use crate::ns::net::{Mechanism, NetSockets, Role};
 
 /// The launcher's word that the command may start.
 pub(super) const GO: u8 = b'G';
@@ -74,8 +71,8 @@ pub(super) enum Message {
     Failed(Failure),
     /// How the command ended.
     End(CommandEnd),
-    /// Sockets follow as descriptors, one role each.
-    Sockets { mechanism: Mechanism, roles: Vec<Role> },
+    /// The sockets of the network namespace wait on their own channel.
+    Sockets,
 }
 
 impl Message {
@@ -89,14 +86,7 @@ impl Message {
                 bytes.extend(failure.call.bytes().take(4096));
                 bytes
             }
-            Self::Sockets { mechanism, roles } => {
-                let mut bytes = vec![b'S'];
-                bytes.extend(mechanism.encode());
-                for role in roles {
-                    bytes.extend(role.encode());
-                }
-                bytes
-            }
+            Self::Sockets => vec![b'S'],
             // Sent by pid 1 in its own form.
             Self::End(_) => Vec::new(),
         }
@@ -116,28 +106,8 @@ impl Message {
                 }))
             }
             crate::ns::init::END => CommandEnd::decode(bytes).map(Self::End),
-            b'S' => {
-                let (mechanism, mut rest) = Mechanism::decode(rest)?;
-                let mut roles = Vec::new();
-                while !rest.is_empty() {
-                    let (role, after) = Role::decode(rest)?;
-                    roles.push(role);
-                    rest = after;
-                }
-                Some(Self::Sockets { mechanism, roles })
-            }
+            b'S' => Some(Self::Sockets),
             _ => None,
         }
     }
-}
-
-/// Sends every socket of the network namespace to the launcher.
-pub(super) fn send_sockets(channel: BorrowedFd<'_>, sockets: &NetSockets) -> nix::Result<()> {
-    for batch in sockets.fds.chunks(channel::DESCRIPTORS) {
-        let roles = batch.iter().map(|(role, _)| *role).collect();
-        let raw: Vec<RawFd> = batch.iter().map(|(_, socket): &(Role, OwnedFd)| socket.as_raw_fd()).collect();
-        let message = Message::Sockets { mechanism: sockets.mechanism, roles };
-        channel::send(channel, &message.encode(), &raw)?;
-    }
-    Ok(())
 }

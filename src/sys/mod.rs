@@ -6,10 +6,13 @@
 pub mod clone;
 pub mod memory;
 pub mod mount;
+pub mod netlink;
 pub mod pidfd;
 pub mod process;
 pub mod ptrace;
+pub mod scm;
 pub mod seccomp;
+pub mod sockopt;
 pub mod xattr;
 
 use std::io;

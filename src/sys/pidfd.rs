@@ -26,10 +26,3 @@ pub fn fetch(pidfd: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
     // SAFETY: integers only.
     fd(unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) })
 }
-
-/// Takes ownership of a descriptor that the kernel has just put into this process (SCM_RIGHTS).
-#[must_use]
-pub fn adopt(raw: std::os::fd::RawFd) -> OwnedFd {
-    // SAFETY: the caller got `raw` from recvmsg(2), which makes a new descriptor for each right.
-    unsafe { OwnedFd::from_raw_fd(raw) }
-}
