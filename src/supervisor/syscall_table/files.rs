@@ -1,7 +1,6 @@
 //! Files: descriptors, paths, and the calls that change what a path leads to.
 
 use libc::{EOPNOTSUPP, EPERM as NOT_PERMITTED};
-use syscalls::Sysno;
 
 use super::arguments::{ArgumentRules, any_bit, clause, masked, one_of};
 use super::{ALLOW, Action, Disposition, Group, NOTIFY};
@@ -10,70 +9,61 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         disposition: NOTIFY,
         reason: "takes a path to a file: judged, recorded and, where content counts, answered with a descriptor",
-        syscalls: &[Sysno::open, Sysno::openat, Sysno::openat2, Sysno::creat, Sysno::truncate],
+        syscalls: calls![open openat openat2 creat truncate],
     },
     Group {
         disposition: NOTIFY,
         reason: "makes, moves or removes a name: judged at every path it takes, and recorded",
-        syscalls: &[
-            Sysno::rename, Sysno::renameat, Sysno::renameat2, Sysno::link, Sysno::linkat, Sysno::symlink,
-            Sysno::symlinkat, Sysno::unlink, Sysno::unlinkat, Sysno::rmdir, Sysno::mkdir, Sysno::mkdirat,
-            Sysno::mknod, Sysno::mknodat,
+        syscalls: calls![
+            rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat rmdir mkdir
+            mkdirat mknod mknodat
         ],
     },
     Group {
         disposition: NOTIFY,
         reason: "changes an inode's owner, times or attributes, by path or through a descriptor that need not \
                  be open for writing",
-        syscalls: &[
-            Sysno::chown, Sysno::fchown, Sysno::lchown, Sysno::fchownat, Sysno::utime, Sysno::utimes,
-            Sysno::futimesat, Sysno::utimensat, Sysno::setxattr, Sysno::lsetxattr, Sysno::fsetxattr,
-            Sysno::setxattrat, Sysno::removexattr, Sysno::lremovexattr, Sysno::fremovexattr,
-            Sysno::removexattrat, Sysno::file_setattr,
+        syscalls: calls![
+            chown fchown lchown fchownat utime utimes futimesat utimensat setxattr lsetxattr
+            fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr
         ],
     },
     Group {
         disposition: Disposition::Arguments(&MODE_SECOND),
         reason: "changes a mode: judged and recorded; setuid and setgid bits never",
-        syscalls: &[Sysno::chmod, Sysno::fchmod],
+        syscalls: calls![chmod fchmod],
     },
     Group {
         disposition: Disposition::Arguments(&MODE_THIRD),
         reason: "changes a mode: judged and recorded; setuid and setgid bits never",
-        syscalls: &[Sysno::fchmodat, Sysno::fchmodat2],
+        syscalls: calls![fchmodat fchmodat2],
     },
     Group {
         disposition: ALLOW,
         reason: "acts on a descriptor that a judged open gave",
-        syscalls: &[
-            Sysno::read, Sysno::write, Sysno::close, Sysno::fstat, Sysno::lseek, Sysno::pread64, Sysno::pwrite64,
-            Sysno::readv, Sysno::writev, Sysno::preadv, Sysno::pwritev, Sysno::preadv2, Sysno::pwritev2,
-            Sysno::dup, Sysno::dup2, Sysno::dup3, Sysno::close_range, Sysno::sendfile, Sysno::splice, Sysno::tee,
-            Sysno::vmsplice, Sysno::copy_file_range, Sysno::fsync, Sysno::fdatasync, Sysno::sync_file_range,
-            Sysno::readahead, Sysno::fadvise64, Sysno::cachestat, Sysno::getdents, Sysno::getdents64,
-            Sysno::fstatfs, Sysno::fgetxattr, Sysno::flistxattr, Sysno::fchdir,
+        syscalls: calls![
+            read write close fstat lseek pread64 pwrite64 readv writev preadv pwritev preadv2
+            pwritev2 dup dup2 dup3 close_range sendfile splice tee vmsplice copy_file_range fsync
+            fdatasync sync_file_range readahead fadvise64 cachestat getdents getdents64 fstatfs
+            fgetxattr flistxattr fchdir
         ],
     },
     Group {
         disposition: ALLOW,
         reason: "needs a descriptor that was opened for writing, which was judged as such",
-        syscalls: &[Sysno::ftruncate, Sysno::fallocate],
+        syscalls: calls![ftruncate fallocate],
     },
     Group {
         disposition: ALLOW,
         reason: "libaio: reads and writes on descriptors alone; unlike io_uring it opens and connects nothing",
-        syscalls: &[
-            Sysno::io_setup, Sysno::io_destroy, Sysno::io_submit, Sysno::io_cancel, Sysno::io_getevents,
-            Sysno::io_pgetevents,
-        ],
+        syscalls: calls![io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents],
     },
     Group {
         disposition: ALLOW,
         reason: "names, stat and sizes inside the view are visible by design; what is not granted is not there",
-        syscalls: &[
-            Sysno::stat, Sysno::lstat, Sysno::newfstatat, Sysno::statx, Sysno::access, Sysno::faccessat,
-            Sysno::faccessat2, Sysno::readlink, Sysno::readlinkat, Sysno::statfs, Sysno::getcwd, Sysno::chdir,
-            Sysno::listxattr, Sysno::llistxattr, Sysno::listxattrat, Sysno::file_getattr,
+        syscalls: calls![
+            stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat statfs
+            getcwd chdir listxattr llistxattr listxattrat file_getattr
         ],
     },
     Group {
@@ -83,54 +73,54 @@ pub(super) const GROUPS: &[Group] = &[
             otherwise: Action::Allow,
         },
         reason: "reads what a file carries by its path, with no open that could be judged",
-        syscalls: &[Sysno::getxattr, Sysno::lgetxattr, Sysno::getxattrat],
+        syscalls: calls![getxattr lgetxattr getxattrat],
     },
     Group {
         disposition: ALLOW,
         reason: "shows the mounts of its own namespace, as /proc/self/mountinfo does",
-        syscalls: &[Sysno::statmount, Sysno::listmount],
+        syscalls: calls![statmount listmount],
     },
     Group {
         disposition: ALLOW,
         reason: "the process's own mask; the supervisor reads it where it acts in the process's stead",
-        syscalls: &[Sysno::umask],
+        syscalls: calls![umask],
     },
     Group {
         disposition: ALLOW,
         reason: "writes back what is dirty; programs that finish with sync must not fail",
-        syscalls: &[Sysno::sync, Sysno::syncfs],
+        syscalls: calls![sync syncfs],
     },
     Group {
-        disposition: Disposition::JudgeLocks { judged: &FLOCK, otherwise: Action::Allow },
+        disposition: Disposition::JudgeLocks {
+            judged: &FLOCK,
+            otherwise: Action::Allow,
+        },
         reason: "flock takes an exclusive lock through a descriptor that is open for reading alone",
-        syscalls: &[Sysno::flock],
+        syscalls: calls![flock],
     },
     Group {
         disposition: Disposition::Arguments(&FCNTL),
         reason: "descriptor flags, record locks (exclusive ones need a descriptor for writing), seals; no leases",
-        syscalls: &[Sysno::fcntl],
+        syscalls: calls![fcntl],
     },
     Group {
         disposition: Disposition::Arguments(&IOCTL),
         reason: "terminals, sockets and files need it; not what types into a terminal or changes inodes unseen",
-        syscalls: &[Sysno::ioctl],
+        syscalls: calls![ioctl],
     },
     Group {
         disposition: ALLOW,
         reason: "pipes, event descriptors and waiting on them stay within the run",
-        syscalls: &[
-            Sysno::pipe, Sysno::pipe2, Sysno::poll, Sysno::ppoll, Sysno::select, Sysno::pselect6,
-            Sysno::epoll_create, Sysno::epoll_create1, Sysno::epoll_ctl, Sysno::epoll_wait, Sysno::epoll_pwait,
-            Sysno::epoll_pwait2, Sysno::eventfd, Sysno::eventfd2, Sysno::signalfd, Sysno::signalfd4,
-            Sysno::timerfd_create, Sysno::timerfd_settime, Sysno::timerfd_gettime,
+        syscalls: calls![
+            pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
+            epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 timerfd_create
+            timerfd_settime timerfd_gettime
         ],
     },
     Group {
         disposition: ALLOW,
         reason: "watches names and changes inside the view, never content",
-        syscalls: &[
-            Sysno::inotify_init, Sysno::inotify_init1, Sysno::inotify_add_watch, Sysno::inotify_rm_watch,
-        ],
+        syscalls: calls![inotify_init inotify_init1 inotify_add_watch inotify_rm_watch],
     },
 ];
 
@@ -141,12 +131,18 @@ pub(super) const GROUPS: &[Group] = &[
 const SET_ID_BITS: u32 = 0o6000;
 
 const MODE_SECOND: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(1, SET_ID_BITS)], Action::Errno(NOT_PERMITTED))],
+    clauses: &[clause(
+        &[any_bit(1, SET_ID_BITS)],
+        Action::Errno(NOT_PERMITTED),
+    )],
     otherwise: Action::Notify,
 };
 
 const MODE_THIRD: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(2, SET_ID_BITS)], Action::Errno(NOT_PERMITTED))],
+    clauses: &[clause(
+        &[any_bit(2, SET_ID_BITS)],
+        Action::Errno(NOT_PERMITTED),
+    )],
     otherwise: Action::Notify,
 };
 
@@ -163,7 +159,10 @@ const F_SETLEASE: u32 = 1024;
 const F_SETDELEG: u32 = 1024 + 16;
 
 const FCNTL: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[one_of(1, &[F_SETLEASE, F_SETDELEG])], Action::Errno(NOT_PERMITTED))],
+    clauses: &[clause(
+        &[one_of(1, &[F_SETLEASE, F_SETDELEG])],
+        Action::Errno(NOT_PERMITTED),
+    )],
     otherwise: Action::Allow,
 };
 
@@ -192,10 +191,19 @@ const SUBVOLUME_TYPES: [u32; 2] = [0x9400, 0xbc00];
 
 const IOCTL: ArgumentRules = ArgumentRules {
     clauses: &[
-        clause(&[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])], Action::Errno(NOT_PERMITTED)),
-        clause(&[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)], Action::Errno(EOPNOTSUPP)),
+        clause(
+            &[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])],
+            Action::Errno(NOT_PERMITTED),
+        ),
+        clause(
+            &[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)],
+            Action::Errno(EOPNOTSUPP),
+        ),
         clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),
-        clause(&[masked(1, TYPE, &SUBVOLUME_TYPES)], Action::Errno(libc::ENOTTY)),
+        clause(
+            &[masked(1, TYPE, &SUBVOLUME_TYPES)],
+            Action::Errno(libc::ENOTTY),
+        ),
     ],
     otherwise: Action::Allow,
 };

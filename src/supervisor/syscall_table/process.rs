@@ -1,7 +1,6 @@
 //! Processes and threads: their life, signals, identity, scheduling and clocks.
 
 use libc::{EBUSY, EOPNOTSUPP, EPERM as NOT_PERMITTED};
-use syscalls::Sysno;
 
 use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause, one_of};
 use super::{ALLOW, Action, Disposition, ENOSYS, EPERM, Group, NOTIFY};
@@ -10,88 +9,82 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         disposition: NOTIFY,
         reason: "starts a program: judged here, and again on what the kernel really took",
-        syscalls: &[Sysno::execve, Sysno::execveat],
+        syscalls: calls![execve execveat],
     },
     Group {
         disposition: Disposition::Arguments(&CLONE),
         reason: "new threads and processes; no new namespaces, in which the run would have capabilities",
-        syscalls: &[Sysno::clone],
+        syscalls: calls![clone],
     },
     Group {
         // glibc, musl and Go fall back to clone on ENOSYS alone, not on EPERM.
         disposition: ENOSYS,
         reason: "its flags lie in memory, where a filter cannot see them",
-        syscalls: &[Sysno::clone3],
+        syscalls: calls![clone3],
     },
     Group {
         disposition: Disposition::Arguments(&UNSHARE),
         reason: "parts with threads' shared state; no new namespaces",
-        syscalls: &[Sysno::unshare],
+        syscalls: calls![unshare],
     },
     Group {
         disposition: ALLOW,
         reason: "begins, ends or waits for a process of the run",
-        syscalls: &[
-            Sysno::fork, Sysno::vfork, Sysno::exit, Sysno::exit_group, Sysno::wait4, Sysno::waitid,
-            Sysno::set_tid_address, Sysno::arch_prctl, Sysno::restart_syscall,
+        syscalls: calls![
+            fork vfork exit exit_group wait4 waitid set_tid_address arch_prctl restart_syscall
         ],
     },
     Group {
         disposition: EPERM,
         reason: "rewrites a process after it was judged, and keeps the supervisor from tracing it",
-        syscalls: &[Sysno::ptrace],
+        syscalls: calls![ptrace],
     },
     Group {
         disposition: EPERM,
         reason: "takes descriptors from another process, or compares what two hold",
-        syscalls: &[Sysno::pidfd_getfd, Sysno::kcmp],
+        syscalls: calls![pidfd_getfd kcmp],
     },
     Group {
         disposition: ALLOW,
         reason: "process ids mean something only inside the run's own pid namespace",
-        syscalls: &[
-            Sysno::kill, Sysno::tkill, Sysno::tgkill, Sysno::rt_sigqueueinfo, Sysno::rt_tgsigqueueinfo,
-            Sysno::pidfd_open, Sysno::pidfd_send_signal,
+        syscalls: calls![
+            kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal
         ],
     },
     Group {
         disposition: ALLOW,
         reason: "the process's own signals and timers",
-        syscalls: &[
-            Sysno::rt_sigaction, Sysno::rt_sigprocmask, Sysno::rt_sigreturn, Sysno::rt_sigpending,
-            Sysno::rt_sigtimedwait, Sysno::rt_sigsuspend, Sysno::sigaltstack, Sysno::pause, Sysno::alarm,
-            Sysno::getitimer, Sysno::setitimer, Sysno::timer_create, Sysno::timer_settime, Sysno::timer_gettime,
-            Sysno::timer_getoverrun, Sysno::timer_delete,
+        syscalls: calls![
+            rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend
+            sigaltstack pause alarm getitimer setitimer timer_create timer_settime timer_gettime
+            timer_getoverrun timer_delete
         ],
     },
     Group {
         disposition: ALLOW,
         reason: "reads clocks, sleeps, or asks for random bytes",
-        syscalls: &[
-            Sysno::clock_gettime, Sysno::clock_getres, Sysno::clock_nanosleep, Sysno::nanosleep,
-            Sysno::gettimeofday, Sysno::time, Sysno::times, Sysno::getrandom,
+        syscalls: calls![
+            clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrandom
         ],
     },
     Group {
         disposition: ALLOW,
         reason: "asks who and what the process is",
-        syscalls: &[
-            Sysno::getpid, Sysno::gettid, Sysno::getppid, Sysno::getpgid, Sysno::getpgrp, Sysno::getsid,
-            Sysno::getuid, Sysno::geteuid, Sysno::getgid, Sysno::getegid, Sysno::getresuid, Sysno::getresgid,
-            Sysno::getgroups, Sysno::capget, Sysno::uname, Sysno::sysinfo, Sysno::getrusage, Sysno::getrlimit,
-            Sysno::getcpu, Sysno::getpriority, Sysno::ioprio_get, Sysno::sched_getparam,
-            Sysno::sched_getscheduler, Sysno::sched_getattr, Sysno::sched_getaffinity,
-            Sysno::sched_get_priority_max, Sysno::sched_get_priority_min, Sysno::sched_rr_get_interval,
-            Sysno::lsm_get_self_attr, Sysno::lsm_list_modules,
+        syscalls: calls![
+            getpid gettid getppid getpgid getpgrp getsid getuid geteuid getgid getegid getresuid
+            getresgid getgroups capget uname sysinfo getrusage getrlimit getcpu getpriority
+            ioprio_get sched_getparam sched_getscheduler sched_getattr sched_getaffinity
+            sched_get_priority_max sched_get_priority_min sched_rr_get_interval lsm_get_self_attr
+            lsm_list_modules
         ],
     },
     Group {
         disposition: ALLOW,
         reason: "no capability and one mapped id: the kernel refuses every other id itself, and programs that \
                  drop privileges set the id they have",
-        syscalls: &[
-            Sysno::setuid, Sysno::setgid, Sysno::setreuid, Sysno::setregid, Sysno::setresuid, Sysno::setresgid,
-            Sysno::setfsuid, Sysno::setfsgid, Sysno::setgroups, Sysno::capset, Sysno::setpgid, Sysno::setsid,
+        syscalls: calls![
+            setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups capset
+            setpgid setsid
         ],
     },
     Group {
@@ -99,49 +92,47 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "a pid names a process of the run's own pid namespace or none (PRIO_USER and \
                  IOPRIO_WHO_USER too pass over processes that have no pid there), and nothing can be raised \
                  without a capability",
-        syscalls: &[
-            Sysno::prlimit64, Sysno::setrlimit, Sysno::setpriority, Sysno::ioprio_set, Sysno::sched_yield,
-            Sysno::sched_setparam, Sysno::sched_setscheduler, Sysno::sched_setattr, Sysno::sched_setaffinity,
+        syscalls: calls![
+            prlimit64 setrlimit setpriority ioprio_set sched_yield sched_setparam sched_setscheduler
+            sched_setattr sched_setaffinity
         ],
     },
     Group {
         disposition: Disposition::Arguments(&PERSONALITY),
         reason: "other execution domains change how programs are mapped and how calls are read",
-        syscalls: &[Sysno::personality],
+        syscalls: calls![personality],
     },
     Group {
         disposition: Disposition::Arguments(&PRCTL),
         reason: "the process's own settings, a further seccomp filter included",
-        syscalls: &[Sysno::prctl],
+        syscalls: calls![prctl],
     },
     Group {
         disposition: Disposition::Arguments(&SECCOMP),
         reason: "programs that confine themselves further may (Chromium, systemd, OpenSSH)",
-        syscalls: &[Sysno::seccomp],
+        syscalls: calls![seccomp],
     },
     Group {
         disposition: ALLOW,
         reason: "programs that confine themselves further may",
-        syscalls: &[
-            Sysno::landlock_create_ruleset, Sysno::landlock_add_rule, Sysno::landlock_restrict_self,
-        ],
+        syscalls: calls![landlock_create_ruleset landlock_add_rule landlock_restrict_self],
     },
     Group {
         // EOPNOTSUPP is a host without such a module.
         disposition: Disposition::Always(Action::Errno(EOPNOTSUPP)),
         reason: "changes the security module's label, as the read-only /proc/self/attr does not allow either",
-        syscalls: &[Sysno::lsm_set_self_attr],
+        syscalls: calls![lsm_set_self_attr],
     },
     Group {
         disposition: EPERM,
         reason: "16-bit code segments: a surface of its own that 64-bit programs do not use",
-        syscalls: &[Sysno::modify_ldt],
+        syscalls: calls![modify_ldt],
     },
     Group {
         disposition: ALLOW,
         reason: "issued by the trampoline of the host's own probes: refusing it would crash a process that \
                  the host's administrator traces; elsewhere it raises SIGILL or ENXIO",
-        syscalls: &[Sysno::uretprobe, Sysno::uprobe],
+        syscalls: calls![uretprobe uprobe],
     },
 ];
 
@@ -154,7 +145,10 @@ const CLONE_UNTRACED: u32 = 0x0080_0000;
 
 /// clone takes its flags as `unsigned long`, of which the kernel uses the lower half (`lower_32_bits`).
 const CLONE: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(0, NEW_NAMESPACES | CLONE_UNTRACED)], Action::Errno(NOT_PERMITTED))],
+    clauses: &[clause(
+        &[any_bit(0, NEW_NAMESPACES | CLONE_UNTRACED)],
+        Action::Errno(NOT_PERMITTED),
+    )],
     otherwise: Action::Allow,
 };
 
@@ -182,7 +176,10 @@ const PERSONALITY: ArgumentRules = ArgumentRules {
 const PR_SET_MM: u32 = 35;
 
 const PRCTL: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[one_of(0, &[PR_SET_MM])], Action::Errno(NOT_PERMITTED))],
+    clauses: &[clause(
+        &[one_of(0, &[PR_SET_MM])],
+        Action::Errno(NOT_PERMITTED),
+    )],
     otherwise: Action::Allow,
 };
 
@@ -193,7 +190,10 @@ const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 8;
 /// come after. A listener of its own would take our place; EBUSY is the kernel's answer where one exists.
 const SECCOMP: ArgumentRules = ArgumentRules {
     clauses: &[clause(
-        &[one_of(0, &[SECCOMP_SET_MODE_FILTER]), any_bit(1, SECCOMP_FILTER_FLAG_NEW_LISTENER)],
+        &[
+            one_of(0, &[SECCOMP_SET_MODE_FILTER]),
+            any_bit(1, SECCOMP_FILTER_FLAG_NEW_LISTENER),
+        ],
         Action::Errno(EBUSY),
     )],
     otherwise: Action::Allow,
