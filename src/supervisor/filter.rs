@@ -1,8 +1,8 @@
 //! Turns the syscall table into a seccomp program.
 //!
-//! The number is searched for in a balanced tree, so that every call is decided after a dozen comparisons,
-//! and those that are always allowed never load an argument: the kernel finds that out when the program is
-//! loaded and answers them from a bitmap at a constant cost.
+//! The number is searched for in a balanced tree, so that every call is decided after a dozen
+//! comparisons, and those that are always allowed never load an argument: the kernel finds that out
+//! when the program is loaded and answers them from a bitmap at a constant cost.
 
 use super::bpf::{Assembler, BpfError, Instruction, Label};
 use super::syscall_table::{
@@ -19,12 +19,14 @@ const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENTS: u32 = 16;
 
-/// A call by another convention. i386 code reaches its own numbers by `int 0x80`, also from a 64-bit process:
-/// `open` there would pass for another call here. With an errno a 32-bit program could not even exit and
-/// would spin, so it dies at its first call, which a shell reports as "Bad system call".
+/// A call by another convention. i386 code reaches its own numbers by `int 0x80`, also from a
+/// 64-bit process: `open` there would pass for another call here. With an errno a 32-bit program
+/// could not even exit and would spin, so it dies at its first call, which a shell reports as "Bad
+/// system call".
 const FOREIGN_ARCHITECTURE: Action = Action::Kill;
 
-/// x32 calls, and -1. Most kernels are built without x32 and say ENOSYS, so programs that try them know it.
+/// x32 calls, and -1. Most kernels are built without x32 and say ENOSYS, so programs that try them
+/// know it.
 const X32: Action = Action::Errno(libc::ENOSYS);
 
 /// The program for these options, to be loaded with `SECCOMP_SET_MODE_FILTER`.

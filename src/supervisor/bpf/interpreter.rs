@@ -18,7 +18,8 @@ pub(crate) struct SeccompData {
 pub(crate) struct Outcome {
     pub(crate) value: u32,
     pub(crate) steps: usize,
-    /// Whether anything but number and architecture was loaded: then the kernel cannot cache the answer.
+    /// Whether anything but number and architecture was loaded: then the kernel cannot cache the
+    /// answer.
     pub(crate) looked_further: bool,
 }
 

@@ -1,8 +1,8 @@
 //! An assembler for classic BPF programs as seccomp runs them.
 //!
-//! Only what the kernel can evaluate ahead of time is offered: absolute loads, AND and comparisons with a
-//! constant. With nothing else in front of it, a call that is allowed whatever its arguments costs one bit
-//! of the kernel's cache (`seccomp_is_const_allow` in kernel/seccomp.c).
+//! Only what the kernel can evaluate ahead of time is offered: absolute loads, AND and comparisons
+//! with a constant. With nothing else in front of it, a call that is allowed whatever its arguments
+//! costs one bit of the kernel's cache (`seccomp_is_const_allow` in kernel/seccomp.c).
 
 #[cfg(test)]
 pub(crate) mod interpreter;
@@ -209,8 +209,8 @@ impl Assembler {
         }
     }
 
-    /// Decides which arms need a far jump. Lengthening one branch can push another out of reach, so this
-    /// repeats until nothing changes; arms are only ever lengthened, so it ends.
+    /// Decides which arms need a far jump. Lengthening one branch can push another out of reach, so
+    /// this repeats until nothing changes; arms are only ever lengthened, so it ends.
     fn layout(&self) -> Result<Layout, BpfError> {
         let mut layout = Layout {
             far: vec![Far::default(); self.operations.len()],
@@ -260,7 +260,8 @@ impl Assembler {
                     let holds = self.position(layout, at, holds)?;
                     let fails = self.position(layout, at, fails)?;
                     let far = layout.far[index];
-                    // A far arm skips to the jump that follows the branch: the first one for `holds`.
+                    // A far arm skips to the jump that follows the branch: the first one for
+                    // `holds`.
                     let jt = if far.holds { Some(0) } else { reach(at, holds) };
                     let jf = if far.fails {
                         Some(u8::from(far.holds))

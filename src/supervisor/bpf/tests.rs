@@ -70,7 +70,8 @@ fn branches_take_the_right_arm() {
     }
 }
 
-/// A chain of `count` comparisons whose arms all lie behind the chain, `holds` before `fails` or after it.
+/// A chain of `count` comparisons whose arms all lie behind the chain, `holds` before `fails` or
+/// after it.
 fn chain(count: u32, fails_first: bool) -> Assembler {
     let mut assembler = Assembler::new();
     let (hit, miss) = (assembler.label(), assembler.label());

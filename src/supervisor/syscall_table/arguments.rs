@@ -1,8 +1,8 @@
 //! Rules over argument registers: an ordered list of clauses, the first that holds decides.
 //!
-//! seccomp sees 64-bit registers where most system calls take an `int`: the kernel drops the upper half, so
-//! that a test of the whole register is beaten by setting any upper bit. Tests look at the lower half, and at
-//! the upper one only where the kernel reads it too.
+//! seccomp sees 64-bit registers where most system calls take an `int`: the kernel drops the upper
+//! half, so that a test of the whole register is beaten by setting any upper bit. Tests look at the
+//! lower half, and at the upper one only where the kernel reads it too.
 
 use super::Action;
 

@@ -8,7 +8,8 @@ use super::{ALLOW, Action, Disposition, Group, NOTIFY};
 pub(super) const GROUPS: &[Group] = &[
     Group {
         disposition: NOTIFY,
-        reason: "takes a path to a file: judged, recorded and, where content counts, answered with a descriptor",
+        reason: "takes a path to a file: judged, recorded and, where content counts, answered \
+                 with a descriptor",
         syscalls: calls![open openat openat2 creat truncate],
     },
     Group {
@@ -21,8 +22,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: NOTIFY,
-        reason: "changes an inode's owner, times or attributes, by path or through a descriptor that need not \
-                 be open for writing",
+        reason: "changes an inode's owner, times or attributes, by path or through a descriptor \
+                 that need not be open for writing",
         syscalls: calls![
             chown fchown lchown fchownat utime utimes futimesat utimensat setxattr lsetxattr
             fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr
@@ -55,12 +56,14 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "libaio: reads and writes on descriptors alone; unlike io_uring it opens and connects nothing",
+        reason: "libaio: reads and writes on descriptors alone; unlike io_uring it opens and \
+                 connects nothing",
         syscalls: calls![io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents],
     },
     Group {
         disposition: ALLOW,
-        reason: "names, stat and sizes inside the view are visible by design; what is not granted is not there",
+        reason: "names, stat and sizes inside the view are visible by design; what is not granted \
+                 is not there",
         syscalls: calls![
             stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat statfs
             getcwd chdir listxattr llistxattr listxattrat file_getattr
@@ -82,7 +85,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "the process's own mask; the supervisor reads it where it acts in the process's stead",
+        reason: "the process's own mask; the supervisor reads it where it acts in the process's \
+                 stead",
         syscalls: calls![umask],
     },
     Group {
@@ -100,12 +104,14 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: Disposition::Arguments(&FCNTL),
-        reason: "descriptor flags, record locks (exclusive ones need a descriptor for writing), seals; no leases",
+        reason: "descriptor flags, record locks (exclusive ones need a descriptor for writing), \
+                 seals; no leases",
         syscalls: calls![fcntl],
     },
     Group {
         disposition: Disposition::Arguments(&IOCTL),
-        reason: "terminals, sockets and files need it; not what types into a terminal or changes inodes unseen",
+        reason: "terminals, sockets and files need it; not what types into a terminal or changes \
+                 inodes unseen",
         syscalls: calls![ioctl],
     },
     Group {
@@ -124,10 +130,10 @@ pub(super) const GROUPS: &[Group] = &[
     },
 ];
 
-/// A nosuid mount does not stop a run from planting setuid programs on the host's files. The kernel reads an
-/// `umode_t` of 16 bits, in which these two bits lie. The bits in the modes of open, creat and mknod are
-/// registers (or, for openat2, copied) too: the supervisor refuses them where it judges the path. mkdir drops
-/// them by itself (man 2 mkdir).
+/// A nosuid mount does not stop a run from planting setuid programs on the host's files. The kernel
+/// reads an `umode_t` of 16 bits, in which these two bits lie. The bits in the modes of open, creat
+/// and mknod are registers (or, for openat2, copied) too: the supervisor refuses them where it
+/// judges the path. mkdir drops them by itself (man 2 mkdir).
 const SET_ID_BITS: u32 = 0o6000;
 
 const MODE_SECOND: ArgumentRules = ArgumentRules {
@@ -153,8 +159,8 @@ const FLOCK: ArgumentRules = ArgumentRules {
     otherwise: Action::Allow,
 };
 
-/// A lease on a file, or a delegation on a directory, stalls whoever opens the file next: the supervisor too,
-/// between its judgement and its answer.
+/// A lease on a file, or a delegation on a directory, stalls whoever opens the file next: the
+/// supervisor too, between its judgement and its answer.
 const F_SETLEASE: u32 = 1024;
 const F_SETDELEG: u32 = 1024 + 16;
 
@@ -166,8 +172,8 @@ const FCNTL: ArgumentRules = ArgumentRules {
     otherwise: Action::Allow,
 };
 
-/// TIOCSTI types into the caller's terminal and TIOCLINUX pastes into a console (CVE-2023-1523); a line
-/// discipline that TIOCSETD sets outlives the run and can leave the user's terminal dead.
+/// TIOCSTI types into the caller's terminal and TIOCLINUX pastes into a console (CVE-2023-1523); a
+/// line discipline that TIOCSETD sets outlives the run and can leave the user's terminal dead.
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const TIOCSETD: u32 = 0x5423;
@@ -176,17 +182,17 @@ const TIOCSETD: u32 = 0x5423;
 const TYPE_AND_NUMBER: u32 = 0xffff;
 const TYPE: u32 = 0xff00;
 
-/// Inode flags, project ids, verity and encryption are set through descriptors for reading: FS_IOC_SETFLAGS,
-/// FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY. `file_setattr` is judged; these
-/// twins answer as a file system without such attributes does.
+/// Inode flags, project ids, verity and encryption are set through descriptors for reading:
+/// FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY.
+/// `file_setattr` is judged; these twins answer as a file system without such attributes does.
 const INODE_CHANGES: [u32; 4] = [0x6602, 0x5820, 0x6685, 0x6613];
 
-/// Cloning file ranges has Btrfs's type byte on every file system (FICLONE, FICLONERANGE, FIDEDUPERANGE) and
-/// acts on descriptors that were judged.
+/// Cloning file ranges has Btrfs's type byte on every file system (FICLONE, FICLONERANGE,
+/// FIDEDUPERANGE) and acts on descriptors that were judged.
 const CLONE_RANGES: [u32; 3] = [0x9409, 0x940d, 0x9436];
 
-/// Btrfs and bcachefs make, snapshot and delete subvolumes for anyone: names, and copies of denied files,
-/// that no judged call made. ENOTTY is any other file system's answer.
+/// Btrfs and bcachefs make, snapshot and delete subvolumes for anyone: names, and copies of denied
+/// files, that no judged call made. ENOTTY is any other file system's answer.
 const SUBVOLUME_TYPES: [u32; 2] = [0x9400, 0xbc00];
 
 const IOCTL: ArgumentRules = ArgumentRules {

@@ -5,8 +5,8 @@ use super::{ALLOW, ENOSYS, EPERM, Group};
 pub(super) const GROUPS: &[Group] = &[
     Group {
         disposition: ALLOW,
-        reason: "the process's own address space; files are mapped from judged descriptors, and write roots \
-                 are mounted noexec",
+        reason: "the process's own address space; files are mapped from judged descriptors, and \
+                 write roots are mounted noexec",
         syscalls: calls![
             mmap munmap mprotect mremap brk madvise msync mincore mlock mlock2 mlockall munlock
             munlockall remap_file_pages pkey_alloc pkey_free pkey_mprotect map_shadow_stack mseal
@@ -15,13 +15,14 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "runtimes use it for code and shared buffers; an exec of it is refused by the exec guard",
+        reason: "runtimes use it for code and shared buffers; an exec of it is refused by the \
+                 exec guard",
         syscalls: calls![memfd_create],
     },
     Group {
         disposition: ENOSYS,
-        reason: "the supervisor could not read a path or argument that lies in such memory; off by default \
-                 before Linux 6.5, where ENOSYS was the answer",
+        reason: "the supervisor could not read a path or argument that lies in such memory; off \
+                 by default before Linux 6.5, where ENOSYS was the answer",
         syscalls: calls![memfd_secret],
     },
     Group {
@@ -36,8 +37,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: EPERM,
-        reason: "reads, writes or discards another process's memory: rewrites the argv of a fresh image while \
-                 it is being judged",
+        reason: "reads, writes or discards another process's memory: rewrites the argv of a fresh \
+                 image while it is being judged",
         syscalls: calls![process_vm_readv process_vm_writev process_madvise process_mrelease],
     },
     Group {

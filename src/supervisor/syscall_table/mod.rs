@@ -1,11 +1,11 @@
 //! One total table: what happens to every syscall of this architecture, and why.
 //!
-//! Rows stand in groups that share a reason, one file an area. The table is put together at compile time: a
-//! syscall that no row names, or that two rows name, breaks the build. A number that the table does not know
-//! is answered with [`UNKNOWN`].
+//! Rows stand in groups that share a reason, one file an area. The table is put together at compile
+//! time: a syscall that no row names, or that two rows name, breaks the build. A number that the
+//! table does not know is answered with [`UNKNOWN`].
 //!
-//! A refusal uses the errno that real programs survive, by preference the one that a kernel without the
-//! feature, or a caller without the privilege, gets anyway.
+//! A refusal uses the errno that real programs survive, by preference the one that a kernel without
+//! the feature, or a caller without the privilege, gets anyway.
 
 /// A list of syscalls by name.
 macro_rules! calls {
@@ -33,8 +33,8 @@ pub const ARCHITECTURE: u32 = 0xc000_003e;
 /// `__X32_SYSCALL_BIT`: numbers from here on are x32's, which share the architecture constant.
 pub const X32_FIRST: u32 = 0x4000_0000;
 
-/// The answer for a number that this table does not know: a syscall newer than the table. ENOSYS is what an
-/// older kernel says, and what every program that uses new calls must be ready for.
+/// The answer for a number that this table does not know: a syscall newer than the table. ENOSYS is
+/// what an older kernel says, and what every program that uses new calls must be ready for.
 pub const UNKNOWN: Action = Action::Errno(libc::ENOSYS);
 
 /// What the filter answers.
@@ -53,11 +53,11 @@ pub enum Action {
 /// What the run's policy asks of the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterOptions {
-    /// The policy has `deny:` or glob rules for files: what a file holds must not be had by its path without
-    /// a judged open, so that reading extended attributes by path is refused.
+    /// The policy has `deny:` or glob rules for files: what a file holds must not be had by its
+    /// path without a judged open, so that reading extended attributes by path is refused.
     pub full_mediation: bool,
-    /// Exclusive `flock`s go to the supervisor: one through a read-only root would stall the host's own
-    /// programs. Shared locks never do (SQLite needs them).
+    /// Exclusive `flock`s go to the supervisor: one through a read-only root would stall the host's
+    /// own programs. Shared locks never do (SQLite needs them).
     pub judge_locks: bool,
 }
 
@@ -66,8 +66,8 @@ pub struct FilterOptions {
 pub enum Disposition {
     /// Whatever its arguments.
     Always(Action),
-    /// By what its argument registers hold. Registers cannot be changed under the filter; memory that they
-    /// point to can, and is not seen.
+    /// By what its argument registers hold. Registers cannot be changed under the filter; memory
+    /// that they point to can, and is not seen.
     Arguments(&'static ArgumentRules),
     /// As `judged` under `FilterOptions::full_mediation`, else as `otherwise`.
     FullMediation {

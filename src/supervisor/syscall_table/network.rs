@@ -8,8 +8,8 @@ use super::{ALLOW, Action, Disposition, Group, NOTIFY};
 pub(super) const GROUPS: &[Group] = &[
     Group {
         disposition: Disposition::Arguments(&SOCKET),
-        reason: "a family that has no namespace, or no judge, must not exist: vsock, netlink beside routing, \
-                 packet, raw, MPTCP",
+        reason: "a family that has no namespace, or no judge, must not exist: vsock, netlink \
+                 beside routing, packet, raw, MPTCP",
         syscalls: calls![socket],
     },
     Group {
@@ -19,7 +19,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: NOTIFY,
-        reason: "reaches a peer: Unix sockets by path are connected by the supervisor, the rest is recorded",
+        reason: "reaches a peer: Unix sockets by path are connected by the supervisor, the rest \
+                 is recorded",
         syscalls: calls![connect],
     },
     Group {
@@ -44,8 +45,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "receives on, accepts from or asks about a socket that exists; a notification on each receive \
-                 would cost a download most of its speed",
+        reason: "receives on, accepts from or asks about a socket that exists; a notification on \
+                 each receive would cost a download most of its speed",
         syscalls: calls![
             accept accept4 recvfrom recvmsg recvmmsg shutdown getsockname getpeername getsockopt
         ],
@@ -82,8 +83,9 @@ const SOCKET: ArgumentRules = ArgumentRules {
             ],
             Action::Allow,
         ),
-        // Each datagram names its receiver in memory, where it can change after it was judged: the supervisor
-        // decides whether such a socket may exist. The kernel makes SOCK_RAW a datagram socket.
+        // Each datagram names its receiver in memory, where it can change after it was judged: the
+        // supervisor decides whether such a socket may exist. The kernel makes SOCK_RAW a datagram
+        // socket.
         clause(
             &[
                 one_of(0, &[AF_UNIX]),
@@ -125,7 +127,8 @@ const SOCKET: ArgumentRules = ArgumentRules {
             ],
             Action::Errno(EPERM),
         ),
-        // As a kernel without MPTCP, SCTP, UDP-Lite or SMC: Go's listeners fall back from MPTCP to TCP.
+        // As a kernel without MPTCP, SCTP, UDP-Lite or SMC: Go's listeners fall back from MPTCP to
+        // TCP.
         clause(
             &[
                 one_of(0, &[AF_INET, AF_INET6]),

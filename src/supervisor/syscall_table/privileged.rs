@@ -1,7 +1,7 @@
 //! What belongs to the host and its administrator.
 //!
-//! Most of it fails already for want of capabilities; the filter keeps the code behind it out of reach too.
-//! EPERM is what a process without the capability gets anyway.
+//! Most of it fails already for want of capabilities; the filter keeps the code behind it out of
+//! reach too. EPERM is what a process without the capability gets anyway.
 
 use super::{ENOSYS, EPERM, Group};
 
@@ -43,8 +43,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: EPERM,
-        reason: "sets the machine's clock. adjtimex with modes 0 only reads, but the modes lie in memory, \
-                 which a filter cannot see",
+        reason: "sets the machine's clock. adjtimex with modes 0 only reads, but the modes lie in \
+                 memory, which a filter cannot see",
         syscalls: calls![settimeofday clock_settime clock_adjtime adjtimex],
     },
     Group {
@@ -61,13 +61,15 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![perf_event_open],
     },
     Group {
-        // ENOSYS is a kernel without CONFIG_KEYS: runc, cryptsetup and systemd go on without keyrings.
+        // ENOSYS is a kernel without CONFIG_KEYS: runc, cryptsetup and systemd go on without
+        // keyrings.
         disposition: ENOSYS,
         reason: "keyrings are not namespaced: keys of the user's other sessions would be in reach",
         syscalls: calls![add_key request_key keyctl],
     },
     Group {
-        // ENOSYS is a kernel without CONFIG_IO_URING: libuv and others fall back to epoll and threads.
+        // ENOSYS is a kernel without CONFIG_IO_URING: libuv and others fall back to epoll and
+        // threads.
         disposition: ENOSYS,
         reason: "opens and connects from kernel threads, past this filter",
         syscalls: calls![io_uring_setup io_uring_enter io_uring_register],

@@ -13,7 +13,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: Disposition::Arguments(&CLONE),
-        reason: "new threads and processes; no new namespaces, in which the run would have capabilities",
+        reason: "new threads and processes; no new namespaces, in which the run would have \
+                 capabilities",
         syscalls: calls![clone],
     },
     Group {
@@ -80,8 +81,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "no capability and one mapped id: the kernel refuses every other id itself, and programs that \
-                 drop privileges set the id they have",
+        reason: "no capability and one mapped id: the kernel refuses every other id itself, and \
+                 programs that drop privileges set the id they have",
         syscalls: calls![
             setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups capset
             setpgid setsid
@@ -90,8 +91,8 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         disposition: ALLOW,
         reason: "a pid names a process of the run's own pid namespace or none (PRIO_USER and \
-                 IOPRIO_WHO_USER too pass over processes that have no pid there), and nothing can be raised \
-                 without a capability",
+                 IOPRIO_WHO_USER too pass over processes that have no pid there), and nothing can \
+                 be raised without a capability",
         syscalls: calls![
             prlimit64 setrlimit setpriority ioprio_set sched_yield sched_setparam sched_setscheduler
             sched_setattr sched_setaffinity
@@ -120,7 +121,8 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         // EOPNOTSUPP is a host without such a module.
         disposition: Disposition::Always(Action::Errno(EOPNOTSUPP)),
-        reason: "changes the security module's label, as the read-only /proc/self/attr does not allow either",
+        reason: "changes the security module's label, as the read-only /proc/self/attr does not \
+                 allow either",
         syscalls: calls![lsm_set_self_attr],
     },
     Group {
@@ -130,20 +132,22 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "issued by the trampoline of the host's own probes: refusing it would crash a process that \
-                 the host's administrator traces; elsewhere it raises SIGILL or ENXIO",
+        reason: "issued by the trampoline of the host's own probes: refusing it would crash a \
+                 process that the host's administrator traces; elsewhere it raises SIGILL or \
+                 ENXIO",
         syscalls: calls![uretprobe uprobe],
     },
 ];
 
-/// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME (0x80) is not among them:
-/// the low byte of clone's flags is the exit signal, which the kernel cuts off first.
+/// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME (0x80) is not
+/// among them: the low byte of clone's flags is the exit signal, which the kernel cuts off first.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
 /// The child of a traced process would escape its tracer; only kernel threads need it.
 const CLONE_UNTRACED: u32 = 0x0080_0000;
 
-/// clone takes its flags as `unsigned long`, of which the kernel uses the lower half (`lower_32_bits`).
+/// clone takes its flags as `unsigned long`, of which the kernel uses the lower half
+/// (`lower_32_bits`).
 const CLONE: ArgumentRules = ArgumentRules {
     clauses: &[clause(
         &[any_bit(0, NEW_NAMESPACES | CLONE_UNTRACED)],
@@ -152,8 +156,9 @@ const CLONE: ArgumentRules = ArgumentRules {
     otherwise: Action::Allow,
 };
 
-/// CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM: what may be parted with. All else makes a namespace
-/// (CLONE_NEWTIME counts here), or may do so in a later kernel. The kernel reads the whole register.
+/// CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM: what may be parted with. All else makes a
+/// namespace (CLONE_NEWTIME counts here), or may do so in a later kernel. The kernel reads the
+/// whole register.
 const SHARED_STATE: u32 = 0x0005_0f00;
 
 const UNSHARE: ArgumentRules = ArgumentRules {
@@ -172,7 +177,8 @@ const PERSONALITY: ArgumentRules = ArgumentRules {
     otherwise: Action::Errno(NOT_PERMITTED),
 };
 
-/// Moves where the kernel looks for argv, environment and executable: the exec guard reads them there.
+/// Moves where the kernel looks for argv, environment and executable: the exec guard reads them
+/// there.
 const PR_SET_MM: u32 = 35;
 
 const PRCTL: ArgumentRules = ArgumentRules {
@@ -186,8 +192,9 @@ const PRCTL: ArgumentRules = ArgumentRules {
 const SECCOMP_SET_MODE_FILTER: u32 = 1;
 const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 8;
 
-/// A guest's filter can only refuse more: its ERRNO and TRAP go before our notification, its TRACE and ALLOW
-/// come after. A listener of its own would take our place; EBUSY is the kernel's answer where one exists.
+/// A guest's filter can only refuse more: its ERRNO and TRAP go before our notification, its TRACE
+/// and ALLOW come after. A listener of its own would take our place; EBUSY is the kernel's answer
+/// where one exists.
 const SECCOMP: ArgumentRules = ArgumentRules {
     clauses: &[clause(
         &[

@@ -88,10 +88,12 @@ fn every_test_can_hold() {
 /// The supervisor answers exactly these; a new one here needs an answer there.
 #[test]
 fn the_supervisor_sees_these_calls() {
-    let expected = "open connect socket bind listen socketpair execve truncate rename mkdir rmdir creat link \
-        unlink symlink chmod fchmod chown fchown lchown utime mknod setxattr lsetxattr fsetxattr removexattr \
-        lremovexattr fremovexattr utimes openat mkdirat mknodat fchownat futimesat unlinkat renameat linkat \
-        symlinkat fchmodat utimensat renameat2 execveat openat2 fchmodat2 setxattrat removexattrat file_setattr";
+    let expected = "\
+        open connect socket bind listen socketpair execve truncate rename mkdir rmdir creat \
+        link unlink symlink chmod fchmod chown fchown lchown utime mknod setxattr lsetxattr \
+        fsetxattr removexattr lremovexattr fremovexattr utimes openat mkdirat mknodat \
+        fchownat futimesat unlinkat renameat linkat symlinkat fchmodat utimensat renameat2 \
+        execveat openat2 fchmodat2 setxattrat removexattrat file_setattr";
     let expected: BTreeSet<&str> = expected.split_whitespace().collect();
     let names = |options| {
         notified(options)

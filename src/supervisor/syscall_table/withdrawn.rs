@@ -1,4 +1,5 @@
-//! Calls that the kernel has given up or never had on this architecture, and those nothing needs any more.
+//! Calls that the kernel has given up or never had on this architecture, and those nothing needs
+//! any more.
 
 use super::{ENOSYS, Group};
 
@@ -14,12 +15,14 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ENOSYS,
-        reason: "maps a library by path with no open that could be judged; a.out loaders alone used it",
+        reason: "maps a library by path with no open that could be judged; a.out loaders alone \
+                 used it",
         syscalls: calls![uselib],
     },
     Group {
         disposition: ENOSYS,
-        reason: "tells about file systems of the host by number, in the view or not; C libraries have dropped it",
+        reason: "tells about file systems of the host by number, in the view or not; C libraries \
+                 have dropped it",
         syscalls: calls![ustat sysfs],
     },
 ];

@@ -173,7 +173,8 @@ fn terminals_are_not_typed_into() {
     for command in [0x5412, 0x541c, 0x5423] {
         expect_ints(&program, Sysno::ioctl, [0, command], refuse(EPERM));
     }
-    // TCGETS, TCSETS, TIOCGWINSZ, TIOCSCTTY, TIOCSPGRP, FIONREAD, FIONBIO, FIOCLEX, TIOCGPTN, SIOCGIFCONF
+    // TCGETS, TCSETS, TIOCGWINSZ, TIOCSCTTY, TIOCSPGRP, FIONREAD, FIONBIO, FIOCLEX, TIOCGPTN,
+    // SIOCGIFCONF
     for command in [
         0x5401,
         0x5402,
