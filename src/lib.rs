@@ -1,8 +1,8 @@
 //! agentbox runs an untrusted agent under one policy file and records what it did.
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code)]
-pub mod sys;
-
 pub mod fsview;
 pub mod ns;
+pub mod supervisor;
+#[allow(unsafe_code)]
+pub mod sys;
