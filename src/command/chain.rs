@@ -60,7 +60,7 @@ pub(super) fn follow(program: &Path, around: &Surroundings<'_>) -> Result<Chain,
         if real.program != interpreter && first {
             let script = at.spelled.clone().into_os_string();
             let words = [
-                Some(interpreter.into_os_string()),
+                Some(real.program.clone().into_os_string()),
                 line.argument.clone(),
                 Some(script),
             ];

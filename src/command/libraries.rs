@@ -92,7 +92,7 @@ fn is_own_lib(dir: &Path, program: &Path) -> bool {
 fn expand(dir: &OsString, path: &Path) -> PathBuf {
     let origin = path
         .parent()
-        .unwrap_or(Path::new("/"))
+        .unwrap_or_else(|| Path::new("/"))
         .as_os_str()
         .as_bytes();
     let bytes = dir.as_bytes();

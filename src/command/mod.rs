@@ -36,8 +36,9 @@ use surroundings::Surroundings;
 /// A command as it will be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The argument vector that the program gets. `argv[0]` is kept as typed; a toolchain word
-    /// (`cargo +nightly`) is taken out, because the real program does not know it.
+    /// The argument vector that the program gets. `argv[0]` is kept as typed, except for the path
+    /// of a shim, which is not there inside; a toolchain word (`cargo +nightly`) is taken out,
+    /// because the real program does not know it.
     pub argv: Vec<OsString>,
     /// The absolute path to execute, as spelled: links are kept, for a virtualenv is found by the
     /// spelled path of its interpreter.
@@ -116,13 +117,7 @@ pub fn resolve(
     start.path_prefix.extend(chain.path_prefix.iter().cloned());
     start.env.extend(chain.env.iter().cloned());
 
-    let mut argv = argv.to_vec();
-    if start.took_argument {
-        argv.remove(1);
-    }
-    if let Some(words) = &chain.instead {
-        argv.splice(..1, words.iter().cloned());
-    }
+    let argv = effective(argv, &start, &chain);
     let mut notes = Vec::new();
     let named = match &chain.script {
         Some(_) => None,
@@ -138,7 +133,7 @@ pub fn resolve(
         resolved: program.resolved.clone(),
         interpreter: interpreted.then(|| chain.last().spelled.clone()),
         own_interpreter: if interpreted {
-            trail::names(chain.last())
+            interpreter::own(chain.last())
         } else {
             Vec::new()
         },
@@ -176,6 +171,19 @@ pub fn programs(word: &std::ffi::OsStr, env: &[(OsString, OsString)], cwd: &Path
     }
     found.dedup();
     found
+}
+
+fn effective(argv: &[OsString], start: &shim::Start, chain: &chain::Chain) -> Vec<OsString> {
+    let mut argv = argv.to_vec();
+    if start.took_argument {
+        argv.remove(1);
+    }
+    if let Some(words) = &chain.instead {
+        argv.splice(..1, words.iter().cloned());
+    } else if start.is_behind_shim && argv[0].as_encoded_bytes().contains(&b'/') {
+        argv[0] = start.program.clone().into_os_string();
+    }
+    argv
 }
 
 fn variables(

@@ -38,9 +38,6 @@ pub(super) fn collect(chain: &Chain, around: &Surroundings<'_>) -> Collected {
             chain.script.as_deref() == Some(image.spelled.as_path()),
         );
     }
-    if let Some(script) = &chain.script {
-        collector.script(script);
-    }
     collector.finish()
 }
 
@@ -69,6 +66,12 @@ impl Collector<'_> {
             if let Some(prefix) = prefix::of(hop, family) {
                 self.prefix(&prefix, image);
             }
+        }
+        if let Some(modules) = interpreter::node_modules(&image.resolved) {
+            self.root(
+                &modules,
+                format!("the packages of {}", image.spelled.display()),
+            );
         }
         // A script is a file of its own, named as the command's script and recorded.
         if is_script || is_system(&image.resolved) {
@@ -114,13 +117,6 @@ impl Collector<'_> {
                     },
                 );
             }
-        }
-    }
-
-    fn script(&mut self, script: &Path) {
-        let real = fs::canonicalize(script).unwrap_or_else(|_| script.to_owned());
-        if let Some(modules) = interpreter::node_modules(&real) {
-            self.root(&modules, format!("the packages of {}", script.display()));
         }
     }
 

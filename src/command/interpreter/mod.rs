@@ -9,8 +9,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::Executable;
 use super::surroundings::{Surroundings, os_string};
+use super::{Executable, trail};
 
 mod options;
 
@@ -21,6 +21,18 @@ pub(super) fn is_known(executable: &Executable) -> bool {
     family(&executable.spelled)
         .or_else(|| family(&executable.resolved))
         .is_some()
+}
+
+/// The files that an interpreter may start again with any arguments: itself under all its names.
+/// Java starts every child through a helper of its own.
+pub(super) fn own(executable: &Executable) -> Vec<PathBuf> {
+    let mut files = trail::names(executable);
+    let helper = executable.resolved.parent().and_then(Path::parent);
+    let helper = helper.map(|prefix| prefix.join("lib/jspawnhelper"));
+    if family(&executable.resolved) == Some("java") {
+        files.extend(helper.filter(|path| path.is_file()));
+    }
+    files
 }
 
 /// The family name of an interpreter: `python3.11` is `python`, `nodejs` is `node`.

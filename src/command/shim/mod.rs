@@ -23,6 +23,8 @@ pub(super) struct Start {
     pub(super) program: PathBuf,
     /// Whether the first argument was meant for the shim (`cargo +nightly`).
     pub(super) took_argument: bool,
+    /// Whether this is not the program that was found.
+    pub(super) is_behind_shim: bool,
     pub(super) path_prefix: Vec<PathBuf>,
     pub(super) env: Vec<(String, String)>,
 }
@@ -32,6 +34,7 @@ impl Start {
         Self {
             program,
             took_argument: false,
+            is_behind_shim: false,
             path_prefix: Vec::new(),
             env: Vec::new(),
         }
@@ -68,6 +71,7 @@ pub(super) fn see_through(
         let Some(next) = next else { break };
         start.program = next.program;
         start.took_argument |= next.took_argument;
+        start.is_behind_shim = true;
         start.path_prefix = next.path_prefix;
         start.env.extend(next.env);
     }
