@@ -1,0 +1,189 @@
+//! `agentbox init`: writes a starter policy, and never over anything.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::command::{self, profiles};
+
+mod starter;
+
+use starter::{Starter, Worktree};
+
+/// Writes a policy that works for most programs, with hints for the rest.
+#[derive(Debug, clap::Args)]
+pub struct InitCommand {
+    /// Include a shipped profile: git, python, node, rust, go, java, claude-code, codex, aider
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// The file to write; it must not exist
+    #[arg(short, long, value_name = "FILE", default_value = "agentbox.policy")]
+    policy: PathBuf,
+}
+
+impl InitCommand {
+    /// Writes the file and says so on stdout. The exit code is 2 when the file exists or there is
+    /// no such profile.
+    ///
+    /// # Errors
+    /// The current directory cannot be told, or the file or stdout cannot be written.
+    pub fn run(self) -> anyhow::Result<u8> {
+        if let Some(name) = self
+            .profile
+            .as_deref()
+            .filter(|name| profiles::profile(name).is_none())
+        {
+            let names: Vec<_> = profiles::names().collect();
+            let name = name.escape_default();
+            return refuse(&format!(
+                "no profile `{name}`; there are: {}",
+                names.join(", ")
+            ));
+        }
+        let cwd = std::env::current_dir().context("cannot tell the current directory")?;
+        let env: Vec<_> = std::env::vars_os().collect();
+        let text = survey(self.profile.as_deref(), &env, &cwd).to_string();
+        match write_new(&self.policy, &text) {
+            Ok(()) => {
+                let path = self.policy.display();
+                writeln!(io::stdout(), "wrote {path}").context("cannot write to stdout")?;
+                Ok(0)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let path = self.policy.display();
+                refuse(&format!(
+                    "{path} exists already and is left as it is (-p FILE writes another)"
+                ))
+            }
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot write {}", self.policy.display()))
+            }
+        }
+    }
+}
+
+fn refuse(why: &str) -> anyhow::Result<u8> {
+    writeln!(io::stderr(), "agentbox: {why}").context("cannot write to stderr")?;
+    Ok(2)
+}
+
+/// Creates the file. O_EXCL never follows a link at the end of a path (open(2)), a dangling one
+/// included, so no file but a new one is ever written.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(path)?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all());
+    if written.is_err() {
+        // Half a policy would be read as a whole one.
+        fs::remove_file(path)?;
+    }
+    written
+}
+
+/// Programs that agents often start, in the order in which they are listed.
+const COMMON: [&str; 24] = [
+    "git", "python3", "node", "npm", "cargo", "go", "java", "make", "cmake", "gcc", "bash", "sh",
+    "ls", "cat", "find", "grep", "rg", "sed", "sort", "jq", "tar", "curl", "wget", "sqlite3",
+];
+
+/// Looks at what the policy should speak of; opens nothing but `.git` files.
+fn survey<'a>(profile: Option<&'a str>, env: &[(OsString, OsString)], cwd: &Path) -> Starter<'a> {
+    let on_path = |word: &&&str| !command::programs(OsStr::new(word), env, cwd).is_empty();
+    let mut keys: Vec<String> = env
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .filter_map(|(name, _)| name.to_str())
+        .filter(|name| name.ends_with("_API_KEY") && is_plain(name))
+        .map(str::to_owned)
+        .collect();
+    keys.sort();
+    keys.dedup();
+    Starter {
+        profile,
+        programs: COMMON.iter().filter(on_path).copied().collect(),
+        keys,
+        worktree: cwd.ancestors().find_map(worktree),
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// The repository behind a `.git` file (gitrepository-layout(5)): `gitdir: PATH`, and there
+/// `commondir`.
+fn worktree(dir: &Path) -> Option<Worktree> {
+    let file = dir.join(".git");
+    if !fs::symlink_metadata(&file).ok()?.is_file() {
+        return None;
+    }
+    let text = fs::read_to_string(&file).ok()?;
+    let gitdir = fs::canonicalize(dir.join(text.strip_prefix("gitdir:")?.trim())).ok()?;
+    let common = fs::read_to_string(gitdir.join("commondir")).ok();
+    let common = common.and_then(|text| fs::canonicalize(gitdir.join(text.trim())).ok());
+    Some(Worktree { gitdir, common })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_ever_overwritten() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("agentbox.policy");
+        write_new(&path, "a").expect("a new file");
+        let again = write_new(&path, "b").expect_err("the file is there");
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).expect("the file"), "a");
+
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path().join("target"), &link).expect("a link");
+        assert!(write_new(&link, "c").is_err());
+        assert!(!dir.path().join("target").exists());
+    }
+
+    #[test]
+    fn a_worktree_names_its_repository() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let root = fs::canonicalize(dir.path()).expect("the directory");
+        let gitdir = root.join("main/.git/worktrees/w");
+        fs::create_dir_all(&gitdir).expect("directories");
+        fs::create_dir_all(root.join("w/sub")).expect("directories");
+        fs::write(gitdir.join("commondir"), "../..\n").expect("a file");
+        fs::write(
+            root.join("w/.git"),
+            format!("gitdir: {}\n", gitdir.display()),
+        )
+        .expect("a file");
+        let starter = survey(None, &[], &root.join("w/sub"));
+        let found = starter.worktree.expect("a worktree");
+        assert_eq!(found.gitdir, gitdir);
+        assert_eq!(found.common, Some(root.join("main/.git")));
+        assert!(worktree(&root.join("main")).is_none());
+    }
+
+    #[test]
+    fn only_set_keys_are_named() {
+        let env = [
+            ("A_API_KEY", "x"),
+            ("B_API_KEY", ""),
+            ("C_TOKEN", "x"),
+            ("D\n_API_KEY", "x"),
+        ];
+        let env = env.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        assert_eq!(survey(None, &env, Path::new("/")).keys, ["A_API_KEY"]);
+    }
+}

@@ -1,0 +1,271 @@
+//! The few facts of an ELF file that say which other files it needs (elf(5)).
+//!
+//! The file is a stranger's: every offset is checked against the file, every count is bounded, and
+//! anything odd ends the reading with what was found so far.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::surroundings::os_string;
+
+const PT_LOAD: u64 = 1;
+const PT_DYNAMIC: u64 = 2;
+const PT_INTERP: u64 = 3;
+const DT_NULL: u64 = 0;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
+
+/// Bounds on what is read of one file.
+const MOST_SEGMENTS: u64 = 256;
+const MOST_DYNAMIC_BYTES: u64 = 64 * 1024;
+const LONGEST_STRING: usize = 4096;
+const MOST_NEEDED: usize = 256;
+
+/// What an ELF file needs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Elf {
+    /// The dynamic loader; none in a static program or a library.
+    pub(super) loader: Option<PathBuf>,
+    /// Names of libraries, in order.
+    pub(super) needed: Vec<OsString>,
+    /// Where to look for them: DT_RUNPATH, or DT_RPATH where there is none. `$ORIGIN` is kept.
+    pub(super) search: Vec<OsString>,
+}
+
+/// Reads the file at `path`; none if it is no ELF file or cannot be read.
+pub(super) fn read(path: &Path) -> Option<Elf> {
+    let file = File::open(path).ok()?;
+    let length = file
+        .metadata()
+        .ok()
+        .filter(std::fs::Metadata::is_file)?
+        .len();
+    Reader::new(&file, length)?.elf()
+}
+
+/// A part of the file that a program header describes.
+#[derive(Clone, Copy)]
+struct Segment {
+    kind: u64,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+struct Reader<'a> {
+    file: &'a File,
+    length: u64,
+    wide: bool,
+    little: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a File, length: u64) -> Option<Self> {
+        let mut ident = [0; 16];
+        file.read_exact_at(&mut ident, 0).ok()?;
+        if !ident.starts_with(b"\x7fELF") {
+            return None;
+        }
+        let wide = match ident[4] {
+            1 => false,
+            2 => true,
+            _ => return None,
+        };
+        let little = match ident[5] {
+            1 => true,
+            2 => false,
+            _ => return None,
+        };
+        Some(Self {
+            file,
+            length,
+            wide,
+            little,
+        })
+    }
+
+    fn elf(&self) -> Option<Elf> {
+        let segments = self.segments()?;
+        let of_kind = |kind| segments.iter().find(|segment| segment.kind == kind);
+        let mut elf = Elf::default();
+        if let Some(segment) = of_kind(PT_INTERP) {
+            elf.loader = self
+                .string(segment.offset)
+                .filter(|text| !text.is_empty())
+                .map(PathBuf::from);
+        }
+        if let Some(segment) = of_kind(PT_DYNAMIC) {
+            self.dynamic(*segment, &segments, &mut elf);
+        }
+        Some(elf)
+    }
+
+    fn segments(&self) -> Option<Vec<Segment>> {
+        let (table, size_at, count_at) = if self.wide {
+            (32, 54, 56)
+        } else {
+            (28, 42, 44)
+        };
+        let table = self.word(table)?;
+        let size = self.number(size_at, 2)?;
+        let count = self.number(count_at, 2)?.min(MOST_SEGMENTS);
+        let mut segments = Vec::new();
+        for index in 0..count {
+            let at = table.checked_add(index.checked_mul(size)?)?;
+            let (offset, address, file_size) = if self.wide { (8, 16, 32) } else { (4, 8, 16) };
+            let segment = Segment {
+                kind: self.number(at, 4)?,
+                offset: self.word(at.checked_add(offset)?)?,
+                address: self.word(at.checked_add(address)?)?,
+                size: self.word(at.checked_add(file_size)?)?,
+            };
+            segments.push(segment);
+        }
+        Some(segments)
+    }
+
+    fn dynamic(&self, segment: Segment, segments: &[Segment], elf: &mut Elf) {
+        let entries = self.entries(segment);
+        let value = |tag| {
+            entries
+                .iter()
+                .find(|(found, _)| *found == tag)
+                .map(|(_, value)| *value)
+        };
+        let Some(strings) = value(DT_STRTAB).and_then(|address| place(segments, address)) else {
+            return;
+        };
+        let text = |offset: u64| self.string(strings.checked_add(offset)?);
+        let needed = entries.iter().filter(|(tag, _)| *tag == DT_NEEDED);
+        elf.needed = needed
+            .take(MOST_NEEDED)
+            .filter_map(|(_, offset)| text(*offset))
+            .collect();
+        let search = value(DT_RUNPATH).or_else(|| value(DT_RPATH)).and_then(text);
+        if let Some(search) = search {
+            use std::os::unix::ffi::OsStrExt;
+            let dirs = search.as_bytes().split(|byte| *byte == b':');
+            elf.search = dirs.filter(|dir| !dir.is_empty()).map(os_string).collect();
+        }
+    }
+
+    fn entries(&self, segment: Segment) -> Vec<(u64, u64)> {
+        let half = if self.wide { 8 } else { 4 };
+        let mut entries = Vec::new();
+        let mut at = segment.offset;
+        let end = segment
+            .offset
+            .saturating_add(segment.size.min(MOST_DYNAMIC_BYTES));
+        while at < end {
+            let pair = (
+                self.word(at),
+                at.checked_add(half).and_then(|at| self.word(at)),
+            );
+            match pair {
+                (Some(DT_NULL), _) | (None, _) | (_, None) => break,
+                (Some(tag), Some(value)) => entries.push((tag, value)),
+            }
+            at = at.saturating_add(2 * half);
+        }
+        entries
+    }
+
+    /// A number of the file's word size.
+    fn word(&self, at: u64) -> Option<u64> {
+        self.number(at, if self.wide { 8 } else { 4 })
+    }
+
+    fn number(&self, at: u64, size: usize) -> Option<u64> {
+        let mut bytes = [0; 8];
+        let slot = bytes.get_mut(..size)?;
+        self.file.read_exact_at(slot, at).ok()?;
+        if !self.little {
+            slot.reverse();
+        }
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// A string that ends with a zero byte inside the file.
+    fn string(&self, at: u64) -> Option<OsString> {
+        let left = usize::try_from(self.length.checked_sub(at)?).ok()?;
+        let mut bytes = vec![0; left.min(LONGEST_STRING)];
+        self.file.read_exact_at(&mut bytes, at).ok()?;
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        Some(os_string(&bytes[..end]))
+    }
+}
+
+/// The place in the file of an address in memory.
+fn place(segments: &[Segment], address: u64) -> Option<u64> {
+    let inside = |segment: &&Segment| {
+        segment.kind == PT_LOAD
+            && address >= segment.address
+            && address - segment.address < segment.size
+    };
+    let segment = segments.iter().find(inside)?;
+    segment.offset.checked_add(address - segment.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(bytes: &[u8]) -> Option<Elf> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("f");
+        std::fs::write(&path, bytes).expect("a file");
+        read(&path)
+    }
+
+    #[test]
+    fn this_test_program() {
+        let path = std::env::current_exe().expect("its own path");
+        let elf = read(&path).expect("an ELF file");
+        assert!(elf.loader.is_some_and(|loader| loader.is_absolute()));
+        assert!(
+            elf.needed
+                .iter()
+                .any(|name| name.to_string_lossy().starts_with("libc.so"))
+        );
+    }
+
+    #[test]
+    fn no_elf() {
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"#!/bin/sh\n"), None);
+        assert_eq!(parse(b"\x7fELF"), None);
+        assert_eq!(
+            parse(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            None
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn garbage_never_panics(
+            tail in proptest::collection::vec(any::<u8>(), 0..512),
+            class in 0u8..4,
+            data in 0u8..4,
+        ) {
+            let mut bytes = b"\x7fELF".to_vec();
+            bytes.extend([class, data]);
+            bytes.extend(tail);
+            parse(&bytes);
+        }
+
+        #[test]
+        fn damage_never_panics(at in 0usize..4096, value in any::<u8>()) {
+            let path = std::env::current_exe().expect("its own path");
+            let mut start = vec![0; 4096];
+            File::open(path).and_then(|file| file.read_exact_at(&mut start, 0)).expect("a start");
+            start[at] = value;
+            parse(&start);
+        }
+    }
+}
