@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, UtimensatFlags, fchmodat, utimensat};
-use nix::sys::time::{TimeSpec, TimeVal, TimeValLike as _};
+use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::unistd::{Gid, Uid};
 
 use super::access::Area;
@@ -188,7 +188,7 @@ pub(super) fn timevals(call: &Call, address: u64) -> nix::Result<[TimeSpec; 2]> 
     if !(0..1_000_000).contains(&words[1]) || !(0..1_000_000).contains(&words[3]) {
         return Err(Errno::EINVAL);
     }
-    let time = |seconds, micros| TimeSpec::from(TimeVal::seconds(seconds) + TimeVal::microseconds(micros));
+    let time = |seconds, micros: i64| TimeSpec::new(seconds, micros * 1000);
     Ok([time(words[0], words[1]), time(words[2], words[3])])
 }
 

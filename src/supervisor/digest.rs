@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -100,7 +100,7 @@ pub fn sha256_of(reader: &mut dyn io::Read) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut block = vec![0; BLOCK];
     loop {
-        let count = reader.by_ref().read(&mut block)?;
+        let count = reader.read(&mut block)?;
         if count == 0 {
             return Ok(hex(&hash.finalize()));
         }

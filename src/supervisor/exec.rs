@@ -17,7 +17,7 @@ use super::access::Decision;
 use super::call::{Call, Reply};
 use super::view::{Found, View, found};
 use super::{Stop, Supervisor, denials, environment};
-use crate::policy::{FileId, PathAccess, RuleId, Verdict};
+use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict};
 use crate::sys::{memory, ptrace};
 use crate::trace::{Event, Kind};
 
@@ -156,10 +156,12 @@ impl Supervisor {
             return refuse(&reason_of(&verdict));
         };
         let writable = matches!(self.access.decide(PathAccess::Write, &file.path, Some(file.id())), Decision::Allow(_));
-        if writable && !self.access.policy.exec_rule_names_path(rule) {
+        let rule_body = self.access.policy.rules.get(rule.0).map(|rule| &rule.body);
+        let Some(RuleBody::Exec(exec)) = rule_body else { return refuse("no exec rule") };
+        if writable && matches!(exec.program, ExecProgram::Word { .. }) {
             return refuse("the agent can write it, and no exec rule names it by its path");
         }
-        Ok((self.access.label(Some(rule), ""), self.access.policy.exec_rule_pins_arguments(rule)))
+        Ok((self.access.label(Some(rule), ""), !exec.arguments.is_empty()))
     }
 
     /// The image that runs `file` if it is a script, and the argv that the image gets.

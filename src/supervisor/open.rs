@@ -154,7 +154,7 @@ impl Supervisor {
             None => return Ok(Reply::Errno(Errno::EACCES)),
         };
         if found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
-            return self.open_special(call, request, &found);
+            return self.open_special(request, &found);
         }
         let kept = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let kept = if found.kind() == SFlag::S_IFLNK { OFlag::O_CREAT } else { kept };
@@ -173,7 +173,7 @@ impl Supervisor {
 
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
-    fn open_special(&mut self, call: &Call, request: &Request, found: &Found) -> Result<Reply, Stop> {
+    fn open_special(&self, request: &Request, found: &Found) -> Result<Reply, Stop> {
         if request.fixed && !self.full_mediation {
             return Ok(Reply::Continue);
         }

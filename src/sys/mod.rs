@@ -3,6 +3,7 @@
 //! Every function is safe to call, takes and gives owned or borrowed descriptors, and returns
 //! `io::Result` with the errno of the one call that it makes.
 
+pub mod address;
 pub mod clone;
 pub mod memory;
 pub mod mount;

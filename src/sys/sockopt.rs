@@ -42,3 +42,16 @@ pub fn socket_cookie(socket: impl AsFd) -> io::Result<u64> {
     Errno::result(result)?;
     Ok(cookie)
 }
+
+/// Whether the socket carries a stream (SO_TYPE).
+pub fn is_stream(socket: impl AsFd) -> bool {
+    use nix::sys::socket::{SockType, getsockopt, sockopt};
+    getsockopt(&socket, sockopt::SockType).is_ok_and(|kind| kind == SockType::Stream)
+}
+
+/// Whether calls on the socket return at once (O_NONBLOCK).
+pub fn is_nonblocking(socket: impl AsFd) -> bool {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let flags = fcntl(socket.as_fd(), FcntlArg::F_GETFL).unwrap_or(0);
+    OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK)
+}
