@@ -5,7 +5,9 @@ pub mod cli;
 pub mod command;
 pub mod fsview;
 pub mod ns;
+pub mod plan;
 pub mod policy;
+pub mod run;
 pub mod supervisor;
 #[allow(unsafe_code)]
 pub mod sys;

@@ -1,1 +1,5 @@
-fn main() {}
+//! The `agentbox` program.
+
+fn main() -> std::process::ExitCode {
+    agentbox::cli::main()
+}

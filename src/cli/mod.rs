@@ -1,3 +1,50 @@
 //! The command line: one file a subcommand.
 
 pub mod init;
+mod exit;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use exit::Failure;
+
+/// Runs an untrusted agent so that it touches only what one policy file says, and records what it did.
+#[derive(Debug, Parser)]
+#[command(name = "agentbox", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    /// Write a starter policy; never overwrites one
+    Init(init::InitCommand),
+    /// Run a command, confined by a policy and recorded
+    Run(run::RunCommand),
+}
+
+/// Reads the command line, does what it says, and gives the exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout with 0, mistakes to stderr with 2.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            // A closed stream has no reader to tell.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let done = match cli.command {
+        Subcommands::Init(command) => command.run().map_err(Failure::from),
+        Subcommands::Run(command) => command.run(),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,14 +1,14 @@
 //! Builds the root of a run from an [`FsSpec`], in the cloned child, before it is entered.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
-use super::tree::{self, Shape};
+use super::tree::{self, OwnDevices, Shape};
 use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp};
 use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 
@@ -58,27 +58,42 @@ impl Source {
 
 /// Builds the view and gives its root, attached over an existing directory of the old root.
 ///
+/// A first mount at `/` is the root itself; without one the root is an empty file system.
+///
 /// # Errors
 /// The first step that the kernel refused.
 pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<OwnedFd, FsviewError> {
-    let trees = clone_sources(spec, sources)?;
-    let root = new_root()?;
-    let at = root.as_fd();
+    let mut trees = clone_sources(spec, sources)?;
+    let mut own = OwnDevices::default();
+    let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
+    let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
+    let root = match root {
+        Some(root) => root,
+        None => {
+            let root = new_root()?;
+            own.add(&root).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
+            root
+        }
+    };
+    attach_root(&root)?;
+    let mut builder = Builder { root, own };
     for directory in &spec.directories {
-        tree::make_directories(at, directory).map_err(|errno| FsviewError::new("mkdir", directory, errno))?;
+        builder.make_directory(directory)?;
     }
-    for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees) {
-        mount_one(at, op, source, cloned)?;
+    for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees).skip(usize::from(whole)) {
+        builder.mount_one(op, source, cloned)?;
     }
     for link in &spec.links {
-        make_link(at, &link.path, &link.target)?;
+        builder.make_link(&link.path, &link.target)?;
     }
     for file in &spec.files {
-        generate(at, file)?;
+        builder.generate(file)?;
     }
-    mount::set_attributes(at, RDONLY | NOSUID | NODEV, 0, false)
-        .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
-    Ok(root)
+    if !whole {
+        mount::set_attributes(builder.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
+            .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
+    }
+    Ok(builder.root)
 }
 
 /// Copies every source tree before anything is attached: nothing hides anything else.
@@ -101,44 +116,136 @@ fn clone_sources(spec: &FsSpec, sources: &[Source]) -> Result<Vec<Option<OwnedFd
 }
 
 fn new_root() -> Result<OwnedFd, FsviewError> {
-    let root = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755"), (c"size", c"16m")], NOSUID | NODEV)
-        .map_err(|error| FsviewError::new("fsmount", "tmpfs", error))?;
-    let old = nix::fcntl::open("/", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| FsviewError::new("open", "/", errno))?;
-    mount::set_attributes(old.as_fd(), 0, 0, true)
+    mount::new_filesystem(c"tmpfs", &[(c"mode", c"755"), (c"size", c"16m")], NOSUID | NODEV)
+        .map_err(|error| FsviewError::new("fsmount", "tmpfs", error))
+}
+
+/// Attaches the new root somewhere in the old one, whose mounts nobody else sees any more.
+fn attach_root(root: &OwnedFd) -> Result<(), FsviewError> {
+    let open = |path: &str| {
+        nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|errno| FsviewError::new("open", path, errno))
+    };
+    mount::set_attributes(open("/")?.as_fd(), 0, 0, true)
         .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
     // Any directory will do: it is left behind with the old root.
     let place = ["/tmp", "/proc", "/usr", "/dev"].into_iter().find(|path| Path::new(path).is_dir());
     let place = place.unwrap_or("/etc");
-    let place_fd = nix::fcntl::open(place, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| FsviewError::new("open", place, errno))?;
-    mount::attach(root.as_fd(), place_fd.as_fd(), c"")
-        .map_err(|error| FsviewError::new("move_mount", place, error))?;
-    Ok(root)
+    mount::attach(root.as_fd(), open(place)?.as_fd(), c"")
+        .map_err(|error| FsviewError::new("move_mount", place, error))
 }
 
-fn mount_one(
-    root: BorrowedFd<'_>,
-    op: &MountOp,
-    source: &Source,
-    cloned: Option<OwnedFd>,
-) -> Result<(), FsviewError> {
-    match &op.kind {
-        MountKind::Bind { .. } => {
-            if let Some(link) = &source.link {
-                return make_link(root, &op.target, link);
-            }
-            let Some(cloned) = cloned else {
-                return Err(FsviewError::new("open_tree", &op.target, Errno::EBADF));
-            };
-            attach(root, &op.target, source.shape, &cloned)
+/// The root while it is being built.
+struct Builder {
+    root: OwnedFd,
+    own: OwnDevices,
+}
+
+impl Builder {
+    fn make_directory(&self, path: &Path) -> Result<(), FsviewError> {
+        match tree::make_directories(self.root.as_fd(), path, &self.own) {
+            // A tree of the host without that directory: it stays absent there too.
+            Ok(_) | Err(Errno::EROFS) => Ok(()),
+            Err(errno) => Err(FsviewError::new("mkdir", path, errno)),
         }
-        MountKind::New { filesystem, options } => {
-            let made = new_filesystem(filesystem, options, op)?;
-            attach(root, &op.target, Shape::Directory, &made)
-        }
-        MountKind::Mask => mask(root, op),
     }
+
+    fn mount_one(&mut self, op: &MountOp, source: &Source, cloned: Option<OwnedFd>) -> Result<(), FsviewError> {
+        match &op.kind {
+            MountKind::Bind { .. } => {
+                if let Some(link) = &source.link {
+                    return self.make_link(&op.target, link);
+                }
+                let Some(cloned) = cloned else {
+                    return Err(FsviewError::new("open_tree", &op.target, Errno::EBADF));
+                };
+                self.attach(&op.target, source.shape, &cloned)
+            }
+            MountKind::New { filesystem, options } => {
+                let made = new_filesystem(filesystem, options, op)?;
+                if filesystem == "tmpfs" {
+                    self.own.add(&made).map_err(|errno| FsviewError::new("fstat", &op.target, errno))?;
+                }
+                self.attach(&op.target, Shape::Directory, &made)
+            }
+            MountKind::Mask => self.mask(op),
+        }
+    }
+
+    fn attach(&self, target: &Path, shape: Shape, tree: &OwnedFd) -> Result<(), FsviewError> {
+        let point = tree::mount_point(self.root.as_fd(), target, shape, &self.own)
+            .map_err(|errno| FsviewError::new("mkdir", target, errno))?;
+        mount::attach(tree.as_fd(), point.as_fd(), c"")
+            .map_err(|error| FsviewError::new("move_mount", target, error))
+    }
+
+    /// Covers what is at `op.target` by an empty file or directory; what is absent stays absent.
+    fn mask(&self, op: &MountOp) -> Result<(), FsviewError> {
+        let point = match tree::open(self.root.as_fd(), &op.target) {
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+            other => other.map_err(|errno| FsviewError::new("openat2", &op.target, errno))?,
+        };
+        let status = fstat(&point).map_err(|errno| FsviewError::new("fstat", &op.target, errno))?;
+        let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
+        if kind == SFlag::S_IFLNK {
+            return Ok(());
+        }
+        let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
+        let tree = if kind == SFlag::S_IFDIR {
+            mount::new_filesystem(c"tmpfs", &[(c"mode", c"000"), (c"size", c"4k")], attributes)
+                .map_err(|error| FsviewError::new("fsmount", &op.target, error))?
+        } else {
+            detached_file(b"", 0o000, &op.target)?
+        };
+        mount::attach(tree.as_fd(), point.as_fd(), c"")
+            .map_err(|error| FsviewError::new("move_mount", &op.target, error))
+    }
+
+    fn make_link(&self, path: &Path, target: &std::ffi::OsStr) -> Result<(), FsviewError> {
+        let parent = tree::parent(self.root.as_fd(), path, &self.own);
+        let made = parent.and_then(|(directory, name)| {
+            self.own.check(&directory)?;
+            nix::unistd::symlinkat(target, directory, name)
+        });
+        match made {
+            Ok(()) | Err(Errno::EEXIST | Errno::EROFS) => Ok(()),
+            Err(errno) => Err(FsviewError::new("symlink", path, errno)),
+        }
+    }
+
+    /// Writes a generated file, over whatever a mounted tree has at that name.
+    fn generate(&self, file: &GeneratedFile) -> Result<(), FsviewError> {
+        let path = &file.path;
+        match tree::write_file(self.root.as_fd(), path, &file.content, 0o644, &self.own) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EEXIST | Errno::EROFS) => {}
+            Err(errno) => return Err(FsviewError::new("open", path, errno)),
+        }
+        let point = match tree::open(self.root.as_fd(), path) {
+            // A tree of the host without that file: programs do without it as on the host.
+            Err(Errno::ENOENT) => return Ok(()),
+            other => other.map_err(|errno| FsviewError::new("openat2", path, errno))?,
+        };
+        let tree = detached_file(&file.content, 0o644, path)?;
+        mount::attach(tree.as_fd(), point.as_fd(), c"")
+            .map_err(|error| FsviewError::new("move_mount", path, error))
+    }
+}
+
+/// A mount of one new file, read-only, in a file system of its own.
+fn detached_file(content: &[u8], mode: u32, for_path: &Path) -> Result<OwnedFd, FsviewError> {
+    let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
+    let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, for_path, source);
+    let errno = |call: &'static str| move |errno: Errno| FsviewError::new(call, for_path, errno);
+    let holder = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], 0).map_err(error("fsmount"))?;
+    let mut own = OwnDevices::default();
+    own.add(&holder).map_err(errno("fstat"))?;
+    let name = Path::new("/file");
+    tree::write_file(holder.as_fd(), name, content, mode, &own).map_err(errno("open"))?;
+    let file = tree::open(holder.as_fd(), name).map_err(errno("open"))?;
+    let cloned = mount::clone_tree(file.as_fd(), c"", false).map_err(error("open_tree"))?;
+    mount::set_attributes(cloned.as_fd(), attributes, 0, false).map_err(error("mount_setattr"))?;
+    Ok(cloned)
 }
 
 fn new_filesystem(
@@ -157,81 +264,4 @@ fn new_filesystem(
     let pairs: Vec<_> = pairs.iter().map(|(key, value)| (key.as_c_str(), value.as_c_str())).collect();
     mount::new_filesystem(&kind, &pairs, op.attributes)
         .map_err(|error| FsviewError::new("fsmount", PathBuf::from(filesystem), error))
-}
-
-fn attach(root: BorrowedFd<'_>, target: &Path, shape: Shape, tree: &OwnedFd) -> Result<(), FsviewError> {
-    let point = tree::mount_point(root, target, shape)
-        .map_err(|errno| FsviewError::new("mkdir", target, errno))?;
-    mount::attach(tree.as_fd(), point.as_fd(), c"")
-        .map_err(|error| FsviewError::new("move_mount", target, error))
-}
-
-/// Covers what is at `op.target` by an empty file or directory; what is absent stays absent.
-fn mask(root: BorrowedFd<'_>, op: &MountOp) -> Result<(), FsviewError> {
-    let point = match tree::open(root, &op.target) {
-        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
-        other => other.map_err(|errno| FsviewError::new("openat2", &op.target, errno))?,
-    };
-    let status = fstat(&point).map_err(|errno| FsviewError::new("fstat", &op.target, errno))?;
-    let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
-    if kind == SFlag::S_IFLNK {
-        return Ok(());
-    }
-    let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-    let tree = if kind == SFlag::S_IFDIR {
-        mount::new_filesystem(c"tmpfs", &[(c"mode", c"000"), (c"size", c"4k")], attributes)
-            .map_err(|error| FsviewError::new("fsmount", &op.target, error))?
-    } else {
-        detached_file(root, b"", 0o000, attributes, &op.target)?
-    };
-    mount::attach(tree.as_fd(), point.as_fd(), c"")
-        .map_err(|error| FsviewError::new("move_mount", &op.target, error))
-}
-
-/// A mount of one new file that has no name in the view.
-fn detached_file(
-    root: BorrowedFd<'_>,
-    content: &[u8],
-    mode: u32,
-    attributes: u64,
-    for_path: &Path,
-) -> Result<OwnedFd, FsviewError> {
-    let name = Path::new("/.generated");
-    tree::write_file(root, name, content, mode)
-        .map_err(|errno| FsviewError::new("open", for_path, errno))?;
-    let file = tree::open(root, name).map_err(|errno| FsviewError::new("open", for_path, errno))?;
-    let cloned = mount::clone_tree(file.as_fd(), c"", false)
-        .map_err(|error| FsviewError::new("open_tree", for_path, error))?;
-    mount::set_attributes(cloned.as_fd(), attributes, 0, false)
-        .map_err(|error| FsviewError::new("mount_setattr", for_path, error))?;
-    nix::unistd::unlinkat(root, ".generated", nix::unistd::UnlinkatFlags::NoRemoveDir)
-        .map_err(|errno| FsviewError::new("unlink", for_path, errno))?;
-    Ok(cloned)
-}
-
-fn make_link(root: BorrowedFd<'_>, path: &Path, target: &std::ffi::OsStr) -> Result<(), FsviewError> {
-    let (directory, name) =
-        tree::parent(root, path).map_err(|errno| FsviewError::new("mkdir", path, errno))?;
-    match nix::unistd::symlinkat(target, directory, name) {
-        Ok(()) | Err(Errno::EEXIST | Errno::EROFS) => Ok(()),
-        Err(errno) => Err(FsviewError::new("symlink", path, errno)),
-    }
-}
-
-/// Writes a generated file, over whatever a mounted tree has at that name.
-fn generate(root: BorrowedFd<'_>, file: &GeneratedFile) -> Result<(), FsviewError> {
-    match tree::write_file(root, &file.path, &file.content, 0o644) {
-        Ok(()) => Ok(()),
-        Err(Errno::EEXIST) => {
-            let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-            let tree = detached_file(root, &file.content, 0o644, attributes, &file.path)?;
-            let point = tree::open(root, &file.path)
-                .map_err(|errno| FsviewError::new("openat2", &file.path, errno))?;
-            mount::attach(tree.as_fd(), point.as_fd(), c"")
-                .map_err(|error| FsviewError::new("move_mount", &file.path, error))
-        }
-        // A read-only tree without that file: programs do without it as on the host.
-        Err(Errno::EROFS) => Ok(()),
-        Err(errno) => Err(FsviewError::new("open", &file.path, errno)),
-    }
 }

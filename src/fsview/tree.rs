@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, fstat, mkdirat};
 
 /// What a mount point has to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,11 +25,15 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
 }
 
 /// Opens the directory that holds `path`, making the missing ones.
-pub(super) fn parent<'a>(root: BorrowedFd<'_>, path: &'a Path) -> nix::Result<(OwnedFd, &'a OsStr)> {
+pub(super) fn parent<'a>(
+    root: BorrowedFd<'_>,
+    path: &'a Path,
+    own: &OwnDevices,
+) -> nix::Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(Errno::EINVAL)?;
     let directory = path.parent().unwrap_or(Path::new("/"));
     match open_directory(root, directory) {
-        Err(Errno::ENOENT) => Ok((make_directories(root, directory)?, name)),
+        Err(Errno::ENOENT) => Ok((make_directories(root, directory, own)?, name)),
         other => Ok((other?, name)),
     }
 }
@@ -41,46 +45,56 @@ fn open_directory(root: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
     openat2(root, path, how)
 }
 
-/// Makes the directory `path` and all above it (mode 0755); existing ones stay as they are.
-pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
+/// Makes the directory `path` and all above it (mode 0755) where they are missing, in file
+/// systems of the run alone: nothing is ever made on the host.
+pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path, own: &OwnDevices) -> nix::Result<OwnedFd> {
     let mut at = open_directory(root, Path::new("."))?;
+    let mut walked = PathBuf::from("/");
     for component in path.components() {
         let Component::Normal(name) = component else { continue };
-        let mode = Mode::from_bits_truncate(0o755);
-        match mkdirat(at.as_fd(), name, mode) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            // An existing directory of a read-only mount answers so too.
-            Err(Errno::EROFS) => {}
-            Err(errno) => return Err(errno),
-        }
-        at = nix::fcntl::openat(
-            at.as_fd(),
-            name,
-            OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY,
-            Mode::empty(),
-        )?;
+        walked.push(name);
+        at = match open_directory(root, &walked) {
+            Err(Errno::ENOENT) => {
+                own.check(&at)?;
+                mkdirat(at.as_fd(), name, Mode::from_bits_truncate(0o755))?;
+                open_directory(root, &walked)?
+            }
+            other => other?,
+        };
     }
     Ok(at)
 }
 
 /// Opens the mount point `path`, making it where it is missing.
-pub(super) fn mount_point(root: BorrowedFd<'_>, path: &Path, shape: Shape) -> nix::Result<OwnedFd> {
+pub(super) fn mount_point(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    shape: Shape,
+    own: &OwnDevices,
+) -> nix::Result<OwnedFd> {
     match open(root, path) {
         Err(Errno::ENOENT) => {}
         other => return other,
     }
     match shape {
-        Shape::Directory => make_directories(root, path),
+        Shape::Directory => make_directories(root, path, own),
         Shape::File => {
-            write_file(root, path, b"", 0o644)?;
+            write_file(root, path, b"", 0o644, own)?;
             open(root, path)
         }
     }
 }
 
 /// Writes a new file.
-pub(super) fn write_file(root: BorrowedFd<'_>, path: &Path, content: &[u8], mode: u32) -> nix::Result<()> {
-    let (directory, name) = parent(root, path)?;
+pub(super) fn write_file(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    own: &OwnDevices,
+) -> nix::Result<()> {
+    let (directory, name) = parent(root, path, own)?;
+    own.check(&directory)?;
     let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
     let file = nix::fcntl::openat(directory, name, flags, Mode::from_bits_truncate(mode))?;
     let mut rest = content;
@@ -89,4 +103,21 @@ pub(super) fn write_file(root: BorrowedFd<'_>, path: &Path, content: &[u8], mode
         rest = rest.get(written..).unwrap_or_default();
     }
     Ok(())
+}
+
+/// The file systems that were made for the run.
+#[derive(Debug, Default)]
+pub(super) struct OwnDevices(Vec<u64>);
+
+impl OwnDevices {
+    /// Adds the file system behind `mount`.
+    pub(super) fn add(&mut self, mount: &OwnedFd) -> nix::Result<()> {
+        self.0.push(fstat(mount)?.st_dev);
+        Ok(())
+    }
+
+    /// EROFS where `directory` is the host's.
+    pub(super) fn check(&self, directory: &OwnedFd) -> nix::Result<()> {
+        if self.0.contains(&fstat(directory)?.st_dev) { Ok(()) } else { Err(Errno::EROFS) }
+    }
 }

@@ -26,7 +26,7 @@ const TRANSPARENT_PORTS: std::ops::RangeInclusive<u16> = 64_000..=u16::MAX;
 const LOW_PORTS: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 /// What to set up.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NetSpec {
     /// Try nf_tables first; without it only the named ports are captured.
     pub tproxy: bool,

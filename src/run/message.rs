@@ -111,3 +111,17 @@ impl Message {
         }
     }
 }
+
+/// What pid 1 or the command's process said last.
+pub(super) enum LastWords {
+    End(CommandEnd),
+    Failed(Failure),
+}
+
+pub(super) fn end_of(bytes: &[u8]) -> Option<LastWords> {
+    match Message::decode(bytes)? {
+        Message::End(end) => Some(LastWords::End(end)),
+        Message::Failed(failure) => Some(LastWords::Failed(failure)),
+        Message::Ready { .. } | Message::Sockets => None,
+    }
+}

@@ -26,3 +26,16 @@ pub fn fetch(pidfd: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
     // SAFETY: integers only.
     fd(unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) })
 }
+
+/// Kills the process behind `pidfd`.
+///
+/// # Errors
+/// ESRCH when it has ended.
+pub fn kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: no siginfo is passed; the rest are integers.
+    super::checked(unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), libc::SIGKILL, none, 0)
+    })
+    .map(|_| ())
+}

@@ -1,0 +1,72 @@
+//! Failures at the edge: what is printed, and which exit code it has.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use crate::command::CommandError;
+use crate::policy::Report;
+use crate::run::RunError;
+use crate::trace::TraceError;
+
+/// A failure and its exit code.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    text: String,
+}
+
+impl Failure {
+    /// A mistake in the command line or the policy: 2.
+    #[must_use]
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self { code: 2, text: text.into() }
+    }
+
+    /// The launcher could not do what was promised: 125.
+    #[must_use]
+    pub fn launcher(text: impl Into<String>) -> Self {
+        Self { code: 125, text: text.into() }
+    }
+
+    /// Prints it on stderr, each line under our name, and gives its code.
+    pub fn report(self) -> ExitCode {
+        let mut stderr = std::io::stderr().lock();
+        // A closed stderr has no reader to tell.
+        let _ = writeln!(stderr, "agentbox: {}", self.text.trim_end());
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::usage(format!("{error:#}"))
+    }
+}
+
+impl From<Report> for Failure {
+    fn from(report: Report) -> Self {
+        Self::usage(format!("the policy is refused\n{}", report.render(super::run::colored())))
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        Self { code: error.exit_code(), text: error.to_string() }
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        if let RunError::Exec { errno, .. } = &error {
+            let code = if *errno == nix::errno::Errno::ENOENT { 127 } else { 126 };
+            return Self { code, text: error.to_string() };
+        }
+        Self::launcher(error.to_string())
+    }
+}

@@ -1,0 +1,142 @@
+//! `agentbox run`: from the words of the command line to a run and its last words.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use super::Failure;
+use crate::command;
+use crate::plan::{HostFacts, LaunchPlan, Request};
+use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
+use crate::run::{self, Outcome};
+use crate::supervisor::access::Protected;
+use crate::trace::{Placement, recover_pending};
+
+/// Run a command, confined by a policy and recorded.
+#[derive(Debug, clap::Args)]
+pub struct RunCommand {
+    #[command(flatten)]
+    policy: PolicyArgument,
+    /// Where the trace goes
+    #[arg(short, long, value_name = "FILE", default_value = "trace.jsonl")]
+    trace: PathBuf,
+    /// Refuse nothing: record what would have been refused
+    #[arg(long)]
+    observe: bool,
+    /// Overwrite a file that is no trace
+    #[arg(long)]
+    force: bool,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    words: Vec<OsString>,
+}
+
+/// Which policy.
+#[derive(Debug, clap::Args)]
+pub(super) struct PolicyArgument {
+    /// The policy file
+    #[arg(short, long, value_name = "FILE", default_value = "agentbox.policy")]
+    pub(super) policy: PathBuf,
+}
+
+/// Whether diagnostics may be coloured (no-color.org).
+pub(super) fn colored() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Everything that a plan is made from, read from the host.
+pub(super) struct Prepared {
+    pub(super) policy: Policy,
+    pub(super) command: command::Command,
+    pub(super) facts: HostFacts,
+    pub(super) host: LaunchHost,
+}
+
+pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Prepared, Failure> {
+    let unreadable = |error: std::io::Error| Failure::launcher(format!("the working directory: {error}"));
+    let facts = HostFacts::gather().map_err(unreadable)?;
+    let host = LaunchHost::new().map_err(unreadable)?.profiles(command::profiles::profile);
+    let mut policy = policy::load(&policy.policy, &host)?;
+    policy.local_addresses.clone_from(&facts.addresses);
+    let command = command::resolve(words, &facts.environment, &facts.cwd)?;
+    Ok(Prepared { policy, command, facts, host })
+}
+
+impl RunCommand {
+    /// Runs the command; the code is the command's own.
+    pub(super) fn run(self) -> Result<u8, Failure> {
+        recover_pending();
+        let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
+        tell(policy.warnings.iter().map(|warning| warning.render(colored())));
+        let trace = host.resolve(&facts.cwd.join(&self.trace));
+        let directory = trace.parent().unwrap_or(&trace);
+        let inside = self.observe
+            || policy.decide_path(PathAccess::Read, &trace).is_allow()
+            || policy.decide_path(PathAccess::Write, &trace).is_allow()
+            || policy.decide_path(PathAccess::Read, directory).is_allow()
+            || policy.covers_below(directory);
+        let placement = Placement::plan(&self.trace, inside, self.force)?;
+        if placement.written_at() != placement.destination() {
+            let (at, to) = (placement.written_at(), placement.destination());
+            tell([format!("agentbox: the trace is written at {} and moved to {} at the end", at.display(), to.display())]);
+        }
+        let protected = placement
+            .protected()
+            .into_iter()
+            .map(|file| Protected {
+                path: file.path,
+                id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
+            })
+            .collect();
+        let request =
+            Request { policy, command, typed: self.words, facts: &facts, protected, enforce: !self.observe };
+        let plan = LaunchPlan::new(request, &host);
+        let outcome = run::run(plan, placement)?;
+        summarize(&outcome);
+        Ok(outcome.code)
+    }
+}
+
+/// The last words of a run, on stderr: stdout is the agent's alone.
+fn summarize(outcome: &Outcome) {
+    let totals = outcome.totals;
+    let mut lines = vec![format!(
+        "agentbox: recorded {} effects, {} observations, {} denials -> {}",
+        totals.effects,
+        totals.observations,
+        totals.denials,
+        outcome.placed.path.display()
+    )];
+    if let Some(aside) = &outcome.placed.moved_aside {
+        lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
+    }
+    for (count, denied, rule) in outcome.denials.most_frequent(&outcome.policy, 3) {
+        lines.push(format!("agentbox: denied {count}x: {} (to allow it: {rule})", describe(&denied)));
+    }
+    tell(lines);
+}
+
+fn describe(denied: &policy::Denied) -> String {
+    use policy::Denied;
+    let escaped = |text: &std::ffi::OsStr| text.to_string_lossy().escape_debug().to_string();
+    match denied {
+        Denied::Path { access: PathAccess::Read, path } => format!("read {}", escaped(path.as_os_str())),
+        Denied::Path { access: PathAccess::Write, path } => format!("write {}", escaped(path.as_os_str())),
+        Denied::Exec { exe, .. } => format!("exec {}", escaped(exe.as_os_str())),
+        Denied::Name(name) => format!("net {}", name.escape_debug()),
+        Denied::Connect { names, address, port, .. } => match names.first() {
+            Some(name) => format!("net {}:{port}", name.escape_debug()),
+            None => format!("net {address}:{port}"),
+        },
+        Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
+        Denied::Env(name) => format!("env {}", name.escape_debug()),
+    }
+}
+
+fn tell(lines: impl IntoIterator<Item = String>) {
+    let mut stderr = std::io::stderr().lock();
+    for line in lines {
+        // A closed stderr has no reader to tell.
+        let _ = writeln!(stderr, "{}", line.trim_end());
+    }
+}

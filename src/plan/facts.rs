@@ -1,0 +1,90 @@
+//! What is true of the host and of the caller, as far as a plan depends on it.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{getegid, geteuid};
+
+/// Facts, gathered once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+    /// The caller's name in /etc/passwd, or its number.
+    pub user: String,
+    /// The group's name in /etc/group, or its number.
+    pub group: String,
+    /// The launch directory, links followed.
+    pub cwd: PathBuf,
+    /// The caller's home, from HOME.
+    pub home: Option<PathBuf>,
+    /// The launcher's environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// `uname -r`.
+    pub kernel: String,
+    /// `uname -m`.
+    pub architecture: String,
+    /// Addresses of this machine that are not loopback.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl HostFacts {
+    /// Gathers them.
+    ///
+    /// # Errors
+    /// When the working directory or uname(2) cannot be had.
+    pub fn gather() -> io::Result<Self> {
+        let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let uname = nix::sys::utsname::uname()?;
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        let home = environment
+            .iter()
+            .find(|(name, _)| name == "HOME")
+            .map(|(_, value)| PathBuf::from(value))
+            .filter(|home| home.is_absolute());
+        Ok(Self {
+            uid,
+            gid,
+            user: name_of(Path::new("/etc/passwd"), uid).unwrap_or_else(|| uid.to_string()),
+            group: name_of(Path::new("/etc/group"), gid).unwrap_or_else(|| gid.to_string()),
+            cwd: std::env::current_dir()?,
+            home,
+            environment,
+            kernel: uname.release().to_string_lossy().into_owned(),
+            architecture: uname.machine().to_string_lossy().into_owned(),
+            addresses: own_addresses(),
+        })
+    }
+
+    /// The value of an environment variable of the launcher.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+    }
+}
+
+/// Looks an id up in passwd(5) or group(5) by ourselves: a static binary has no NSS modules.
+fn name_of(file: &Path, id: u32) -> Option<String> {
+    let text = std::fs::read(file).ok()?;
+    String::from_utf8_lossy(&text).lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
+    })
+}
+
+/// Addresses of the interfaces: a name that resolves to one of them is local by route.
+fn own_addresses() -> Vec<IpAddr> {
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    interfaces
+        .filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+        })
+        .collect()
+}

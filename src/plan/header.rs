@@ -1,0 +1,92 @@
+//! What a trace begins with: what is allowed, what is in force, what the file proves.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::HostFacts;
+use crate::command::Command;
+use crate::policy::Policy;
+use crate::trace::display_bytes;
+
+/// What the launch found to be in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enforcement {
+    /// Landlock restricts the command.
+    pub landlock: bool,
+    /// `tproxy`, or `ports` where nf_tables is refused.
+    pub capture: String,
+    /// Standard input, output and error are digested.
+    pub stdio: bool,
+}
+
+/// The arguments of `run.start`, but for what the launch finds out.
+pub(super) fn build(
+    policy: &Policy,
+    command: &Command,
+    typed: &[OsString],
+    facts: &HostFacts,
+    enforce: bool,
+) -> Map<String, Value> {
+    let text = |path: &Path| display_bytes(path.as_os_str().as_encoded_bytes());
+    let argv: Vec<String> = typed.iter().map(|word| display_bytes(word.as_encoded_bytes())).collect();
+    let rules: Vec<&str> = policy.rules.iter().map(|rule| rule.text.as_str()).collect();
+    let header = json!({
+        "agentbox": env!("CARGO_PKG_VERSION"),
+        "argv": argv,
+        "checkpoint": false,
+        "policy_sha256": policy.digest(),
+        "python": Value::Null,
+        "policy": policy.text,
+        "policy_name": policy.name,
+        "policy_rules": rules,
+        "executable": text(&command.resolved),
+        "cwd": text(&facts.cwd),
+        "uid": facts.uid,
+        "gid": facts.gid,
+        "kernel": facts.kernel,
+        "architecture": facts.architecture,
+        "enforced": enforce,
+        "level": "namespaces",
+    });
+    match header {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+impl Enforcement {
+    /// The mechanisms in force and, for each channel, what this file proves.
+    pub fn add_to(&self, header: &mut Map<String, Value>, full_mediation: bool, enforce: bool) {
+        let judged = if enforce { "enforced, recorded" } else { "recorded" };
+        let system = if full_mediation { "injected descriptors" } else { "injected descriptors; system files by the kernel" };
+        header.insert(
+            "mechanisms".to_owned(),
+            json!({
+                "namespaces": ["user", "mount", "pid", "net", "ipc", "uts", "cgroup"],
+                "seccomp": "notification",
+                "exec": "notification and exec event",
+                "files": system,
+                "landlock": self.landlock,
+                "network": self.capture,
+            }),
+        );
+        header.insert(
+            "capture".to_owned(),
+            json!({
+                "files read": judged,
+                "files written": judged,
+                "exec": judged,
+                "tcp": judged,
+                "http": judged,
+                "dns": judged,
+                "unix sockets": judged,
+                "environment": "enforced, recorded",
+                "clock": "not covered",
+                "randomness": "not covered",
+                "stdio": if self.stdio { "recorded" } else { "not covered" },
+            }),
+        );
+    }
+}

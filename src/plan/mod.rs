@@ -1,0 +1,180 @@
+//! The launch plan: everything that a run will be, computed before anything happens.
+//!
+//! [`LaunchPlan::new`] is pure but for looks at the host through [`Host`]; the launch carries the
+//! plan out and takes nothing else.
+
+mod environment;
+mod facts;
+mod generated;
+mod header;
+mod links;
+mod mounts;
+mod roots;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub use facts::HostFacts;
+pub use header::Enforcement;
+pub use roots::{Root, Why};
+
+use crate::command::Command;
+use crate::fsview::{FsSpec, LandlockRule};
+use crate::ns::net::NetSpec;
+use crate::policy::{FileId, Host, Policy};
+use crate::supervisor::access::{AccessTable, Protected};
+use crate::supervisor::{CommandTable, OwnProgram};
+
+/// What is started, and as whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessPlan {
+    /// Absolute path that is executed.
+    pub program: PathBuf,
+    /// Its argument vector.
+    pub argv: Vec<OsString>,
+    /// Its whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Its working directory.
+    pub cwd: PathBuf,
+    /// User id, inside and outside.
+    pub uid: u32,
+    /// Group id, inside and outside.
+    pub gid: u32,
+    /// Host name inside.
+    pub hostname: String,
+}
+
+/// Everything that a run will be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LaunchPlan {
+    /// The command.
+    pub process: ProcessPlan,
+    /// What it sees of the file system.
+    pub fs: FsSpec,
+    /// The second layer under that.
+    pub landlock: Vec<LandlockRule>,
+    /// Its network.
+    pub net: NetSpec,
+    /// Decides on files; carries the policy.
+    pub access: AccessTable,
+    /// Decides on the command's own programs.
+    pub command: CommandTable,
+    /// Sockets of the host that are shown, by their path in the view.
+    pub unix: Vec<PathBuf>,
+    /// What the trace begins with.
+    pub header: Map<String, Value>,
+    /// Every root, with the reason why it is visible.
+    pub roots: Vec<Root>,
+}
+
+/// What a plan is made from.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The checked policy.
+    pub policy: Policy,
+    /// The resolved command.
+    pub command: Command,
+    /// The words that the user typed.
+    pub typed: Vec<OsString>,
+    /// What is true of this host.
+    pub facts: &'a HostFacts,
+    /// Files of the launcher.
+    pub protected: Vec<Protected>,
+    /// False under `--observe`.
+    pub enforce: bool,
+}
+
+/// Where a private home is, when the real one is not allowed.
+pub const PRIVATE_HOME: &str = "/run/agentbox/home";
+
+impl LaunchPlan {
+    /// Plans a run.
+    #[must_use]
+    pub fn new(request: Request<'_>, host: &dyn Host) -> Self {
+        let Request { policy, command, typed, facts, mut protected, enforce } = request;
+        protected.extend(policy_files(&policy, host));
+        let roots = roots::collect(&policy, &command, host);
+        let view = mounts::View::new(&policy, &roots, facts, &protected, enforce);
+        let unix = policy.unix_sockets().map(|(_, spelled, _)| spelled.to_owned()).collect();
+        let env = environment::build(&policy, &command, facts, enforce);
+        let home = environment::value(&env, "HOME").unwrap_or_else(|| PRIVATE_HOME.into());
+        let fs = view.spec(&command, generated::files(facts, &home));
+        let command_table = command_table(&command, host);
+        let header = header::build(&policy, &command, &typed, facts, enforce);
+        let process = ProcessPlan {
+            program: command.program,
+            argv: command.argv,
+            env,
+            cwd: facts.cwd.clone(),
+            uid: facts.uid,
+            gid: facts.gid,
+            hostname: generated::HOSTNAME.to_owned(),
+        };
+        Self {
+            process,
+            landlock: view.landlock(),
+            net: net(&policy),
+            access: AccessTable {
+                system: mounts::View::system(&roots, &fs),
+                private: view.private.clone(),
+                skeleton: view.skeleton.clone(),
+                devices: mounts::devices(),
+                protected,
+                enforce,
+                policy: Arc::new(policy),
+            },
+            command: command_table,
+            unix,
+            header,
+            roots,
+            fs,
+        }
+    }
+}
+
+/// The policy and what it includes: the agent can read none of it.
+fn policy_files(policy: &Policy, host: &dyn Host) -> Vec<Protected> {
+    std::iter::once(&policy.name)
+        .chain(&policy.included)
+        .filter(|name| !name.starts_with("profile/"))
+        .map(|name| {
+            let path = host.resolve(&policy.cwd().join(name));
+            Protected { id: host.identity(&path), path }
+        })
+        .collect()
+}
+
+fn command_table(command: &Command, host: &dyn Host) -> CommandTable {
+    let paths = command.images.iter().map(|image| &image.resolved).chain(&command.own_interpreter);
+    let mut own: Vec<OwnProgram> = Vec::new();
+    for path in paths {
+        let path = host.resolve(path);
+        if let Some(id) = host.identity(&path)
+            && !own.iter().any(|program: &OwnProgram| program.id == id)
+        {
+            own.push(OwnProgram { path, id });
+        }
+    }
+    CommandTable { own }
+}
+
+/// The HTTP proxy's port inside: the first that no rule names.
+fn proxy_port(taken: &[u16]) -> u16 {
+    (3128..u16::MAX).find(|port| !taken.contains(port)).unwrap_or(3128)
+}
+
+fn net(policy: &Policy) -> NetSpec {
+    let ports: Vec<u16> = policy.named_ports().ports.into_iter().collect();
+    let loopback: Vec<u16> = policy.loopback_ports().into_iter().flatten().collect();
+    let taken: Vec<u16> = ports.iter().chain(&loopback).copied().collect();
+    NetSpec { tproxy: true, ports, loopback, proxy_port: proxy_port(&taken) }
+}
+
+/// Device and inode of `path`, for tables of files.
+#[must_use]
+pub fn identity(host: &dyn Host, path: &std::path::Path) -> Option<FileId> {
+    host.identity(path)
+}

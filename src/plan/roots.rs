@@ -1,0 +1,163 @@
+//! Which trees of the host are visible, and why each of them is.
+
+use std::path::{Path, PathBuf};
+
+use crate::command::{self, Command};
+use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody};
+
+/// Why a tree is visible.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Why {
+    /// Every program needs it.
+    System,
+    /// The command, or a program that an exec rule names, needs it.
+    Runtime(String),
+    /// This rule shows it.
+    Rule(String),
+}
+
+/// A tree or file of the host that is visible.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Root {
+    /// Where it is, on the host and in the view.
+    pub path: PathBuf,
+    /// Why.
+    pub why: Why,
+    /// Whether the agent may change it.
+    pub writable: bool,
+    /// Whether programs in it may start, as far as the mount is concerned.
+    pub executable: bool,
+}
+
+impl Root {
+    /// Readable without a record.
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        !matches!(self.why, Why::Rule(_))
+    }
+}
+
+/// Files and trees of the system that every program may read.
+const SYSTEM: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/crypto-policies",
+    "/etc/debian_version",
+    "/etc/gai.conf",
+    "/etc/gitconfig",
+    "/etc/host.conf",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
+    "/etc/locale.conf",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/pki",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/ssh/ssh_config",
+    "/etc/ssh/ssh_config.d",
+    "/etc/ssl",
+    "/etc/terminfo",
+    "/etc/timezone",
+    "/etc/xattr.conf",
+];
+/// Beginnings of names in /etc: versions of interpreters keep their settings there.
+const SYSTEM_PREFIXES: &[&str] = &["python3", "java-", "perl"];
+
+/// Collects every root: the system's, the command's, those of rules.
+pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Vec<Root> {
+    let mut roots: Vec<Root> = Vec::new();
+    let mut add = |path: PathBuf, why: Why| {
+        if host.exists(&path) && !roots.iter().any(|root: &Root| root.path == path && root.why == why) {
+            roots.push(Root { writable: false, executable: true, path, why });
+        }
+    };
+    for path in SYSTEM {
+        add(PathBuf::from(path), Why::System);
+    }
+    for name in etc_names() {
+        add(Path::new("/etc").join(name), Why::System);
+    }
+    for root in &command.runtime {
+        add(root.path.clone(), Why::Runtime(root.reason.clone()));
+    }
+    if let Some(script) = &command.script {
+        add(host.resolve(script), Why::Runtime("the script of the command".to_owned()));
+    }
+    add_rules(policy, host, &mut add);
+    for root in &mut roots {
+        root.writable = policy.decide_path(PathAccess::Write, &root.path).is_allow();
+        root.executable = !root.writable || root.is_system() || exec_reaches(policy, &root.path);
+    }
+    roots
+}
+
+fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)) {
+    let granted = policy.rules.iter().filter(|rule| rule.effect == Effect::Grant);
+    for rule in granted {
+        let why = || Why::Rule(rule.text.clone());
+        match &rule.body {
+            RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } => add(resolved.clone(), why()),
+            RuleBody::Path { pattern: PathPattern::Glob { base, .. }, .. } => add(base.clone(), why()),
+            RuleBody::Runtime { path: PathPattern::Literal { resolved, .. } } => {
+                add(resolved.clone(), Why::Runtime(rule.text.clone()));
+            }
+            RuleBody::Exec(exec) => {
+                for program in programs(&exec.program) {
+                    let program = host.resolve(&program);
+                    let reason = || Why::Runtime(format!("`{}` needs it", rule.text));
+                    if !program.starts_with("/usr") {
+                        add(program.clone(), reason());
+                    }
+                    for root in command::runtime_of(&program) {
+                        add(root.path, reason());
+                    }
+                }
+            }
+            RuleBody::Runtime { .. } | RuleBody::Net(_) | RuleBody::UnixSocket(_) | RuleBody::Env(_) => {}
+        }
+    }
+}
+
+/// Files and directories that an exec rule names on this host.
+fn programs(program: &ExecProgram) -> Vec<PathBuf> {
+    match program {
+        ExecProgram::Word { files, .. } => files.iter().map(|file| file.path.clone()).collect(),
+        ExecProgram::Path { pattern: PathPattern::Literal { spelled, .. }, .. } => vec![spelled.clone()],
+        ExecProgram::Path { .. } | ExecProgram::Glob(_) => Vec::new(),
+    }
+}
+
+/// Whether an exec rule names a program in `root` by its path: such a root is not noexec.
+fn exec_reaches(policy: &Policy, root: &Path) -> bool {
+    policy.granted_programs().any(|(_, exec)| match &exec.program {
+        ExecProgram::Word { .. } => false,
+        ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => match pattern {
+            PathPattern::Literal { resolved, .. } => root.starts_with(resolved) || resolved.starts_with(root),
+            PathPattern::Glob { base, .. } => root.starts_with(base) || base.starts_with(root),
+        },
+    })
+}
+
+fn etc_names() -> Vec<std::ffi::OsString> {
+    let Ok(entries) = std::fs::read_dir("/etc") else { return Vec::new() };
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.file_name()))
+        .filter(|name| SYSTEM_PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())))
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,126 @@
+//! The launcher's side: clone, hear what was set up, let the command go.
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use nix::sys::signal::SigSet;
+
+use super::child::{self, ChildSpec, Ends};
+use super::failure::{self, RunError};
+use super::message::{GO, Message};
+use crate::fsview::Source;
+use crate::ns::net::{Mechanism, NetSockets};
+use crate::ns::{self, channel};
+use crate::plan::LaunchPlan;
+use crate::supervisor::filter::{FilterOptions, compile};
+use crate::sys::{clone, pidfd, process};
+
+/// A command that waits for the word to start.
+#[derive(Debug)]
+pub(super) struct Launched {
+    /// Pid 1 of the run, as we see it.
+    pub(super) init: i32,
+    /// Kills the run when it is dropped.
+    pub(super) guard: KillOnDrop,
+    pub(super) channel: OwnedFd,
+    pub(super) listener: OwnedFd,
+    pub(super) sockets: NetSockets,
+    pub(super) landlock: bool,
+}
+
+impl Launched {
+    pub(super) fn capture(&self) -> String {
+        match self.sockets.mechanism {
+            Mechanism::Tproxy => "tproxy".to_owned(),
+            Mechanism::Ports { errno } => format!("ports (nf_tables: errno {errno})"),
+        }
+    }
+}
+
+/// Whatever way the launcher leaves, nothing of the run stays.
+#[derive(Debug)]
+pub(super) struct KillOnDrop(OwnedFd);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // Ended already: ESRCH.
+        let _ = pidfd::kill(self.0.as_fd());
+    }
+}
+
+/// Clones the run's first process and waits until its command is ready.
+pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched, RunError> {
+    let spec = child_spec(plan, signal_mask)?;
+    let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let own_pid = i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
+    let launcher = pidfd::open(own_pid).map_err(RunError::io("pidfd_open"))?;
+    let flags = ns::all().bits();
+    let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
+    let (init, init_fd) = match side {
+        clone::Side::Child => {
+            let ends = Ends { channel: theirs, sockets: their_sockets, launcher };
+            child::enter(&spec, &ends)
+        }
+        clone::Side::Parent { pid, pidfd } => (pid, pidfd),
+    };
+    let guard = KillOnDrop(init_fd);
+    drop((theirs, their_sockets, launcher, spec));
+    let mut sockets = None;
+    let (listener, landlock) = loop {
+        let (bytes, mut descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
+        match Message::decode(&bytes) {
+            Some(Message::Sockets) => {
+                sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
+                // Its ids are mapped: from now on nobody reads the launcher's memory.
+                process::set_dumpable(false).map_err(RunError::io("prctl(PR_SET_DUMPABLE)"))?;
+            }
+            Some(Message::Ready { landlock }) => match descriptors.pop() {
+                Some(listener) => break (listener, landlock),
+                None => return Err(RunError::Silent),
+            },
+            Some(Message::Failed(failure)) => return Err(failure::explain(&failure)),
+            Some(Message::End(_)) | None => return Err(RunError::Silent),
+        }
+    };
+    let sockets = sockets.ok_or(RunError::Silent)?;
+    Ok(Launched { init, guard, channel: ours, listener, sockets, landlock })
+}
+
+/// Tells the command's process to execute the command.
+pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
+    channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::io("sendmsg"))
+}
+
+fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunError> {
+    let sources = plan.fs.mounts.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
+    let options = FilterOptions { full_mediation: plan.access.policy.full_mediation(), judge_locks: false };
+    let filter = compile(options).map_err(RunError::Filter)?;
+    let process = &plan.process;
+    let env = process.env.iter().map(|(name, value)| {
+        let mut variable = name.clone();
+        variable.push("=");
+        variable.push(value);
+        c_string(&variable)
+    });
+    Ok(ChildSpec {
+        uid: process.uid,
+        gid: process.gid,
+        hostname: process.hostname.clone(),
+        fs: plan.fs.clone(),
+        sources,
+        net: plan.net.clone(),
+        landlock: plan.landlock.clone(),
+        filter: filter.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect(),
+        cwd: process.cwd.clone(),
+        program: c_string(process.program.as_os_str())?,
+        argv: process.argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>()?,
+        env: env.collect::<Result<_, _>>()?,
+        signal_mask,
+    })
+}
+
+fn c_string(text: &OsStr) -> Result<CString, RunError> {
+    CString::new(text.as_bytes()).map_err(|_| RunError::ZeroByte)
+}

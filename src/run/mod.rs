@@ -1,0 +1,134 @@
+//! One run: the plan is carried out, supervised and recorded.
+
+mod child;
+mod failure;
+mod launch;
+mod message;
+
+use std::sync::Arc;
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use serde_json::{Map, Value};
+
+pub use failure::RunError;
+
+use crate::ns::init::CommandEnd;
+use crate::plan::{Enforcement, LaunchPlan};
+use crate::policy::Policy;
+use crate::supervisor::connections::Connections;
+use crate::supervisor::{Denials, Setup, Supervisor};
+use crate::trace::{self, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit code for the shell: the command's own, or 128 plus the signal.
+    pub code: u8,
+    /// What was recorded.
+    pub totals: Totals,
+    /// What was refused.
+    pub denials: Denials,
+    /// The policy, for suggestions.
+    pub policy: Arc<Policy>,
+    /// Where the trace is.
+    pub placed: Placed,
+}
+
+/// Signals that are passed on to the command.
+const FORWARDED: [Signal; 5] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1];
+
+/// Carries `plan` out. The process must have one thread, for it is cloned.
+///
+/// # Errors
+/// Why nothing was run, or why the run was stopped: never anything in between.
+pub fn run(plan: LaunchPlan, placement: Placement) -> Result<Outcome, RunError> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGCHLD);
+    for signal in FORWARDED {
+        signals.add(signal);
+    }
+    let former = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).map_err(RunError::call("sigprocmask"))?;
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .map_err(RunError::call("signalfd"))?;
+    let launched = launch::launch(&plan, former)?;
+    let (recorder, writer) = trace::create(placement)?;
+    crate::ns::privileges::act_without().map_err(RunError::Privileges)?;
+    crate::sys::process::own_umask().map_err(RunError::io("unshare(CLONE_FS)"))?;
+    supervise(plan, launched, signals, recorder, writer)
+}
+
+fn supervise(
+    plan: LaunchPlan,
+    launched: launch::Launched,
+    signals: SignalFd,
+    recorder: Recorder,
+    writer: WriterHandle,
+) -> Result<Outcome, RunError> {
+    let policy = Arc::clone(&plan.access.policy);
+    let header = header(&plan, &launched);
+    recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
+    recorder.record(environment(&plan))?;
+    let connections = Arc::new(Connections::default());
+    let judged = Arc::clone(&policy);
+    let setup = Setup {
+        listener: launched.listener,
+        init: launched.init,
+        access: plan.access,
+        command: plan.command,
+        recorder: recorder.clone(),
+        judge_connection: Box::new(move |to| {
+            judged.decide_connect(&[], to.ip(), to.port(), crate::policy::Transport::Tcp)
+        }),
+        names_of: Box::new(|_| Vec::new()),
+        connections: Arc::clone(&connections),
+        signals,
+        channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
+        relayed: plan.unix,
+    };
+    let supervisor = Supervisor::new(setup)?;
+    launch::go(&launched.channel)?;
+    let finished = supervisor.run()?;
+    let end = finished.last_words.as_deref().and_then(message::end_of);
+    let end = match end {
+        Some(message::LastWords::End(end)) => end,
+        Some(message::LastWords::Failed(failure)) => return Err(failure::explain(&failure)),
+        None => CommandEnd { code: 137, signal: 9, cpu_micros: 0, peak_kib: 0 },
+    };
+    recorder.record(process_end(end))?;
+    let totals = recorder.totals();
+    let placed = writer.seal(run_end(end))?;
+    let code = u8::try_from(end.code).unwrap_or(255);
+    Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
+}
+
+fn header(plan: &LaunchPlan, launched: &launch::Launched) -> Map<String, Value> {
+    let mut header = plan.header.clone();
+    let enforcement = Enforcement {
+        landlock: launched.landlock,
+        capture: launched.capture(),
+        stdio: false,
+    };
+    enforcement.add_to(&mut header, plan.access.policy.full_mediation(), plan.access.enforce);
+    header
+}
+
+/// The names that the command gets: never the values.
+fn environment(plan: &LaunchPlan) -> Event {
+    let names = plan.process.env.iter().map(|(name, _)| name.clone());
+    Event::new(Kind::Meta, "env.pass").words("names", names)
+}
+
+fn process_end(end: CommandEnd) -> Event {
+    Event::new(Kind::Observe, "proc.exit")
+        .arg("code", end.code)
+        .arg("signal", end.signal)
+        .arg("cpu_us", end.cpu_micros)
+        .arg("peak_kib", end.peak_kib)
+        .proc("0")
+}
+
+fn run_end(end: CommandEnd) -> Event {
+    let code = if end.signal == 0 { end.code } else { -end.signal };
+    Event::new(Kind::Meta, "run.end").arg("returncode", code)
+}
