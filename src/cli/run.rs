@@ -73,8 +73,7 @@ impl RunCommand {
         let inside = self.observe
             || policy.decide_path(PathAccess::Read, &trace).is_allow()
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
-            || policy.decide_path(PathAccess::Read, directory).is_allow()
-            || policy.covers_below(directory);
+            || policy.decide_path(PathAccess::Read, directory).is_allow();
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
             let (at, to) = (placement.written_at(), placement.destination());

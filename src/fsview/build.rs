@@ -12,36 +12,25 @@ use super::tree::{self, OwnDevices, Shape};
 use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp};
 use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 
-/// The host side of one mount, opened before the clone with the caller's own rights, so that
-/// what was planned is what is mounted.
+/// The host side of one mount, looked at before the clone: what was planned is what is mounted,
+/// or nothing is.
 #[derive(Debug)]
 pub struct Source {
-    descriptor: Option<OwnedFd>,
+    identity: Option<(u64, u64)>,
     link: Option<std::ffi::OsString>,
     shape: Shape,
 }
 
-impl std::fmt::Debug for Shape {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::Directory => "Directory",
-            Self::File => "File",
-        })
-    }
-}
-
 impl Source {
-    /// Opens the source of `op`.
+    /// Looks at the source of `op`.
     ///
     /// # Errors
     /// The errno of open(2) on the source.
     pub fn open(op: &MountOp) -> Result<Self, FsviewError> {
         let MountKind::Bind { source, .. } = &op.kind else {
-            return Ok(Self { descriptor: None, link: None, shape: Shape::Directory });
+            return Ok(Self { identity: None, link: None, shape: Shape::Directory });
         };
-        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        let descriptor = nix::fcntl::open(source.as_path(), flags, Mode::empty())
-            .map_err(|errno| FsviewError::new("open", source, errno))?;
+        let descriptor = open_path(source)?;
         let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", source, errno))?;
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         let link = if kind == SFlag::S_IFLNK {
@@ -52,8 +41,26 @@ impl Source {
             None
         };
         let shape = if kind == SFlag::S_IFDIR { Shape::Directory } else { Shape::File };
-        Ok(Self { descriptor: Some(descriptor), link, shape })
+        Ok(Self { identity: Some((status.st_dev, status.st_ino)), link, shape })
     }
+
+    /// Opens the same file in the mount namespace of the calling process: a descriptor from
+    /// another one cannot be cloned (open_tree(2), EINVAL).
+    fn reopen(&self, path: &Path) -> Result<OwnedFd, FsviewError> {
+        let descriptor = open_path(path)?;
+        let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", path, errno))?;
+        if self.identity == Some((status.st_dev, status.st_ino)) {
+            Ok(descriptor)
+        } else {
+            // It was exchanged since it was planned.
+            Err(FsviewError::new("open", path, Errno::ESTALE))
+        }
+    }
+}
+
+fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
 }
 
 /// Builds the view and gives its root, attached over an existing directory of the old root.
@@ -100,12 +107,11 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<OwnedFd, FsviewError> 
 fn clone_sources(spec: &FsSpec, sources: &[Source]) -> Result<Vec<Option<OwnedFd>>, FsviewError> {
     let mut trees = Vec::with_capacity(spec.mounts.len());
     for (op, source) in spec.mounts.iter().zip(sources) {
-        let (MountKind::Bind { recursive, .. }, Some(descriptor), None) =
-            (&op.kind, &source.descriptor, &source.link)
-        else {
+        let (MountKind::Bind { source: path, recursive }, None) = (&op.kind, &source.link) else {
             trees.push(None);
             continue;
         };
+        let descriptor = source.reopen(path)?;
         let cloned = mount::clone_tree(descriptor.as_fd(), c"", *recursive)
             .map_err(|error| FsviewError::new("open_tree", &op.target, error))?;
         mount::set_attributes(cloned.as_fd(), op.attributes, 0, *recursive)

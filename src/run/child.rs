@@ -6,8 +6,10 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
+use nix::fcntl::OFlag;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::SigSet;
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::message::{Failure, Message, Step};
@@ -119,6 +121,8 @@ fn command_process(spec: &ChildSpec, channel: &OwnedFd) -> ! {
 }
 
 fn confine(spec: &ChildSpec, channel: &OwnedFd) -> Result<(), Failure> {
+    let root = nix::fcntl::open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|errno| Failure::new(Step::View, "open(/)", &errno.into()))?;
     nix::unistd::chdir(spec.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
@@ -138,7 +142,7 @@ fn confine(spec: &ChildSpec, channel: &OwnedFd) -> Result<(), Failure> {
     let listener =
         seccomp::install(&spec.filter).map_err(|error| Failure::new(Step::Filter, "seccomp", &error))?;
     let message = Message::Ready { landlock: landlocked }.encode();
-    channel::send(channel.as_fd(), &message, &[listener.as_fd()])
+    channel::send(channel.as_fd(), &message, &[listener.as_fd(), root.as_fd()])
         .map_err(|error| Failure::new(Step::Filter, "sendmsg", &error))?;
     drop(listener);
     // An empty message: the launcher is gone.

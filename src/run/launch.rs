@@ -25,6 +25,7 @@ pub(super) struct Launched {
     pub(super) guard: KillOnDrop,
     pub(super) channel: OwnedFd,
     pub(super) listener: OwnedFd,
+    pub(super) root: OwnedFd,
     pub(super) sockets: NetSockets,
     pub(super) landlock: bool,
 }
@@ -68,24 +69,24 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let guard = KillOnDrop(init_fd);
     drop((theirs, their_sockets, launcher, spec));
     let mut sockets = None;
-    let (listener, landlock) = loop {
-        let (bytes, mut descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
+    let (listener, root, landlock) = loop {
+        let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
         match Message::decode(&bytes) {
             Some(Message::Sockets) => {
                 sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
                 // Its ids are mapped: from now on nobody reads the launcher's memory.
                 process::set_dumpable(false).map_err(RunError::io("prctl(PR_SET_DUMPABLE)"))?;
             }
-            Some(Message::Ready { landlock }) => match descriptors.pop() {
-                Some(listener) => break (listener, landlock),
-                None => return Err(RunError::Silent),
+            Some(Message::Ready { landlock }) => match <[OwnedFd; 2]>::try_from(descriptors) {
+                Ok([listener, root]) => break (listener, root, landlock),
+                Err(_) => return Err(RunError::Silent),
             },
             Some(Message::Failed(failure)) => return Err(failure::explain(&failure)),
             Some(Message::End(_)) | None => return Err(RunError::Silent),
         }
     };
     let sockets = sockets.ok_or(RunError::Silent)?;
-    Ok(Launched { init, guard, channel: ours, listener, sockets, landlock })
+    Ok(Launched { init, guard, channel: ours, listener, root, sockets, landlock })
 }
 
 /// Tells the command's process to execute the command.

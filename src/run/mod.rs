@@ -74,6 +74,7 @@ fn supervise(
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
+        root: launched.root,
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),

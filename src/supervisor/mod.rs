@@ -84,6 +84,8 @@ pub struct Setup {
     pub listener: OwnedFd,
     /// Pid 1 of the run.
     pub init: i32,
+    /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
+    pub root: OwnedFd,
     /// Decides on files.
     pub access: AccessTable,
     /// Decides on the command's own programs.
@@ -149,7 +151,7 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.init).map_err(Stop::View)?;
+        let view = View::of(setup.root);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         // Older kernels answer every call as well, only slower.
         let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());

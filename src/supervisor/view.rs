@@ -70,11 +70,9 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Takes the root of process `pid`.
-    pub(super) fn of(pid: i32) -> nix::Result<Self> {
-        let path = format!("/proc/{pid}/root");
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        Ok(Self { root: nix::fcntl::open(path.as_str(), flags, Mode::empty())? })
+    /// Takes an O_PATH descriptor of the run's root.
+    pub(super) fn of(root: OwnedFd) -> Self {
+        Self { root }
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
