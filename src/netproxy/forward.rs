@@ -1,7 +1,7 @@
 //! One judged request to its origin and the response back, both streaming.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -67,7 +67,8 @@ impl Origin {
 pub(crate) struct Link {
     sender: SendRequest<Tapped>,
     destination: SocketAddr,
-    flow: Arc<Flow>,
+    /// Weak, for the record of the stream ends with the stream and not with this connection.
+    flow: Weak<Flow>,
     used: bool,
 }
 
@@ -91,7 +92,7 @@ impl Link {
                 ending.set_end(&format!("upstream: {error}"));
             }
         });
-        Ok(Self { sender, destination, flow, used: false })
+        Ok(Self { sender, destination, flow: Arc::downgrade(&flow), used: false })
     }
 }
 
@@ -114,7 +115,7 @@ impl Service {
             let reused = std::mem::replace(&mut link.used, true);
             match link.sender.try_send_request(request).await {
                 Ok(response) => {
-                    let flow = Arc::clone(&link.flow);
+                    let flow = link.flow.upgrade();
                     *slot = Some(link);
                     return Ok(self.finish(response, upgrade, flow, exchange));
                 }
@@ -167,11 +168,11 @@ impl Service {
         &self,
         mut response: Response<Incoming>,
         upgrade: Option<OnUpgrade>,
-        flow: Arc<Flow>,
+        flow: Option<Arc<Flow>>,
         exchange: &Arc<Exchange>,
     ) -> Response<Reply> {
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if let (true, Some(client)) = (switched, upgrade) {
+        if let (true, Some(client), Some(flow)) = (switched, upgrade, flow) {
             let origin = hyper::upgrade::on(&mut response);
             self.heads.stop();
             tokio::spawn(splice(client, origin, flow));

@@ -1,6 +1,6 @@
 //! The same destination gets the same verdict by every way in.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 
 use super::world::{Bench, Plan, mirror, open, read_head, read_response};
@@ -88,7 +88,6 @@ fn transparent(bench: &Bench, host: &str, address: &str, port: u16) -> bool {
 /// True for an answer of the origin; false for a recorded refusal.
 fn verdict(bench: &Bench, stream: &mut TcpStream, head: &str) -> bool {
     if stream.write_all(head.as_bytes()).is_err() || stream.peek(&mut [0]).is_err() {
-        assert!(stream.read(&mut [0]).is_err());
         assert_eq!(bench.denied().len(), 1);
         return false;
     }

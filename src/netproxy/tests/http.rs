@@ -21,7 +21,8 @@ fn bench(policy: &str, origin: SocketAddr) -> Bench {
 }
 
 fn get(stream: &mut TcpStream, host: &str, path: &str) -> (String, String) {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
     read_response(stream)
 }
 
