@@ -76,6 +76,11 @@ impl Diagnostic {
         self
     }
 
+    /// Line and column.
+    pub(super) fn place(&self) -> Option<(usize, usize)> {
+        self.origin.as_ref().map(|origin| (origin.line, origin.column))
+    }
+
     /// The picture for a terminal: title, `file:line:column`, the line, a caret and the proposal.
     pub fn render(&self, color: bool) -> String {
         let level = match self.severity {

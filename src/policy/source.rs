@@ -36,7 +36,7 @@ impl<'a> Source<'a> {
 }
 
 /// Checks that a file is text.
-pub(super) fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostic> {
+pub(super) fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Box<Diagnostic>> {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) => return Ok(text),
         Err(error) => error,
@@ -50,7 +50,7 @@ pub(super) fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostic> {
     let shown = source.lines.get(line).copied().unwrap_or("");
     let start = shown.find('\u{fffd}').unwrap_or(0);
     let end = start + shown[start..].chars().next().map_or(0, char::len_utf8);
-    Err(source.error(line, start..end, "this is no UTF-8").help("save the file as UTF-8"))
+    Err(Box::new(source.error(line, start..end, "this is no UTF-8").help("save the file as UTF-8")))
 }
 
 /// Characters that no editor shows and no rule needs; they make a line read other than it looks.
