@@ -20,19 +20,33 @@ impl<'a> Source<'a> {
     pub(super) fn error(&self, line: usize, span: Range<usize>, message: impl Into<String>) -> Diagnostic {
         let text = self.lines.get(line).copied().unwrap_or("");
         let before = text.get(..span.start).unwrap_or(text);
+        let window = window(text, span.start);
         Diagnostic {
             severity: Severity::Error,
             message: message.into(),
             origin: Some(self.origin(line, before.chars().count() + 1)),
             help: None,
-            line: text.to_owned(),
-            span,
+            span: span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start),
+            line: text[window].to_owned(),
         }
     }
 
     pub(super) fn origin(&self, line: usize, column: usize) -> Origin {
         Origin { file: self.name.clone(), line: line + 1, column }
     }
+}
+
+/// A diagnostic keeps no more of a line than this, in bytes: a hostile line may be megabytes long.
+const LONGEST_LINE: usize = 1_000;
+const BEFORE_SPAN: usize = 100;
+
+/// The part of a line that is kept for a picture of what begins at `at`.
+fn window(line: &str, at: usize) -> Range<usize> {
+    if line.len() <= LONGEST_LINE {
+        return 0..line.len();
+    }
+    let start = line.floor_char_boundary(at.saturating_sub(BEFORE_SPAN));
+    start..line.floor_char_boundary(start + LONGEST_LINE)
 }
 
 /// Checks that a file is text.

@@ -180,6 +180,15 @@ fn a_comment_in_a_value_is_warned_about() {
 }
 
 #[test]
+fn long_lines_keep_their_place_and_little_else() {
+    let line = format!("env: {}h h\n", "NAME, ".repeat(100_000));
+    let report = refused(&line);
+    let picture = report.render(false);
+    assert!(picture.contains("agent.policy:1:600006") && picture.contains("^^^") && picture.len() < 3_000, "{picture}");
+    assert!(report.diagnostics[0].line.len() <= 1_000);
+}
+
+#[test]
 fn long_policies_are_read_fast() {
     let lines: String = (0..10_000).map(|n| format!("read: ./dir{n}/**/*.py, ./file{n}\n")).collect();
     let start = std::time::Instant::now();

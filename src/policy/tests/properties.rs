@@ -34,7 +34,7 @@ fn rule() -> impl Strategy<Value = (bool, bool, PathBuf)> {
 
 proptest! {
     // A failure is printed in its smallest form; nothing is written beside the source.
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_text_is_read_or_refused(text in text()) {
