@@ -1,2 +1,4 @@
 //! agentbox runs an untrusted agent under one policy file and records what it did.
 #![deny(unsafe_code)]
+
+pub mod policy;
