@@ -1,4 +1,5 @@
 //! agentbox runs an untrusted agent under one policy file and records what it did.
 #![deny(unsafe_code)]
 
+pub mod cli;
 pub mod trace;
