@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::policy::canonical_name;
+
 /// What stands for a host in a request, a CONNECT line or a Host field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
@@ -68,18 +70,14 @@ impl fmt::Display for Host {
     }
 }
 
-/// A name as the policy compares it: lower case, one trailing dot dropped. None when it holds what
-/// no host name holds.
+/// A name as the policy compares it. None when it holds what no host name on the wire holds.
 pub(crate) fn normalize(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if name.is_empty() || name.len() > 253 || !name.bytes().all(plain) {
+    if !name.bytes().all(plain) {
         return None;
     }
-    if name.split('.').any(|label| label.is_empty() || label.len() > 63) {
-        return None;
-    }
-    Some(name.to_ascii_lowercase())
+    canonical_name(name)
 }
 
 /// `name:port`, or `address:port` as the standard library writes it.
@@ -118,7 +116,7 @@ mod tests {
         let cases = [
             "", ":80", "user@example.org", "a b", "a/b", "example.org:80:80", "example.org:+80",
             "example.org:99999", "[::1", "[::1]80", "::1", "a..b", "exa\u{6d}ple.org\u{0}", "a,b",
-            "a%2eb", ".",
+            "a%2eb", ".", "127.1", "0x7f000001",
         ];
         for text in cases {
             assert_eq!(Authority::parse(text), None, "{text:?}");

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::authority::{Host, target};
 use super::pins::Pins;
-use crate::policy::{Denied, Policy, RuleBody, RuleId, Transport, Verdict};
+use crate::policy::{
+    Denied, Effect, NetTarget, Policy, RuleBody, RuleId, Transport, Verdict, is_loopback,
+};
 
 /// The name of the machine itself (RFC 6761 section 6.3): it needs no lookup to be known.
 pub(crate) const LOCALHOST: &str = "localhost";
@@ -184,17 +186,17 @@ impl Judge {
 
     /// Whether any port at all of `address` may be reached under `name`: only then is it given.
     pub(crate) fn answerable(&self, name: &str, address: IpAddr) -> Result<(), Refusal> {
-        let mut refusal = None;
-        for port in self.ports_worth_asking() {
-            match self.connect(Some(name), SocketAddr::new(address, port)) {
-                Ok(_) => return Ok(()),
-                Err(denied) => refusal = Some(denied),
-            }
+        let mut first = None;
+        for (port, pinned) in self.ports_worth_asking(name) {
+            let Err(refusal) = self.connect(Some(name), SocketAddr::new(address, port)) else {
+                return Ok(());
+            };
+            // A name that is allowed and may not lead there lacks one word.
+            let wider = if pinned { format!(":{port}") } else { String::new() };
+            let remedy = refusal.remedy.is_some().then(|| format!("net: {name}{wider} private"));
+            first.get_or_insert(Refusal { target: name.to_owned(), port: None, remedy, ..refusal });
         }
-        match refusal {
-            Some(refusal) => Err(Refusal { target: name.to_owned(), port: None, ..refusal }),
-            None => Ok(()),
-        }
+        first.map_or(Ok(()), Err)
     }
 
     /// May this Unix socket of the host be reached?
@@ -209,7 +211,7 @@ impl Judge {
 
     fn known_names(&self, address: IpAddr) -> Vec<String> {
         let mut names = self.pins.names_for(address);
-        if address.is_loopback() && !names.iter().any(|name| name == LOCALHOST) {
+        if is_loopback(address) && !names.iter().any(|name| name == LOCALHOST) {
             names.push(LOCALHOST.to_owned());
         }
         names
@@ -266,17 +268,21 @@ impl Judge {
         })
     }
 
-    /// The ports that tell whether a name may be reached on any: those that rules name, and one
-    /// that none names.
-    fn ports_worth_asking(&self) -> Vec<u16> {
-        let mut ports = vec![443, 80, UNNAMED_PORT];
+    /// The ports that tell whether a name may be reached on any, and whether a rule pins them:
+    /// those of the rules that match the name first. One port stands for all that none names.
+    fn ports_worth_asking(&self, name: &str) -> Vec<(u16, bool)> {
+        let (mut matching, mut others) = (Vec::new(), Vec::new());
         for rule in &self.policy.rules {
-            if let RuleBody::Net(net) = &rule.body {
-                ports.extend(net.port);
+            let RuleBody::Net(net) = &rule.body else { continue };
+            let matches = rule.effect == Effect::Grant
+                && matches!(&net.target, NetTarget::Name(pattern) if pattern.matches(name));
+            let list = if matches { &mut matching } else { &mut others };
+            let port = (net.port.unwrap_or(UNNAMED_PORT), net.port.is_some());
+            if !list.contains(&port) {
+                list.push(port);
             }
         }
-        ports.sort_unstable();
-        ports.dedup();
-        ports
+        matching.append(&mut others);
+        matching
     }
 }

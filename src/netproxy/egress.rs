@@ -11,6 +11,7 @@ use super::decide::{Claim, Grant, Judge, Refusal};
 use super::error::NetproxyError;
 use super::pins::Pins;
 use super::resolve::Upstream;
+use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder};
 
 /// The state of one run's way out.
@@ -18,6 +19,8 @@ pub(crate) struct Egress {
     pub(crate) judge: Judge,
     pub(crate) pins: Arc<Pins>,
     pub(crate) recorder: Recorder,
+    /// Hides credentials in what is recorded.
+    pub(crate) redactor: Redactor,
     pub(crate) who: WhoAsked,
     pub(crate) upstream: Arc<dyn Upstream>,
     /// False: everything passes, and what would have been refused is recorded.
@@ -33,10 +36,10 @@ pub(crate) struct Egress {
 impl Egress {
     /// Refuses everything once the trace has failed: what cannot be recorded must not happen.
     pub(crate) fn check_trace(&self) -> Result<(), NetproxyError> {
-        if self.recorder.failed() {
-            return Err(NetproxyError::Trace { reason: "an earlier entry failed".to_owned() });
+        match self.recorder.failure() {
+            Some(reason) => Err(NetproxyError::Trace { reason: reason.to_string() }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Records one entry.

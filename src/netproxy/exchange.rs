@@ -17,7 +17,7 @@ use super::client::HeadTap;
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::flow::round_micros;
-use crate::trace::{BlobWriter, Event, Kind, redact};
+use crate::trace::{BlobWriter, Event, Kind, TraceError};
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
 pub(crate) struct Exchange {
@@ -62,9 +62,9 @@ impl Exchange {
     ) -> Arc<Self> {
         let mut args = Map::new();
         args.insert("method".to_owned(), head.method.as_str().into());
-        args.insert("url".to_owned(), redact::url(url).into());
+        args.insert("url".to_owned(), egress.redactor.url(url).into());
         args.insert("version".to_owned(), format!("{:?}", head.version).into());
-        args.insert("headers".to_owned(), fields(&head.headers));
+        args.insert("headers".to_owned(), fields(egress, &head.headers));
         let progress = Progress {
             args,
             result: Map::new(),
@@ -88,10 +88,11 @@ impl Exchange {
 
     /// The response's head has come.
     pub(crate) fn set_response(&self, head: &response::Parts) {
+        let headers = fields(&self.egress, &head.headers);
         let mut progress = self.progress();
         progress.first_byte = Some(now());
         progress.result.insert("status".to_owned(), head.status.as_u16().into());
-        progress.result.insert("headers".to_owned(), fields(&head.headers));
+        progress.result.insert("headers".to_owned(), headers);
     }
 
     /// Why it failed; the first reason stays.
@@ -103,7 +104,8 @@ impl Exchange {
         let mut progress = self.progress();
         let copy = progress.side(side);
         if copy.blob.is_none() {
-            let failed = |error: crate::trace::TraceError| NetproxyError::Trace { reason: error.to_string() };
+            let failed =
+                |error: TraceError| NetproxyError::Trace { reason: error.to_string() };
             copy.blob = Some(self.egress.recorder.blob().map_err(failed)?);
         }
         match &mut copy.blob {
@@ -163,7 +165,7 @@ impl Copy {
     fn describe(&mut self) -> Option<Value> {
         let blob = self.blob.take()?;
         let mut body = match blob.finish() {
-            Ok(blob) => json!({"blob": blob.sha256, "size": blob.size}),
+            Ok(blob) => Value::from(blob),
             Err(error) => json!({"error": error.to_string()}),
         };
         if !self.whole {
@@ -183,9 +185,9 @@ impl Drop for Exchange {
 }
 
 /// Header fields in order, with the values of credentials redacted.
-fn fields(headers: &HeaderMap) -> Value {
+fn fields(egress: &Egress, headers: &HeaderMap) -> Value {
     let list = headers.iter().map(|(name, value)| {
-        let value = redact::header(name.as_str(), value.as_bytes());
+        let value = egress.redactor.header(name.as_str(), value.as_bytes());
         Value::from(vec![name.as_str().to_owned(), value])
     });
     Value::Array(list.collect())

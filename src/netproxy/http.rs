@@ -1,6 +1,7 @@
 //! HTTP/1 on the inner side: each request of a connection is judged, recorded and sent on anew.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
@@ -22,6 +23,7 @@ use super::exchange::Exchange;
 use super::flow::{Door, Metered};
 use super::forward::{Link, Origin};
 use super::framing;
+use crate::policy::{canonical_address, is_loopback};
 
 /// The port of `http://` targets that name none.
 const HTTP_PORT: u16 = 80;
@@ -145,7 +147,7 @@ impl Service {
             }
         }
         let claim = match &authority.host {
-            Host::Address(address) if *address != grant.destination.ip() => {
+            Host::Address(address) if !same_machine(*address, grant.destination.ip()) => {
                 return self.foreign_address(&authority, grant, door);
             }
             host => Claim::of(host),
@@ -265,6 +267,13 @@ fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {
         rule: None,
         remedy: None,
     }
+}
+
+/// Whether a literal in a request means the address that was connected to. All spellings of
+/// loopback mean the one machine.
+fn same_machine(claimed: IpAddr, connected: IpAddr) -> bool {
+    let (claimed, connected) = (canonical_address(claimed), canonical_address(connected));
+    claimed == connected || (is_loopback(claimed) && is_loopback(connected))
 }
 
 fn unnamed(reason: &str) -> NetproxyError {

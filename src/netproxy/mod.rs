@@ -74,6 +74,7 @@ use self::egress::Egress;
 use self::listen::Bound;
 use crate::policy::Policy;
 use crate::trace::Recorder;
+use crate::trace::redact::Redactor;
 
 /// How long streams that still move bytes may take once the run is over.
 const LAST_BYTES: Duration = Duration::from_secs(1);
@@ -116,6 +117,8 @@ pub struct ProxySpec {
     pub policy: Arc<Policy>,
     /// Where everything is recorded.
     pub recorder: Recorder,
+    /// Hides credentials in what is recorded; the run's own.
+    pub redactor: Redactor,
     /// Who asked.
     pub who: WhoAsked,
     /// False under `--observe`: everything passes, and what would have been refused is recorded.
@@ -164,6 +167,7 @@ pub fn start_with(
         judge: Judge::new(spec.policy, Arc::clone(&pins), own_name),
         pins: Arc::clone(&pins),
         recorder: spec.recorder,
+        redactor: spec.redactor,
         who: spec.who,
         upstream,
         enforce: spec.enforce,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::super::{Listeners, ProxySpec, start};
 use super::world::{Bench, PUBLIC, Plan, open, server};
 use crate::trace::Recorder;
+use crate::trace::redact::Redactor;
 
 const TLS: &str = "93.184.216.34:443";
 const ECHO: &str = "93.184.216.34:7";
@@ -307,6 +308,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         listeners,
         policy: Arc::new(super::world::policy(policy)),
         recorder: recorder.clone(),
+        redactor: Redactor::new().unwrap(),
         who: Arc::new(|_, _| None),
         enforce: true,
         host_name: None,

@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::super::{
     Family, Found, Listeners, NetproxyError, Pending, Proxy, ProxySpec, Upstream, start_with,
 };
-use crate::policy::Policy;
+use crate::policy::{LaunchHost, Policy, parse};
+use crate::trace::redact::Redactor;
 use crate::trace::{Event, Recorder};
 
 /// A public address, so that the policy's rules for special ranges do not apply.
@@ -187,6 +188,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         listeners,
         policy: Arc::new(policy(plan.policy)),
         recorder: recorder.clone(),
+        redactor: Redactor::new().unwrap(),
         who: Arc::new(|_, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
@@ -194,7 +196,8 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
 }
 
 pub(super) fn policy(text: &str) -> Policy {
-    Policy::stub(text)
+    let host = LaunchHost::with("/".into(), Vec::new());
+    parse(text, "t.policy", &host).unwrap_or_else(|report| panic!("{}", report.render(false)))
 }
 
 /// A name server on one port for both carriers. The socket is a wildcard, as it is inside.
