@@ -11,7 +11,7 @@ use super::key::Key;
 use super::parse::{Effect, SpannedRule, Value};
 use super::path_rule::{PathFault, PathPattern, anchored};
 use super::remarks;
-use super::report::{Diagnostic, Report, Severity};
+use super::report::{Diagnostic, Origin, Report, Severity};
 use super::source::{Source, decode};
 use super::verdict::PathAccess;
 use super::{Policy, Rule, RuleBody};
@@ -24,7 +24,7 @@ pub fn load(path: &Path, host: &dyn Host) -> Result<Policy, Report> {
     let name = path.display().to_string();
     match read(&name, path, host) {
         Ok(text) => parse(&text, &name, host),
-        Err(diagnostic) => Err(Report { diagnostics: vec![diagnostic] }),
+        Err(diagnostic) => Err(Report { diagnostics: vec![*diagnostic] }),
     }
 }
 
@@ -37,7 +37,7 @@ pub fn parse(text: &str, name: &str, host: &dyn Host) -> Result<Policy, Report> 
     let mut checker = Checker::new(host);
     let file = OpenFile {
         name: name.to_owned(),
-        directory: path.parent().unwrap_or(host.cwd()).to_owned(),
+        directory: path.parent().unwrap_or_else(|| host.cwd()).to_owned(),
         base: host.cwd().to_owned(),
         identity: host.resolve(&path),
     };
@@ -45,13 +45,13 @@ pub fn parse(text: &str, name: &str, host: &dyn Host) -> Result<Policy, Report> 
     checker.finish(name, text)
 }
 
-fn read(name: &str, path: &Path, host: &dyn Host) -> Result<String, Diagnostic> {
+fn read(name: &str, path: &Path, host: &dyn Host) -> Result<String, Box<Diagnostic>> {
     let bytes = host.read_file(&host.cwd().join(path)).map_err(|error| {
         let help = match error.kind() {
             std::io::ErrorKind::NotFound => "`agentbox init` writes a first policy; `-p FILE` names another",
             _ => "name a text file that you may read",
         };
-        Diagnostic::of_file(format!("cannot read the policy {name}: {error}"), help)
+        Box::new(Diagnostic::of_file(format!("cannot read the policy {name}: {error}"), help))
     })?;
     decode(name, bytes)
 }
@@ -129,13 +129,14 @@ impl<'h> Checker<'h> {
     fn read(&mut self, file: OpenFile, text: &str) {
         let source = Source::new(&file.name, text);
         let parsed = super::parse::parse(&source);
-        for diagnostic in parsed.diagnostics {
-            let is_error = diagnostic.severity == Severity::Error;
-            if is_error { self.errors.push(diagnostic) } else { self.remarks.push(diagnostic) }
-        }
+        let mut remarks = parsed.diagnostics.into_iter().peekable();
         self.open.push(file.identity.clone());
         for rule in parsed.rules {
             let at = source.error(rule.line, rule.value.span.clone(), "");
+            // Faults of the grammar and of values come in the order of the text.
+            while let Some(earlier) = remarks.next_if(|remark| remark.place() < at.place()) {
+                self.remark(earlier);
+            }
             let outcome = match rule.key {
                 Key::Include => self.include(&rule.value, &file),
                 _ => self.rule(&rule, &file, &at),
@@ -144,7 +145,12 @@ impl<'h> Checker<'h> {
                 self.errors.push(Diagnostic { message: fault.message, help: Some(fault.help), ..at });
             }
         }
+        remarks.for_each(|remark| self.remark(remark));
         self.done.extend(self.open.pop());
+    }
+
+    fn remark(&mut self, remark: Diagnostic) {
+        if remark.severity == Severity::Error { self.errors.push(remark) } else { self.remarks.push(remark) }
     }
 
     fn rule(&mut self, rule: &SpannedRule, file: &OpenFile, at: &Diagnostic) -> Result<(), Fault> {
@@ -158,7 +164,7 @@ impl<'h> Checker<'h> {
             "" => rule.value.text.clone(),
             tail => format!("{} {tail}", rule.value.text),
         };
-        let origin = at.origin.clone().unwrap_or(super::Origin { file: file.name.clone(), line: rule.line + 1, column: 1 });
+        let origin = at.origin.clone().unwrap_or_else(|| Origin { file: file.name.clone(), line: rule.line + 1, column: 1 });
         let rule_as_read = Rule { origin, text, value, effect: rule.effect, body };
         self.rules.push(Placed { rule: rule_as_read, at: at.clone(), quoted: rule.value.quoted });
         Ok(())
@@ -225,11 +231,11 @@ impl<'h> Checker<'h> {
         if !self.enter(&identity, &name)? {
             return Ok(());
         }
-        let directory = identity.parent().unwrap_or(Path::new("/")).to_owned();
+        let directory = identity.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let file = OpenFile { name: name.clone(), base: directory.clone(), directory, identity };
         match read(&name, &path, self.host) {
             Ok(text) => self.read(file, &text),
-            Err(diagnostic) if diagnostic.origin.is_some() => self.errors.push(diagnostic),
+            Err(diagnostic) if diagnostic.origin.is_some() => self.errors.push(*diagnostic),
             Err(diagnostic) => {
                 let help = "an included path starts at the directory of the file that includes it".to_owned();
                 return Err(Fault { message: diagnostic.message, help });

@@ -86,8 +86,7 @@ impl Start<'_> {
     /// Some programs are many, and choose by the name that they are given.
     fn has_name(&self, rule: &ExecRule) -> bool {
         let given = base_name(self.name.as_bytes());
-        let given = given.strip_prefix(b"-").unwrap_or(given);
-        let is_given = |name: &OsStr| name.as_bytes() == given;
+        let is_given = |name: &OsStr| name.as_bytes() == given || given.strip_prefix(b"-") == Some(name.as_bytes());
         if self.exe.file_name().is_some_and(is_given) {
             return true;
         }

@@ -167,7 +167,7 @@ impl Policy {
         matching: impl Iterator<Item = (RuleId, Effect, S)>,
         reason: impl FnOnce() -> String,
     ) -> Verdict {
-        let (mut grant, mut deny): (Option<(S, RuleId)>, Option<(S, RuleId)>) = (None, None);
+        let (mut grant, mut deny) = (None::<(S, RuleId)>, None);
         for (id, effect, specificity) in matching {
             let best = if effect == Effect::Deny { &mut deny } else { &mut grant };
             if best.as_ref().is_none_or(|(most, _)| specificity > *most) {

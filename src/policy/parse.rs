@@ -92,7 +92,7 @@ impl Parser<'_, '_> {
                     Ok(end) => at = end,
                     Err(fault) => {
                         at = fault.resume;
-                        self.parsed.diagnostics.push(fault.diagnostic);
+                        self.parsed.diagnostics.push(*fault.diagnostic);
                     }
                 },
             }
@@ -150,7 +150,7 @@ impl Parser<'_, '_> {
             },
         };
         let message = format!("unknown verb `{verb}` after `{}:`", key.name());
-        Err(Fault { diagnostic: self.source.error(number, shown, message).help(help), resume: end })
+        Err(Fault::new(self.source.error(number, shown, message).help(help), end))
     }
 
     /// A word and a colon that are no key. Fine as a value (`unix:/a`, `host:80`) unless it looks like a key.
@@ -177,7 +177,7 @@ impl Parser<'_, '_> {
                 .to_owned(),
         };
         let diagnostic = self.source.error(number, word, message).help(help);
-        Err(Fault { diagnostic, resume: segment_end(line, after) })
+        Err(Fault::new(diagnostic, segment_end(line, after)))
     }
 
     fn continued(&mut self, number: usize, start: usize) -> Result<usize, Fault> {
@@ -196,7 +196,7 @@ impl Parser<'_, '_> {
                 };
                 self.context = Context::Broken;
                 let diagnostic = self.source.error(number, start..start + text.len(), message).help(help);
-                Err(Fault { diagnostic, resume: end })
+                Err(Fault::new(diagnostic, end))
             }
         }
     }
@@ -212,10 +212,10 @@ impl Parser<'_, '_> {
             let message = format!("empty value for `{}`", key.name());
             let shown = start.saturating_sub(1)..start;
             let help = format!("write what it is about: `{}: …`", key.name());
-            return Err(Fault { diagnostic: self.source.error(number, shown, message).help(help), resume: end });
+            return Err(Fault::new(self.source.error(number, shown, message).help(help), end));
         }
         if let Some(diagnostic) = self.missing_colon(number, &value, key, place) {
-            return Err(Fault { diagnostic, resume: end });
+            return Err(Fault::new(diagnostic, end));
         }
         if line[end..].starts_with('#') && !line[..end].ends_with(char::is_whitespace) {
             let message = format!("`#` begins a comment here, so the value is `{}` alone", value.raw);
@@ -258,7 +258,7 @@ impl Parser<'_, '_> {
                         let message = format!("`\\{c}` is no escape");
                         let help = "in quotes, a backslash stands before `\"` or another backslash; write `\\\\` for one";
                         let resume = close_of(line, start + 1);
-                        return Err(Fault { diagnostic: self.source.error(number, span, message).help(help), resume });
+                        return Err(Fault::new(self.source.error(number, span, message).help(help), resume));
                     }
                     None => return Err(self.unclosed(number, start)),
                 },
@@ -269,12 +269,12 @@ impl Parser<'_, '_> {
         let tail = &line[close + 1..end];
         if !tail.trim().is_empty() && !tail.starts_with(char::is_whitespace) {
             let diagnostic = self.source.error(number, close + 1..close + 1 + tail.trim_end().len(), "text follows the closing quote");
-            return Err(Fault { diagnostic: diagnostic.help("put the whole value in the quotes"), resume: end });
+            return Err(Fault::new(diagnostic.help("put the whole value in the quotes"), end));
         }
         let span = start..start + line[start..end].trim_end().len();
         if text.is_empty() {
             let diagnostic = self.source.error(number, span, "empty value in quotes");
-            return Err(Fault { diagnostic: diagnostic.help("write what the rule is about"), resume: end });
+            return Err(Fault::new(diagnostic.help("write what the rule is about"), end));
         }
         let raw = line[span.clone()].to_owned();
         Ok((Value { text, quoted: true, tail: tail.trim().to_owned(), raw, span }, end))
@@ -311,7 +311,7 @@ impl Parser<'_, '_> {
     fn unclosed(&self, number: usize, at: usize) -> Fault {
         let line = self.source.lines[number];
         let diagnostic = self.source.error(number, at..at + 1, "this quote is never closed");
-        Fault { diagnostic: diagnostic.help("close it on the same line"), resume: line.len() }
+        Fault::new(diagnostic.help("close it on the same line"), line.len())
     }
 
     fn forbidden(&mut self, number: usize, at: usize) {
@@ -336,8 +336,14 @@ enum Place {
 
 /// An error and where the line goes on after it.
 struct Fault {
-    diagnostic: Diagnostic,
+    diagnostic: Box<Diagnostic>,
     resume: usize,
+}
+
+impl Fault {
+    fn new(diagnostic: Diagnostic, resume: usize) -> Self {
+        Self { diagnostic: Box::new(diagnostic), resume }
+    }
 }
 
 /// A value without quotes: up to a comma or a comment.

@@ -76,6 +76,11 @@ impl Diagnostic {
         self
     }
 
+    /// Line and column.
+    pub(super) fn place(&self) -> Option<(usize, usize)> {
+        self.origin.as_ref().map(|origin| (origin.line, origin.column))
+    }
+
     /// The picture for a terminal: title, `file:line:column`, the line, a caret and the proposal.
     pub fn render(&self, color: bool) -> String {
         let level = match self.severity {
@@ -87,13 +92,17 @@ impl Diagnostic {
         let help = self.help.as_deref().map(visible);
         let mut group = Group::with_title(level.primary_title(message));
         if let Some(origin) = &self.origin {
-            let (line, span) = clip(&self.line, &self.span);
-            group = group.element(
-                Snippet::source(line)
-                    .line_start(origin.line)
-                    .path(visible(&origin.file))
-                    .annotation(AnnotationKind::Primary.span(span)),
-            );
+            let span = drawable(&self.line, &self.span);
+            let is_whole = self.line[..span.start].chars().count() + 1 == origin.column;
+            let mut snippet = Snippet::source(self.line.as_str()).line_start(origin.line);
+            if is_whole {
+                snippet = snippet.path(visible(&origin.file));
+            } else {
+                // Of a very long line only a piece is kept, and the column would be counted in that.
+                let place = annotate_snippets::Origin::path(visible(&origin.file));
+                group = group.element(place.line(origin.line).char_column(origin.column));
+            }
+            group = group.element(snippet.annotation(AnnotationKind::Primary.span(span)));
         }
         if let Some(help) = help {
             group = group.element(Level::HELP.message(help));
@@ -151,20 +160,9 @@ fn visible(text: &str) -> String {
         .collect()
 }
 
-/// A line of a hostile file may be megabytes long: shows at most this many bytes from its beginning.
-const LONGEST_LINE: usize = 2_000;
-
-/// Cuts long lines and spans at character boundaries, so that drawing cannot fail; an empty span gets one character.
-fn clip(line: &str, span: &Range<usize>) -> (String, Range<usize>) {
-    let floor = |mut at: usize| {
-        at = at.min(line.len()).min(LONGEST_LINE);
-        while !line.is_char_boundary(at) {
-            at -= 1;
-        }
-        at
-    };
-    let (start, end) = (floor(span.start), floor(span.end));
-    let shown = line[..floor(LONGEST_LINE)].to_owned();
-    let after_start = shown[start..].chars().next().map_or(start, |c| start + c.len_utf8());
-    (shown, start..end.max(after_start))
+/// A span that lies in the line at character boundaries and is not empty where it need not be.
+fn drawable(line: &str, span: &Range<usize>) -> Range<usize> {
+    let start = line.floor_char_boundary(span.start);
+    let after_start = line[start..].chars().next().map_or(start, |c| start + c.len_utf8());
+    start..line.floor_char_boundary(span.end).max(after_start)
 }

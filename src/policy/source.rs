@@ -20,13 +20,14 @@ impl<'a> Source<'a> {
     pub(super) fn error(&self, line: usize, span: Range<usize>, message: impl Into<String>) -> Diagnostic {
         let text = self.lines.get(line).copied().unwrap_or("");
         let before = text.get(..span.start).unwrap_or(text);
+        let window = window(text, span.start);
         Diagnostic {
             severity: Severity::Error,
             message: message.into(),
             origin: Some(self.origin(line, before.chars().count() + 1)),
             help: None,
-            line: text.to_owned(),
-            span,
+            span: span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start),
+            line: text[window].to_owned(),
         }
     }
 
@@ -35,8 +36,21 @@ impl<'a> Source<'a> {
     }
 }
 
+/// A diagnostic keeps no more of a line than this, in bytes: a hostile line may be megabytes long.
+const LONGEST_LINE: usize = 1_000;
+const BEFORE_SPAN: usize = 100;
+
+/// The part of a line that is kept for a picture of what begins at `at`.
+fn window(line: &str, at: usize) -> Range<usize> {
+    if line.len() <= LONGEST_LINE {
+        return 0..line.len();
+    }
+    let start = line.floor_char_boundary(at.saturating_sub(BEFORE_SPAN));
+    start..line.floor_char_boundary(start + LONGEST_LINE)
+}
+
 /// Checks that a file is text.
-pub(super) fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostic> {
+pub(super) fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Box<Diagnostic>> {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) => return Ok(text),
         Err(error) => error,
@@ -50,7 +64,7 @@ pub(super) fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostic> {
     let shown = source.lines.get(line).copied().unwrap_or("");
     let start = shown.find('\u{fffd}').unwrap_or(0);
     let end = start + shown[start..].chars().next().map_or(0, char::len_utf8);
-    Err(source.error(line, start..end, "this is no UTF-8").help("save the file as UTF-8"))
+    Err(Box::new(source.error(line, start..end, "this is no UTF-8").help("save the file as UTF-8")))
 }
 
 /// Characters that no editor shows and no rule needs; they make a line read other than it looks.

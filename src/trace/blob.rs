@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use zstd::stream::write::Encoder;
@@ -23,10 +24,11 @@ const HELD: usize = 64 << 10;
 /// zstd's fastest ordinary level: the run waits for this.
 const LEVEL: i32 = 1;
 
-/// Names a stored body.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Names a stored body: in an event, `{"blob": SHA-256, "size": N}`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BlobRef {
     /// SHA-256 of the content, in lower-case hex.
+    #[serde(rename = "blob")]
     pub sha256: String,
     /// Bytes of the content.
     pub size: u64,

@@ -32,7 +32,7 @@ pub use event::{Event, Kind, display_bytes, hex, path_value, unhex};
 pub use placement::{FileIdentity, Placed, Placement, Protected, Recovered, locate, recover_pending};
 pub use reader::{Line, Reader};
 pub use recorder::Recorder;
-pub use scan::{BlobMention, Fields, Malformed, Scanner};
+pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};
 pub use tally::{Denial, Denials, Totals};
 pub use verify::{Expectation, Outcome, Tamper, Verification, verify};
 pub use writer::{WriterHandle, create};

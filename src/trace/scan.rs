@@ -11,7 +11,7 @@ use super::chain::is_sha256;
 const DEEPEST: usize = 120;
 
 /// Whether a file that begins with these bytes is meant to be a trace.
-pub(super) fn looks_like_a_trace(start: &[u8]) -> bool {
+pub fn looks_like_a_trace(start: &[u8]) -> bool {
     const BEGINNING: &[u8] = b"{\"args\":";
     start.starts_with(BEGINNING)
 }

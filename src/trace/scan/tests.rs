@@ -1,1 +1,91 @@
-//! Checks the scanner.
+//! Checks the scanner against serde_json.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::super::canonical;
+use super::*;
+
+const SHA: &str = "05a780b077141b104927c9cdebc39c2c25a603dcf39eb975679d7aa1f63bbb32";
+
+fn line(args: &str) -> String {
+    format!("{{\"args\":{args},\"i\":3,\"kind\":\"deny\",\"op\":\"read\",\"prev\":\"{SHA}\",\"sha\":\"{SHA}\",\"ts\":1.5}}")
+}
+
+fn scan(line: &str) -> Result<u64, Malformed> {
+    Scanner::default().scan(line.as_bytes()).map(|fields| fields.index)
+}
+
+#[test]
+fn the_members_are_found() {
+    let line = line("{\"target\":\"x\"}");
+    let mut scanner = Scanner::default();
+    let fields = scanner.scan(line.as_bytes()).expect("an entry");
+    assert_eq!((fields.index, fields.kind, fields.op, fields.args), (3, "deny", "read", "{\"target\":\"x\"}"));
+    assert_eq!((fields.prev, fields.sha), (SHA, SHA));
+    assert!(fields.before_sha.ends_with(&format!("\"prev\":\"{SHA}\"")));
+    assert_eq!(fields.after_sha, ",\"ts\":1.5}");
+}
+
+#[test]
+fn blobs_are_mentioned_with_their_size() {
+    let line = line(&format!("{{\"a\":[{{\"blob\":\"{SHA}\",\"size\":7}}],\"b\":{{\"blob\":\"{SHA}\"}},\"size\":9}}"));
+    let mut scanner = Scanner::default();
+    scanner.scan(line.as_bytes()).expect("an entry");
+    let mention = |size| BlobMention { sha256: SHA.to_owned(), size };
+    assert_eq!(scanner.blobs(), [mention(Some(7)), mention(None)]);
+}
+
+#[test]
+fn only_canonical_text_is_taken() {
+    for args in ["{ }", "{\"a\":1,}", "{\"a\" :1}", "{\"a\":01}", "{\"a\":.5}", "{\"a\":1.}", "{\"a\":1e}", "{\"a\":+1}",
+        "{\"a\":nul}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12\"}", "{a:1}", "{\"a\":\"\t\"}", "[1,]", "{\"a\":NaN}"]
+    {
+        assert!(matches!(scan(&line(args)), Err(Malformed::Syntax { .. })), "{args}");
+    }
+    assert!(matches!(scan(&line("{\"b\":1,\"a\":2}")), Err(Malformed::UnorderedKeys { .. })));
+    assert!(matches!(scan(&line("{\"b\":{\"a\":1,\"a\":1}}")), Err(Malformed::RepeatedKey { .. })));
+    assert_eq!(scan(&line("{\"\\n\":1,\" \":2,\"\\\"\":3,\"a\":4}")), Ok(3));
+}
+
+#[test]
+fn missing_members_are_named() {
+    for (gone, name) in [
+        ("\"i\":3,", "i"),
+        ("\"kind\":\"deny\",", "kind"),
+        ("\"op\":\"read\",", "op"),
+        (",\"ts\":1.5", "ts"),
+    ] {
+        assert_eq!(scan(&line("{}").replace(gone, "")), Err(Malformed::Field { name }));
+    }
+    assert_eq!(scan(&line("[]")), Err(Malformed::Field { name: "args" }));
+    assert_eq!(scan(&line("{}").replace("\"i\":3", "\"i\":-3")), Err(Malformed::Field { name: "i" }));
+}
+
+#[test]
+fn deep_nesting_ends() {
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(scan(&line(&deep)), Err(Malformed::TooDeep));
+}
+
+proptest! {
+    #[test]
+    fn canonical_text_is_always_taken(text in any::<String>(), key in any::<String>(), float in any::<f64>(), int: i64) {
+        let value = serde_json::json!({key: text, "n": [float, int, null, true, {"x": {}}]});
+        let line = line(&canonical::to_string(&value));
+        prop_assert_eq!(scan(&line), Ok(3));
+    }
+
+    #[test]
+    fn what_is_taken_is_json(text in "[\\[{\"a:,0-9.eE+\\-\\\\unl}\\]]{0,40}") {
+        let line = line(&text);
+        if scan(&line).is_ok() {
+            prop_assert!(serde_json::from_str::<Value>(&line).is_ok_and(|value| value.is_object()) || text.contains("\\u"));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_scanned_without_panic(bytes: Vec<u8>) {
+        let _ = Scanner::default().scan(&bytes);
+    }
+}

@@ -1,0 +1,179 @@
+//! `agentbox show`: prints a trace, one line an entry.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::trace::{self, Line, Reader, TraceError};
+
+mod escape;
+mod filter;
+mod header;
+mod row;
+
+use filter::Filter;
+
+/// Prints a trace, one line an entry
+#[derive(clap::Args, Debug)]
+pub struct ShowCommand {
+    /// The trace
+    #[arg(value_name = "TRACE", conflicts_with = "trace")]
+    file: Option<PathBuf>,
+
+    /// The trace, where it is not given as an argument
+    #[arg(short, long, default_value = trace::layout::DEFAULT_NAME)]
+    trace: PathBuf,
+
+    #[command(flatten)]
+    filter: Filter,
+
+    /// Print the stored lines
+    #[arg(long)]
+    json: bool,
+}
+
+impl ShowCommand {
+    /// Runs the command and returns its exit code.
+    pub fn run(self) -> anyhow::Result<u8> {
+        let asked = self.file.as_deref().unwrap_or(&self.trace);
+        let path = trace::locate(asked);
+        if path != asked {
+            let place = escape::text(&path.to_string_lossy());
+            writeln!(io::stderr(), "agentbox: this trace is not in place yet, it is read from {place}")?;
+        }
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        let style = Style {
+            json: self.json,
+            terminal: is_terminal,
+            color: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        };
+        let mut out = BufWriter::new(stdout.lock());
+        match print(&path, &self.filter, &style, &mut out) {
+            Ok(ending) => {
+                if let Err(error) = out.flush() {
+                    return closed_or(error);
+                }
+                ending.note(&mut io::stderr().lock())?;
+                Ok(0)
+            }
+            Err(Stopped::Output(error)) => closed_or(error),
+            Err(Stopped::Trace(error)) => {
+                writeln!(io::stderr(), "agentbox: {error}")?;
+                Ok(2)
+            }
+        }
+    }
+}
+
+/// How to print.
+struct Style {
+    json: bool,
+    terminal: bool,
+    color: bool,
+}
+
+/// Why printing ended early.
+enum Stopped {
+    Output(io::Error),
+    Trace(TraceError),
+}
+
+/// How the trace ended.
+#[derive(Default)]
+struct Ending {
+    sealed: bool,
+    unreadable: u64,
+    first_unreadable: u64,
+    torn: Option<usize>,
+}
+
+impl Ending {
+    fn note(&self, err: &mut impl Write) -> io::Result<()> {
+        if self.unreadable > 0 {
+            let (count, line) = (self.unreadable, self.first_unreadable);
+            writeln!(err, "agentbox: {count} lines are no entries, the first is line {line}: see agentbox verify")?;
+        }
+        if let Some(bytes) = self.torn {
+            writeln!(err, "agentbox: the last line is torn ({bytes} bytes): the run was interrupted")?;
+        } else if !self.sealed {
+            writeln!(err, "agentbox: the trace is not sealed: nothing says that this is all")?;
+        }
+        Ok(())
+    }
+}
+
+/// A reader that has seen enough and closes the pipe is no failure.
+fn closed_or(error: io::Error) -> anyhow::Result<u8> {
+    if error.kind() == io::ErrorKind::BrokenPipe { Ok(0) } else { Err(error.into()) }
+}
+
+fn print(path: &Path, filter: &Filter, style: &Style, out: &mut impl Write) -> Result<Ending, Stopped> {
+    let read = |source| Stopped::Trace(TraceError::Read { path: path.to_owned(), source });
+    let file = File::open(path).map_err(read)?;
+    let mut reader = Reader::new(file);
+    let mut ending = Ending::default();
+    let mut number = 0;
+    while let Some(line) = reader.next_line().map_err(read)? {
+        number += 1;
+        let (Line::Whole(bytes) | Line::Torn(bytes)) = line else {
+            ending.note_unreadable(number);
+            break;
+        };
+        if number == 1 && !trace::looks_like_a_trace(bytes) {
+            return Err(Stopped::Trace(TraceError::NotATrace { path: path.to_owned() }));
+        }
+        if matches!(line, Line::Torn(_)) {
+            ending.torn = Some(bytes.len());
+            break;
+        }
+        let Some(entry) = parse(bytes) else {
+            ending.note_unreadable(number);
+            continue;
+        };
+        ending.sealed = entry.get("op").is_some_and(|op| op == "run.seal");
+        print_entry(bytes, &entry, filter, style, out).map_err(Stopped::Output)?;
+    }
+    Ok(ending)
+}
+
+impl Ending {
+    fn note_unreadable(&mut self, line: u64) {
+        if self.unreadable == 0 {
+            self.first_unreadable = line;
+        }
+        self.unreadable += 1;
+        self.sealed = false;
+    }
+}
+
+fn parse(line: &[u8]) -> Option<Map<String, Value>> {
+    let entry: Map<String, Value> = serde_json::from_slice(line).ok()?;
+    (entry.contains_key("kind") && entry.contains_key("op")).then_some(entry)
+}
+
+fn print_entry(
+    line: &[u8],
+    entry: &Map<String, Value>,
+    filter: &Filter,
+    style: &Style,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if !filter.takes(entry) {
+        return Ok(());
+    }
+    if style.json {
+        // A terminal would act on the control characters that JSON lets stand.
+        match std::str::from_utf8(line) {
+            Ok(text) if style.terminal => out.write_all(escape::json(text).as_bytes())?,
+            _ => out.write_all(line)?,
+        }
+        return out.write_all(b"\n");
+    }
+    if filter.is_empty() && entry.get("op").is_some_and(|op| op == "run.start") {
+        header::write(entry, out)?;
+    }
+    row::write(entry, style.color, out)
+}

@@ -1,0 +1,138 @@
+//! One entry as one row: number, kind, operation, what it is about, and who and why.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+use super::escape;
+
+/// Characters of the arguments that are shown where no one of them says it all.
+const LONGEST_JSON: usize = 60;
+/// Characters of anything else that are shown.
+const LONGEST_BRIEF: usize = 400;
+
+pub(super) fn write(entry: &Map<String, Value>, color: bool, out: &mut impl Write) -> io::Result<()> {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).map(escape::text);
+    let index = entry.get("i").map(|index| escape::text(&index.to_string())).unwrap_or_default();
+    let (kind, op) = (text("kind").unwrap_or_default(), text("op").unwrap_or_default());
+    let brief = escape::text(&shorten(&brief(entry), LONGEST_BRIEF));
+    let row = format!("{index:>4}  {kind:<8} {op:<15} {brief}");
+    let times = entry.get("count").and_then(Value::as_u64).map(|count| format!("{count} times"));
+    let notes: Vec<String> = [text("proc"), text("rule"), times].into_iter().flatten().collect();
+    let notes = if notes.is_empty() { String::new() } else { format!("  [{}]", notes.join(", ")) };
+    match color_of(&kind).filter(|_| color) {
+        Some(code) => writeln!(out, "\x1b[{code}m{row}\x1b[0m\x1b[2m{notes}\x1b[0m"),
+        None => writeln!(out, "{row}{notes}"),
+    }
+}
+
+/// Returns words as a shell would take them.
+pub(super) fn shell_words(words: &[Value]) -> String {
+    let quoted = words.iter().map(|word| match word.as_str() {
+        Some(word) => quote(word),
+        None => word.to_string(),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+fn color_of(kind: &str) -> Option<&'static str> {
+    match kind {
+        "deny" => Some("31"),
+        "effect" => Some("36"),
+        "meta" => Some("2"),
+        _ => None,
+    }
+}
+
+/// What the entry is about, in a few words.
+fn brief(entry: &Map<String, Value>) -> String {
+    let empty = Map::new();
+    let args = entry.get("args").and_then(Value::as_object).unwrap_or(&empty);
+    let text = |name: &str| args.get(name).and_then(Value::as_str);
+    if let Some(path) = text("path") {
+        return path.to_owned();
+    }
+    if let Some(url) = text("url") {
+        return match text("method") {
+            Some(method) => format!("{method} {url}"),
+            None => url.to_owned(),
+        };
+    }
+    if let Some(words) = args.get("argv").and_then(Value::as_array) {
+        return shell_words(words);
+    }
+    if let (Some(from), Some(to)) = (text("from"), text("to")) {
+        return format!("{from} -> {to}");
+    }
+    if let Some(host) = ["host", "name", "address"].into_iter().find_map(text) {
+        return match args.get("port") {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+    }
+    text("target").map_or_else(|| shorten(&spaced(args), LONGEST_JSON), str::to_owned)
+}
+
+/// JSON with a space after each comma and colon.
+fn spaced(args: &Map<String, Value>) -> String {
+    let members: Vec<String> = args.iter().map(|(key, value)| format!("{}: {value}", Value::from(key.as_str()))).collect();
+    format!("{{{}}}", members.join(", "))
+}
+
+fn shorten(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "@%+=:,./-_".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\"'\"'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(entry: &Value) -> String {
+        let mut out = Vec::new();
+        write(entry.as_object().expect("an object"), false, &mut out).expect("written");
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn rows_are_aligned() {
+        let entry = json!({"i": 14, "kind": "deny", "op": "read", "args": {"target": "secret.txt"}});
+        assert_eq!(row(&entry), "  14  deny     read            secret.txt\n");
+        let entry = json!({"i": 0, "kind": "meta", "op": "run.start", "args": {"argv": ["a b", "c'd", ""]}});
+        assert_eq!(row(&entry), "   0  meta     run.start       'a b' 'c'\"'\"'d' ''\n");
+        let entry = json!({"i": 2, "kind": "deny", "op": "net", "args": {"target": "h:1"}, "proc": "0.2", "rule": "no rule", "count": 3});
+        assert_eq!(row(&entry), "   2  deny     net             h:1  [0.2, no rule, 3 times]\n");
+    }
+
+    #[test]
+    fn arguments_without_a_main_one_are_shown_as_json() {
+        let entry = json!({"i": 1, "kind": "meta", "op": "run.end", "args": {"returncode": 0, "z": [1, 2]}});
+        assert_eq!(row(&entry), "   1  meta     run.end         {\"returncode\": 0, \"z\": [1,2]}\n");
+    }
+
+    #[test]
+    fn no_text_begins_a_row() {
+        let forged = "x\n  99  effect   net.get         http://evil\u{1b}[2K\u{202e}";
+        for entry in [
+            json!({"i": forged, "kind": forged, "op": forged, "args": {"path": forged}, "proc": forged, "rule": forged}),
+            json!({"i": 1, "kind": "effect", "op": "x", "args": {"argv": [forged, {"x": forged}]}}),
+            json!({"i": 1, "kind": "effect", "op": "x", "args": {forged: forged}}),
+        ] {
+            let row = row(&entry);
+            assert_eq!(row.matches('\n').count(), 1, "{row}");
+            assert!(!row.contains(['\u{1b}', '\u{202e}']), "{row:?}");
+        }
+    }
+}

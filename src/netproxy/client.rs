@@ -1,0 +1,170 @@
+//! The inner leg of a stream: what has been read of it while sniffing is read again.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// The longest request line, header section or ClientHello that is read.
+pub(crate) const MAX_HEAD: usize = 64 * 1024;
+
+/// One accepted stream of the confined program.
+pub(crate) struct Client {
+    stream: TcpStream,
+    prefix: BytesMut,
+    heads: Arc<HeadTap>,
+    /// The process that opened it.
+    pub(crate) proc: Option<String>,
+    /// Its place among the streams that may be open at once.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Client {
+    pub(crate) fn new(
+        stream: TcpStream,
+        proc: Option<String>,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        // Failing to switch off delays is no reason to refuse; the kernel only fails for dead sockets.
+        let _ = stream.set_nodelay(true);
+        Self { stream, prefix: BytesMut::new(), heads: Arc::default(), proc, _permit: permit }
+    }
+
+    /// What was read and will be read again.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// Reads more of the prefix; the number of new bytes, 0 at the end of the stream.
+    pub(crate) async fn read_ahead(&mut self) -> io::Result<usize> {
+        self.prefix.reserve(4096);
+        self.stream.read_buf(&mut self.prefix).await
+    }
+
+    /// Puts back bytes that another reader has taken.
+    pub(crate) fn put_back(&mut self, bytes: &[u8]) {
+        self.prefix.extend_from_slice(bytes);
+    }
+
+    /// The copy of each request's head.
+    pub(crate) fn heads(&self) -> Arc<HeadTap> {
+        Arc::clone(&self.heads)
+    }
+
+    /// Ends the stream with a reset (SO_LINGER 0, man 7 socket), so that the program learns at once
+    /// that it was refused.
+    pub(crate) fn reset(self) {
+        let _ = self.stream.set_zero_linger();
+    }
+}
+
+impl AsyncRead for Client {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if self.prefix.is_empty() {
+            let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+            if !matches!(polled, Poll::Ready(Ok(()))) {
+                return polled;
+            }
+        } else {
+            let taken = self.prefix.len().min(buf.remaining());
+            buf.put_slice(&self.prefix[..taken]);
+            self.prefix.advance(taken);
+            if self.prefix.is_empty() {
+                self.prefix = BytesMut::new();
+            }
+        }
+        self.heads.see(&buf.filled()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Client {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// A copy of the bytes of the present request's head. The HTTP library drops a Content-Length that
+/// stands beside a Transfer-Encoding; only the bytes show that there was one.
+#[derive(Default)]
+pub(crate) struct HeadTap {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// A body is being read: its bytes are none of a head.
+    paused: bool,
+    bytes: Vec<u8>,
+}
+
+impl HeadTap {
+    /// Takes what was read since the last request, and pauses when a body follows.
+    pub(crate) fn take(&self, body_follows: bool) -> Vec<u8> {
+        let mut seen = self.lock();
+        seen.paused = body_follows;
+        std::mem::take(&mut seen.bytes)
+    }
+
+    /// The body has ended: what follows is a head.
+    pub(crate) fn resume(&self) {
+        self.lock().paused = false;
+    }
+
+    /// HTTP begins anew on this stream.
+    pub(crate) fn restart(&self) {
+        *self.lock() = Seen::default();
+    }
+
+    /// The bytes are HTTP no longer.
+    pub(crate) fn stop(&self) {
+        let mut seen = self.lock();
+        seen.paused = true;
+        seen.bytes = Vec::new();
+    }
+
+    fn see(&self, bytes: &[u8]) {
+        let mut seen = self.lock();
+        if !seen.paused && seen.bytes.len() < MAX_HEAD {
+            seen.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

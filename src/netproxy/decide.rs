@@ -1,0 +1,288 @@
+//! The one decision about a destination, taken for every way in alike: transparent streams,
+//! absolute-form requests, CONNECT, and the host's loopback ports.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::authority::{Host, target};
+use super::pins::Pins;
+use crate::policy::{
+    Denied, Effect, NetTarget, Policy, RuleBody, RuleId, Transport, Verdict, is_loopback,
+};
+
+/// The name of the machine itself (RFC 6761 section 6.3): it needs no lookup to be known.
+pub(crate) const LOCALHOST: &str = "localhost";
+
+/// A port that stands for all that no rule names.
+const UNNAMED_PORT: u16 = 1;
+
+/// Whom the client says it wants at an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Claim<'a> {
+    /// It has said nothing yet: a fresh stream, or bytes that name nobody.
+    Silent,
+    /// A name: TLS server name, Host field, request target.
+    Name(&'a str),
+    /// The address itself.
+    Literal,
+}
+
+impl<'a> Claim<'a> {
+    /// The claim that a host in a request makes.
+    pub(crate) fn of(host: &'a Host) -> Self {
+        match host {
+            Host::Name(name) => Self::Name(name),
+            Host::Address(_) => Self::Literal,
+        }
+    }
+}
+
+/// A destination that may be dialled.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) destination: SocketAddr,
+    /// The names under which it is allowed, and the rule of each; empty when only a rule for the
+    /// address allows it.
+    pub(crate) names: Vec<(String, String)>,
+    /// The rule that allows the address itself.
+    pub(crate) literal: Option<String>,
+    /// Nothing allows it: it passes since the run only observes, and the refusal is recorded.
+    pub(crate) observed: bool,
+}
+
+impl Grant {
+    /// The rule that allows it, the name's before the address's.
+    pub(crate) fn rule(&self) -> &str {
+        let named = self.names.first().map(|(_, rule)| rule.as_str());
+        named.or(self.literal.as_deref()).unwrap_or("--observe")
+    }
+
+    /// The names alone.
+    pub(crate) fn name_list(&self) -> Vec<String> {
+        self.names.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// Why something may not be reached, with all that a denial entry says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// `name`, `name:port` or `address:port`.
+    pub target: String,
+    /// The name that was asked for, if one is known.
+    pub name: Option<String>,
+    /// The address, if there is one.
+    pub address: Option<IpAddr>,
+    /// The port, if there is one.
+    pub port: Option<u16>,
+    /// One line without a full stop.
+    pub reason: String,
+    /// The rule that refuses; none when no rule allows.
+    pub rule: Option<String>,
+    /// The rule line that would allow it.
+    pub remedy: Option<String>,
+}
+
+impl Refusal {
+    /// The same for a request that named a port beside the name.
+    pub(crate) fn on_port(self, port: Option<u16>) -> Self {
+        let Some(port) = port else { return self };
+        let target = match &self.name {
+            Some(name) => format!("{name}:{port}"),
+            None => self.target,
+        };
+        Self { target, port: Some(port), ..self }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is denied: {}", self.target, self.reason)?;
+        match &self.remedy {
+            Some(rule) => write!(f, "; the rule `{rule}` would allow it"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Takes the decisions of one run.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    policy: Arc<Policy>,
+    pins: Arc<Pins>,
+    /// What the confined program calls its own machine.
+    own_name: Option<String>,
+}
+
+impl Judge {
+    pub(crate) fn new(policy: Arc<Policy>, pins: Arc<Pins>, own_name: Option<String>) -> Self {
+        Self { policy, pins, own_name }
+    }
+
+    /// Whether `name` is this machine's, and so is answered without a lookup.
+    pub(crate) fn is_local(&self, name: &str) -> bool {
+        name == LOCALHOST || self.own_name.as_deref() == Some(name)
+    }
+
+    /// May this name be looked up? The rule, or the refusal.
+    pub(crate) fn name(&self, name: &str) -> Result<String, Refusal> {
+        match self.policy.decide_name(name) {
+            Verdict::Allow { rule } => Ok(self.policy.rule_label(rule)),
+            Verdict::Deny { rule, reason } => Err(Refusal {
+                target: name.to_owned(),
+                name: Some(name.to_owned()),
+                address: None,
+                port: None,
+                reason,
+                rule: rule.map(|rule| self.policy.rule_label(rule)),
+                remedy: rule
+                    .is_none()
+                    .then(|| self.policy.suggestion(&Denied::Name(name.to_owned()))),
+            }),
+        }
+    }
+
+    /// May `destination` be reached by a client that claims `claim`?
+    ///
+    /// A name counts only for an address that our resolver gave for it in this run: what a client
+    /// says about a name proves nothing about the address that it dialled.
+    pub(crate) fn destination(
+        &self,
+        destination: SocketAddr,
+        claim: Claim<'_>,
+    ) -> Result<Grant, Refusal> {
+        let address = destination.ip().to_canonical();
+        let destination = SocketAddr::new(address, destination.port());
+        let mut grant =
+            Grant { destination, names: Vec::new(), literal: None, observed: false };
+        let mut refusal = None;
+        let mut names = self.known_names(address);
+        if let Claim::Name(claimed) = claim {
+            names.retain(|name| name == claimed || (name == LOCALHOST && self.is_local(claimed)));
+            if names.is_empty() {
+                return Err(self.stranger(claimed, destination));
+            }
+        }
+        if !matches!(claim, Claim::Literal) {
+            for name in names {
+                match self.connect(Some(&name), destination) {
+                    Ok(rule) => grant.names.push((name, rule)),
+                    Err(denied) => refusal = refusal.or(Some(denied)),
+                }
+            }
+        }
+        if !matches!(claim, Claim::Name(_)) {
+            match self.connect(None, destination) {
+                Ok(rule) => grant.literal = Some(rule),
+                Err(denied) => refusal = refusal.or(Some(denied)),
+            }
+        }
+        match refusal {
+            Some(refusal) if grant.names.is_empty() && grant.literal.is_none() => Err(refusal),
+            _ => Ok(grant),
+        }
+    }
+
+    /// Whether any port at all of `address` may be reached under `name`: only then is it given.
+    pub(crate) fn answerable(&self, name: &str, address: IpAddr) -> Result<(), Refusal> {
+        let mut first = None;
+        for (port, pinned) in self.ports_worth_asking(name) {
+            let Err(refusal) = self.connect(Some(name), SocketAddr::new(address, port)) else {
+                return Ok(());
+            };
+            // A name that is allowed and may not lead there lacks one word.
+            let wider = if pinned { format!(":{port}") } else { String::new() };
+            let remedy = refusal.remedy.is_some().then(|| format!("net: {name}{wider} private"));
+            first.get_or_insert(Refusal { target: name.to_owned(), port: None, remedy, ..refusal });
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// May this Unix socket of the host be reached?
+    pub(crate) fn unix(&self, path: &Path) -> Verdict {
+        self.policy.decide_unix(path)
+    }
+
+    /// The place of a rule, as `file:line`.
+    pub(crate) fn label(&self, rule: RuleId) -> String {
+        self.policy.rule_label(rule)
+    }
+
+    fn known_names(&self, address: IpAddr) -> Vec<String> {
+        let mut names = self.pins.names_for(address);
+        if is_loopback(address) && !names.iter().any(|name| name == LOCALHOST) {
+            names.push(LOCALHOST.to_owned());
+        }
+        names
+    }
+
+    /// The verdict of the policy for one name, or for the address itself.
+    fn connect(&self, name: Option<&str>, destination: SocketAddr) -> Result<String, Refusal> {
+        let names: Vec<String> = name.map(str::to_owned).into_iter().collect();
+        let (address, port) = (destination.ip(), destination.port());
+        let verdict = self.policy.decide_connect(&names, address, port, Transport::Tcp);
+        match verdict {
+            Verdict::Allow { rule } => Ok(self.policy.rule_label(rule)),
+            Verdict::Deny { rule, reason } => Err(Refusal {
+                target: target(name, destination),
+                name: name.map(str::to_owned),
+                address: Some(address),
+                port: Some(port),
+                remedy: rule.is_none().then(|| self.remedy(name, destination)),
+                reason,
+                rule: rule.map(|rule| self.policy.rule_label(rule)),
+            }),
+        }
+    }
+
+    /// A client claims a name that was not resolved to where it connected.
+    fn stranger(&self, name: &str, destination: SocketAddr) -> Refusal {
+        let refused = self.name(name).err();
+        let reason = match &refused {
+            Some(refusal) => refusal.reason.clone(),
+            None => format!(
+                "{name} did not resolve to {} in this run, so the name does not count there",
+                destination.ip()
+            ),
+        };
+        let unruled = refused.as_ref().is_some_and(|refusal| refusal.rule.is_none());
+        Refusal {
+            target: target(Some(name), destination),
+            name: Some(name.to_owned()),
+            address: Some(destination.ip()),
+            port: Some(destination.port()),
+            reason,
+            rule: refused.and_then(|refusal| refusal.rule),
+            remedy: unruled.then(|| format!("net: {name}:{}", destination.port())),
+        }
+    }
+
+    /// The rule line that would allow it.
+    fn remedy(&self, name: Option<&str>, destination: SocketAddr) -> String {
+        self.policy.suggestion(&Denied::Connect {
+            names: name.map(str::to_owned).into_iter().collect(),
+            address: destination.ip(),
+            port: destination.port(),
+            transport: Transport::Tcp,
+        })
+    }
+
+    /// The ports that tell whether a name may be reached on any, and whether a rule pins them:
+    /// those of the rules that match the name first. One port stands for all that none names.
+    fn ports_worth_asking(&self, name: &str) -> Vec<(u16, bool)> {
+        let (mut matching, mut others) = (Vec::new(), Vec::new());
+        for rule in &self.policy.rules {
+            let RuleBody::Net(net) = &rule.body else { continue };
+            let matches = rule.effect == Effect::Grant
+                && matches!(&net.target, NetTarget::Name(pattern) if pattern.matches(name));
+            let list = if matches { &mut matching } else { &mut others };
+            let port = (net.port.unwrap_or(UNNAMED_PORT), net.port.is_some());
+            if !list.contains(&port) {
+                list.push(port);
+            }
+        }
+        matching.append(&mut others);
+        matching
+    }
+}

@@ -1,0 +1,155 @@
+//! What all tasks of one run's proxy share, and the two ways in which they record a decision.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::net::TcpStream;
+
+use super::WhoAsked;
+use super::decide::{Claim, Grant, Judge, Refusal};
+use super::error::NetproxyError;
+use super::pins::Pins;
+use super::resolve::Upstream;
+use crate::trace::redact::Redactor;
+use crate::trace::{Event, Kind, Recorder};
+
+/// The state of one run's way out.
+pub(crate) struct Egress {
+    pub(crate) judge: Judge,
+    pub(crate) pins: Arc<Pins>,
+    pub(crate) recorder: Recorder,
+    /// Hides credentials in what is recorded.
+    pub(crate) redactor: Redactor,
+    pub(crate) who: WhoAsked,
+    pub(crate) upstream: Arc<dyn Upstream>,
+    /// False: everything passes, and what would have been refused is recorded.
+    pub(crate) enforce: bool,
+    /// The run is over: what is still open ends for that reason.
+    pub(crate) ending: AtomicBool,
+    /// Streams that have not ended.
+    pub(crate) open: AtomicUsize,
+    /// Bytes moved so far, so that the end can tell a busy stream from a silent one.
+    pub(crate) moved: AtomicU64,
+}
+
+impl Egress {
+    /// Refuses everything once the trace has failed: what cannot be recorded must not happen.
+    pub(crate) fn check_trace(&self) -> Result<(), NetproxyError> {
+        match self.recorder.failure() {
+            Some(reason) => Err(NetproxyError::Trace { reason: reason.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Records one entry.
+    pub(crate) fn record(&self, event: Event) -> Result<(), NetproxyError> {
+        self.recorder
+            .record(event)
+            .map_err(|error| NetproxyError::Trace { reason: error.to_string() })
+    }
+
+    /// Judges a destination. A refusal is recorded here, whoever asked.
+    pub(crate) fn judge(
+        &self,
+        destination: SocketAddr,
+        claim: Claim<'_>,
+        proc: Option<&str>,
+    ) -> Result<Grant, NetproxyError> {
+        self.check_trace()?;
+        let refusal = match self.judge.destination(destination, claim) {
+            Ok(grant) => return Ok(grant),
+            Err(refusal) => refusal,
+        };
+        self.refuse(&refusal, proc)?;
+        if self.enforce {
+            return Err(NetproxyError::Denied(Box::new(refusal)));
+        }
+        let names = match claim {
+            Claim::Name(name) => vec![name.to_owned()],
+            _ => self.pins.names_for(destination.ip()),
+        };
+        let names = names.into_iter().map(|name| (name, "--observe".to_owned())).collect();
+        Ok(Grant { destination, names, literal: None, observed: true })
+    }
+
+    /// Judges what a client claims on a stream that was granted already.
+    pub(crate) fn judge_claim(
+        &self,
+        grant: &Grant,
+        claim: Claim<'_>,
+        proc: Option<&str>,
+    ) -> Result<Grant, NetproxyError> {
+        if grant.observed {
+            // The stream's own refusal stands in the trace already.
+            self.check_trace()?;
+            return Ok(grant.clone());
+        }
+        self.judge(grant.destination, claim, proc)
+    }
+
+    /// Records a denial.
+    pub(crate) fn refuse(
+        &self,
+        refusal: &Refusal,
+        proc: Option<&str>,
+    ) -> Result<(), NetproxyError> {
+        self.deny(refusal, self.enforce, proc)
+    }
+
+    /// Records a refusal that `--observe` does not lift.
+    pub(crate) fn refuse_always(
+        &self,
+        refusal: &Refusal,
+        proc: Option<&str>,
+    ) -> Result<(), NetproxyError> {
+        self.deny(refusal, true, proc)
+    }
+
+    /// The process behind a client.
+    pub(crate) fn proc(&self, client: SocketAddr, destination: SocketAddr) -> Option<String> {
+        (self.who)(client, destination)
+    }
+
+    /// The process behind an accepted stream, as its sockets say it.
+    pub(crate) fn proc_of(&self, accepted: &TcpStream) -> Option<String> {
+        let client = accepted.peer_addr().ok()?;
+        let destination = accepted.local_addr().ok()?;
+        self.proc(client, destination)
+    }
+
+    pub(crate) fn ends(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    fn deny(
+        &self,
+        refusal: &Refusal,
+        enforced: bool,
+        proc: Option<&str>,
+    ) -> Result<(), NetproxyError> {
+        let mut event = Event::new(Kind::Deny, "net")
+            .arg("target", refusal.target.as_str())
+            .arg("enforced", enforced)
+            .arg("reason", refusal.reason.as_str())
+            .rule(refusal.rule.as_deref().unwrap_or("no rule"));
+        if let Some(name) = &refusal.name {
+            event = event.arg("name", name.as_str());
+        }
+        if let Some(address) = refusal.address {
+            event = event.arg("address", address.to_string());
+        }
+        if let Some(port) = refusal.port {
+            event = event.arg("port", port);
+        }
+        if let Some(remedy) = &refusal.remedy {
+            event = event.arg("remedy", remedy.as_str());
+        }
+        if let Some(proc) = proc {
+            event = event.proc(proc);
+        }
+        self.recorder
+            .deny(event)
+            .map_err(|error| NetproxyError::Trace { reason: error.to_string() })
+    }
+}

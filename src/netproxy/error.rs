@@ -1,0 +1,128 @@
+//! What can go wrong in the proxy, and on whose side.
+
+use std::io;
+use std::net::SocketAddr;
+
+use thiserror::Error;
+
+use super::decide::Refusal;
+
+/// The side that an error is to be blamed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The confined program: a refused destination, a malformed request, a reset.
+    Agent,
+    /// The outside: a name server or an origin.
+    Upstream,
+    /// The proxy itself, or the machine it runs on.
+    Proxy,
+}
+
+/// An error of the proxy.
+#[derive(Debug, Error)]
+pub enum NetproxyError {
+    /// The event loop could not be made.
+    #[error("the proxy's event loop cannot start: {source}")]
+    Runtime {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The proxy's thread could not be started.
+    #[error("the proxy's thread cannot start: {source}")]
+    Thread {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A socket that was handed over cannot be used.
+    #[error("the {kind} socket that was handed to the proxy cannot be used: {source}")]
+    Listener {
+        /// Which of the listeners.
+        kind: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The proxy did not end in time.
+    #[error("the proxy did not end within {seconds} s")]
+    Stop {
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// The trace does not take entries any more, so nothing may pass.
+    #[error("the trace cannot be written, so the network is closed: {reason}")]
+    Trace {
+        /// Why the trace failed.
+        reason: String,
+    },
+    /// The policy refuses.
+    #[error("{0}")]
+    Denied(Box<Refusal>),
+    /// A request that cannot be judged, since it can be read in two ways or in none.
+    #[error("the request is refused: {reason}")]
+    Request {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A ClientHello that cannot be read.
+    #[error("the TLS ClientHello cannot be read: {reason}")]
+    Hello {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The client went away or reset the connection.
+    #[error("the client's connection failed: {source}")]
+    Client {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A name cannot be resolved.
+    #[error("cannot resolve {name}: {reason}")]
+    Resolve {
+        /// The name.
+        name: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// An origin cannot be reached.
+    #[error("cannot connect to {address}: {source}")]
+    Dial {
+        /// Where to.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An origin broke off, or answered with what is no HTTP.
+    #[error("the exchange with {address} failed: {source}")]
+    Origin {
+        /// Where to.
+        address: SocketAddr,
+        /// What was wrong.
+        source: hyper::Error,
+    },
+    /// A message's body broke off.
+    #[error("the body broke off: {source}")]
+    Body {
+        /// Whose body it was.
+        blame: Blame,
+        /// What was wrong.
+        source: hyper::Error,
+    },
+}
+
+impl NetproxyError {
+    /// The side whose fault it is.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Denied(_) | Self::Request { .. } | Self::Hello { .. } | Self::Client { .. } => {
+                Blame::Agent
+            }
+            Self::Resolve { .. } | Self::Dial { .. } | Self::Origin { .. } => Blame::Upstream,
+            Self::Body { blame, .. } => *blame,
+            Self::Runtime { .. }
+            | Self::Thread { .. }
+            | Self::Listener { .. }
+            | Self::Stop { .. }
+            | Self::Trace { .. } => Blame::Proxy,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! One stream to the outside: recorded when it is opened, and again when it ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::decide::Grant;
+use super::egress::Egress;
+use super::error::NetproxyError;
+use crate::trace::{Event, Kind};
+
+/// The way by which a stream came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// A connect to the destination itself.
+    Transparent,
+    /// A request to the proxy's own port.
+    Proxy,
+    /// CONNECT on the proxy's own port.
+    Connect,
+    /// A loopback port that stands for the host's.
+    Loopback,
+    /// A Unix socket that stands for the host's.
+    Unix,
+}
+
+impl Door {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Transparent => "transparent",
+            Self::Proxy => "proxy",
+            Self::Connect => "connect",
+            Self::Loopback => "loopback",
+            Self::Unix => "unix",
+        }
+    }
+}
+
+/// The record of one stream. When the last holder drops it, the stream's end is recorded.
+pub(crate) struct Flow {
+    egress: Arc<Egress>,
+    args: Map<String, Value>,
+    rule: String,
+    proc: Option<String>,
+    opened: Instant,
+    up: AtomicU64,
+    down: AtomicU64,
+    learned: Mutex<Learned>,
+}
+
+/// What is learned of a stream while it lives.
+#[derive(Default)]
+struct Learned {
+    protocol: Option<&'static str>,
+    server_name: Option<String>,
+    end: Option<String>,
+}
+
+impl Flow {
+    /// Records the connect. Nothing may be dialled before this has returned.
+    pub(crate) fn open(
+        egress: &Arc<Egress>,
+        grant: &Grant,
+        door: Door,
+        proc: Option<&str>,
+    ) -> Result<Arc<Self>, NetproxyError> {
+        let mut args = Map::new();
+        args.insert("names".to_owned(), grant.name_list().into());
+        args.insert("address".to_owned(), grant.destination.ip().to_string().into());
+        args.insert("port".to_owned(), grant.destination.port().into());
+        Self::begin(egress, args, grant.rule(), door, proc)
+    }
+
+    /// The same for what has no address: a Unix socket.
+    pub(crate) fn begin(
+        egress: &Arc<Egress>,
+        mut args: Map<String, Value>,
+        rule: &str,
+        door: Door,
+        proc: Option<&str>,
+    ) -> Result<Arc<Self>, NetproxyError> {
+        args.insert("via".to_owned(), door.as_str().into());
+        let mut event = Event::new(Kind::Observe, "net.connect").rule(rule);
+        event.args = args.clone();
+        event.proc = proc.map(str::to_owned);
+        egress.record(event)?;
+        egress.open.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Self {
+            egress: Arc::clone(egress),
+            args,
+            rule: rule.to_owned(),
+            proc: proc.map(str::to_owned),
+            opened: Instant::now(),
+            up: AtomicU64::new(0),
+            down: AtomicU64::new(0),
+            learned: Mutex::default(),
+        }))
+    }
+
+    /// Dials the destination of the flow; a failure is the flow's end.
+    pub(crate) async fn dial(
+        self: &Arc<Self>,
+        destination: SocketAddr,
+    ) -> Result<Metered<TcpStream>, NetproxyError> {
+        let connected = self.egress.upstream.connect(destination).await;
+        // Small writes must not wait for acknowledgements on either leg (40 ms stalls).
+        let connected = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        match connected {
+            Ok(stream) => Ok(self.meter(stream)),
+            Err(source) => {
+                self.set_end(&format!("cannot connect: {source}"));
+                Err(NetproxyError::Dial { address: destination, source })
+            }
+        }
+    }
+
+    /// Counts what goes through `stream`, which is the outer leg.
+    pub(crate) fn meter<S>(self: &Arc<Self>, stream: S) -> Metered<S> {
+        Metered { stream, flow: Arc::clone(self) }
+    }
+
+    pub(crate) fn set_protocol(&self, protocol: &'static str) {
+        self.learn(|learned| learned.protocol = Some(protocol));
+    }
+
+    pub(crate) fn set_server_name(&self, name: Option<&str>) {
+        self.learn(|learned| learned.server_name = name.map(str::to_owned));
+    }
+
+    /// Why it ended; the first reason stays.
+    pub(crate) fn set_end(&self, reason: &str) {
+        self.learn(|learned| {
+            learned.end.get_or_insert_with(|| reason.to_owned());
+        });
+    }
+
+    fn learn(&self, change: impl FnOnce(&mut Learned)) {
+        change(&mut self.learned.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.egress.open.fetch_sub(1, Ordering::Relaxed);
+        let learned = std::mem::take(&mut *self.learned.lock().unwrap_or_else(PoisonError::into_inner));
+        let unnamed = if self.egress.ends() { "the run ended" } else { "closed" };
+        let seconds = round_micros(self.opened.elapsed().as_secs_f64());
+        let mut result = json!({
+            "up": self.up.load(Ordering::Relaxed),
+            "down": self.down.load(Ordering::Relaxed),
+            "seconds": seconds,
+            "end": learned.end.as_deref().unwrap_or(unnamed),
+        });
+        if let Some(protocol) = learned.protocol {
+            result["protocol"] = protocol.into();
+        }
+        if let Some(name) = learned.server_name {
+            result["sni"] = name.into();
+        }
+        let mut event = Event::new(Kind::Effect, "net.stream").result(result).rule(&*self.rule);
+        event.args = std::mem::take(&mut self.args);
+        event.proc = self.proc.take();
+        // A failure stays with the recorder, and the run stops for it.
+        let _ = self.egress.record(event);
+    }
+}
+
+/// Seconds with the precision of the trace's times.
+pub(crate) fn round_micros(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
+}
+
+/// The outer leg of a stream, with its bytes counted.
+pub(crate) struct Metered<S> {
+    stream: S,
+    flow: Arc<Flow>,
+}
+
+impl<S> Metered<S> {
+    pub(crate) fn flow(&self) -> &Arc<Flow> {
+        &self.flow
+    }
+
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    fn count(&self, counter: &AtomicU64, bytes: usize) {
+        let bytes = bytes as u64;
+        counter.fetch_add(bytes, Ordering::Relaxed);
+        self.flow.egress.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        match &polled {
+            Poll::Ready(Ok(())) => self.count(&self.flow.down, buf.filled().len() - before),
+            Poll::Ready(Err(error)) => self.flow.set_end(&format!("upstream: {error}")),
+            Poll::Pending => {}
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(written)) = polled {
+            self.count(&self.flow.up, written);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        if let Poll::Ready(Ok(written)) = polled {
+            self.count(&self.flow.up, written);
+        }
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,112 @@
+//! Requests that could be read in two ways are refused (RFC 9112 sections 3.2, 6.1 and 6.3).
+
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::uri::PathAndQuery;
+use http::{Method, Uri, Version, request};
+
+use super::authority::Authority;
+use super::error::NetproxyError;
+
+/// Refuses a request whose length is said twice. `head` holds the bytes of its head: the HTTP
+/// library takes the Transfer-Encoding alone and drops the Content-Length without a word.
+pub(crate) fn check_length(request: &request::Parts, head: &[u8]) -> Result<(), NetproxyError> {
+    if !request.headers.contains_key(TRANSFER_ENCODING) {
+        return Ok(());
+    }
+    let start = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
+    let head = &head[start..];
+    if request.headers.contains_key(CONTENT_LENGTH) || names_length(head) {
+        return Err(ambiguous("it has both a Content-Length and a Transfer-Encoding"));
+    }
+    if !head.starts_with(request.method.as_str().as_bytes()) {
+        // The head came in one piece with the body before it.
+        return Err(ambiguous("it is chunked and was sent before the answer to the one before it"));
+    }
+    Ok(())
+}
+
+/// Whom the request is for: the target's authority, else the Host field. None for HTTP/1.0
+/// requests that name nobody.
+pub(crate) fn authority(request: &request::Parts) -> Result<Option<Authority>, NetproxyError> {
+    let mut hosts = request.headers.get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(ambiguous("it has more than one Host field"));
+    }
+    if let Some(authority) = request.uri.authority() {
+        // The target counts and Host does not (RFC 9112 section 3.2.2); Host is rewritten.
+        return match Authority::parse(authority.as_str()) {
+            Some(authority) => Ok(Some(authority)),
+            None => Err(ambiguous("its target's host cannot be read")),
+        };
+    }
+    match host.map(|host| host.to_str().ok().and_then(Authority::parse)) {
+        Some(Some(authority)) => Ok(Some(authority)),
+        Some(None) => Err(ambiguous("its Host field cannot be read")),
+        None if request.version == Version::HTTP_10 => Ok(None),
+        None => Err(ambiguous("it has no Host field")),
+    }
+}
+
+/// The target in origin form, as an origin server wants it.
+pub(crate) fn origin_form(method: &Method, uri: &Uri) -> Uri {
+    match uri.path_and_query() {
+        // OPTIONS * travels through a proxy as a target without a path (RFC 9112 section 3.2.4).
+        None if method == Method::OPTIONS => Uri::from_static("*"),
+        None => Uri::from_static("/"),
+        Some(path) => Uri::from(PathAndQuery::clone(path)),
+    }
+}
+
+fn names_length(head: &[u8]) -> bool {
+    const FIELD: &[u8] = b"content-length";
+    let lines = head.split(|&byte| byte == b'\n').skip(1);
+    lines.take_while(|line| !line.trim_ascii().is_empty()).any(|line| {
+        line.get(..FIELD.len()).is_some_and(|name| name.eq_ignore_ascii_case(FIELD))
+            && line[FIELD.len()..].trim_ascii_start().starts_with(b":")
+    })
+}
+
+fn ambiguous(reason: &str) -> NetproxyError {
+    NetproxyError::Request { reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(build: request::Builder) -> request::Parts {
+        build.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn the_target_counts_before_host() {
+        let request = parts(http::Request::get("http://a.test:8080/x").header(HOST, "b.test"));
+        let authority = authority(&request).unwrap().unwrap();
+        assert_eq!(authority.host.to_string(), "a.test");
+        assert_eq!(authority.port, Some(8080));
+    }
+
+    #[test]
+    fn two_hosts_are_none() {
+        let request = parts(http::Request::get("/").header(HOST, "a.test").header(HOST, "a.test"));
+        assert!(authority(&request).is_err());
+    }
+
+    #[test]
+    fn only_old_requests_may_name_nobody() {
+        assert!(authority(&parts(http::Request::get("/"))).is_err());
+        let old = parts(http::Request::get("/").version(Version::HTTP_10));
+        assert_eq!(authority(&old).unwrap(), None);
+    }
+
+    #[test]
+    fn a_length_beside_chunks_is_refused() {
+        let request = parts(http::Request::post("/").header(TRANSFER_ENCODING, "chunked"));
+        let head = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n";
+        assert!(check_length(&request, head).is_ok());
+        let twice = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nCONTENT-LENGTH : 3\r\n\r\n";
+        assert!(check_length(&request, twice).is_err());
+        assert!(check_length(&request, b"").is_err());
+    }
+}

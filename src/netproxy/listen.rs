@@ -1,0 +1,183 @@
+//! The accept loops, one for each socket that was handed over.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::client::Client;
+use super::datagram;
+use super::dns::{self, Carrier};
+use super::egress::Egress;
+use super::error::NetproxyError;
+use super::flow::Door;
+use super::{Listeners, http, stream, unix};
+
+/// Streams that may be open at once, all kinds together; further ones wait to be accepted.
+const MAX_STREAMS: usize = 1024;
+
+/// How long an idle connection to the name server is kept (RFC 7766 section 6.2.3).
+const NAME_SERVER_IDLE: Duration = Duration::from_secs(30);
+
+/// How long to wait after accept has failed: it fails for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// All sockets, ready for the runtime.
+pub(crate) struct Bound {
+    streams: Vec<(TcpListener, Kind)>,
+    names_udp: Vec<UdpSocket>,
+    traps: Vec<UdpSocket>,
+    unix: Vec<(PathBuf, UnixListener)>,
+}
+
+/// What a listener of streams stands for.
+#[derive(Clone, Copy)]
+enum Kind {
+    Transparent,
+    Loopback(SocketAddr),
+    Proxy,
+    Names,
+}
+
+impl Bound {
+    /// Takes the sockets over. Must be called within the runtime.
+    pub(crate) fn new(listeners: Listeners) -> Result<Self, NetproxyError> {
+        let mut streams = Vec::new();
+        for fd in listeners.transparent.into_iter().chain(listeners.ports) {
+            streams.push((tcp(fd, "transparent")?, Kind::Transparent));
+        }
+        for fd in listeners.proxy {
+            streams.push((tcp(fd, "proxy")?, Kind::Proxy));
+        }
+        for fd in listeners.dns_tcp {
+            streams.push((tcp(fd, "name server (TCP)")?, Kind::Names));
+        }
+        for (inside, fd) in listeners.loopback {
+            streams.push((tcp(fd, "loopback")?, Kind::Loopback(inside)));
+        }
+        let names_udp = listeners.dns_udp.into_iter().map(datagram::name_server);
+        let traps = listeners.udp_trap.into_iter().map(datagram::trap);
+        let unix = listeners.unix.into_iter().map(|(path, fd)| Ok((path, unix_listener(fd)?)));
+        Ok(Self {
+            streams,
+            names_udp: names_udp.collect::<Result<_, _>>()?,
+            traps: traps.collect::<Result<_, _>>()?,
+            unix: unix.collect::<Result<_, NetproxyError>>()?,
+        })
+    }
+
+    /// Starts a task for each socket.
+    pub(crate) fn spawn(self, egress: &Arc<Egress>) {
+        let places = Arc::new(Semaphore::new(MAX_STREAMS));
+        for (listener, kind) in self.streams {
+            tokio::spawn(accept_streams(Arc::clone(egress), listener, kind, Arc::clone(&places)));
+        }
+        for socket in self.names_udp {
+            tokio::spawn(datagram::serve_names(Arc::clone(egress), socket));
+        }
+        for socket in self.traps {
+            tokio::spawn(datagram::serve_trap(Arc::clone(egress), socket));
+        }
+        for (path, listener) in self.unix {
+            let (egress, places) = (Arc::clone(egress), Arc::clone(&places));
+            tokio::spawn(accept_unix(egress, path.into(), listener, places));
+        }
+    }
+}
+
+async fn accept_streams(
+    egress: Arc<Egress>,
+    listener: TcpListener,
+    kind: Kind,
+    places: Arc<Semaphore>,
+) {
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => serve(&egress, stream, kind, place),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaphorePermit) {
+    let destination = match kind {
+        Kind::Loopback(inside) => Ok(inside),
+        _ => egress.upstream.destination(&stream),
+    };
+    let proc = egress.proc_of(&stream);
+    let egress = Arc::clone(egress);
+    let client = Client::new(stream, proc, place);
+    let Ok(destination) = destination else { return client.reset() };
+    match kind {
+        Kind::Transparent => {
+            tokio::spawn(stream::accept(egress, client, destination, Door::Transparent));
+        }
+        Kind::Loopback(_) => {
+            tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));
+        }
+        Kind::Proxy => {
+            tokio::spawn(http::serve(egress, client, http::Scope::Open, None));
+        }
+        Kind::Names => {
+            tokio::spawn(async move {
+                // The client has gone away, or was silent for too long.
+                let _ = serve_names(&egress, client).await;
+            });
+        }
+    }
+}
+
+async fn accept_unix(
+    egress: Arc<Egress>,
+    path: Arc<std::path::Path>,
+    listener: UnixListener,
+    places: Arc<Semaphore>,
+) {
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(unix::carry(Arc::clone(&egress), Arc::clone(&path), stream, place));
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Answers queries over one connection, in order (RFC 7766).
+async fn serve_names(egress: &Egress, mut client: Client) -> io::Result<()> {
+    let proc = client.proc.clone();
+    client.heads().stop();
+    loop {
+        let length = timeout(NAME_SERVER_IDLE, client.read_u16()).await??;
+        let mut packet = vec![0; usize::from(length)];
+        timeout(NAME_SERVER_IDLE, client.read_exact(&mut packet)).await??;
+        let reply = dns::answer(egress, &packet, Carrier::Tcp, proc.as_deref()).await;
+        let Ok(Some(reply)) = reply else {
+            client.reset();
+            return Ok(());
+        };
+        let Ok(length) = u16::try_from(reply.len()) else { return Ok(()) };
+        client.write_all(&[&length.to_be_bytes(), &reply[..]].concat()).await?;
+    }
+}
+
+fn tcp(fd: OwnedFd, kind: &'static str) -> Result<TcpListener, NetproxyError> {
+    let listener = std::net::TcpListener::from(fd);
+    let ready = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+    ready.map_err(|source| NetproxyError::Listener { kind, source })
+}
+
+fn unix_listener(fd: OwnedFd) -> Result<UnixListener, NetproxyError> {
+    let listener = std::os::unix::net::UnixListener::from(fd);
+    let ready = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+    ready.map_err(|source| NetproxyError::Listener { kind: "unix", source })
+}

@@ -1,0 +1,255 @@
+//! The way out: everything that the confined program sends to a network passes here.
+//!
+//! The launcher gives the program a network of its own, in which every address is local and every
+//! connect ends at a listener that was handed to this module. It runs in the host's network, on
+//! one thread, and dials what the policy grants. No client needs any setting.
+//!
+//! ```text
+//!  query ──▶ dns ───▶ names ──── judge name ─▶ resolve ─▶ judge each address ─▶ pins ─▶ answer
+//!                                    │ no: NXDOMAIN at once, deny entry
+//!  connect ─▶ listen ─▶ stream ─ judge address ─▶ net.connect ─▶ dial ─▶ sniff
+//!                                    │ no: reset, deny entry                │
+//!                  ┌────────────────────────────────────────────────────────┤
+//!          HTTP/1  ▼                  TLS ▼                                 ▼ else, or server first
+//!     http ─ judge each request     tls ─ judge the server name           relay
+//!       │ no: 403, deny entry         │ no: reset, deny entry               │
+//!       ▼                             ▼                                     │
+//!     forward ─▶ exchange           relay ──────────────────────────────────┤
+//!       │ http.exchange, bodies                                             ▼
+//!       └── 101 ─▶ relay ───────────────────────────────────────────▶ net.stream at the end
+//!
+//!  proxy port:  absolute form ─▶ http (judge by name)     CONNECT ─▶ connect ─▶ as a connect above
+//! ```
+//!
+//! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
+//! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
+
+mod authority;
+mod body;
+mod client;
+mod connect;
+mod datagram;
+mod decide;
+mod dns;
+mod egress;
+mod error;
+mod exchange;
+mod flow;
+mod forward;
+mod framing;
+mod http;
+mod listen;
+mod names;
+mod pins;
+mod relay;
+mod resolve;
+mod sniff;
+mod stream;
+mod tls;
+mod unix;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+pub use self::decide::Refusal;
+pub use self::error::{Blame, NetproxyError};
+pub use self::pins::Pins;
+pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
+
+use self::decide::Judge;
+use self::egress::Egress;
+use self::listen::Bound;
+use crate::policy::Policy;
+use crate::trace::Recorder;
+use crate::trace::redact::Redactor;
+
+/// How long streams that still move bytes may take once the run is over.
+const LAST_BYTES: Duration = Duration::from_secs(1);
+
+/// A stream that moves nothing for so long, once the run is over, is cut.
+const SILENCE: Duration = Duration::from_millis(50);
+
+/// How long stopping may take in all.
+const STOP: Duration = Duration::from_secs(2);
+
+/// Sockets of the program's network that were handed out.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// TCP; the local address of an accepted socket is the original destination.
+    pub transparent: Vec<OwnedFd>,
+    /// The same, for single ports.
+    pub ports: Vec<OwnedFd>,
+    /// The HTTP proxy's port, on 127.0.0.1 and ::1.
+    pub proxy: Vec<OwnedFd>,
+    /// The name server's port.
+    pub dns_udp: Vec<OwnedFd>,
+    /// The name server's port.
+    pub dns_tcp: Vec<OwnedFd>,
+    /// Datagrams to all other destinations.
+    pub udp_trap: Vec<OwnedFd>,
+    /// Loopback addresses inside that stand for the host's loopback at the same port.
+    pub loopback: Vec<(SocketAddr, OwnedFd)>,
+    /// The host's Unix sockets, each with the listener that stands for it.
+    pub unix: Vec<(PathBuf, OwnedFd)>,
+}
+
+/// Tells the lineage of the process behind a client (first) of a destination (second).
+pub type WhoAsked = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
+
+/// What the proxy of one run needs.
+pub struct ProxySpec {
+    /// The sockets.
+    pub listeners: Listeners,
+    /// What may pass.
+    pub policy: Arc<Policy>,
+    /// Where everything is recorded.
+    pub recorder: Recorder,
+    /// Hides credentials in what is recorded; the run's own.
+    pub redactor: Redactor,
+    /// Who asked.
+    pub who: WhoAsked,
+    /// False under `--observe`: everything passes, and what would have been refused is recorded.
+    pub enforce: bool,
+    /// What the program's own machine is called inside; answered with loopback.
+    pub host_name: Option<String>,
+}
+
+/// A running proxy.
+pub struct Proxy {
+    pins: Arc<Pins>,
+    egress: Arc<Egress>,
+    stop: oneshot::Sender<()>,
+    stopped: mpsc::Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+/// Starts the proxy on a thread of its own.
+///
+/// # Errors
+/// When a socket cannot be used, or the machine gives no thread or event loop.
+pub fn start(spec: ProxySpec) -> Result<Proxy, NetproxyError> {
+    start_with(spec, Arc::new(HostNetwork::default()))
+}
+
+/// The same with another outside than the host's network.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(
+    spec: ProxySpec,
+    upstream: Arc<dyn Upstream>,
+) -> Result<Proxy, NetproxyError> {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|source| NetproxyError::Runtime { source })?;
+    let bound = {
+        let _inside = runtime.enter();
+        Bound::new(spec.listeners)?
+    };
+    let pins = Arc::new(Pins::default());
+    let own_name = spec.host_name.as_deref().and_then(authority::normalize);
+    let egress = Arc::new(Egress {
+        judge: Judge::new(spec.policy, Arc::clone(&pins), own_name),
+        pins: Arc::clone(&pins),
+        recorder: spec.recorder,
+        redactor: spec.redactor,
+        who: spec.who,
+        upstream,
+        enforce: spec.enforce,
+        ending: AtomicBool::new(false),
+        open: AtomicUsize::new(0),
+        moved: AtomicU64::new(0),
+    });
+    let (stop, stopping) = oneshot::channel();
+    let (report, stopped) = mpsc::channel();
+    let shared = Arc::clone(&egress);
+    let thread = std::thread::Builder::new()
+        .name("netproxy".to_owned())
+        .spawn(move || {
+            run(runtime, bound, &shared, stopping);
+            // The receiver may have given up waiting.
+            let _ = report.send(());
+        })
+        .map_err(|source| NetproxyError::Thread { source })?;
+    Ok(Proxy { pins, egress, stop, stopped, thread })
+}
+
+impl Proxy {
+    /// The names and addresses of this run.
+    #[must_use]
+    pub fn pins(&self) -> Arc<Pins> {
+        Arc::clone(&self.pins)
+    }
+
+    /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
+    /// open is recorded as ended, and the thread is joined.
+    ///
+    /// # Errors
+    /// When the thread does not end within 2 s; it is left behind then.
+    pub fn stop(self) -> Result<(), NetproxyError> {
+        // The thread ends by itself only when it has failed.
+        let _ = self.stop.send(());
+        match self.stopped.recv_timeout(STOP) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                Err(NetproxyError::Stop { seconds: STOP.as_secs() })
+            }
+            _ => self.thread.join().map_err(|_| NetproxyError::Thread {
+                source: std::io::Error::other("it panicked"),
+            }),
+        }
+    }
+
+    /// The number of streams that are open.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.egress.open.load(Ordering::Relaxed)
+    }
+}
+
+fn run(runtime: Runtime, bound: Bound, egress: &Arc<Egress>, stopping: oneshot::Receiver<()>) {
+    runtime.block_on(async {
+        bound.spawn(egress);
+        // An error means that the handle was dropped: the run is over as well.
+        let _ = stopping.await;
+        last_bytes(egress).await;
+    });
+    egress.ending.store(true, Ordering::Relaxed);
+    // Dropping the tasks records what is still open.
+    drop(runtime);
+}
+
+/// Waits for streams that still deliver what the program sent before it ended.
+async fn last_bytes(egress: &Egress) {
+    // Connections that wait to be accepted count as well.
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+    let deadline = Instant::now() + LAST_BYTES;
+    let mut moved = egress.moved.load(Ordering::Relaxed);
+    let mut silent_since = Instant::now();
+    while egress.open.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
+        sleep(Duration::from_millis(1)).await;
+        let now_moved = egress.moved.load(Ordering::Relaxed);
+        if now_moved != moved {
+            moved = now_moved;
+            silent_since = Instant::now();
+        } else if silent_since.elapsed() > SILENCE {
+            return;
+        }
+    }
+}

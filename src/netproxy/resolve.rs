@@ -1,0 +1,176 @@
+//! The outside world: name servers and origins, behind one trait.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::ResolveHosts;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+/// How long a name server may take, all tries together.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long an origin may take to accept.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Entries that the resolver keeps.
+const CACHE_ENTRIES: u64 = 512;
+
+/// A future that the runtime's one thread drives.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Which addresses a lookup asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// A records.
+    V4,
+    /// AAAA records.
+    V6,
+}
+
+impl Family {
+    /// The name of the record type.
+    #[must_use]
+    pub fn record_type(self) -> &'static str {
+        match self {
+            Self::V4 => "A",
+            Self::V6 => "AAAA",
+        }
+    }
+}
+
+/// What a lookup brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Addresses, and for how many seconds they hold.
+    Addresses {
+        /// At least one.
+        addresses: Vec<IpAddr>,
+        /// Seconds.
+        ttl: u32,
+    },
+    /// The name exists and has no address of that family.
+    NoData,
+    /// The name does not exist.
+    NoName,
+}
+
+/// What the proxy needs of the outside. Every destination was judged before it is asked for.
+pub trait Upstream: Send + Sync {
+    /// Looks up one name, lower case and without a trailing dot. The error is one line.
+    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>>;
+
+    /// Connects to an address.
+    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>>;
+
+    /// Where the client of an accepted stream wanted to go. Behind TPROXY and AnyIP routes that is
+    /// the local address of the accepted socket.
+    ///
+    /// # Errors
+    /// The kernel's, when the socket is gone.
+    fn destination(&self, accepted: &TcpStream) -> io::Result<SocketAddr> {
+        accepted.local_addr()
+    }
+}
+
+/// The host's own network: its name servers, its `/etc/hosts`, its routes.
+#[derive(Default)]
+pub struct HostNetwork {
+    /// Made at the first lookup: most short runs need none.
+    resolver: OnceCell<TokioResolver>,
+}
+
+impl HostNetwork {
+    async fn ask(&self, name: &str, family: Family) -> Result<Found, String> {
+        let resolver = self.resolver.get_or_try_init(|| async { system_resolver() }).await?;
+        let mut query = Name::from_ascii(name).map_err(|error| error.to_string())?;
+        // Absolute: search domains would send names outside that no rule matches.
+        query.set_fqdn(true);
+        let record_type = match family {
+            Family::V4 => RecordType::A,
+            Family::V6 => RecordType::AAAA,
+        };
+        let lookup = match resolver.lookup(query, record_type).await {
+            Ok(lookup) => lookup,
+            Err(error) => return absent(&error),
+        };
+        let addresses: Vec<IpAddr> =
+            lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
+        if addresses.is_empty() {
+            return Ok(Found::NoData);
+        }
+        let left = lookup.valid_until().saturating_duration_since(Instant::now());
+        let ttl = u32::try_from(left.as_secs()).unwrap_or(u32::MAX);
+        let addresses = addresses.into_iter().filter(|address| has_route(*address)).collect();
+        Ok(reachable(addresses, ttl))
+    }
+}
+
+impl Upstream for HostNetwork {
+    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
+        Box::pin(async move {
+            match tokio::time::timeout(LOOKUP_TIMEOUT, self.ask(name, family)).await {
+                Ok(found) => found,
+                Err(_) => Err(format!("no name server answered in {} s", LOOKUP_TIMEOUT.as_secs())),
+            }
+        })
+    }
+
+    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>> {
+        Box::pin(async move {
+            match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(destination)).await {
+                Ok(connected) => connected,
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            }
+        })
+    }
+}
+
+/// The resolver of `/etc/resolv.conf`, with `/etc/hosts` before it.
+fn system_resolver() -> Result<TokioResolver, String> {
+    let failed = |error: NetError| format!("/etc/resolv.conf cannot be used: {error}");
+    let mut builder = TokioResolver::builder_tokio().map_err(failed)?;
+    let options = builder.options_mut();
+    options.use_hosts_file = ResolveHosts::Always;
+    options.cache_size = CACHE_ENTRIES;
+    builder.build().map_err(failed)
+}
+
+/// Tells "there is none" from "could not be asked".
+fn absent(error: &NetError) -> Result<Found, String> {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none))
+            if none.response_code == ResponseCode::NXDomain =>
+        {
+            Ok(Found::NoName)
+        }
+        NetError::Dns(DnsError::NoRecordsFound(none))
+            if none.response_code == ResponseCode::NoError =>
+        {
+            Ok(Found::NoData)
+        }
+        error => Err(error.to_string()),
+    }
+}
+
+fn reachable(addresses: Vec<IpAddr>, ttl: u32) -> Found {
+    if addresses.is_empty() { Found::NoData } else { Found::Addresses { addresses, ttl } }
+}
+
+/// Whether the host has a route there. A stream inside is accepted before the origin is dialled, so
+/// an IPv6 address on a host without IPv6 would fail too late for the client to try IPv4.
+/// Connecting a datagram socket asks the routing table and sends nothing (man 7 udp).
+fn has_route(address: IpAddr) -> bool {
+    if address.is_ipv4() {
+        return true;
+    }
+    let probe = std::net::UdpSocket::bind((std::net::Ipv6Addr::UNSPECIFIED, 0));
+    probe.and_then(|socket| socket.connect((address, 443))).is_ok()
+}

@@ -1,0 +1,222 @@
+//! What a client speaks, told from its first bytes.
+//!
+//! It errs towards HTTP: what an origin could take for a request is judged as one. Bytes that are
+//! neither HTTP nor TLS pass as they are, wherever the destination itself is granted.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::client::{Client, MAX_HEAD};
+use super::error::NetproxyError;
+
+/// How long the rest of a request line or ClientHello may take once it has begun.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long text that may yet become an unknown kind of request is held back.
+const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The longest method that is looked for.
+const MAX_METHOD: usize = 32;
+
+/// Methods of RFC 9110, PATCH, and WebDAV: a client that begins with one means HTTP.
+const METHODS: [&[u8]; 20] = [
+    b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT",
+    b"PROPFIND", b"PROPPATCH", b"MKCOL", b"COPY", b"MOVE", b"LOCK", b"UNLOCK", b"REPORT",
+    b"SEARCH", b"MERGE", b"MKCALENDAR",
+];
+
+/// What a stream carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speech {
+    /// A TLS handshake record has begun.
+    Tls,
+    /// An HTTP/1 request has begun.
+    Http,
+    /// Something else, or the server speaks first.
+    Opaque,
+}
+
+/// Reads until it is clear what the client speaks. With `upstream`, the server may be the first to
+/// speak, and then the bytes are opaque.
+pub(crate) async fn listen(
+    client: &mut Client,
+    upstream: Option<&TcpStream>,
+) -> Result<Speech, NetproxyError> {
+    let mut begun = None;
+    loop {
+        let glance = classify(client.prefix());
+        let patience = match glance {
+            Glance::Clear(speech) => return Ok(speech),
+            Glance::Request if client.prefix().len() >= MAX_HEAD => return Ok(Speech::Http),
+            Glance::Text if client.prefix().len() >= MAX_HEAD => return Ok(Speech::Opaque),
+            Glance::Nothing => None,
+            Glance::Request => Some(HEAD_TIMEOUT),
+            Glance::Text => Some(TEXT_TIMEOUT),
+        };
+        let deadline = patience.map(|patience| *begun.get_or_insert_with(Instant::now) + patience);
+        let read = tokio::select! {
+            read = read_before(client, deadline) => read,
+            () = server_speaks(upstream) => return Ok(Speech::Opaque),
+        };
+        match (read, glance) {
+            (Some(Ok(0)), Glance::Request) => return Ok(Speech::Http),
+            (Some(Ok(0)) | None, Glance::Text) | (Some(Ok(0)), _) => return Ok(Speech::Opaque),
+            (Some(Ok(_)), _) => {}
+            (Some(Err(source)), _) => return Err(NetproxyError::Client { source }),
+            (None, _) => {
+                let reason = "the request line did not come in time".to_owned();
+                return Err(NetproxyError::Request { reason });
+            }
+        }
+    }
+}
+
+async fn read_before(
+    client: &mut Client,
+    deadline: Option<Instant>,
+) -> Option<std::io::Result<usize>> {
+    match deadline {
+        None => Some(client.read_ahead().await),
+        Some(deadline) => timeout_at(deadline, client.read_ahead()).await.ok(),
+    }
+}
+
+/// Returns when the server has sent, closed or failed; never without a server.
+async fn server_speaks(upstream: Option<&TcpStream>) {
+    match upstream {
+        Some(upstream) => {
+            let _ = upstream.peek(&mut [0]).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// What a prefix says so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Glance {
+    Clear(Speech),
+    /// No byte yet.
+    Nothing,
+    /// The beginning of a request with a known method.
+    Request,
+    /// A line of text that has not ended, which could yet be a request.
+    Text,
+}
+
+fn classify(bytes: &[u8]) -> Glance {
+    match bytes {
+        [] => return Glance::Nothing,
+        // TLSPlaintext: type handshake, legacy version 3.x (RFC 8446 section 5.1).
+        [0x16] => return Glance::Text,
+        [0x16, 3, ..] => return Glance::Clear(Speech::Tls),
+        _ => {}
+    }
+    // Servers skip empty lines before a request (RFC 9112 section 2.2).
+    let start = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+    let Some(text) = start.map(|start| &bytes[start..]) else { return Glance::Text };
+    match text.iter().position(|&byte| byte == b'\n') {
+        Some(end) if is_request_line(&text[..end]) => Glance::Clear(Speech::Http),
+        Some(_) => Glance::Clear(Speech::Opaque),
+        None if begins_known(text) => Glance::Request,
+        None if may_be_request(text) => Glance::Text,
+        None => Glance::Clear(Speech::Opaque),
+    }
+}
+
+/// A whole first line: a method and a target, and either an HTTP version or a known method with a
+/// path (HTTP/0.9, or a version that only a lenient origin takes).
+fn is_request_line(line: &[u8]) -> bool {
+    let Some((method, rest)) = split_method(line) else { return false };
+    if method == b"PRI" {
+        return false; // HTTP/2 (RFC 9113 section 3.4) is relayed.
+    }
+    let versioned = rest.windows(6).any(|window| {
+        matches!(window[0], b' ' | b'\t') && window[1..].eq_ignore_ascii_case(b"HTTP/")
+    });
+    let path = rest.trim_ascii().first().is_none_or(|&byte| byte == b'/');
+    versioned || (known(method) && path)
+}
+
+/// Whether an unfinished line begins with a known method, or could still become one.
+fn begins_known(text: &[u8]) -> bool {
+    match split_method(text) {
+        Some((method, rest)) => known(method) && rest.iter().all(|&byte| is_text(byte)),
+        None => METHODS.iter().any(|method| {
+            text.len() <= method.len() && method[..text.len()].eq_ignore_ascii_case(text)
+        }),
+    }
+}
+
+fn may_be_request(text: &[u8]) -> bool {
+    match split_method(text) {
+        Some((_, rest)) => rest.iter().all(|&byte| is_text(byte)),
+        None => text.len() <= MAX_METHOD && text.iter().all(|&byte| is_token(byte)),
+    }
+}
+
+fn split_method(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = line.iter().position(|byte| !is_token(*byte))?;
+    let valid = (1..=MAX_METHOD).contains(&end) && matches!(line[end], b' ' | b'\t');
+    valid.then(|| (&line[..end], &line[end..]))
+}
+
+fn known(method: &[u8]) -> bool {
+    METHODS.iter().any(|known| known.eq_ignore_ascii_case(method))
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn is_text(byte: u8) -> bool {
+    byte >= b' ' && byte != 0x7f || matches!(byte, b'\t' | b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HTTP: Glance = Glance::Clear(Speech::Http);
+    const OPAQUE: Glance = Glance::Clear(Speech::Opaque);
+
+    #[test]
+    fn tells_http_from_other_lines() {
+        let cases: [(&[u8], Glance); 22] = [
+            (b"", Glance::Nothing),
+            (b"GET / HTTP/1.1\r\n", HTTP),
+            (b"\r\n\r\nGET / HTTP/1.1\r\n", HTTP),
+            (b"get / http/1.1\n", HTTP),
+            (b"GET /\r\n", HTTP),
+            (b"BREW /pot HTTP/1.1\r\n", HTTP),
+            (b"CONNECT a:443 HTTP/1.1\r\n", HTTP),
+            (b"G", Glance::Request),
+            (b"GET /unfinished", Glance::Request),
+            (b"BREW /unfinished", Glance::Text),
+            (b"hello", Glance::Text),
+            (b"\r\n", Glance::Text),
+            (b"PRI * HTTP/2.0\r\n", OPAQUE),
+            (b"OPTIONS sip:a@b SIP/2.0\r\n", OPAQUE),
+            (b"OPTIONS rtsp://a/b RTSP/1.0\r\n", OPAQUE),
+            (b"PING\r\n", OPAQUE),
+            (b"*1\r\n$4\r\nPING\r\n", OPAQUE),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", OPAQUE),
+            (b"get key\r\n", OPAQUE),
+            (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", OPAQUE),
+            (b"GET\x00", OPAQUE),
+            (b"GET \x01", OPAQUE),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(classify(bytes), expected, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn tells_tls() {
+        assert_eq!(classify(b"\x16\x03\x01\x02\x00"), Glance::Clear(Speech::Tls));
+        assert_eq!(classify(b"\x16"), Glance::Text);
+        assert_eq!(classify(b"\x16\x02"), OPAQUE);
+    }
+}

@@ -1,0 +1,8 @@
+//! The whole proxy against real clients, with a fake outside: only loopback is contacted.
+
+mod differential;
+mod framing;
+mod http;
+mod names;
+mod streams;
+mod world;

@@ -1,0 +1,332 @@
+//! The fake outside: names, addresses that lead to loopback servers, and a running proxy.
+
+use std::collections::HashMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::super::{
+    Family, Found, Listeners, NetproxyError, Pending, Proxy, ProxySpec, Upstream, start_with,
+};
+use crate::policy::{LaunchHost, Policy, parse};
+use crate::trace::redact::Redactor;
+use crate::trace::{Event, Recorder};
+
+/// A public address, so that the policy's rules for special ranges do not apply.
+pub(super) const PUBLIC: &str = "93.184.216.34";
+
+/// How long a test waits for what must happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What lies outside, in a test.
+#[derive(Default)]
+pub(super) struct World {
+    pub(super) names: Mutex<HashMap<String, Vec<IpAddr>>>,
+    /// Where a destination really leads.
+    pub(super) routes: Mutex<HashMap<SocketAddr, SocketAddr>>,
+    /// The original destination of what is accepted at a local port.
+    pub(super) destinations: Mutex<HashMap<u16, SocketAddr>>,
+    /// Every name that was asked outside.
+    pub(super) asked: Mutex<Vec<String>>,
+}
+
+impl Upstream for World {
+    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
+        self.asked.lock().unwrap().push(name.to_owned());
+        let found = self.names.lock().unwrap().get(name).cloned();
+        Box::pin(async move {
+            let Some(all) = found else { return Ok(Found::NoName) };
+            let wanted = |address: &IpAddr| address.is_ipv4() == (family == Family::V4);
+            let addresses: Vec<IpAddr> = all.into_iter().filter(wanted).collect();
+            if addresses.is_empty() {
+                return Ok(Found::NoData);
+            }
+            Ok(Found::Addresses { addresses, ttl: 3600 })
+        })
+    }
+
+    fn connect(
+        &self,
+        destination: SocketAddr,
+    ) -> Pending<'_, io::Result<tokio::net::TcpStream>> {
+        let route = self.routes.lock().unwrap().get(&destination).copied();
+        let route = route.or_else(|| destination.ip().is_loopback().then_some(destination));
+        Box::pin(async move {
+            match route {
+                Some(route) => tokio::net::TcpStream::connect(route).await,
+                None => Err(io::ErrorKind::ConnectionRefused.into()),
+            }
+        })
+    }
+
+    fn destination(&self, accepted: &tokio::net::TcpStream) -> io::Result<SocketAddr> {
+        let local = accepted.local_addr()?;
+        let destinations = self.destinations.lock().unwrap();
+        Ok(destinations.get(&local.port()).copied().unwrap_or(local))
+    }
+}
+
+/// A proxy that runs, and the ways in.
+pub(super) struct Bench {
+    pub(super) world: Arc<World>,
+    pub(super) recorder: Recorder,
+    pub(super) proxy: Option<Proxy>,
+    /// The HTTP proxy's port.
+    pub(super) http: SocketAddr,
+    /// The name server, both carriers.
+    pub(super) dns: SocketAddr,
+    /// A listener for each transparent destination.
+    pub(super) transparent: HashMap<SocketAddr, SocketAddr>,
+    /// A listener for each loopback port.
+    pub(super) loopback: HashMap<SocketAddr, SocketAddr>,
+}
+
+/// What a bench is made of.
+pub(super) struct Plan<'a> {
+    pub(super) policy: &'a str,
+    pub(super) names: &'a [(&'a str, &'a str)],
+    /// Destination, and the server it leads to.
+    pub(super) routes: &'a [(&'a str, Option<SocketAddr>)],
+    pub(super) loopback: &'a [SocketAddr],
+    pub(super) observe: bool,
+}
+
+impl Default for Plan<'_> {
+    fn default() -> Self {
+        Self { policy: "", names: &[], routes: &[], loopback: &[], observe: false }
+    }
+}
+
+impl Bench {
+    pub(super) fn start(plan: &Plan<'_>) -> Self {
+        let world = Arc::new(World::default());
+        for (name, address) in plan.names {
+            world.give(name, address);
+        }
+        let mut listeners = Listeners::default();
+        let mut transparent = HashMap::new();
+        for (destination, server) in plan.routes {
+            let destination: SocketAddr = destination.parse().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let local = listener.local_addr().unwrap();
+            transparent.insert(destination, local);
+            world.destinations.lock().unwrap().insert(local.port(), destination);
+            if let Some(server) = server {
+                world.routes.lock().unwrap().insert(destination, *server);
+            }
+            listeners.transparent.push(listener.into());
+        }
+        let mut loopback = HashMap::new();
+        for inside in plan.loopback {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            loopback.insert(*inside, listener.local_addr().unwrap());
+            listeners.loopback.push((*inside, listener.into()));
+        }
+        let http = TcpListener::bind("127.0.0.1:0").unwrap();
+        let http_address = http.local_addr().unwrap();
+        listeners.proxy.push(http.into());
+        let dns = add_name_server(&mut listeners);
+        let recorder = Recorder::null();
+        let spec = spec(listeners, plan, &recorder);
+        let proxy = start_with(spec, Arc::clone(&world) as Arc<dyn Upstream>).unwrap();
+        let proxy = Some(proxy);
+        Self { world, recorder, proxy, http: http_address, dns, transparent, loopback }
+    }
+
+    /// Connects as the program would connect to `destination`.
+    pub(super) fn connect(&self, destination: &str) -> TcpStream {
+        let local = self.transparent[&destination.parse().unwrap()];
+        open(local)
+    }
+
+    pub(super) fn events(&self, op: &str) -> Vec<Event> {
+        self.recorder.events().into_iter().filter(|event| event.op == op).collect()
+    }
+
+    /// Waits for `count` entries of one operation.
+    pub(super) fn wait_for(&self, op: &str, count: usize) -> Vec<Event> {
+        let start = Instant::now();
+        loop {
+            let events = self.events(op);
+            if events.len() >= count {
+                return events;
+            }
+            let all = self.recorder.events();
+            assert!(start.elapsed() < PATIENCE, "{count} x {op} did not come: {all:#?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The targets that were denied, in order.
+    pub(super) fn denied(&self) -> Vec<String> {
+        let denials = self.recorder.events().into_iter();
+        let denials = denials.filter(|event| event.kind == crate::trace::Kind::Deny);
+        denials.map(|event| text(&event.args["target"])).collect()
+    }
+
+    pub(super) fn resolve(&self, name: &str) -> Vec<IpAddr> {
+        names_query(self.dns, name, "A").1
+    }
+
+    pub(super) fn stop(&mut self) -> Result<(), NetproxyError> {
+        self.proxy.take().unwrap().stop()
+    }
+}
+
+impl World {
+    pub(super) fn give(&self, name: &str, address: &str) {
+        let mut names = self.names.lock().unwrap();
+        names.entry(name.to_owned()).or_default().push(address.parse().unwrap());
+    }
+}
+
+fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec {
+    ProxySpec {
+        listeners,
+        policy: Arc::new(policy(plan.policy)),
+        recorder: recorder.clone(),
+        redactor: Redactor::new().unwrap(),
+        who: Arc::new(|_, _| Some("0.1".to_owned())),
+        enforce: !plan.observe,
+        host_name: Some("sandbox".to_owned()),
+    }
+}
+
+pub(super) fn policy(text: &str) -> Policy {
+    let host = LaunchHost::with("/".into(), Vec::new());
+    parse(text, "t.policy", &host).unwrap_or_else(|report| panic!("{}", report.render(false)))
+}
+
+/// A name server on one port for both carriers. The socket is a wildcard, as it is inside.
+fn add_name_server(listeners: &mut Listeners) -> SocketAddr {
+    loop {
+        let udp = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let port = udp.local_addr().unwrap().port();
+        if let Ok(tcp) = TcpListener::bind(("127.0.0.1", port)) {
+            listeners.dns_udp.push(udp.into());
+            listeners.dns_tcp.push(tcp.into());
+            return SocketAddr::from(([127, 0, 0, 1], port));
+        }
+    }
+}
+
+pub(super) fn open(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+/// A server that answers each connection with `serve`, on a thread of its own.
+pub(super) fn server(serve: impl Fn(TcpStream) + Send + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            std::thread::spawn(move || {
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                serve(stream);
+            });
+        }
+    });
+    address
+}
+
+/// An HTTP server that keeps connections open and tells back the head and body of each request.
+pub(super) fn mirror() -> SocketAddr {
+    server(|mut stream| {
+        while let Some((head, body)) = read_request(&mut stream) {
+            let answer = format!("{head}{}", String::from_utf8_lossy(&body));
+            let length = answer.len();
+            let bare = head.starts_with("HEAD");
+            let answer = if bare { String::new() } else { answer };
+            let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{answer}");
+            if stream.write_all(reply.as_bytes()).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// Reads one request with a plain or chunked body (kept as it is on the wire).
+pub(super) fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let head = read_head(stream)?;
+    let lower = head.to_ascii_lowercase();
+    let mut body = Vec::new();
+    if lower.contains("transfer-encoding: chunked") {
+        while !body.ends_with(b"0\r\n\r\n") {
+            body.push(read_byte(stream)?);
+        }
+    } else if let Some((_, rest)) = lower.split_once("content-length: ") {
+        let length = rest.split("\r\n").next()?.parse().ok()?;
+        body.resize(length, 0);
+        stream.read_exact(&mut body).ok()?;
+    }
+    Some((head, body))
+}
+
+/// Reads up to the empty line.
+pub(super) fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(read_byte(stream)?);
+    }
+    String::from_utf8(head).ok()
+}
+
+/// Reads a response with a Content-Length.
+pub(super) fn read_response(stream: &mut TcpStream) -> (String, String) {
+    let head = read_head(stream).expect("a response");
+    let lower = head.to_ascii_lowercase();
+    let mut body = Vec::new();
+    if let Some((_, rest)) = lower.split_once("content-length: ") {
+        let length = rest.split("\r\n").next().unwrap().parse().unwrap();
+        body.resize(length, 0);
+        stream.read_exact(&mut body).unwrap();
+    }
+    (head, String::from_utf8(body).unwrap())
+}
+
+fn read_byte(stream: &mut TcpStream) -> Option<u8> {
+    let mut byte = [0];
+    stream.read_exact(&mut byte).ok()?;
+    Some(byte[0])
+}
+
+/// Asks over UDP; the code of the reply and its addresses.
+pub(super) fn names_query(server: SocketAddr, name: &str, kind: &str) -> (String, Vec<IpAddr>) {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.connect(server).unwrap();
+    socket.send(&query_bytes(name, kind)).unwrap();
+    let mut buffer = [0; 4096];
+    let length = socket.recv(&mut buffer).unwrap();
+    reply_of(&buffer[..length])
+}
+
+pub(super) fn query_bytes(name: &str, kind: &str) -> Vec<u8> {
+    use hickory_proto::op::{Message, MessageType, OpCode, Query};
+    use hickory_proto::rr::Name;
+    let mut message = Message::new(77, MessageType::Query, OpCode::Query);
+    message.metadata.recursion_desired = true;
+    let name = Name::from_ascii(format!("{name}.")).unwrap();
+    message.add_query(Query::query(name, kind.parse().unwrap()));
+    message.to_vec().unwrap()
+}
+
+pub(super) fn reply_of(bytes: &[u8]) -> (String, Vec<IpAddr>) {
+    let reply = hickory_proto::op::Message::from_vec(bytes).unwrap();
+    assert_eq!(reply.metadata.id, 77);
+    let addresses = reply.answers.iter().filter_map(|record| {
+        assert!(record.ttl <= 60, "{record}");
+        record.data.ip_addr()
+    });
+    (format!("{:?}", reply.metadata.response_code), addresses.collect())
+}

@@ -1,0 +1,54 @@
+//! The rule that mends a denial reads back as that one thing.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::super::{Denied, PathAccess, Transport};
+use super::{FakeHost, policy, policy_on};
+
+fn path(path: &[u8]) -> String {
+    policy("").suggestion(&Denied::Path { access: PathAccess::Read, path: Path::new(OsStr::from_bytes(path)).to_owned() })
+}
+
+#[test]
+fn paths() {
+    assert_eq!(path(b"/r"), "read: .");
+    assert_eq!(path(b"/r/x"), "read: ./x");
+    assert_eq!(path(b"/etc/x"), "read: /etc/x");
+    assert_eq!(path(b"/home/u/.npmrc"), "read: ~/.npmrc");
+    assert_eq!(path(b"/home/u"), "read: /home/u");
+    assert_eq!(path(b"/"), "read: /");
+    assert_eq!(path(b"/r/a, \"b\" \\*#"), r##"read: "./a, \"b\" \\*#""##);
+    assert!(path(b"/r/a\nwrite: /").starts_with('#'));
+    assert!(path(b"/r/\xff").starts_with('#'));
+}
+
+#[test]
+fn programs() {
+    let host = FakeHost::new().file("/usr/bin/git", "");
+    let policy = policy_on(&host, "write: ./out\n");
+    let exec = |exe: &str, name: &str| policy.suggestion(&Denied::Exec { exe: exe.into(), argv: vec![name.into()] });
+    assert_eq!(exec("/usr/bin/git", "git"), "exec: git");
+    assert_eq!(exec("/usr/bin/git", "/usr/bin/git"), "exec: /usr/bin/git");
+    assert_eq!(exec("/r/out/tool", "tool"), "exec: /r/out/tool");
+    assert_eq!(exec("/r/it's *", "x"), r"exec: '/r/it'\''s *'");
+}
+
+#[test]
+fn hosts_and_the_rest() {
+    let policy = policy("");
+    let connect = |names: &[&str], address: &str| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let address = address.parse().expect("an address");
+        policy.suggestion(&Denied::Connect { names, address, port: 443, transport: Transport::Tcp })
+    };
+    assert_eq!(connect(&["X.org."], "1.1.1.1"), "net: x.org:443");
+    assert_eq!(connect(&["db.corp"], "10.0.0.1"), "net: db.corp:443 private");
+    assert_eq!(connect(&[], "1.1.1.1"), "net: 1.1.1.1:443");
+    assert_eq!(connect(&[], "2606:4700::1"), "net: [2606:4700::1]:443");
+    assert_eq!(policy.suggestion(&Denied::Name("Y.org".into())), "net: y.org");
+    assert_eq!(policy.suggestion(&Denied::Unix("/run/a b".into())), "net: \"unix:/run/a b\"");
+    assert_eq!(policy.suggestion(&Denied::Env("A_B".into())), "env: A_B");
+    assert!(policy.suggestion(&Denied::Env("A B".into())).starts_with('#'));
+}
