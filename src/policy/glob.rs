@@ -186,6 +186,8 @@ impl fmt::Debug for Pattern {
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Glob {
     parts: Vec<Part>,
+    /// The bits of the parts that are `**`; no two are neighbours.
+    any_depth: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +219,9 @@ impl Glob {
         if compiled.len() > MOST_PARTS {
             return Err(GlobError::TooLong);
         }
-        Ok(Self { parts: compiled })
+        let bits = compiled.iter().enumerate().filter(|(_, part)| **part == Part::AnyDepth);
+        let any_depth = bits.fold(0, |bits, (at, _)| bits | 1 << at);
+        Ok(Self { parts: compiled, any_depth })
     }
 
     /// Whether the path below the base, or a directory above it, matches.
@@ -262,29 +266,24 @@ impl Glob {
     }
 
     fn step(&self, states: u64, component: &[u8]) -> u64 {
-        let mut next = 0;
-        for (at, part) in self.parts.iter().enumerate() {
-            if states & (1 << at) == 0 {
-                continue;
-            }
-            match part {
-                Part::AnyDepth => next |= 1 << at,
-                Part::Literal(text) if text.as_bytes() == component => next |= 1 << (at + 1),
-                Part::Pattern(pattern) if pattern.matches(component) => next |= 1 << (at + 1),
-                _ => {}
-            }
+        let mut next = states & self.any_depth;
+        let mut single = states & !self.any_depth;
+        while single != 0 {
+            let at = single.trailing_zeros();
+            single &= single - 1;
+            let matched = match self.parts.get(at as usize) {
+                Some(Part::Literal(text)) => text.as_bytes() == component,
+                Some(Part::Pattern(pattern)) => pattern.matches(component),
+                Some(Part::AnyDepth) | None => false,
+            };
+            next |= u64::from(matched) << (at + 1);
         }
         self.closure(next)
     }
 
     /// `**` may stand for nothing.
-    fn closure(&self, mut states: u64) -> u64 {
-        for (at, part) in self.parts.iter().enumerate() {
-            if *part == Part::AnyDepth && states & (1 << at) != 0 {
-                states |= 1 << (at + 1);
-            }
-        }
-        states
+    fn closure(&self, states: u64) -> u64 {
+        states | (states & self.any_depth) << 1
     }
 }
 

@@ -52,6 +52,8 @@ pub trait Host {
 #[derive(Clone, Debug)]
 pub struct LaunchHost {
     cwd: PathBuf,
+    /// The same with its links followed: most paths start there.
+    real_cwd: PathBuf,
     home: Option<PathBuf>,
     environment: Vec<(OsString, OsString)>,
     profiles: fn(&str) -> Option<&'static str>,
@@ -73,7 +75,8 @@ impl LaunchHost {
             .map(PathBuf::from)
             .filter(|home| home.is_absolute())
             .or_else(|| home_in_passwd(|fields| fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str())));
-        Self { cwd, home, environment, profiles: |_| None }
+        let real_cwd = resolve_below(PathBuf::from("/"), &cwd);
+        Self { cwd, real_cwd, home, environment, profiles: |_| None }
     }
 
     /// The same with a table of policies that come with the product.
@@ -97,7 +100,11 @@ impl Host for LaunchHost {
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {
-        resolve_existing(&self.cwd.join(path))
+        let path = self.cwd.join(path);
+        match path.strip_prefix(&self.cwd) {
+            Ok(below) => resolve_below(self.real_cwd.clone(), below),
+            Err(_) => resolve_below(PathBuf::from("/"), &path),
+        }
     }
 
     fn exists(&self, path: &Path) -> bool {
@@ -161,23 +168,33 @@ fn home_in_passwd(wanted: impl Fn(&[&str]) -> bool) -> Option<PathBuf> {
         .filter(|home| home.is_absolute())
 }
 
-/// `canonicalize` for a path whose last components may be absent, a dangling link included.
-fn resolve_existing(path: &Path) -> PathBuf {
+/// `canonicalize` for a path whose last components may be absent, a dangling link included; `resolved` is where
+/// the path starts and has no links.
+fn resolve_below(mut resolved: PathBuf, path: &Path) -> PathBuf {
     const MOST_LINKS: usize = 40; // as path_resolution(7)
     let mut links = 0;
-    let mut resolved = PathBuf::from("/");
+    // Nothing below an absent component needs to be looked for.
+    let mut absent: Option<PathBuf> = None;
     let mut rest: Vec<OsString> = reversed(path);
     while let Some(component) = rest.pop() {
         if component.as_bytes() == b".." {
             resolved.pop();
+            absent = absent.filter(|absent| resolved.starts_with(absent));
             continue;
         }
         resolved.push(&component);
-        let Ok(target) = std::fs::read_link(&resolved) else { continue };
-        links += 1;
-        if links > MOST_LINKS {
+        if absent.is_some() {
             continue;
         }
+        let target = match std::fs::read_link(&resolved) {
+            Ok(target) if links < MOST_LINKS => target,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                absent = Some(resolved.clone());
+                continue;
+            }
+            _ => continue,
+        };
+        links += 1;
         if target.is_absolute() {
             resolved = PathBuf::from("/");
         } else {

@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use super::glob::Glob;
 use super::parse::Effect;
-use super::path_rule::PathPattern;
+use super::path_rule::{PathPattern, components};
 use super::verdict::{PathAccess, RuleId};
 use super::{Rule, RuleBody};
 
@@ -41,9 +42,29 @@ impl std::fmt::Debug for Index {
 /// The rules about paths.
 pub(super) struct PathIndex {
     literals: HashMap<Vec<u8>, Slot>,
-    globs: Vec<(RuleId, Kind)>,
+    globs: Vec<GlobRule>,
     /// Every directory above a literal grant.
     above: HashSet<Vec<u8>>,
+}
+
+/// A rule with a pattern, once for each spelling of its base.
+struct GlobRule {
+    id: RuleId,
+    kind: Kind,
+    base: Vec<u8>,
+    /// How many names the base has.
+    depth: usize,
+    glob: Glob,
+    specificity: (usize, bool, usize),
+}
+
+impl GlobRule {
+    fn covers(&self, path: &[u8], names: &[&[u8]]) -> bool {
+        // The root's own slash is the one that follows it.
+        let base = if self.depth == 0 { &[][..] } else { &self.base };
+        let is_below = path.strip_prefix(base).is_some_and(|below| below.first().is_none_or(|byte| *byte == b'/'));
+        is_below && self.glob.covers(names.get(self.depth..).unwrap_or_default().iter().copied())
+    }
 }
 
 /// The rules whose literal is one certain path.
@@ -107,9 +128,20 @@ impl PathIndex {
     }
 
     fn add(&mut self, id: RuleId, kind: Kind, pattern: &PathPattern) {
-        let PathPattern::Literal { spelled, resolved } = pattern else {
-            self.globs.push((id, kind));
-            return;
+        let (spelled, resolved) = match pattern {
+            PathPattern::Literal { spelled, resolved } => (spelled, resolved),
+            PathPattern::Glob { base, spelled_base, glob, .. } => {
+                let bases = [Some(base), Some(spelled_base).filter(|spelled| *spelled != base)];
+                self.globs.extend(bases.into_iter().flatten().map(|base| GlobRule {
+                    id,
+                    kind,
+                    base: key(base).to_vec(),
+                    depth: components(base).count(),
+                    glob: glob.clone(),
+                    specificity: pattern.specificity(),
+                }));
+                return;
+            }
         };
         for path in [resolved, spelled] {
             let slot = self.literals.entry(key(path).to_vec()).or_default();
@@ -124,11 +156,17 @@ impl PathIndex {
     pub(super) fn find(&self, rules: &[Rule], access: PathAccess, path: &Path) -> Matches {
         let mut grant = self.literal(access, path, false);
         let mut deny = self.literal(access, path, true);
-        for (id, kind) in &self.globs {
-            let Some(pattern) = pattern_of(rules, *id) else { continue };
-            let best = if kind.is_deny() { &mut deny } else { &mut grant };
-            if kind.touches(access) && is_better(rules, pattern, *best) && pattern.covers(path) {
-                *best = Some(*id);
+        if self.globs.is_empty() {
+            return Matches { grant, deny };
+        }
+        let names: Vec<&[u8]> = components(path).collect();
+        let specificity = |id: Option<RuleId>| id.and_then(|id| pattern_of(rules, id)).map(PathPattern::specificity);
+        let (mut best_grant, mut best_deny) = (specificity(grant), specificity(deny));
+        for rule in self.globs.iter().filter(|rule| rule.kind.touches(access)) {
+            let (found, best) =
+                if rule.kind.is_deny() { (&mut deny, &mut best_deny) } else { (&mut grant, &mut best_grant) };
+            if best.is_none_or(|best| rule.specificity > best) && rule.covers(key(path), &names) {
+                (*found, *best) = (Some(rule.id), Some(rule.specificity));
             }
         }
         Matches { grant, deny }
@@ -150,14 +188,10 @@ impl PathIndex {
     pub(super) fn grants_below(&self, rules: &[Rule], directory: &Path) -> bool {
         self.above.contains(key(directory))
             || self.literal(PathAccess::Read, directory, false).is_some()
-            || self.globs.iter().any(|(id, kind)| {
-                !kind.is_deny() && pattern_of(rules, *id).is_some_and(|pattern| pattern.may_cover_below(directory))
+            || self.globs.iter().any(|rule| {
+                !rule.kind.is_deny() && pattern_of(rules, rule.id).is_some_and(|pattern| pattern.may_cover_below(directory))
             })
     }
-}
-
-fn is_better(rules: &[Rule], pattern: &PathPattern, best: Option<RuleId>) -> bool {
-    best.and_then(|id| pattern_of(rules, id)).is_none_or(|best| pattern.specificity() > best.specificity())
 }
 
 fn pattern_of(rules: &[Rule], id: RuleId) -> Option<&PathPattern> {

@@ -129,7 +129,9 @@ const LONGEST_LABEL: usize = 63;
 
 /// IDNA (UTS 46) to ASCII in lower case; underscores are allowed, since services use them.
 fn ascii(name: &str) -> Option<String> {
-    let ascii = idna::domain_to_ascii(name).ok()?;
+    // Most names are in form already; `xn--` labels are checked for what they stand for.
+    let is_plain = name.bytes().all(|b| b.is_ascii()) && !name.to_ascii_lowercase().contains("xn--");
+    let ascii = if is_plain { name.to_ascii_lowercase() } else { idna::domain_to_ascii(name).ok()? };
     let valid = |label: &str| {
         !label.is_empty()
             && label.len() <= LONGEST_LABEL
