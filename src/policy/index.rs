@@ -62,8 +62,13 @@ impl GlobRule {
     fn covers(&self, path: &[u8], names: &[&[u8]]) -> bool {
         // The root's own slash is the one that follows it.
         let base = if self.depth == 0 { &[][..] } else { &self.base };
-        let is_below = path.strip_prefix(base).is_some_and(|below| below.first().is_none_or(|byte| *byte == b'/'));
-        is_below && self.glob.covers(names.get(self.depth..).unwrap_or_default().iter().copied())
+        let is_below = path
+            .strip_prefix(base)
+            .is_some_and(|below| below.first().is_none_or(|byte| *byte == b'/'));
+        is_below
+            && self
+                .glob
+                .covers(names.get(self.depth..).unwrap_or_default().iter().copied())
     }
 }
 
@@ -82,7 +87,13 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::GrantRead, Self::GrantWrite, Self::Runtime, Self::DenyRead, Self::DenyWrite];
+    const ALL: [Self; 5] = [
+        Self::GrantRead,
+        Self::GrantWrite,
+        Self::Runtime,
+        Self::DenyRead,
+        Self::DenyWrite,
+    ];
 
     fn of(effect: Effect, access: PathAccess) -> Self {
         match (effect, access) {
@@ -102,7 +113,9 @@ impl Kind {
     fn touches(self, access: PathAccess) -> bool {
         match access {
             PathAccess::Read => self != Self::DenyWrite,
-            PathAccess::Write => matches!(self, Self::GrantWrite | Self::DenyRead | Self::DenyWrite),
+            PathAccess::Write => {
+                matches!(self, Self::GrantWrite | Self::DenyRead | Self::DenyWrite)
+            }
         }
     }
 }
@@ -116,10 +129,16 @@ pub(super) struct Matches {
 
 impl PathIndex {
     fn new(rules: &[Rule]) -> Self {
-        let mut index = Self { literals: HashMap::new(), globs: Vec::new(), above: HashSet::new() };
+        let mut index = Self {
+            literals: HashMap::new(),
+            globs: Vec::new(),
+            above: HashSet::new(),
+        };
         for (at, rule) in rules.iter().enumerate() {
             match &rule.body {
-                RuleBody::Path { access, pattern } => index.add(RuleId(at), Kind::of(rule.effect, *access), pattern),
+                RuleBody::Path { access, pattern } => {
+                    index.add(RuleId(at), Kind::of(rule.effect, *access), pattern)
+                }
                 RuleBody::Runtime { path } => index.add(RuleId(at), Kind::Runtime, path),
                 _ => {}
             }
@@ -130,16 +149,25 @@ impl PathIndex {
     fn add(&mut self, id: RuleId, kind: Kind, pattern: &PathPattern) {
         let (spelled, resolved) = match pattern {
             PathPattern::Literal { spelled, resolved } => (spelled, resolved),
-            PathPattern::Glob { base, spelled_base, glob, .. } => {
-                let bases = [Some(base), Some(spelled_base).filter(|spelled| *spelled != base)];
-                self.globs.extend(bases.into_iter().flatten().map(|base| GlobRule {
-                    id,
-                    kind,
-                    base: key(base).to_vec(),
-                    depth: components(base).count(),
-                    glob: glob.clone(),
-                    specificity: pattern.specificity(),
-                }));
+            PathPattern::Glob {
+                base,
+                spelled_base,
+                glob,
+                ..
+            } => {
+                let bases = [
+                    Some(base),
+                    Some(spelled_base).filter(|spelled| *spelled != base),
+                ];
+                self.globs
+                    .extend(bases.into_iter().flatten().map(|base| GlobRule {
+                        id,
+                        kind,
+                        base: key(base).to_vec(),
+                        depth: components(base).count(),
+                        glob: glob.clone(),
+                        specificity: pattern.specificity(),
+                    }));
                 return;
             }
         };
@@ -147,7 +175,8 @@ impl PathIndex {
             let slot = self.literals.entry(key(path).to_vec()).or_default();
             slot.0[kind as usize].get_or_insert(id);
             if !kind.is_deny() {
-                self.above.extend(path.ancestors().skip(1).map(|above| key(above).to_vec()));
+                self.above
+                    .extend(path.ancestors().skip(1).map(|above| key(above).to_vec()));
             }
         }
     }
@@ -160,11 +189,17 @@ impl PathIndex {
             return Matches { grant, deny };
         }
         let names: Vec<&[u8]> = components(path).collect();
-        let specificity = |id: Option<RuleId>| id.and_then(|id| pattern_of(rules, id)).map(PathPattern::specificity);
+        let specificity = |id: Option<RuleId>| {
+            id.and_then(|id| pattern_of(rules, id))
+                .map(PathPattern::specificity)
+        };
         let (mut best_grant, mut best_deny) = (specificity(grant), specificity(deny));
         for rule in self.globs.iter().filter(|rule| rule.kind.touches(access)) {
-            let (found, best) =
-                if rule.kind.is_deny() { (&mut deny, &mut best_deny) } else { (&mut grant, &mut best_grant) };
+            let (found, best) = if rule.kind.is_deny() {
+                (&mut deny, &mut best_deny)
+            } else {
+                (&mut grant, &mut best_grant)
+            };
             if best.is_none_or(|best| rule.specificity > best) && rule.covers(key(path), &names) {
                 (*found, *best) = (Some(rule.id), Some(rule.specificity));
             }
@@ -180,7 +215,10 @@ impl PathIndex {
         ancestors(key(path)).find_map(|above| {
             let slot = self.literals.get(above)?;
             let wanted = |kind: &&Kind| kind.is_deny() == denies && kind.touches(access);
-            Kind::ALL.iter().filter(wanted).find_map(|kind| slot.0[*kind as usize])
+            Kind::ALL
+                .iter()
+                .filter(wanted)
+                .find_map(|kind| slot.0[*kind as usize])
         })
     }
 
@@ -189,7 +227,9 @@ impl PathIndex {
         self.above.contains(key(directory))
             || self.literal(PathAccess::Read, directory, false).is_some()
             || self.globs.iter().any(|rule| {
-                !rule.kind.is_deny() && pattern_of(rules, rule.id).is_some_and(|pattern| pattern.may_cover_below(directory))
+                !rule.kind.is_deny()
+                    && pattern_of(rules, rule.id)
+                        .is_some_and(|pattern| pattern.may_cover_below(directory))
             })
     }
 }
