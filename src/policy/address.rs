@@ -55,7 +55,10 @@ pub(super) fn holds_special(range: &IpNet) -> bool {
 
 /// Whether the address is the host's own loopback, in either family.
 pub fn is_loopback(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V4(Ipv4Addr::LOCALHOST) | IpAddr::V6(Ipv6Addr::LOCALHOST))
+    matches!(
+        address,
+        IpAddr::V4(Ipv4Addr::LOCALHOST) | IpAddr::V6(Ipv6Addr::LOCALHOST)
+    )
 }
 
 /// The ranges of IPv6 whose addresses are judged as IPv4: a rule with them would never match.
@@ -131,12 +134,32 @@ mod tests {
     #[test]
     fn only_global_unicast_is_not_special() {
         for special in [
-            "10.1.2.3", "127.9.9.9", "169.254.169.254", "100.100.100.200", "224.0.0.1", "255.255.255.255", "192.0.2.1",
-            "198.18.0.1", "::1", "fe80::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "4000::1", "64:ff9b:1::1", "2001::1",
+            "10.1.2.3",
+            "127.9.9.9",
+            "169.254.169.254",
+            "100.100.100.200",
+            "224.0.0.1",
+            "255.255.255.255",
+            "192.0.2.1",
+            "198.18.0.1",
+            "::1",
+            "fe80::1",
+            "fd00:ec2::254",
+            "ff02::1",
+            "2001:db8::1",
+            "4000::1",
+            "64:ff9b:1::1",
+            "2001::1",
         ] {
             assert!(is_special(canonical(address(special))), "{special}");
         }
-        for global in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"] {
+        for global in [
+            "1.1.1.1",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+            "2a00::1",
+        ] {
             assert!(!is_special(address(global)), "{global}");
         }
     }

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::glob::{GlobError, Pattern, has_glob};
-use super::parse::{Effect, Value};
+use super::parse::Effect;
+use super::pattern::{GlobError, Pattern, has_glob};
+use super::value::Value;
 
 /// A rule about variables of the environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,9 +39,15 @@ impl EnvFault {
     pub(super) fn help(&self) -> String {
         match self {
             Self::Glob(_) => "close the bracket: `[A-Z]`".to_owned(),
-            Self::Name(text) if text.starts_with('$') => format!("write `{}`", text.trim_start_matches('$')),
-            Self::Name(_) => "write `NAME`, `PREFIX_*` or `NAME=VALUE`, with a comma between two".to_owned(),
-            Self::InnerQuotes => "put the quotes around the whole: `env: \"NAME=VALUE\"`".to_owned(),
+            Self::Name(text) if text.starts_with('$') => {
+                format!("write `{}`", text.trim_start_matches('$'))
+            }
+            Self::Name(_) => {
+                "write `NAME`, `PREFIX_*` or `NAME=VALUE`, with a comma between two".to_owned()
+            }
+            Self::InnerQuotes => {
+                "put the quotes around the whole: `env: \"NAME=VALUE\"`".to_owned()
+            }
             Self::Tail(_) => "put the whole in the quotes, or write a comma between two".to_owned(),
             Self::DeniedValue => "write `deny: env NAME`".to_owned(),
         }
@@ -54,7 +61,11 @@ impl EnvRule {
         }
         let Some((name, assigned)) = value.text.split_once('=') else {
             let is_pattern = !value.quoted && has_glob(&value.text);
-            let outside: String = value.text.chars().filter(|c| !is_pattern || !"*?[]!-^".contains(*c)).collect();
+            let outside: String = value
+                .text
+                .chars()
+                .filter(|c| !is_pattern || !"*?[]!-^".contains(*c))
+                .collect();
             if !outside.is_empty() && !outside.chars().all(is_name_char) {
                 return Err(EnvFault::Name(value.text.clone()));
             }
@@ -69,7 +80,10 @@ impl EnvRule {
         if !value.quoted && assigned.starts_with(['"', '\'']) {
             return Err(EnvFault::InnerQuotes);
         }
-        Ok(Self::Assign { name: name.to_owned(), value: assigned.to_owned() })
+        Ok(Self::Assign {
+            name: name.to_owned(),
+            value: assigned.to_owned(),
+        })
     }
 
     /// Whether it speaks of this variable.

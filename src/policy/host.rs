@@ -52,6 +52,8 @@ pub trait Host {
 #[derive(Clone, Debug)]
 pub struct LaunchHost {
     cwd: PathBuf,
+    /// The same with its links followed: most paths start there.
+    real_cwd: PathBuf,
     home: Option<PathBuf>,
     environment: Vec<(OsString, OsString)>,
     profiles: fn(&str) -> Option<&'static str>,
@@ -72,8 +74,19 @@ impl LaunchHost {
         let home = value(&environment, "HOME")
             .map(PathBuf::from)
             .filter(|home| home.is_absolute())
-            .or_else(|| home_in_passwd(|fields| fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str())));
-        Self { cwd, home, environment, profiles: |_| None }
+            .or_else(|| {
+                home_in_passwd(|fields| {
+                    fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str())
+                })
+            });
+        let real_cwd = resolve_below(PathBuf::from("/"), &cwd);
+        Self {
+            cwd,
+            real_cwd,
+            home,
+            environment,
+            profiles: |_| None,
+        }
     }
 
     /// The same with a table of policies that come with the product.
@@ -97,7 +110,11 @@ impl Host for LaunchHost {
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {
-        resolve_existing(&self.cwd.join(path))
+        let path = self.cwd.join(path);
+        match path.strip_prefix(&self.cwd) {
+            Ok(below) => resolve_below(self.real_cwd.clone(), below),
+            Err(_) => resolve_below(PathBuf::from("/"), &path),
+        }
     }
 
     fn exists(&self, path: &Path) -> bool {
@@ -110,11 +127,16 @@ impl Host for LaunchHost {
 
     fn identity(&self, path: &Path) -> Option<FileId> {
         let found = std::fs::metadata(path).ok()?;
-        Some(FileId { dev: found.dev(), ino: found.ino() })
+        Some(FileId {
+            dev: found.dev(),
+            ino: found.ino(),
+        })
     }
 
     fn find_program(&self, word: &str) -> Vec<PathBuf> {
-        let Some(path) = value(&self.environment, "PATH") else { return Vec::new() };
+        let Some(path) = value(&self.environment, "PATH") else {
+            return Vec::new();
+        };
         std::env::split_paths(path)
             .map(|dir| self.cwd.join(dir).join(word))
             .filter(|file| is_program(file))
@@ -123,9 +145,14 @@ impl Host for LaunchHost {
 
     fn read_file(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        std::fs::File::open(path)?.take(LARGEST_POLICY + 1).read_to_end(&mut content)?;
+        std::fs::File::open(path)?
+            .take(LARGEST_POLICY + 1)
+            .read_to_end(&mut content)?;
         if content.len() as u64 > LARGEST_POLICY {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 16 MiB"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "larger than 16 MiB",
+            ));
         }
         Ok(content)
     }
@@ -143,11 +170,15 @@ impl Host for LaunchHost {
 const LARGEST_POLICY: u64 = 16 << 20;
 
 fn value<'a>(environment: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {
-    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+    environment
+        .iter()
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.as_os_str())
 }
 
 fn is_program(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    std::fs::metadata(path)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// Reads /etc/passwd itself: a static binary has no other name services.
@@ -161,23 +192,33 @@ fn home_in_passwd(wanted: impl Fn(&[&str]) -> bool) -> Option<PathBuf> {
         .filter(|home| home.is_absolute())
 }
 
-/// `canonicalize` for a path whose last components may be absent, a dangling link included.
-fn resolve_existing(path: &Path) -> PathBuf {
+/// `canonicalize` for a path whose last components may be absent, a dangling link included; `resolved` is where
+/// the path starts and has no links.
+fn resolve_below(mut resolved: PathBuf, path: &Path) -> PathBuf {
     const MOST_LINKS: usize = 40; // as path_resolution(7)
     let mut links = 0;
-    let mut resolved = PathBuf::from("/");
+    // Nothing below an absent component needs to be looked for.
+    let mut absent: Option<PathBuf> = None;
     let mut rest: Vec<OsString> = reversed(path);
     while let Some(component) = rest.pop() {
         if component.as_bytes() == b".." {
             resolved.pop();
+            absent = absent.filter(|absent| resolved.starts_with(absent));
             continue;
         }
         resolved.push(&component);
-        let Ok(target) = std::fs::read_link(&resolved) else { continue };
-        links += 1;
-        if links > MOST_LINKS {
+        if absent.is_some() {
             continue;
         }
+        let target = match std::fs::read_link(&resolved) {
+            Ok(target) if links < MOST_LINKS => target,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                absent = Some(resolved.clone());
+                continue;
+            }
+            _ => continue,
+        };
+        links += 1;
         if target.is_absolute() {
             resolved = PathBuf::from("/");
         } else {

@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use super::glob::Glob;
 use super::parse::Effect;
-use super::path_rule::PathPattern;
+use super::path_rule::{PathPattern, components};
 use super::verdict::{PathAccess, RuleId};
 use super::{Rule, RuleBody};
 
@@ -41,9 +42,34 @@ impl std::fmt::Debug for Index {
 /// The rules about paths.
 pub(super) struct PathIndex {
     literals: HashMap<Vec<u8>, Slot>,
-    globs: Vec<(RuleId, Kind)>,
+    globs: Vec<GlobRule>,
     /// Every directory above a literal grant.
     above: HashSet<Vec<u8>>,
+}
+
+/// A rule with a pattern, once for each spelling of its base.
+struct GlobRule {
+    id: RuleId,
+    kind: Kind,
+    base: Vec<u8>,
+    /// How many names the base has.
+    depth: usize,
+    glob: Glob,
+    specificity: (usize, bool, usize),
+}
+
+impl GlobRule {
+    fn covers(&self, path: &[u8], names: &[&[u8]]) -> bool {
+        // The root's own slash is the one that follows it.
+        let base = if self.depth == 0 { &[][..] } else { &self.base };
+        let is_below = path
+            .strip_prefix(base)
+            .is_some_and(|below| below.first().is_none_or(|byte| *byte == b'/'));
+        is_below
+            && self
+                .glob
+                .covers(names.get(self.depth..).unwrap_or_default().iter().copied())
+    }
 }
 
 /// The rules whose literal is one certain path.
@@ -61,7 +87,13 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::GrantRead, Self::GrantWrite, Self::Runtime, Self::DenyRead, Self::DenyWrite];
+    const ALL: [Self; 5] = [
+        Self::GrantRead,
+        Self::GrantWrite,
+        Self::Runtime,
+        Self::DenyRead,
+        Self::DenyWrite,
+    ];
 
     fn of(effect: Effect, access: PathAccess) -> Self {
         match (effect, access) {
@@ -81,7 +113,9 @@ impl Kind {
     fn touches(self, access: PathAccess) -> bool {
         match access {
             PathAccess::Read => self != Self::DenyWrite,
-            PathAccess::Write => matches!(self, Self::GrantWrite | Self::DenyRead | Self::DenyWrite),
+            PathAccess::Write => {
+                matches!(self, Self::GrantWrite | Self::DenyRead | Self::DenyWrite)
+            }
         }
     }
 }
@@ -95,10 +129,16 @@ pub(super) struct Matches {
 
 impl PathIndex {
     fn new(rules: &[Rule]) -> Self {
-        let mut index = Self { literals: HashMap::new(), globs: Vec::new(), above: HashSet::new() };
+        let mut index = Self {
+            literals: HashMap::new(),
+            globs: Vec::new(),
+            above: HashSet::new(),
+        };
         for (at, rule) in rules.iter().enumerate() {
             match &rule.body {
-                RuleBody::Path { access, pattern } => index.add(RuleId(at), Kind::of(rule.effect, *access), pattern),
+                RuleBody::Path { access, pattern } => {
+                    index.add(RuleId(at), Kind::of(rule.effect, *access), pattern)
+                }
                 RuleBody::Runtime { path } => index.add(RuleId(at), Kind::Runtime, path),
                 _ => {}
             }
@@ -107,15 +147,36 @@ impl PathIndex {
     }
 
     fn add(&mut self, id: RuleId, kind: Kind, pattern: &PathPattern) {
-        let PathPattern::Literal { spelled, resolved } = pattern else {
-            self.globs.push((id, kind));
-            return;
+        let (spelled, resolved) = match pattern {
+            PathPattern::Literal { spelled, resolved } => (spelled, resolved),
+            PathPattern::Glob {
+                base,
+                spelled_base,
+                glob,
+                ..
+            } => {
+                let bases = [
+                    Some(base),
+                    Some(spelled_base).filter(|spelled| *spelled != base),
+                ];
+                self.globs
+                    .extend(bases.into_iter().flatten().map(|base| GlobRule {
+                        id,
+                        kind,
+                        base: key(base).to_vec(),
+                        depth: components(base).count(),
+                        glob: glob.clone(),
+                        specificity: pattern.specificity(),
+                    }));
+                return;
+            }
         };
         for path in [resolved, spelled] {
             let slot = self.literals.entry(key(path).to_vec()).or_default();
             slot.0[kind as usize].get_or_insert(id);
             if !kind.is_deny() {
-                self.above.extend(path.ancestors().skip(1).map(|above| key(above).to_vec()));
+                self.above
+                    .extend(path.ancestors().skip(1).map(|above| key(above).to_vec()));
             }
         }
     }
@@ -124,11 +185,23 @@ impl PathIndex {
     pub(super) fn find(&self, rules: &[Rule], access: PathAccess, path: &Path) -> Matches {
         let mut grant = self.literal(access, path, false);
         let mut deny = self.literal(access, path, true);
-        for (id, kind) in &self.globs {
-            let Some(pattern) = pattern_of(rules, *id) else { continue };
-            let best = if kind.is_deny() { &mut deny } else { &mut grant };
-            if kind.touches(access) && is_better(rules, pattern, *best) && pattern.covers(path) {
-                *best = Some(*id);
+        if self.globs.is_empty() {
+            return Matches { grant, deny };
+        }
+        let names: Vec<&[u8]> = components(path).collect();
+        let specificity = |id: Option<RuleId>| {
+            id.and_then(|id| pattern_of(rules, id))
+                .map(PathPattern::specificity)
+        };
+        let (mut best_grant, mut best_deny) = (specificity(grant), specificity(deny));
+        for rule in self.globs.iter().filter(|rule| rule.kind.touches(access)) {
+            let (found, best) = if rule.kind.is_deny() {
+                (&mut deny, &mut best_deny)
+            } else {
+                (&mut grant, &mut best_grant)
+            };
+            if best.is_none_or(|best| rule.specificity > best) && rule.covers(key(path), &names) {
+                (*found, *best) = (Some(rule.id), Some(rule.specificity));
             }
         }
         Matches { grant, deny }
@@ -142,7 +215,10 @@ impl PathIndex {
         ancestors(key(path)).find_map(|above| {
             let slot = self.literals.get(above)?;
             let wanted = |kind: &&Kind| kind.is_deny() == denies && kind.touches(access);
-            Kind::ALL.iter().filter(wanted).find_map(|kind| slot.0[*kind as usize])
+            Kind::ALL
+                .iter()
+                .filter(wanted)
+                .find_map(|kind| slot.0[*kind as usize])
         })
     }
 
@@ -150,14 +226,12 @@ impl PathIndex {
     pub(super) fn grants_below(&self, rules: &[Rule], directory: &Path) -> bool {
         self.above.contains(key(directory))
             || self.literal(PathAccess::Read, directory, false).is_some()
-            || self.globs.iter().any(|(id, kind)| {
-                !kind.is_deny() && pattern_of(rules, *id).is_some_and(|pattern| pattern.may_cover_below(directory))
+            || self.globs.iter().any(|rule| {
+                !rule.kind.is_deny()
+                    && pattern_of(rules, rule.id)
+                        .is_some_and(|pattern| pattern.may_cover_below(directory))
             })
     }
-}
-
-fn is_better(rules: &[Rule], pattern: &PathPattern, best: Option<RuleId>) -> bool {
-    best.and_then(|id| pattern_of(rules, id)).is_none_or(|best| pattern.specificity() > best.specificity())
 }
 
 fn pattern_of(rules: &[Rule], id: RuleId) -> Option<&PathPattern> {

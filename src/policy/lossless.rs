@@ -21,7 +21,12 @@ impl Encoded {
         match path.to_str() {
             Some(text) => Self::Text(text.to_owned()),
             None => Self::Hex {
-                hex: path.as_os_str().as_bytes().iter().map(|b| format!("{b:02x}")).collect(),
+                hex: path
+                    .as_os_str()
+                    .as_bytes()
+                    .iter()
+                    .map(|b| format!("{b:02x}"))
+                    .collect(),
             },
         }
     }
@@ -49,12 +54,19 @@ impl Encoded {
 pub(super) mod path {
     use super::*;
 
-    pub(in super::super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(
+        path: &Path,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         Encoded::of(path).serialize(to)
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Encoded::deserialize(from)?.into_path().map_err(serde::de::Error::custom)
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<PathBuf, D::Error> {
+        Encoded::deserialize(from)?
+            .into_path()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -62,11 +74,16 @@ pub(super) mod path {
 pub(super) mod optional_path {
     use super::*;
 
-    pub(in super::super) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(
+        path: &Option<PathBuf>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         path.as_deref().map(Encoded::of).serialize(to)
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<PathBuf>, D::Error> {
         Option::<Encoded>::deserialize(from)?
             .map(|encoded| encoded.into_path().map_err(serde::de::Error::custom))
             .transpose()

@@ -28,12 +28,14 @@ mod net_decision;
 mod parse;
 mod path_decision;
 mod path_rule;
+mod pattern;
 mod remarks;
 mod report;
 mod source;
 mod suggestion;
 #[cfg(test)]
 mod tests;
+mod value;
 mod verdict;
 
 use std::net::IpAddr;
@@ -45,13 +47,14 @@ pub use address::{canonical as canonical_address, is_loopback, is_special};
 pub use check::{load, parse};
 pub use env_rule::EnvRule;
 pub use exec_rule::{ExecProgram, ExecRule, ProgramFile};
-pub use glob::{Glob, GlobError, Pattern};
+pub use glob::Glob;
 pub use host::{FileId, Host, LaunchHost};
 pub use host_rule::{NetRule, NetTarget};
 pub use name::{NamePattern, canonical as canonical_name};
 pub use net_decision::Ports;
 pub use parse::Effect;
 pub use path_rule::PathPattern;
+pub use pattern::{GlobError, Pattern};
 pub use report::{Diagnostic, Origin, Report, Severity};
 pub use verdict::{Denied, PathAccess, RuleId, Transport, Verdict};
 
@@ -136,11 +139,19 @@ impl Policy {
 
     /// Whether this variable of the launcher's environment may be passed on.
     pub fn decide_env(&self, name: &str) -> Verdict {
-        let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
-            RuleBody::Env(env) if env.matches(name) => Some((RuleId(at), rule.effect, env.specificity())),
-            _ => None,
-        });
-        self.settle(matching, || format!("no rule passes the variable `{name}` on"))
+        let matching = self
+            .rules
+            .iter()
+            .enumerate()
+            .filter_map(|(at, rule)| match &rule.body {
+                RuleBody::Env(env) if env.matches(name) => {
+                    Some((RuleId(at), rule.effect, env.specificity()))
+                }
+                _ => None,
+            });
+        self.settle(matching, || {
+            format!("no rule passes the variable `{name}` on")
+        })
     }
 
     /// The variables that `env: NAME=VALUE` sets; of two rules for one name the later in code-point order wins.
@@ -149,7 +160,9 @@ impl Policy {
             .rules
             .iter()
             .filter_map(|rule| match &rule.body {
-                RuleBody::Env(EnvRule::Assign { name, value }) => Some((name.clone(), value.clone())),
+                RuleBody::Env(EnvRule::Assign { name, value }) => {
+                    Some((name.clone(), value.clone()))
+                }
                 _ => None,
             })
             .filter(|(name, _)| self.decide_env(name).is_allow())
@@ -169,7 +182,11 @@ impl Policy {
     ) -> Verdict {
         let (mut grant, mut deny) = (None::<(S, RuleId)>, None);
         for (id, effect, specificity) in matching {
-            let best = if effect == Effect::Deny { &mut deny } else { &mut grant };
+            let best = if effect == Effect::Deny {
+                &mut deny
+            } else {
+                &mut grant
+            };
             if best.as_ref().is_none_or(|(most, _)| specificity > *most) {
                 *best = Some((specificity, id));
             }
@@ -183,6 +200,9 @@ impl Policy {
 
     fn denied_by(&self, id: RuleId) -> Verdict {
         let text = self.rules.get(id.0).map_or("", |rule| rule.text.as_str());
-        Verdict::Deny { rule: Some(id), reason: format!("`{text}` denies it") }
+        Verdict::Deny {
+            rule: Some(id),
+            reason: format!("`{text}` denies it"),
+        }
     }
 }

@@ -34,12 +34,20 @@ impl Policy {
             let counts = effect == Effect::Grant || rule.port.is_none();
             (counts && rule.matches_name(&canonical)).then(|| (id, effect, rule.specificity()))
         });
-        self.settle(matching, || format!("no rule allows the host `{canonical}`"))
+        self.settle(matching, || {
+            format!("no rule allows the host `{canonical}`")
+        })
     }
 
     /// Decides on a connection. `names` are the allowed names whose resolution gave `address` in this run; none
     /// when the client used a literal address. One name that allows the port is enough.
-    pub fn decide_connect(&self, names: &[String], address: IpAddr, port: u16, transport: Transport) -> Verdict {
+    pub fn decide_connect(
+        &self,
+        names: &[String],
+        address: IpAddr,
+        port: u16,
+        transport: Transport,
+    ) -> Verdict {
         if transport == Transport::Udp {
             return Verdict::no_rule("no rule lets datagrams out");
         }
@@ -71,7 +79,9 @@ impl Policy {
         }
         let path = normalized(path);
         let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| {
-            let RuleBody::UnixSocket(pattern) = &rule.body else { return None };
+            let RuleBody::UnixSocket(pattern) = &rule.body else {
+                return None;
+            };
             // A grant is for the socket itself, a `deny:` for everything below as well.
             let counts = if rule.effect == Effect::Grant && !pattern.is_glob() {
                 pattern.names(&path)
@@ -85,12 +95,17 @@ impl Policy {
 
     /// The Unix sockets that rules name literally: where they are spelled, and where they are with links followed.
     pub fn unix_sockets(&self) -> impl Iterator<Item = (RuleId, &Path, &Path)> {
-        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
-            RuleBody::UnixSocket(PathPattern::Literal { spelled, resolved }) if rule.effect == Effect::Grant => {
-                Some((RuleId(at), spelled.as_path(), resolved.as_path()))
-            }
-            _ => None,
-        })
+        self.rules
+            .iter()
+            .enumerate()
+            .filter_map(|(at, rule)| match &rule.body {
+                RuleBody::UnixSocket(PathPattern::Literal { spelled, resolved })
+                    if rule.effect == Effect::Grant =>
+                {
+                    Some((RuleId(at), spelled.as_path(), resolved.as_path()))
+                }
+                _ => None,
+            })
     }
 
     /// The ports of the host's loopback that rules grant; `None` is a rule without a port.
@@ -118,10 +133,13 @@ impl Policy {
     }
 
     fn net_rules(&self) -> impl Iterator<Item = (RuleId, Effect, &NetRule)> {
-        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
-            RuleBody::Net(net) => Some((RuleId(at), rule.effect, net)),
-            _ => None,
-        })
+        self.rules
+            .iter()
+            .enumerate()
+            .filter_map(|(at, rule)| match &rule.body {
+                RuleBody::Net(net) => Some((RuleId(at), rule.effect, net)),
+                _ => None,
+            })
     }
 }
 
@@ -136,9 +154,15 @@ struct Target {
 impl Target {
     fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
         let address = address::canonical(address);
-        let is_own = policy.local_addresses.iter().any(|own| address::canonical(*own) == address);
+        let is_own = policy
+            .local_addresses
+            .iter()
+            .any(|own| address::canonical(*own) == address);
         Self {
-            names: names.iter().filter_map(|name| name::canonical(name)).collect(),
+            names: names
+                .iter()
+                .filter_map(|name| name::canonical(name))
+                .collect(),
             address,
             port,
             is_special: is_own || address::is_special(address),
@@ -146,10 +170,17 @@ impl Target {
     }
 
     fn refusal(&self, would_need_private: bool) -> String {
-        let Self { names, address, port, .. } = self;
+        let Self {
+            names,
+            address,
+            port,
+            ..
+        } = self;
         match names.first() {
             Some(name) if would_need_private => {
-                format!("`{name}` leads to {address}, which is not on the open internet, and its rule does not say `private`")
+                format!(
+                    "`{name}` leads to {address}, which is not on the open internet, and its rule does not say `private`"
+                )
             }
             Some(name) => format!("no rule allows `{name}` at port {port}"),
             None => format!("no rule allows the address {address} at port {port}"),

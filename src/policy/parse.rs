@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::key::{self, Key};
 use super::report::{Diagnostic, Severity};
 use super::source::{Source, is_forbidden};
+use super::value::{Fault, Line, Value, segment_end};
 
 /// Whether a rule gives or takes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -25,21 +26,6 @@ pub(super) struct SpannedRule {
     pub(super) line: usize,
 }
 
-/// What stands behind a key.
-#[derive(Clone, Debug)]
-pub(super) struct Value {
-    /// Without quotes and escapes; of an `exec:` rule as written.
-    pub(super) text: String,
-    /// Whether `text` stood in quotes, so that no character in it means more than itself.
-    pub(super) quoted: bool,
-    /// What follows the closing quote, trimmed.
-    pub(super) tail: String,
-    /// As written.
-    pub(super) raw: String,
-    /// The bytes of the line.
-    pub(super) span: Range<usize>,
-}
-
 /// What was read; `diagnostics` holds errors and warnings.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
@@ -49,7 +35,11 @@ pub(super) struct Parsed {
 
 /// Reads a whole text; never stops at the first error.
 pub(super) fn parse(source: &Source<'_>) -> Parsed {
-    let mut parser = Parser { source, context: Context::None, parsed: Parsed::default() };
+    let mut parser = Parser {
+        source,
+        context: Context::None,
+        parsed: Parsed::default(),
+    };
     for number in 0..source.lines.len() {
         parser.line(number);
     }
@@ -71,7 +61,15 @@ struct Parser<'s, 'a> {
     parsed: Parsed,
 }
 
-impl Parser<'_, '_> {
+impl<'s, 'a> Parser<'s, 'a> {
+    fn at(&self, number: usize) -> Line<'s, 'a> {
+        Line {
+            source: self.source,
+            number,
+            text: self.source.lines[number],
+        }
+    }
+
     fn line(&mut self, number: usize) {
         let line = self.source.lines[number];
         let content = line.trim_start();
@@ -102,7 +100,9 @@ impl Parser<'_, '_> {
     /// One segment that begins at `start`; returns where it ends (at a comma, a comment or the end).
     fn segment(&mut self, number: usize, start: usize) -> Result<usize, Fault> {
         let line = self.source.lines[number];
-        let stop = line[start..].find([':', ',', '#', '"']).map_or(line.len(), |found| start + found);
+        let stop = line[start..]
+            .find([':', ',', '#', '"'])
+            .map_or(line.len(), |found| start + found);
         let word = line[start..stop].trim_end();
         if !line[stop..].starts_with(':') {
             return self.continued(number, start);
@@ -116,14 +116,28 @@ impl Parser<'_, '_> {
         }
     }
 
-    fn keyed(&mut self, number: usize, word: Range<usize>, after: usize, key: Key) -> Result<usize, Fault> {
+    fn keyed(
+        &mut self,
+        number: usize,
+        word: Range<usize>,
+        after: usize,
+        key: Key,
+    ) -> Result<usize, Fault> {
         let line = self.source.lines[number];
         let start = skip_blanks(line, after);
         let (key, effect, start) = match key {
             Key::Allow | Key::Deny => {
                 self.context = Context::Broken;
                 let (verb, start) = self.verb(number, word, start, key)?;
-                (verb, if key == Key::Deny { Effect::Deny } else { Effect::Grant }, start)
+                (
+                    verb,
+                    if key == Key::Deny {
+                        Effect::Deny
+                    } else {
+                        Effect::Grant
+                    },
+                    start,
+                )
             }
             key => (key, Effect::Grant, start),
         };
@@ -132,32 +146,60 @@ impl Parser<'_, '_> {
     }
 
     /// The verb of `allow:` and `deny:`, and where its value begins.
-    fn verb(&self, number: usize, word: Range<usize>, start: usize, key: Key) -> Result<(Key, usize), Fault> {
+    fn verb(
+        &self,
+        number: usize,
+        word: Range<usize>,
+        start: usize,
+        key: Key,
+    ) -> Result<(Key, usize), Fault> {
         let line = self.source.lines[number];
         let end = segment_end(line, start);
         let segment = line[start..end].trim_end();
-        let verb = segment.split(' ').next().unwrap_or("");
+        let verb = segment.split(' ').next().unwrap_or("").trim_end();
         if let Some(found) = Key::from_word(verb).filter(|found| found.is_verb()) {
             return Ok((found, skip_blanks(line, start + verb.len())));
         }
-        let shown = if verb.is_empty() { word } else { start..start + verb.len() };
+        let shown = if verb.is_empty() {
+            word
+        } else {
+            start..start + verb.len()
+        };
         let bare = verb.trim_end_matches(':');
         let help = match Key::from_word(bare).filter(|found| found.is_verb()) {
-            Some(found) if bare != verb => format!("leave out the second colon: `{}: {} …`", key.name(), found.name()),
+            Some(found) if bare != verb => format!(
+                "leave out the second colon: `{}: {} …`",
+                key.name(),
+                found.name()
+            ),
             _ => match key::nearest(bare).filter(|_| !bare.is_empty()) {
                 Some(near) => format!("did you mean `{}: {near} …`?", key.name()),
-                None => format!("write `{}: read PATH`; the verbs are read, write, net, exec and env", key.name()),
+                None => format!(
+                    "write `{}: read PATH`; the verbs are read, write, net, exec and env",
+                    key.name()
+                ),
             },
         };
         let message = format!("unknown verb `{verb}` after `{}:`", key.name());
-        Err(Fault::new(self.source.error(number, shown, message).help(help), end))
+        Err(Fault::new(
+            self.source.error(number, shown, message).help(help),
+            end,
+        ))
     }
 
     /// A word and a colon that are no key. Fine as a value (`unix:/a`, `host:80`) unless it looks like a key.
-    fn unknown_key(&mut self, number: usize, word: Range<usize>, after: usize) -> Result<(), Fault> {
+    fn unknown_key(
+        &mut self,
+        number: usize,
+        word: Range<usize>,
+        after: usize,
+    ) -> Result<(), Fault> {
         let line = self.source.lines[number];
         let text = &line[word.clone()];
-        let is_word = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
+        let is_word = !text.is_empty()
+            && text
+                .chars()
+                .all(|c| c.is_alphanumeric() || c == '-' || c == '_');
         let blank = line[after..].chars().next().is_none_or(char::is_whitespace);
         let near = key::nearest(text);
         let misspelt = near.is_some_and(|near| key::distance(&text.to_lowercase(), near) == 1)
@@ -195,135 +237,110 @@ impl Parser<'_, '_> {
                     None => "begin it with a key, such as `read:`; a blank or comment line ends the last one".to_owned(),
                 };
                 self.context = Context::Broken;
-                let diagnostic = self.source.error(number, start..start + text.len(), message).help(help);
+                let diagnostic = self
+                    .source
+                    .error(number, start..start + text.len(), message)
+                    .help(help);
                 Err(Fault::new(diagnostic, end))
             }
         }
     }
 
-    fn value(&mut self, number: usize, start: usize, key: Key, effect: Effect, place: Place) -> Result<usize, Fault> {
+    fn value(
+        &mut self,
+        number: usize,
+        start: usize,
+        key: Key,
+        effect: Effect,
+        place: Place,
+    ) -> Result<usize, Fault> {
         let line = self.source.lines[number];
         let (value, end) = match key {
-            Key::Exec => self.shell_words(number, start)?,
-            _ if line[start..].starts_with('"') => self.quoted(number, start)?,
-            _ => plain(line, start),
+            Key::Exec => self.at(number).shell_words(start)?,
+            _ if line[start..].starts_with('"') => self.at(number).quoted(start)?,
+            _ => self.at(number).plain(start),
         };
         if value.raw.is_empty() {
             let message = format!("empty value for `{}`", key.name());
             let shown = start.saturating_sub(1)..start;
             let help = format!("write what it is about: `{}: …`", key.name());
-            return Err(Fault::new(self.source.error(number, shown, message).help(help), end));
+            return Err(Fault::new(
+                self.source.error(number, shown, message).help(help),
+                end,
+            ));
         }
         if let Some(diagnostic) = self.missing_colon(number, &value, key, place) {
             return Err(Fault::new(diagnostic, end));
         }
         if line[end..].starts_with('#') && !line[..end].ends_with(char::is_whitespace) {
-            let message = format!("`#` begins a comment here, so the value is `{}` alone", value.raw);
-            let diagnostic = self.source.error(number, end..line.len(), message);
-            self.parsed.diagnostics.push(
-                diagnostic
-                    .severity(Severity::Warning)
-                    .help("put the value in quotes if it holds `#`; else write a blank before the comment"),
+            let message = format!(
+                "`#` begins a comment here, so the value is `{}` alone",
+                value.raw
             );
+            let diagnostic = self.source.error(number, end..line.len(), message);
+            self.parsed
+                .diagnostics
+                .push(diagnostic.severity(Severity::Warning).help(
+                "put the value in quotes if it holds `#`; else write a blank before the comment",
+            ));
         }
-        self.parsed.rules.push(SpannedRule { key, effect, value, line: number });
+        self.parsed.rules.push(SpannedRule {
+            key,
+            effect,
+            value,
+            line: number,
+        });
         Ok(end)
     }
 
     /// `allow: read ./a, write ./b` would else be a file named `write ./b`.
-    fn missing_colon(&self, number: usize, value: &Value, key: Key, place: Place) -> Option<Diagnostic> {
+    fn missing_colon(
+        &self,
+        number: usize,
+        value: &Value,
+        key: Key,
+        place: Place,
+    ) -> Option<Diagnostic> {
         // `exec: env python3` is a program that has the name of a key.
         let may_be_program = key == Key::Exec && matches!(place, Place::AfterKey);
         let (first, rest) = value.raw.split_once(char::is_whitespace)?;
         let meant = Key::from_word(first).filter(|_| !value.quoted && !may_be_program)?;
         let span = value.span.start..value.span.start + first.len();
-        let message = format!("this value of `{}:` begins with the key `{first}`", key.name());
-        let help = format!("write the colon: `{}: {}`, or quotes around the value", meant.name(), rest.trim_start());
+        let message = format!(
+            "this value of `{}:` begins with the key `{first}`",
+            key.name()
+        );
+        let help = format!(
+            "write the colon: `{}: {}`, or quotes around the value",
+            meant.name(),
+            rest.trim_start()
+        );
         Some(self.source.error(number, span, message).help(help))
-    }
-
-    /// A value in double quotes; `start` is at the opening one.
-    fn quoted(&self, number: usize, start: usize) -> Result<(Value, usize), Fault> {
-        let line = self.source.lines[number];
-        let mut text = String::new();
-        let mut chars = line[start + 1..].char_indices().map(|(at, c)| (start + 1 + at, c));
-        let close = loop {
-            match chars.next() {
-                None => return Err(self.unclosed(number, start)),
-                Some((at, '"')) => break at,
-                Some((at, '\\')) => match chars.next() {
-                    Some((_, c @ ('"' | '\\'))) => text.push(c),
-                    Some((_, c)) => {
-                        let span = at..at + 1 + c.len_utf8();
-                        let message = format!("`\\{c}` is no escape");
-                        let help = "in quotes, a backslash stands before `\"` or another backslash; write `\\\\` for one";
-                        let resume = close_of(line, start + 1);
-                        return Err(Fault::new(self.source.error(number, span, message).help(help), resume));
-                    }
-                    None => return Err(self.unclosed(number, start)),
-                },
-                Some((_, c)) => text.push(c),
-            }
-        };
-        let end = segment_end(line, close + 1);
-        let tail = &line[close + 1..end];
-        if !tail.trim().is_empty() && !tail.starts_with(char::is_whitespace) {
-            let diagnostic = self.source.error(number, close + 1..close + 1 + tail.trim_end().len(), "text follows the closing quote");
-            return Err(Fault::new(diagnostic.help("put the whole value in the quotes"), end));
-        }
-        let span = start..start + line[start..end].trim_end().len();
-        if text.is_empty() {
-            let diagnostic = self.source.error(number, span, "empty value in quotes");
-            return Err(Fault::new(diagnostic.help("write what the rule is about"), end));
-        }
-        let raw = line[span.clone()].to_owned();
-        Ok((Value { text, quoted: true, tail: tail.trim().to_owned(), raw, span }, end))
-    }
-
-    /// The words of `exec:`: both kinds of quotes count anywhere, as in a shell.
-    fn shell_words(&self, number: usize, start: usize) -> Result<(Value, usize), Fault> {
-        let line = self.source.lines[number];
-        let mut open: Option<(usize, char)> = None;
-        let mut end = line.len();
-        let mut chars = line[start..].char_indices().map(|(at, c)| (start + at, c));
-        while let Some((at, c)) = chars.next() {
-            match (open, c) {
-                (None, ',' | '#') => {
-                    end = at;
-                    break;
-                }
-                (None, '\'' | '"') => open = Some((at, c)),
-                (Some((_, quote)), c) if c == quote => open = None,
-                (None | Some((_, '"')), '\\') => {
-                    chars.next();
-                }
-                _ => {}
-            }
-        }
-        if let Some((at, _)) = open {
-            return Err(self.unclosed(number, at));
-        }
-        let raw = line[start..end].trim_end().to_owned();
-        let span = start..start + raw.len();
-        Ok((Value { text: raw.clone(), quoted: false, tail: String::new(), raw, span }, end))
-    }
-
-    fn unclosed(&self, number: usize, at: usize) -> Fault {
-        let line = self.source.lines[number];
-        let diagnostic = self.source.error(number, at..at + 1, "this quote is never closed");
-        Fault::new(diagnostic.help("close it on the same line"), line.len())
     }
 
     fn forbidden(&mut self, number: usize, at: usize) {
         let line = self.source.lines[number];
         let c = line[at..].chars().next().unwrap_or('\0');
         let (message, help) = match c {
-            '\u{feff}' => ("a byte order mark stands here".to_owned(), "save the file as UTF-8 without a byte order mark"),
-            '\0' => ("a NUL byte stands here, which no name can hold".to_owned(), "remove it"),
-            c => (format!("the control character {} stands here", c.escape_unicode()), "remove it"),
+            '\u{feff}' => (
+                "a byte order mark stands here".to_owned(),
+                "save the file as UTF-8 without a byte order mark",
+            ),
+            '\0' => (
+                "a NUL byte stands here, which no name can hold".to_owned(),
+                "remove it",
+            ),
+            c => (
+                format!("the control character {} stands here", c.escape_unicode()),
+                "remove it",
+            ),
         };
         self.context = Context::Broken;
-        self.parsed.diagnostics.push(self.source.error(number, at..at + c.len_utf8(), message).help(help));
+        self.parsed.diagnostics.push(
+            self.source
+                .error(number, at..at + c.len_utf8(), message)
+                .help(help),
+        );
     }
 }
 
@@ -332,44 +349,6 @@ impl Parser<'_, '_> {
 enum Place {
     AfterKey,
     Continued,
-}
-
-/// An error and where the line goes on after it.
-struct Fault {
-    diagnostic: Box<Diagnostic>,
-    resume: usize,
-}
-
-impl Fault {
-    fn new(diagnostic: Diagnostic, resume: usize) -> Self {
-        Self { diagnostic: Box::new(diagnostic), resume }
-    }
-}
-
-/// A value without quotes: up to a comma or a comment.
-fn plain(line: &str, start: usize) -> (Value, usize) {
-    let end = segment_end(line, start);
-    let raw = line[start..end].trim_end().to_owned();
-    let span = start..start + raw.len();
-    (Value { text: raw.clone(), quoted: false, tail: String::new(), raw, span }, end)
-}
-
-fn segment_end(line: &str, start: usize) -> usize {
-    line[start..].find([',', '#']).map_or(line.len(), |found| start + found)
-}
-
-/// The end of a segment whose quotes hold a fault: behind the closing quote that an editor would show.
-fn close_of(line: &str, start: usize) -> usize {
-    let mut escaped = false;
-    for (at, c) in line[start..].char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return segment_end(line, start + at + 1),
-            _ => {}
-        }
-    }
-    line.len()
 }
 
 fn skip_blanks(line: &str, at: usize) -> usize {

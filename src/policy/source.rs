@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::report::{Diagnostic, Origin, Severity};
+use super::report::{Diagnostic, Origin, Severity, boundary};
 
 /// A policy text by its name, cut in lines.
 #[derive(Clone, Debug)]
@@ -13,11 +13,19 @@ pub(super) struct Source<'a> {
 
 impl<'a> Source<'a> {
     pub(super) fn new(name: &str, text: &'a str) -> Self {
-        Self { name: name.to_owned(), lines: split_lines(text) }
+        Self {
+            name: name.to_owned(),
+            lines: split_lines(text),
+        }
     }
 
     /// An error at these bytes of a line (counted from 0).
-    pub(super) fn error(&self, line: usize, span: Range<usize>, message: impl Into<String>) -> Diagnostic {
+    pub(super) fn error(
+        &self,
+        line: usize,
+        span: Range<usize>,
+        message: impl Into<String>,
+    ) -> Diagnostic {
         let text = self.lines.get(line).copied().unwrap_or("");
         let before = text.get(..span.start).unwrap_or(text);
         let window = window(text, span.start);
@@ -32,7 +40,11 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn origin(&self, line: usize, column: usize) -> Origin {
-        Origin { file: self.name.clone(), line: line + 1, column }
+        Origin {
+            file: self.name.clone(),
+            line: line + 1,
+            column,
+        }
     }
 }
 
@@ -45,8 +57,8 @@ fn window(line: &str, at: usize) -> Range<usize> {
     if line.len() <= LONGEST_LINE {
         return 0..line.len();
     }
-    let start = line.floor_char_boundary(at.saturating_sub(BEFORE_SPAN));
-    start..line.floor_char_boundary(start + LONGEST_LINE)
+    let start = boundary(line, at.saturating_sub(BEFORE_SPAN));
+    start..boundary(line, start + LONGEST_LINE)
 }
 
 /// Checks that a file is text.
@@ -64,18 +76,27 @@ pub(super) fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Box<Diagnosti
     let shown = source.lines.get(line).copied().unwrap_or("");
     let start = shown.find('\u{fffd}').unwrap_or(0);
     let end = start + shown[start..].chars().next().map_or(0, char::len_utf8);
-    Err(Box::new(source.error(line, start..end, "this is no UTF-8").help("save the file as UTF-8")))
+    Err(Box::new(
+        source
+            .error(line, start..end, "this is no UTF-8")
+            .help("save the file as UTF-8"),
+    ))
 }
 
 /// Characters that no editor shows and no rule needs; they make a line read other than it looks.
 pub(super) fn is_forbidden(c: char) -> bool {
-    (c.is_control() && c != '\t') || matches!(c, '\u{feff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    (c.is_control() && c != '\t')
+        || matches!(c, '\u{feff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Lines end at every boundary that Unicode knows, CRLF counting as one.
 fn split_lines(text: &str) -> Vec<&str> {
     let is_end = |c: char| {
-        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+        matches!(
+            c,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'
+                ..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
     };
     let mut lines = Vec::new();
     let mut rest = text;
@@ -85,7 +106,11 @@ fn split_lines(text: &str) -> Vec<&str> {
             break;
         };
         lines.push(&rest[..at]);
-        let end = if rest[at..].starts_with("\r\n") { 2 } else { rest[at..].chars().next().map_or(1, char::len_utf8) };
+        let end = if rest[at..].starts_with("\r\n") {
+            2
+        } else {
+            rest[at..].chars().next().map_or(1, char::len_utf8)
+        };
         rest = &rest[at + end..];
     }
     lines
@@ -93,5 +118,7 @@ fn split_lines(text: &str) -> Vec<&str> {
 
 /// Whether a text can stand inside one line of a policy.
 pub(super) fn is_line_safe(text: &str) -> bool {
-    !text.chars().any(|c| is_forbidden(c) || matches!(c, '\u{2028}' | '\u{2029}'))
+    !text
+        .chars()
+        .any(|c| is_forbidden(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }

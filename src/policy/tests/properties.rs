@@ -12,9 +12,50 @@ use super::{FakeHost, policy};
 fn text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         prop::sample::select(vec![
-            "read:", "write: ", "deny: ", "allow: read ", "net: ", "exec: ", "env: ", "include: ", "runtime:", "limit: ", "unix:", "cidr/", "\"",
-            "'", "\\", "#", ",", "\n", "\r\n", " ", "\t", "*", "**", "?", "[", "]", "/", "./", "~", "..", "@10", ":", "443", "[::1]", "10.0.0.0/8",
-            "private", "é", "\u{feff}", "\0", "\u{2028}", "=", "a", "x.org", "raed: ",
+            "read:",
+            "write: ",
+            "deny: ",
+            "allow: read ",
+            "net: ",
+            "exec: ",
+            "env: ",
+            "include: ",
+            "runtime:",
+            "limit: ",
+            "unix:",
+            "cidr/",
+            "\"",
+            "'",
+            "\\",
+            "#",
+            ",",
+            "\n",
+            "\r\n",
+            " ",
+            "\t",
+            "*",
+            "**",
+            "?",
+            "[",
+            "]",
+            "/",
+            "./",
+            "~",
+            "..",
+            "@10",
+            ":",
+            "443",
+            "[::1]",
+            "10.0.0.0/8",
+            "private",
+            "é",
+            "\u{feff}",
+            "\0",
+            "\u{2028}",
+            "=",
+            "a",
+            "x.org",
+            "raed: ",
         ])
         .prop_map(str::to_owned),
         "\\PC{0,6}",
@@ -23,8 +64,11 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn path() -> impl Strategy<Value = PathBuf> {
-    prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..5)
-        .prop_map(|names| names.iter().fold(PathBuf::from("/"), |path, name| path.join(name)))
+    prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..5).prop_map(|names| {
+        names
+            .iter()
+            .fold(PathBuf::from("/"), |path, name| path.join(name))
+    })
 }
 
 /// Deny, access, place.
