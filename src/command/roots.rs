@@ -90,12 +90,7 @@ impl Collector<'_> {
 
     fn prefix(&mut self, prefix: &Prefix, image: &Executable) {
         let reason = format!("{} of {}", prefix.kind, image.spelled.display());
-        if !self.spelled(&prefix.path, &reason) && !prefix.parts.is_empty() {
-            self.found.notes.push(format!(
-                "{} is a {} and holds the current directory or other files: only its runtime parts are visible",
-                prefix.path.display(),
-                prefix.kind
-            ));
+        if !self.spelled(&prefix.path, &reason) {
             for part in &prefix.parts {
                 self.spelled(part, &reason);
             }
@@ -135,6 +130,11 @@ impl Collector<'_> {
             return true;
         }
         if self.is_too_wide(path) {
+            self.found.notes.push(format!(
+                "{} ({reason}) is not visible as a whole, for it holds other things; \
+                 a `read:` rule shows what is needed of it",
+                path.display()
+            ));
             return false;
         }
         self.found.roots.push(RuntimeRoot {
