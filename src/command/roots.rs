@@ -130,11 +130,14 @@ impl Collector<'_> {
             return true;
         }
         if self.is_too_wide(path) {
-            self.found.notes.push(format!(
+            let note = format!(
                 "{} ({reason}) is not visible as a whole, for it holds other things; \
                  a `read:` rule shows what is needed of it",
                 path.display()
-            ));
+            );
+            if !self.found.notes.contains(&note) {
+                self.found.notes.push(note);
+            }
             return false;
         }
         self.found.roots.push(RuntimeRoot {
@@ -179,7 +182,6 @@ impl Collector<'_> {
         self.found
             .links
             .retain(|link| !is_system(&link.path) && !inside(&link.path));
-        self.found.notes.dedup();
         Collected {
             roots,
             links: self.found.links,
