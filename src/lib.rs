@@ -3,3 +3,10 @@
 
 pub mod cli;
 pub mod command;
+pub mod fsview;
+pub mod ns;
+pub mod policy;
+pub mod supervisor;
+#[allow(unsafe_code)]
+pub mod sys;
+pub mod trace;

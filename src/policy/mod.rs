@@ -1,1 +1,188 @@
 //! The policy file: what an agent may touch, and the pure functions that decide.
+//!
+//! [`load`] reads a file and what it includes ([`parse`] a text), reports every error at once, and gives a
+//! [`Policy`]: rules with their places, resolved against the launch directory. Every mechanism then asks the same
+//! functions: [`Policy::decide_path`], [`Policy::decide_exec`], [`Policy::decide_name`],
+//! [`Policy::decide_connect`], [`Policy::decide_unix`] and [`Policy::decide_env`].
+//!
+//! For every kind the precedence is: a matching `deny` wins; else any matching grant allows, and the most specific
+//! one is named; else the access is denied. The order of lines never matters.
+//!
+//! A policy can be serialised and decides alike afterwards.
+
+mod address;
+mod check;
+mod credentials;
+mod digest;
+mod env_rule;
+mod exec_decision;
+mod exec_rule;
+mod glob;
+mod host;
+mod host_rule;
+mod index;
+mod key;
+mod lossless;
+mod name;
+mod net_decision;
+mod parse;
+mod path_decision;
+mod path_rule;
+mod remarks;
+mod report;
+mod source;
+mod suggestion;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use address::{canonical as canonical_address, is_loopback, is_special};
+pub use check::{load, parse};
+pub use env_rule::EnvRule;
+pub use exec_rule::{ExecProgram, ExecRule, ProgramFile};
+pub use glob::{Glob, GlobError, Pattern};
+pub use host::{FileId, Host, LaunchHost};
+pub use host_rule::{NetRule, NetTarget};
+pub use name::{NamePattern, canonical as canonical_name};
+pub use net_decision::Ports;
+pub use parse::Effect;
+pub use path_rule::PathPattern;
+pub use report::{Diagnostic, Origin, Report, Severity};
+pub use verdict::{Denied, PathAccess, RuleId, Transport, Verdict};
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Where it stands.
+    pub origin: Origin,
+    /// In its canonical form: `read: ./src`, `deny: read **/.env`.
+    pub text: String,
+    /// The value alone: without quotes, and as written for `exec:`.
+    pub value: String,
+    /// Whether it gives or takes away.
+    pub effect: Effect,
+    /// What it is about.
+    pub body: RuleBody,
+}
+
+/// What a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RuleBody {
+    /// `read:` and `write:`; granting `Write` grants `Read`, denying `Read` denies `Write`.
+    Path {
+        /// Which of the two.
+        access: PathAccess,
+        /// Where.
+        pattern: PathPattern,
+    },
+    /// `runtime:`, a tree that is readable and not recorded file by file.
+    Runtime {
+        /// Where; always a literal.
+        path: PathPattern,
+    },
+    /// `net:`
+    Net(NetRule),
+    /// `net: unix:PATH`
+    UnixSocket(PathPattern),
+    /// `exec:`
+    Exec(ExecRule),
+    /// `env:`
+    Env(EnvRule),
+}
+
+/// A policy that has been read and checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// The file as the user named it.
+    pub name: String,
+    /// Its text, without the files that it includes.
+    pub text: String,
+    /// All rules, those of included files in the place of their `include:`.
+    pub rules: Vec<Rule>,
+    /// What probably means more or less than was intended.
+    pub warnings: Vec<Diagnostic>,
+    /// What is worth knowing.
+    pub notes: Vec<Diagnostic>,
+    /// The files that `include:` brought in, by the names under which labels speak of them.
+    pub included: Vec<String>,
+    /// Addresses of this machine: a name passes to none of them, whatever their range. Set by the launcher.
+    pub local_addresses: Vec<IpAddr>,
+    #[serde(with = "lossless::path")]
+    cwd: PathBuf,
+    #[serde(with = "lossless::optional_path")]
+    home: Option<PathBuf>,
+    #[serde(skip)]
+    index: index::Index,
+}
+
+impl Policy {
+    /// `file:line` of a rule, as records and messages name it.
+    pub fn rule_label(&self, id: RuleId) -> String {
+        match self.rules.get(id.0) {
+            Some(rule) => format!("{}:{}", rule.origin.file, rule.origin.line),
+            None => format!("{}:?", self.name),
+        }
+    }
+
+    /// The directory at which relative paths start.
+    pub fn cwd(&self) -> &std::path::Path {
+        &self.cwd
+    }
+
+    /// Whether this variable of the launcher's environment may be passed on.
+    pub fn decide_env(&self, name: &str) -> Verdict {
+        let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::Env(env) if env.matches(name) => Some((RuleId(at), rule.effect, env.specificity())),
+            _ => None,
+        });
+        self.settle(matching, || format!("no rule passes the variable `{name}` on"))
+    }
+
+    /// The variables that `env: NAME=VALUE` sets; of two rules for one name the later in code-point order wins.
+    pub fn assigned_env(&self) -> Vec<(String, String)> {
+        let mut assigned: Vec<(String, String)> = self
+            .rules
+            .iter()
+            .filter_map(|rule| match &rule.body {
+                RuleBody::Env(EnvRule::Assign { name, value }) => Some((name.clone(), value.clone())),
+                _ => None,
+            })
+            .filter(|(name, _)| self.decide_env(name).is_allow())
+            .collect();
+        assigned.sort();
+        assigned.reverse();
+        assigned.dedup_by(|later, kept| later.0 == kept.0);
+        assigned.reverse();
+        assigned
+    }
+
+    /// The precedence of every kind: deny, then the most specific grant, then nothing.
+    fn settle<S: Ord>(
+        &self,
+        matching: impl Iterator<Item = (RuleId, Effect, S)>,
+        reason: impl FnOnce() -> String,
+    ) -> Verdict {
+        let (mut grant, mut deny): (Option<(S, RuleId)>, Option<(S, RuleId)>) = (None, None);
+        for (id, effect, specificity) in matching {
+            let best = if effect == Effect::Deny { &mut deny } else { &mut grant };
+            if best.as_ref().is_none_or(|(most, _)| specificity > *most) {
+                *best = Some((specificity, id));
+            }
+        }
+        match (deny, grant) {
+            (Some((_, id)), _) => self.denied_by(id),
+            (None, Some((_, rule))) => Verdict::Allow { rule },
+            (None, None) => Verdict::no_rule(reason()),
+        }
+    }
+
+    fn denied_by(&self, id: RuleId) -> Verdict {
+        let text = self.rules.get(id.0).map_or("", |rule| rule.text.as_str());
+        Verdict::Deny { rule: Some(id), reason: format!("`{text}` denies it") }
+    }
+}

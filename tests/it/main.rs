@@ -1,1 +1,3 @@
 //! The one integration binary: each topic is a file of its own, listed here.
+
+mod netns;

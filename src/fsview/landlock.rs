@@ -1,0 +1,70 @@
+//! Landlock (landlock(7)) as the second layer under the view: what a mount failed to refuse,
+//! this refuses.
+
+use std::path::PathBuf;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus,
+};
+
+/// What may be done below a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// List directories.
+    List,
+    /// Read files and list directories.
+    Read,
+    /// Read, and start programs.
+    Execute,
+    /// Everything but starting programs.
+    Write,
+    /// Everything.
+    All,
+}
+
+/// One rule: a path of the view and what may be done below it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LandlockRule {
+    /// Absolute path in the view.
+    pub path: PathBuf,
+    /// The right.
+    pub right: Right,
+}
+
+/// Device ioctls stay unhandled: terminals need them (ABI 5 would refuse all of them).
+const HANDLED: ABI = ABI::V4;
+
+fn access(right: Right) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    match right {
+        Right::List => BitFlags::from(AccessFs::ReadDir),
+        Right::Read => read,
+        Right::Execute => read | AccessFs::Execute,
+        Right::Write => AccessFs::from_all(HANDLED) & !BitFlags::from(AccessFs::Execute),
+        Right::All => AccessFs::from_all(HANDLED),
+    }
+}
+
+/// Restricts the calling thread for good. Gives false where the kernel has no Landlock.
+///
+/// # Errors
+/// When the kernel has Landlock and refuses the rules.
+pub fn restrict(rules: &[LandlockRule]) -> Result<bool, landlock::RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(HANDLED))?
+        .create()?;
+    for rule in rules {
+        // A path that is not there has nothing below it to grant.
+        let Ok(descriptor) = PathFd::new(&rule.path) else { continue };
+        let mut allowed = access(rule.right);
+        if !rule.path.is_dir() {
+            allowed &= AccessFs::from_file(HANDLED);
+        }
+        ruleset = ruleset.add_rule(PathBeneath::new(descriptor, allowed))?;
+    }
+    let status = ruleset.restrict_self()?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}

@@ -1,0 +1,98 @@
+//! What a process of the run sees of the file system: a root of its own, built from mounts.
+//!
+//! Order of use: [`Source::open`] for each mount before the clone (with the caller's rights),
+//! [`build`] in the cloned child, [`landlock`] as the second layer in the command's process.
+
+mod build;
+mod landlock;
+mod pivot;
+mod tree;
+
+pub use build::{Source, build};
+pub use landlock::{LandlockRule, Right, restrict};
+pub use pivot::enter;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+/// What is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountKind {
+    /// A tree or a file of the host. A symbolic link is recreated as the link that it is.
+    Bind {
+        /// Where it is on the host.
+        source: PathBuf,
+        /// With everything that is mounted below it.
+        recursive: bool,
+    },
+    /// A new file system of the kernel: its type and its options.
+    New {
+        /// `tmpfs`, `proc` or `devpts`.
+        filesystem: String,
+        /// `key=value` pairs; a key alone has an empty value.
+        options: Vec<(String, String)>,
+    },
+    /// Hides what is there: an empty file or directory without any permission.
+    Mask,
+}
+
+/// One step of building the view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOp {
+    /// Absolute path in the view.
+    pub target: PathBuf,
+    /// What goes there.
+    pub kind: MountKind,
+    /// `MOUNT_ATTR_*` bits, see [`crate::sys::mount`].
+    pub attributes: u64,
+}
+
+/// A file of the launcher's own making.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GeneratedFile {
+    /// Absolute path in the view.
+    pub path: PathBuf,
+    /// Its whole content.
+    pub content: Vec<u8>,
+}
+
+/// A symbolic link of the launcher's own making.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Absolute path in the view.
+    pub path: PathBuf,
+    /// What it points at, as stored in the link.
+    pub target: OsString,
+}
+
+/// Everything that the view consists of; carried out in the order given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FsSpec {
+    /// Mounts, outer before inner.
+    pub mounts: Vec<MountOp>,
+    /// Directories that exist in the root itself although nothing is mounted there.
+    pub directories: Vec<PathBuf>,
+    /// Generated files.
+    pub files: Vec<GeneratedFile>,
+    /// Links.
+    pub links: Vec<Link>,
+}
+
+/// A step that the kernel refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}({}): {source}", path.display())]
+pub struct FsviewError {
+    /// The system call.
+    pub call: &'static str,
+    /// What it was called for.
+    pub path: PathBuf,
+    /// Its errno.
+    pub source: io::Error,
+}
+
+impl FsviewError {
+    fn new(call: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
+        Self { call, path: path.into(), source: source.into() }
+    }
+}

@@ -1,0 +1,362 @@
+//! The sandbox's network: every address is local, and what is sent to any of them ends at our sockets.
+//!
+//! Nothing has a way out of the namespace, whatever rules there are: the supervisor alone dials out.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind,
+    getsockname, listen, setsockopt, socket, sockopt,
+};
+use thiserror::Error;
+
+use super::handoff::{self, Role};
+use crate::sys::netlink::{self, Ipv6};
+use crate::sys::sockopt::enable_ipv6_transparent;
+
+/// Connections that wait to be accepted, for each listener.
+const BACKLOG: i32 = 512;
+const DNS: u16 = 53;
+/// Above the ports that the kernel gives out by itself (32768-60999), so that no client gets one by chance.
+const TRANSPARENT_PORTS: std::ops::RangeInclusive<u16> = 64_000..=u16::MAX;
+/// Per network namespace of the reader, whichever /proc is mounted.
+const LOW_PORTS: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+
+/// What to set up.
+#[derive(Clone, Debug, Default)]
+pub struct NetSpec {
+    /// Try nf_tables first; without it only the named ports are captured.
+    pub tproxy: bool,
+    /// TCP ports that the policy names, for the case that nf_tables is refused.
+    pub ports: Vec<u16>,
+    /// Loopback TCP ports of the host that the policy names.
+    pub loopback: Vec<u16>,
+    /// Wanted port of the HTTP proxy on loopback; 0 is any. Another is taken when it is one of the others.
+    pub proxy_port: u16,
+}
+
+/// How connections are captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// nf_tables hands over every TCP connection and UDP datagram.
+    Tproxy,
+    /// Only the named TCP ports and DNS are captured; everything else is refused by the kernel.
+    Ports {
+        /// What nf_tables said; 0 when it was not asked.
+        errno: i32,
+    },
+}
+
+/// The sockets of a sandbox, and what is in force.
+#[derive(Debug)]
+pub struct NetSockets {
+    /// How connections are captured.
+    pub mechanism: Mechanism,
+    /// Port of the transparent sockets, which no program inside can use; 0 without them.
+    pub transparent_port: u16,
+    /// Port of the HTTP proxy on 127.0.0.1 and ::1.
+    pub proxy_port: u16,
+    /// Without IPv6 there are no IPv6 sockets.
+    pub ipv6: Ipv6,
+    /// Why programs inside cannot listen on ports below 1024, if they cannot: errno.
+    pub low_ports: Option<i32>,
+    /// Why there is no [`Role::Diag`] socket, if there is none: errno.
+    pub diag: Option<i32>,
+    /// Close-on-exec; all but the diag socket are non-blocking.
+    pub fds: Vec<(Role, OwnedFd)>,
+}
+
+/// Why the network could not be set up.
+#[derive(Debug, Error)]
+pub enum NetError {
+    /// Loopback stays down.
+    #[error("cannot set loopback up in the sandbox: {0}; network namespaces must be allowed here")]
+    Loopback(#[source] io::Error),
+    /// No local routes.
+    #[error(
+        "cannot route all addresses to loopback in the sandbox: {0}; CAP_NET_ADMIN is needed there"
+    )]
+    Routes(#[source] io::Error),
+    /// A socket could not be made.
+    #[error("cannot make the {role:?} socket at {address} in the sandbox: {source}")]
+    Socket {
+        /// What it is for.
+        role: Role,
+        /// Where it should be.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No port is left for the transparent sockets.
+    #[error("no port from 64000 up is left for capturing connections; name fewer loopback ports")]
+    NoPort,
+    /// The sockets could not be passed between the sandbox and the supervisor.
+    #[error("cannot pass the sandbox's sockets to the supervisor: {0}")]
+    Handoff(#[from] io::Error),
+}
+
+/// Sets up the network namespace that the caller is in. It must be fresh, and the caller must have
+/// CAP_NET_ADMIN and CAP_NET_BIND_SERVICE there.
+pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
+    netlink::link_up_loopback().map_err(NetError::Loopback)?;
+    let ipv6 = netlink::add_anyip_routes().map_err(NetError::Routes)?;
+    let low_ports = allow_low_ports();
+    let mut sockets = Sockets {
+        ipv6: ipv6 == Ipv6::Present,
+        fds: Vec::new(),
+    };
+    let (mechanism, transparent_port) = sockets.capture(spec)?;
+    sockets.everywhere(Role::DnsUdp, DNS)?;
+    sockets.everywhere(Role::DnsTcp, DNS)?;
+    let mut taken = vec![DNS];
+    if mechanism != Mechanism::Tproxy {
+        for &port in &spec.ports {
+            if claim(&mut taken, port) {
+                sockets.everywhere(Role::Port(port), port)?;
+            }
+        }
+    }
+    for &port in &spec.loopback {
+        // A listener for every address has this one too: what it accepts tells which was meant.
+        if claim(&mut taken, port) {
+            sockets.on_loopback(port, Role::Loopback)?;
+        }
+    }
+    let wanted = if taken.contains(&spec.proxy_port) {
+        0
+    } else {
+        spec.proxy_port
+    };
+    let proxy_port = sockets.on_loopback(wanted, |_| Role::Proxy)?;
+    let diag = sockets.diag();
+    Ok(NetSockets {
+        mechanism,
+        transparent_port,
+        proxy_port,
+        ipv6,
+        low_ports,
+        diag,
+        fds: sockets.fds,
+    })
+}
+
+impl NetSockets {
+    /// Sends all of it to the supervisor, which calls [`NetSockets::receive`]. The sockets stay open here.
+    pub fn send(&self, channel: impl AsFd) -> Result<(), NetError> {
+        handoff::send_exact(channel.as_fd(), &self.report(), &[])?;
+        handoff::send_fds(channel, &self.fds)?;
+        Ok(())
+    }
+
+    /// Receives what [`NetSockets::send`] sent.
+    pub fn receive(channel: impl AsFd) -> Result<Self, NetError> {
+        let mut report = [0; REPORT];
+        handoff::receive_exact(channel.as_fd(), &mut report)?;
+        let fds = handoff::recv_fds(channel)?;
+        let number = |index: usize| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|byte| report[4 * index + byte]);
+            i32::from_ne_bytes([a, b, c, d])
+        };
+        let port = |index| u16::try_from(number(index)).map_err(|_| Errno::EBADMSG);
+        let some = |errno: i32| (errno != 0).then_some(errno);
+        Ok(Self {
+            mechanism: match number(0) {
+                -1 => Mechanism::Tproxy,
+                errno => Mechanism::Ports { errno },
+            },
+            transparent_port: port(1).map_err(io::Error::from)?,
+            proxy_port: port(2).map_err(io::Error::from)?,
+            ipv6: some(number(3)).map_or(Ipv6::Present, |errno| Ipv6::Absent { errno }),
+            low_ports: some(number(4)),
+            diag: some(number(5)),
+            fds,
+        })
+    }
+
+    fn report(&self) -> [u8; REPORT] {
+        let numbers = [
+            match self.mechanism {
+                Mechanism::Tproxy => -1,
+                Mechanism::Ports { errno } => errno,
+            },
+            i32::from(self.transparent_port),
+            i32::from(self.proxy_port),
+            match self.ipv6 {
+                Ipv6::Present => 0,
+                Ipv6::Absent { errno } => errno,
+            },
+            self.low_ports.unwrap_or_default(),
+            self.diag.unwrap_or_default(),
+        ];
+        let mut bytes = [0; REPORT];
+        for (slot, number) in bytes.chunks_exact_mut(4).zip(numbers) {
+            slot.copy_from_slice(&number.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// Six numbers.
+const REPORT: usize = 24;
+
+/// Lets programs without capabilities listen on ports below 1024, as servers in a container expect.
+fn allow_low_ports() -> Option<i32> {
+    let error = std::fs::write(LOW_PORTS, "0").err()?;
+    Some(error.raw_os_error().unwrap_or(Errno::EIO as i32))
+}
+
+/// Whether `port` was free until now.
+fn claim(taken: &mut Vec<u16>, port: u16) -> bool {
+    let free = port != 0 && !taken.contains(&port);
+    if free {
+        taken.push(port);
+    }
+    free
+}
+
+/// The sockets made so far.
+struct Sockets {
+    ipv6: bool,
+    fds: Vec<(Role, OwnedFd)>,
+}
+
+impl Sockets {
+    /// Makes the transparent sockets and loads the rules that lead to them, or tells why not.
+    fn capture(&mut self, spec: &NetSpec) -> Result<(Mechanism, u16), NetError> {
+        if !spec.tproxy {
+            return Ok((Mechanism::Ports { errno: 0 }, 0));
+        }
+        let port = TRANSPARENT_PORTS
+            .clone()
+            .find(|port| *port != spec.proxy_port && !spec.loopback.contains(port))
+            .ok_or(NetError::NoPort)?;
+        self.everywhere(Role::Transparent, port)?;
+        self.everywhere(Role::UdpTrap, port)?;
+        match netlink::install_tproxy(port) {
+            Ok(()) => Ok((Mechanism::Tproxy, port)),
+            Err(error) => {
+                self.fds.clear();
+                let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
+                Ok((Mechanism::Ports { errno }, 0))
+            }
+        }
+    }
+
+    /// A socket at `port` of every address, for each protocol version.
+    fn everywhere(&mut self, role: Role, port: u16) -> Result<(), NetError> {
+        self.add(role, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))?;
+        if self.ipv6 {
+            self.add(role, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))?;
+        }
+        Ok(())
+    }
+
+    /// A socket at `port` of 127.0.0.1 and ::1; 0 is any, the same for both. Returns the port.
+    fn on_loopback(
+        &mut self,
+        port: u16,
+        role: impl Fn(SocketAddr) -> Role,
+    ) -> Result<u16, NetError> {
+        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+        let port = self.add(role(address), address)?;
+        if self.ipv6 {
+            let address = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port);
+            self.add(role(address), address)?;
+        }
+        Ok(port)
+    }
+
+    fn add(&mut self, role: Role, address: SocketAddr) -> Result<u16, NetError> {
+        let failed = |errno: io::Error| NetError::Socket {
+            role,
+            address,
+            source: errno,
+        };
+        let made = open(role, address).map_err(failed)?;
+        let port = match address.port() {
+            0 => bound_port(&made).map_err(failed)?,
+            port => port,
+        };
+        self.fds.push((role, made));
+        Ok(port)
+    }
+
+    /// Adds the diag socket, or returns why it cannot.
+    fn diag(&mut self) -> Option<i32> {
+        match netlink::diag_socket() {
+            Ok(socket) => {
+                self.fds.push((Role::Diag, socket));
+                None
+            }
+            Err(error) => Some(error.raw_os_error().unwrap_or(Errno::EIO as i32)),
+        }
+    }
+}
+
+fn open(role: Role, address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address.ip() {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let datagrams = matches!(role, Role::DnsUdp | Role::UdpTrap);
+    let kind = if datagrams {
+        SockType::Datagram
+    } else {
+        SockType::Stream
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let made = socket(family, kind, flags, None)?;
+    // No SO_REUSEADDR or SO_REUSEPORT: a program inside must not be able to bind beside us.
+    match address {
+        SocketAddr::V4(address) => {
+            prepare_v4(role, &made)?;
+            bind(made.as_raw_fd(), &SockaddrIn::from(address))?;
+        }
+        SocketAddr::V6(address) => {
+            prepare_v6(role, &made)?;
+            bind(made.as_raw_fd(), &SockaddrIn6::from(address))?;
+        }
+    }
+    if !datagrams {
+        listen(&made, Backlog::new(BACKLOG)?)?;
+    }
+    Ok(made)
+}
+
+fn prepare_v4(role: Role, made: &OwnedFd) -> io::Result<()> {
+    if matches!(role, Role::Transparent | Role::UdpTrap) {
+        setsockopt(made, sockopt::IpTransparent, &true)?;
+    }
+    match role {
+        Role::UdpTrap => setsockopt(made, sockopt::Ipv4OrigDstAddr, &true)?,
+        Role::DnsUdp => setsockopt(made, sockopt::Ipv4PacketInfo, &true)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn prepare_v6(role: Role, made: &OwnedFd) -> io::Result<()> {
+    // Connections to mapped addresses belong to the IPv4 socket.
+    setsockopt(made, sockopt::Ipv6V6Only, &true)?;
+    // The DNS socket answers from the address that was asked: IPv4 takes a local route as leave for
+    // that, IPv6 wants an address of the interface or this option.
+    if matches!(role, Role::Transparent | Role::UdpTrap | Role::DnsUdp) {
+        enable_ipv6_transparent(made)?;
+    }
+    match role {
+        Role::UdpTrap => setsockopt(made, sockopt::Ipv6OrigDstAddr, &true)?,
+        Role::DnsUdp => setsockopt(made, sockopt::Ipv6RecvPacketInfo, &true)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn bound_port(made: &OwnedFd) -> io::Result<u16> {
+    let address: SockaddrStorage = getsockname(made.as_raw_fd())?;
+    let v4 = address.as_sockaddr_in().map(SockaddrIn::port);
+    v4.or_else(|| address.as_sockaddr_in6().map(SockaddrIn6::port))
+        .ok_or_else(|| Errno::EAFNOSUPPORT.into())
+}

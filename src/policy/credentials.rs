@@ -1,0 +1,66 @@
+//! Warnings for grants that cover well-known places of secrets.
+
+use std::path::PathBuf;
+
+use super::host::Host;
+use super::parse::Effect;
+use super::path_rule::PathPattern;
+use super::check::Placed;
+use super::report::{Diagnostic, Severity};
+use super::{Rule, RuleBody};
+
+/// Below the home of the user.
+const PLACES: [&str; 18] = [
+    ".ssh",
+    ".aws",
+    ".config/gcloud",
+    ".azure",
+    ".kube",
+    ".docker/config.json",
+    ".netrc",
+    ".git-credentials",
+    ".gnupg",
+    ".password-store",
+    ".mozilla",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    ".config/vivaldi",
+    "snap/firefox",
+    "snap/chromium",
+];
+
+/// One warning for each grant that covers such a place, unless a rule names the place.
+pub(super) fn warnings(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
+    let Some(home) = host.home() else { return Vec::new() };
+    let open: Vec<(&str, [PathBuf; 2])> = PLACES
+        .iter()
+        .map(|place| (*place, [home.join(place), host.resolve(&home.join(place))]))
+        .filter(|(_, paths)| !rules.iter().any(|placed| is_about(&placed.rule, paths)))
+        .collect();
+    rules.iter().filter_map(|placed| warning(placed, &open)).collect()
+}
+
+fn warning(placed: &Placed, open: &[(&str, [PathBuf; 2])]) -> Option<Diagnostic> {
+    let rule = &placed.rule;
+    let RuleBody::Path { pattern, .. } = &rule.body else { return None };
+    if rule.effect == Effect::Deny {
+        return None;
+    }
+    let covered = open.iter().filter(|(_, paths)| paths.iter().any(|path| pattern.covers(path)));
+    let covered: Vec<String> = covered.map(|(place, _)| format!("~/{place}")).collect();
+    let first = covered.first()?;
+    let message = format!("`{}` covers places of secrets: {}", rule.text, covered.join(", "));
+    let help = format!("add `deny: read {first}` and so on, or name each place that is meant");
+    Some(Diagnostic { severity: Severity::Warning, message, help: Some(help), ..placed.at.clone() })
+}
+
+/// Whether a rule names the place, or denies it.
+fn is_about(rule: &Rule, paths: &[PathBuf; 2]) -> bool {
+    match &rule.body {
+        RuleBody::Path { pattern, .. } if rule.effect == Effect::Deny => paths.iter().any(|path| pattern.covers(path)),
+        RuleBody::Path { pattern: pattern @ PathPattern::Literal { .. }, .. } => paths.iter().any(|path| pattern.names(path)),
+        _ => false,
+    }
+}

@@ -1,0 +1,200 @@
+//! What the reading of a policy needs from outside, and the host's own answer to it.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A file as the kernel knows it, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FileId {
+    /// `st_dev`
+    pub dev: u64,
+    /// `st_ino`
+    pub ino: u64,
+}
+
+/// Everything that the reading of a policy asks of the machine; tests answer from a table.
+pub trait Host {
+    /// The launch directory, absolute: relative paths of a policy start here.
+    fn cwd(&self) -> &Path;
+    /// The home of the invoking user (`~`).
+    fn home(&self) -> Option<&Path>;
+    /// The home of another user (`~name`).
+    fn user_home(&self, name: &str) -> Option<PathBuf>;
+    /// Follows the symbolic links of the longest prefix that exists and keeps the rest lexically. Never fails.
+    fn resolve(&self, path: &Path) -> PathBuf;
+    /// Whether something is there, links followed.
+    fn exists(&self, path: &Path) -> bool;
+    /// Whether a directory is there, links followed.
+    fn is_dir(&self, path: &Path) -> bool;
+    /// The file behind a path, links followed.
+    fn identity(&self, path: &Path) -> Option<FileId>;
+    /// Every program of this name along the launcher's `PATH`, in its order.
+    fn find_program(&self, word: &str) -> Vec<PathBuf>;
+    /// The content of a policy file.
+    ///
+    /// # Errors
+    /// Those of open and read, and `InvalidData` for a file that is too large for a policy.
+    fn read_file(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// The launcher's environment.
+    fn environment(&self) -> Vec<(OsString, OsString)>;
+    /// The text of a policy that comes with the product (`include: profile/NAME`).
+    fn profile(&self, _name: &str) -> Option<&'static str> {
+        None
+    }
+}
+
+/// The machine as the launcher sees it.
+#[derive(Clone, Debug)]
+pub struct LaunchHost {
+    cwd: PathBuf,
+    home: Option<PathBuf>,
+    environment: Vec<(OsString, OsString)>,
+    profiles: fn(&str) -> Option<&'static str>,
+}
+
+impl LaunchHost {
+    /// Reads the launch directory and the environment of this process.
+    ///
+    /// # Errors
+    /// The launch directory is gone or cannot be read.
+    pub fn new() -> io::Result<Self> {
+        let environment: Vec<_> = std::env::vars_os().collect();
+        Ok(Self::with(std::env::current_dir()?, environment))
+    }
+
+    /// A launcher started in `cwd` (absolute) with this environment.
+    pub fn with(cwd: PathBuf, environment: Vec<(OsString, OsString)>) -> Self {
+        let home = value(&environment, "HOME")
+            .map(PathBuf::from)
+            .filter(|home| home.is_absolute())
+            .or_else(|| home_in_passwd(|fields| fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str())));
+        Self { cwd, home, environment, profiles: |_| None }
+    }
+
+    /// The same with a table of policies that come with the product.
+    pub fn profiles(mut self, table: fn(&str) -> Option<&'static str>) -> Self {
+        self.profiles = table;
+        self
+    }
+}
+
+impl Host for LaunchHost {
+    fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+
+    fn user_home(&self, name: &str) -> Option<PathBuf> {
+        home_in_passwd(|fields| fields.first() == Some(&name))
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        resolve_existing(&self.cwd.join(path))
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn identity(&self, path: &Path) -> Option<FileId> {
+        let found = std::fs::metadata(path).ok()?;
+        Some(FileId { dev: found.dev(), ino: found.ino() })
+    }
+
+    fn find_program(&self, word: &str) -> Vec<PathBuf> {
+        let Some(path) = value(&self.environment, "PATH") else { return Vec::new() };
+        std::env::split_paths(path)
+            .map(|dir| self.cwd.join(dir).join(word))
+            .filter(|file| is_program(file))
+            .collect()
+    }
+
+    fn read_file(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        std::fs::File::open(path)?.take(LARGEST_POLICY + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > LARGEST_POLICY {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 16 MiB"));
+        }
+        Ok(content)
+    }
+
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        self.environment.clone()
+    }
+
+    fn profile(&self, name: &str) -> Option<&'static str> {
+        (self.profiles)(name)
+    }
+}
+
+/// A policy is text written by people; more than this is a mistake (`/dev/zero`) and must not fill the memory.
+const LARGEST_POLICY: u64 = 16 << 20;
+
+fn value<'a>(environment: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {
+    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+}
+
+fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Reads /etc/passwd itself: a static binary has no other name services.
+fn home_in_passwd(wanted: impl Fn(&[&str]) -> bool) -> Option<PathBuf> {
+    let text = std::fs::read("/etc/passwd").ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| fields.len() >= 7 && wanted(fields))
+        .map(|fields| PathBuf::from(fields[5]))
+        .filter(|home| home.is_absolute())
+}
+
+/// `canonicalize` for a path whose last components may be absent, a dangling link included.
+fn resolve_existing(path: &Path) -> PathBuf {
+    const MOST_LINKS: usize = 40; // as path_resolution(7)
+    let mut links = 0;
+    let mut resolved = PathBuf::from("/");
+    let mut rest: Vec<OsString> = reversed(path);
+    while let Some(component) = rest.pop() {
+        if component.as_bytes() == b".." {
+            resolved.pop();
+            continue;
+        }
+        resolved.push(&component);
+        let Ok(target) = std::fs::read_link(&resolved) else { continue };
+        links += 1;
+        if links > MOST_LINKS {
+            continue;
+        }
+        if target.is_absolute() {
+            resolved = PathBuf::from("/");
+        } else {
+            resolved.pop();
+        }
+        rest.extend(reversed(&target));
+    }
+    resolved
+}
+
+fn reversed(path: &Path) -> Vec<OsString> {
+    path.components()
+        .rev()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some(OsString::from("..")),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,187 @@
+//! The path rules of a policy, arranged so that one access looks at few of them.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::parse::Effect;
+use super::path_rule::PathPattern;
+use super::verdict::{PathAccess, RuleId};
+use super::{Rule, RuleBody};
+
+/// Built at the first question; never a part of what a policy is.
+#[derive(Default)]
+pub(super) struct Index(OnceLock<PathIndex>);
+
+impl Index {
+    pub(super) fn paths(&self, rules: &[Rule]) -> &PathIndex {
+        self.0.get_or_init(|| PathIndex::new(rules))
+    }
+}
+
+impl Clone for Index {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Index {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Index")
+    }
+}
+
+/// The rules about paths.
+pub(super) struct PathIndex {
+    literals: HashMap<Vec<u8>, Slot>,
+    globs: Vec<(RuleId, Kind)>,
+    /// Every directory above a literal grant.
+    above: HashSet<Vec<u8>>,
+}
+
+/// The rules whose literal is one certain path.
+#[derive(Clone, Copy, Default)]
+struct Slot([Option<RuleId>; 5]);
+
+/// What a rule does to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    GrantRead,
+    GrantWrite,
+    Runtime,
+    DenyRead,
+    DenyWrite,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::GrantRead, Self::GrantWrite, Self::Runtime, Self::DenyRead, Self::DenyWrite];
+
+    fn of(effect: Effect, access: PathAccess) -> Self {
+        match (effect, access) {
+            (Effect::Grant, PathAccess::Read) => Self::GrantRead,
+            (Effect::Grant, PathAccess::Write) => Self::GrantWrite,
+            (Effect::Deny, PathAccess::Read) => Self::DenyRead,
+            (Effect::Deny, PathAccess::Write) => Self::DenyWrite,
+        }
+    }
+
+    fn is_deny(self) -> bool {
+        matches!(self, Self::DenyRead | Self::DenyWrite)
+    }
+
+    /// Writing implies reading: a grant to write also grants to read, and what may not be read may not be
+    /// written (else a rename inside a write root would carry a denied file to a readable name).
+    fn touches(self, access: PathAccess) -> bool {
+        match access {
+            PathAccess::Read => self != Self::DenyWrite,
+            PathAccess::Write => matches!(self, Self::GrantWrite | Self::DenyRead | Self::DenyWrite),
+        }
+    }
+}
+
+/// The best of the rules that match, for both effects.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Matches {
+    pub(super) grant: Option<RuleId>,
+    pub(super) deny: Option<RuleId>,
+}
+
+impl PathIndex {
+    fn new(rules: &[Rule]) -> Self {
+        let mut index = Self { literals: HashMap::new(), globs: Vec::new(), above: HashSet::new() };
+        for (at, rule) in rules.iter().enumerate() {
+            match &rule.body {
+                RuleBody::Path { access, pattern } => index.add(RuleId(at), Kind::of(rule.effect, *access), pattern),
+                RuleBody::Runtime { path } => index.add(RuleId(at), Kind::Runtime, path),
+                _ => {}
+            }
+        }
+        index
+    }
+
+    fn add(&mut self, id: RuleId, kind: Kind, pattern: &PathPattern) {
+        let PathPattern::Literal { spelled, resolved } = pattern else {
+            self.globs.push((id, kind));
+            return;
+        };
+        for path in [resolved, spelled] {
+            let slot = self.literals.entry(key(path).to_vec()).or_default();
+            slot.0[kind as usize].get_or_insert(id);
+            if !kind.is_deny() {
+                self.above.extend(path.ancestors().skip(1).map(|above| key(above).to_vec()));
+            }
+        }
+    }
+
+    /// `path` is absolute and has no `.` or `..`.
+    pub(super) fn find(&self, rules: &[Rule], access: PathAccess, path: &Path) -> Matches {
+        let mut grant = self.literal(access, path, false);
+        let mut deny = self.literal(access, path, true);
+        for (id, kind) in &self.globs {
+            let Some(pattern) = pattern_of(rules, *id) else { continue };
+            let best = if kind.is_deny() { &mut deny } else { &mut grant };
+            if kind.touches(access) && is_better(rules, pattern, *best) && pattern.covers(path) {
+                *best = Some(*id);
+            }
+        }
+        Matches { grant, deny }
+    }
+
+    /// The literal rule nearest to the path.
+    fn literal(&self, access: PathAccess, path: &Path, denies: bool) -> Option<RuleId> {
+        if self.literals.is_empty() {
+            return None;
+        }
+        ancestors(key(path)).find_map(|above| {
+            let slot = self.literals.get(above)?;
+            let wanted = |kind: &&Kind| kind.is_deny() == denies && kind.touches(access);
+            Kind::ALL.iter().filter(wanted).find_map(|kind| slot.0[*kind as usize])
+        })
+    }
+
+    /// Whether some grant covers something strictly below a directory.
+    pub(super) fn grants_below(&self, rules: &[Rule], directory: &Path) -> bool {
+        self.above.contains(key(directory))
+            || self.literal(PathAccess::Read, directory, false).is_some()
+            || self.globs.iter().any(|(id, kind)| {
+                !kind.is_deny() && pattern_of(rules, *id).is_some_and(|pattern| pattern.may_cover_below(directory))
+            })
+    }
+}
+
+fn is_better(rules: &[Rule], pattern: &PathPattern, best: Option<RuleId>) -> bool {
+    best.and_then(|id| pattern_of(rules, id)).is_none_or(|best| pattern.specificity() > best.specificity())
+}
+
+fn pattern_of(rules: &[Rule], id: RuleId) -> Option<&PathPattern> {
+    match &rules.get(id.0)?.body {
+        RuleBody::Path { pattern, .. } | RuleBody::Runtime { path: pattern } => Some(pattern),
+        _ => None,
+    }
+}
+
+fn key(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+/// The path and every directory above it, the root last.
+fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut next = Some(path);
+    std::iter::from_fn(move || {
+        let here = next?;
+        next = match here.iter().rposition(|byte| *byte == b'/') {
+            Some(0) if here.len() == 1 => None,
+            Some(0) => Some(&here[..1]),
+            Some(slash) => Some(&here[..slash]),
+            None => None,
+        };
+        Some(here)
+    })
+}

@@ -1,0 +1,200 @@
+//! Decisions about names, addresses and sockets.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::address;
+use super::host_rule::{NetRule, NetTarget};
+use super::name;
+use super::parse::Effect;
+use super::path_rule::{PathPattern, normalized};
+use super::verdict::{RuleId, Transport, Verdict};
+use super::{Policy, RuleBody};
+
+/// The TCP ports that `net:` rules grant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    /// Some rule for other hosts names no port.
+    pub any: bool,
+    /// The ports that rules name.
+    pub ports: BTreeSet<u16>,
+}
+
+impl Policy {
+    /// Whether a name may be resolved at all.
+    pub fn decide_name(&self, name: &str) -> Verdict {
+        let Some(canonical) = name::canonical(name) else {
+            return Verdict::no_rule(format!("`{}` is no name of a host", name.escape_debug()));
+        };
+        let matching = self.net_rules().filter_map(|(id, effect, rule)| {
+            // A `deny:` with a port takes that port away and not the name.
+            let counts = effect == Effect::Grant || rule.port.is_none();
+            (counts && rule.matches_name(&canonical)).then(|| (id, effect, rule.specificity()))
+        });
+        self.settle(matching, || format!("no rule allows the host `{canonical}`"))
+    }
+
+    /// Decides on a connection. `names` are the allowed names whose resolution gave `address` in this run; none
+    /// when the client used a literal address. One name that allows the port is enough.
+    pub fn decide_connect(&self, names: &[String], address: IpAddr, port: u16, transport: Transport) -> Verdict {
+        if transport == Transport::Udp {
+            return Verdict::no_rule("no rule lets datagrams out");
+        }
+        let target = Target::new(self, names, address, port);
+        let mut would_need_private = false;
+        let mut matching = Vec::new();
+        for (id, effect, rule) in self.net_rules() {
+            if rule.port.is_some_and(|pinned| pinned != port) {
+                continue;
+            }
+            let is_named = target.names.iter().any(|name| rule.matches_name(name));
+            let counts = if effect == Effect::Deny {
+                is_named || rule.contains(target.address)
+            } else {
+                would_need_private |= is_named && target.is_special && !rule.private;
+                (is_named && (rule.private || !target.is_special)) || rule.opens(&target)
+            };
+            if counts {
+                matching.push((id, effect, rule.specificity()));
+            }
+        }
+        self.settle(matching.into_iter(), || target.refusal(would_need_private))
+    }
+
+    /// Decides on a connection to a Unix socket of the host (absolute, links followed).
+    pub fn decide_unix(&self, path: &Path) -> Verdict {
+        if !path.is_absolute() {
+            return Verdict::no_rule("the path of the socket is not absolute");
+        }
+        let path = normalized(path);
+        let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| {
+            let RuleBody::UnixSocket(pattern) = &rule.body else { return None };
+            // A grant is for the socket itself, a `deny:` for everything below as well.
+            let counts = if rule.effect == Effect::Grant && !pattern.is_glob() {
+                pattern.names(&path)
+            } else {
+                pattern.covers(&path)
+            };
+            counts.then(|| (RuleId(at), rule.effect, pattern.specificity()))
+        });
+        self.settle(matching, || "no rule allows this socket".to_owned())
+    }
+
+    /// The Unix sockets that rules name literally: where they are spelled, and where they are with links followed.
+    pub fn unix_sockets(&self) -> impl Iterator<Item = (RuleId, &Path, &Path)> {
+        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::UnixSocket(PathPattern::Literal { spelled, resolved }) if rule.effect == Effect::Grant => {
+                Some((RuleId(at), spelled.as_path(), resolved.as_path()))
+            }
+            _ => None,
+        })
+    }
+
+    /// The ports of the host's loopback that rules grant; `None` is a rule without a port.
+    pub fn loopback_ports(&self) -> Vec<Option<u16>> {
+        let ports = self.net_rules().filter(|(_, effect, rule)| {
+            *effect == Effect::Grant && rule.target == NetTarget::Loopback
+        });
+        let ports: BTreeSet<Option<u16>> = ports.map(|(_, _, rule)| rule.port).collect();
+        ports.into_iter().collect()
+    }
+
+    /// The ports of other hosts that rules grant.
+    pub fn named_ports(&self) -> Ports {
+        let mut named = Ports::default();
+        for (_, effect, rule) in self.net_rules() {
+            match rule.port {
+                _ if effect == Effect::Deny || rule.target == NetTarget::Loopback => {}
+                Some(port) => {
+                    named.ports.insert(port);
+                }
+                None => named.any = true,
+            }
+        }
+        named
+    }
+
+    fn net_rules(&self) -> impl Iterator<Item = (RuleId, Effect, &NetRule)> {
+        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::Net(net) => Some((RuleId(at), rule.effect, net)),
+            _ => None,
+        })
+    }
+}
+
+/// A connection that is asked for, in canonical form.
+struct Target {
+    names: Vec<String>,
+    address: IpAddr,
+    port: u16,
+    is_special: bool,
+}
+
+impl Target {
+    fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
+        let address = address::canonical(address);
+        let is_own = policy.local_addresses.iter().any(|own| address::canonical(*own) == address);
+        Self {
+            names: names.iter().filter_map(|name| name::canonical(name)).collect(),
+            address,
+            port,
+            is_special: is_own || address::is_special(address),
+        }
+    }
+
+    fn refusal(&self, would_need_private: bool) -> String {
+        let Self { names, address, port, .. } = self;
+        match names.first() {
+            Some(name) if would_need_private => {
+                format!("`{name}` leads to {address}, which is not on the open internet, and its rule does not say `private`")
+            }
+            Some(name) => format!("no rule allows `{name}` at port {port}"),
+            None => format!("no rule allows the address {address} at port {port}"),
+        }
+    }
+}
+
+impl NetRule {
+    fn matches_name(&self, name: &str) -> bool {
+        match &self.target {
+            NetTarget::Name(pattern) => pattern.matches(name),
+            NetTarget::Loopback => name == "localhost",
+            NetTarget::Address(_) | NetTarget::Range(_) => false,
+        }
+    }
+
+    /// Whether the rule names the address or a range around it.
+    fn contains(&self, address: IpAddr) -> bool {
+        match &self.target {
+            NetTarget::Name(_) => false,
+            NetTarget::Address(named) => *named == address,
+            NetTarget::Range(range) => range.contains(&address),
+            NetTarget::Loopback => address::is_loopback(address),
+        }
+    }
+
+    /// Whether it grants the address: a range opens special addresses only from inside their own range, since
+    /// `cidr/0.0.0.0/0` means the internet and not the metadata service.
+    fn opens(&self, target: &Target) -> bool {
+        let opens = match &self.target {
+            NetTarget::Range(range) => !target.is_special || address::is_inside_special(range),
+            _ => true,
+        };
+        opens && self.contains(target.address)
+    }
+
+    fn specificity(&self) -> (u8, bool, usize, bool) {
+        let (kind, is_exact, length) = match &self.target {
+            NetTarget::Loopback | NetTarget::Address(_) => (1, true, 0),
+            NetTarget::Name(pattern) => {
+                let (is_exact, labels) = pattern.specificity();
+                (1, is_exact, labels)
+            }
+            NetTarget::Range(range) => (0, false, usize::from(range.prefix_len())),
+        };
+        (kind, is_exact, length, self.port.is_some())
+    }
+}

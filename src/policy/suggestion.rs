@@ -1,0 +1,84 @@
+//! The rule that would allow a denied access, written so that it reads back as that one place.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::Policy;
+use super::name;
+use super::source::is_line_safe;
+use super::verdict::{Denied, PathAccess};
+
+impl Policy {
+    /// The line to add to the policy. Where no rule can say it (a name that is no text), the line is a comment.
+    pub fn suggestion(&self, denied: &Denied) -> String {
+        let line = match denied {
+            Denied::Path { access: PathAccess::Read, path } => self.path(path).map(|path| format!("read: {path}")),
+            Denied::Path { access: PathAccess::Write, path } => self.path(path).map(|path| format!("write: {path}")),
+            Denied::Exec { exe, argv } => self.program(exe, argv.first().map(|name| name.as_os_str())),
+            Denied::Name(host) => name::canonical(host).map(|host| format!("net: {host}")),
+            Denied::Connect { names, address, port, .. } => Some(self.connect(names, *address, *port)),
+            Denied::Unix(path) => socket(path),
+            Denied::Env(name) => variable(name),
+        };
+        line.unwrap_or_else(|| "# no rule can name this one: its name is no plain text".to_owned())
+    }
+
+    /// Relative to the launch directory where it lies below it.
+    fn path(&self, path: &Path) -> Option<String> {
+        let (start, rest) = match path.strip_prefix(&self.cwd) {
+            Ok(below) if below.as_os_str().is_empty() => return Some(".".to_owned()),
+            Ok(below) => ("./", below),
+            Err(_) => match self.home.as_deref().and_then(|home| path.strip_prefix(home).ok()) {
+                Some(below) if !below.as_os_str().is_empty() => ("~/", below),
+                _ => ("", path),
+            },
+        };
+        value(&format!("{start}{}", rest.to_str()?))
+    }
+
+    fn program(&self, exe: &Path, name: Option<&OsStr>) -> Option<String> {
+        let is_bare = name.is_some_and(|name| !name.as_bytes().contains(&b'/') && exe.file_name() == Some(name));
+        let is_replaceable = self.decide_path(PathAccess::Write, exe).is_allow();
+        let program = if is_bare && !is_replaceable { Path::new(name?) } else { exe };
+        shell_word(program.to_str()?).map(|word| format!("exec: {word}"))
+    }
+
+    fn connect(&self, names: &[String], address: std::net::IpAddr, port: u16) -> String {
+        let address = super::address::canonical(address);
+        let is_special = super::address::is_special(address) || self.local_addresses.contains(&address);
+        match names.iter().find_map(|host| name::canonical(host)) {
+            Some(host) if is_special && host != "localhost" => format!("net: {host}:{port} private"),
+            Some(host) => format!("net: {host}:{port}"),
+            None => format!("net: {}", std::net::SocketAddr::new(address, port)),
+        }
+    }
+}
+
+fn socket(path: &Path) -> Option<String> {
+    let text = format!("unix:{}", path.to_str()?);
+    value(&text).map(|value| format!("net: {value}"))
+}
+
+fn variable(name: &str) -> Option<String> {
+    let is_plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    is_plain.then(|| format!("env: {name}"))
+}
+
+/// Quotes a value where a character in it would mean more than itself.
+fn value(text: &str) -> Option<String> {
+    if !is_line_safe(text) {
+        return None;
+    }
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=:~".contains(c));
+    Some(if is_plain { text.to_owned() } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")) })
+}
+
+/// The same for a word of `exec:`.
+fn shell_word(text: &str) -> Option<String> {
+    if !is_line_safe(text) || text.is_empty() {
+        return None;
+    }
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
+    Some(if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) })
+}

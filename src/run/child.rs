@@ -1,0 +1,150 @@
+//! The ordered list of what the cloned child does before the command runs.
+//!
+//! Everything here happens in a copy of the single-threaded launcher; it ends by `_exit`.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::SigSet;
+use nix::unistd::Pid;
+
+use super::message::{Failure, Message, Step};
+use crate::fsview::{self, FsSpec, LandlockRule, Source};
+use crate::ns::net::{self, NetSpec};
+use crate::ns::{channel, idmap, init, privileges};
+use crate::sys::{clone, process, seccomp};
+
+/// What the child needs, made before the clone.
+#[derive(Debug)]
+pub(super) struct ChildSpec {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) hostname: String,
+    pub(super) fs: FsSpec,
+    pub(super) sources: Vec<Source>,
+    pub(super) net: NetSpec,
+    pub(super) landlock: Vec<LandlockRule>,
+    pub(super) filter: Vec<seccomp::Instruction>,
+    pub(super) cwd: PathBuf,
+    pub(super) program: CString,
+    pub(super) argv: Vec<CString>,
+    pub(super) env: Vec<CString>,
+    /// Signals that were blocked when the launcher started.
+    pub(super) signal_mask: SigSet,
+}
+
+/// The child's ends of what connects it with the launcher.
+#[derive(Debug)]
+pub(super) struct Ends {
+    /// Messages both ways.
+    pub(super) channel: OwnedFd,
+    /// The sockets of the network namespace go out here.
+    pub(super) sockets: OwnedFd,
+    /// A pidfd of the launcher.
+    pub(super) launcher: OwnedFd,
+}
+
+/// Runs as pid 1 of the new namespaces; never returns.
+pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
+    let channel = &ends.channel;
+    let code = match set_up(spec, ends) {
+        Ok(()) => start(spec, channel, &ends.launcher),
+        Err(failure) => Err(failure),
+    };
+    let code = match code {
+        Ok(()) => 0,
+        Err(failure) => {
+            // Nobody is left to tell when this fails: the launcher sees the end of the channel.
+            let _ = channel::send(channel.as_fd(), &Message::Failed(failure).encode(), &[]);
+            125
+        }
+    };
+    process::exit_now(code)
+}
+
+fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
+    process::die_with_parent().map_err(|error| Failure::new(Step::DeathSignal, "prctl", &error))?;
+    idmap::write(spec.uid, spec.gid).map_err(|error| Failure::new(Step::IdMap, "write(uid_map)", &error))?;
+    nix::unistd::sethostname(&spec.hostname)
+        .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
+    let sockets = net::setup(&spec.net).map_err(|error| Failure::text(Step::Network, &error))?;
+    sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
+    channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &[])
+        .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
+    drop(sockets);
+    let root = fsview::build(&spec.fs, &spec.sources)
+        .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
+    fsview::enter(&root).map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))
+}
+
+/// Forks the command's process and becomes init.
+fn start(spec: &ChildSpec, channel: &OwnedFd, launcher: &OwnedFd) -> Result<(), Failure> {
+    // Blocked before the fork, so that no end of a child is missed.
+    let mut children = SigSet::empty();
+    children.add(nix::sys::signal::Signal::SIGCHLD);
+    children.thread_block().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
+    let side = clone::clone_process(0).map_err(|error| Failure::new(Step::Init, "clone3", &error))?;
+    let command = match side {
+        clone::Side::Child => command_process(spec, channel),
+        clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
+    };
+    become_init(channel, launcher).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
+    init::run(command, launcher, channel.as_fd())
+        .map_err(|error| Failure::new(Step::Init, "poll", &error))
+}
+
+/// Nothing of the launcher may be read back through /proc/1.
+fn become_init(channel: &OwnedFd, launcher: &OwnedFd) -> std::io::Result<()> {
+    process::wipe_environment()?;
+    process::set_dumpable(false)?;
+    let mut kept = [channel.as_raw_fd(), launcher.as_raw_fd()];
+    kept.sort_unstable();
+    process::close_all_but(&kept)
+}
+
+/// The last steps before execve(2); never returns.
+fn command_process(spec: &ChildSpec, channel: &OwnedFd) -> ! {
+    let failure = match confine(spec, channel) {
+        Ok(()) => {
+            let Err(errno) = nix::unistd::execve(&spec.program, &spec.argv, &spec.env);
+            Failure::new(Step::Exec, &spec.program.to_string_lossy(), &errno.into())
+        }
+        Err(failure) => failure,
+    };
+    // As above: without a channel there is nobody to tell.
+    let _ = channel::send(channel.as_fd(), &Message::Failed(failure).encode(), &[]);
+    process::exit_now(125)
+}
+
+fn confine(spec: &ChildSpec, channel: &OwnedFd) -> Result<(), Failure> {
+    nix::unistd::chdir(spec.cwd.as_path())
+        .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)
+        .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;
+    privileges::drop_all().map_err(|error| Failure::text(Step::Privileges, &error))?;
+    process::no_new_privileges().map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
+    let landlocked =
+        fsview::restrict(&spec.landlock).map_err(|error| Failure::text(Step::Landlock, &error))?;
+    // The supervisor reads the arguments of the first execve(2) from this process.
+    process::set_dumpable(true).map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
+    process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
+    // The Rust runtime ignores it; programs expect the default.
+    process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;
+    spec.signal_mask
+        .thread_set_mask()
+        .map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
+    let listener =
+        seccomp::install(&spec.filter).map_err(|error| Failure::new(Step::Filter, "seccomp", &error))?;
+    let message = Message::Ready { landlock: landlocked }.encode();
+    channel::send(channel.as_fd(), &message, &[listener.as_fd()])
+        .map_err(|error| Failure::new(Step::Filter, "sendmsg", &error))?;
+    drop(listener);
+    // An empty message: the launcher is gone.
+    match channel::receive(channel.as_fd()) {
+        Ok((bytes, _)) if bytes == [super::message::GO] => Ok(()),
+        Ok(_) => process::exit_now(125),
+        Err(error) => Err(Failure::new(Step::Filter, "recvmsg", &error)),
+    }
+}

@@ -1,0 +1,113 @@
+//! What the cloned child tells the launcher before the command runs.
+
+use std::io;
+
+use crate::ns::init::CommandEnd;
+
+/// The launcher's word that the command may start.
+pub(super) const GO: u8 = b'G';
+
+/// A step of the launch, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    DeathSignal,
+    IdMap,
+    Hostname,
+    Network,
+    View,
+    Init,
+    WorkingDirectory,
+    Limits,
+    Privileges,
+    Landlock,
+    Filter,
+    Exec,
+}
+
+const STEPS: [Step; 12] = [
+    Step::DeathSignal,
+    Step::IdMap,
+    Step::Hostname,
+    Step::Network,
+    Step::View,
+    Step::Init,
+    Step::WorkingDirectory,
+    Step::Limits,
+    Step::Privileges,
+    Step::Landlock,
+    Step::Filter,
+    Step::Exec,
+];
+
+/// A step that failed: the call and its errno (0 where there is none).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) step: Step,
+    pub(super) call: String,
+    pub(super) errno: i32,
+}
+
+impl Failure {
+    pub(super) fn new(step: Step, call: &str, error: &io::Error) -> Self {
+        Self { step, call: call.to_owned(), errno: error.raw_os_error().unwrap_or(0) }
+    }
+
+    pub(super) fn text(step: Step, error: &dyn std::error::Error) -> Self {
+        Self { step, call: error.to_string(), errno: 0 }
+    }
+
+    pub(super) fn with_errno(mut self, error: &io::Error) -> Self {
+        self.errno = error.raw_os_error().unwrap_or(0);
+        self
+    }
+}
+
+/// A message on the channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The filter is installed and the command waits; the descriptor is the listener.
+    Ready { landlock: bool },
+    /// A step failed and nothing runs.
+    Failed(Failure),
+    /// How the command ended.
+    End(CommandEnd),
+    /// The sockets of the network namespace wait on their own channel.
+    Sockets,
+}
+
+impl Message {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Ready { landlock } => vec![b'R', u8::from(*landlock)],
+            Self::Failed(failure) => {
+                let step = STEPS.iter().position(|step| *step == failure.step).unwrap_or(0);
+                let mut bytes = vec![b'F', u8::try_from(step).unwrap_or(0)];
+                bytes.extend(failure.errno.to_le_bytes());
+                bytes.extend(failure.call.bytes().take(4096));
+                bytes
+            }
+            Self::Sockets => vec![b'S'],
+            // Sent by pid 1 in its own form.
+            Self::End(_) => Vec::new(),
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&tag, rest) = bytes.split_first()?;
+        match tag {
+            b'R' => Some(Self::Ready { landlock: rest.first() == Some(&1) }),
+            b'F' => {
+                let (&step, rest) = rest.split_first()?;
+                let (errno, call) = rest.split_first_chunk::<4>()?;
+                Some(Self::Failed(Failure {
+                    step: *STEPS.get(usize::from(step))?,
+                    errno: i32::from_le_bytes(*errno),
+                    call: String::from_utf8_lossy(call).into_owned(),
+                }))
+            }
+            crate::ns::init::END => CommandEnd::decode(bytes).map(Self::End),
+            b'S' => Some(Self::Sockets),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The one table that decides on files: policy rules, the system's own trees, private places.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{FileId, PathAccess, Policy, RuleId, Verdict};
+
+/// A file of the launcher that no rule can open: the policy, the trace, former traces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protected {
+    /// Where it is on the host, which is where it would be in the view.
+    pub path: PathBuf,
+    /// Device and inode, while it exists.
+    pub id: Option<FileId>,
+}
+
+/// What the view is made of, for decisions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AccessTable {
+    /// The rules.
+    pub policy: Arc<Policy>,
+    /// Trees and files that are readable without a rule and without a record.
+    pub system: Vec<PathBuf>,
+    /// Directories that the run has for itself, gone when it ends.
+    pub private: Vec<PathBuf>,
+    /// Directories that exist in the view only to hold something that a rule shows.
+    pub skeleton: Vec<PathBuf>,
+    /// Devices that may be read and written.
+    pub devices: Vec<PathBuf>,
+    /// Files of the launcher.
+    pub protected: Vec<Protected>,
+    /// False under `--observe`: what would be refused is recorded and happens.
+    pub enforce: bool,
+}
+
+/// Where a granted path lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Area {
+    /// The system's own: not recorded.
+    System,
+    /// The run's own: not recorded.
+    Private,
+    /// Granted by this rule: recorded.
+    Rule(RuleId),
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// It may happen.
+    Allow(Area),
+    /// It is refused.
+    Deny {
+        /// The rule that refuses it.
+        rule: Option<RuleId>,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl AccessTable {
+    /// Decides on `resolved`, a final path of the view; `id` is the file there, if any.
+    #[must_use]
+    pub fn decide(&self, access: PathAccess, resolved: &Path, id: Option<FileId>) -> Decision {
+        if self.is_protected(resolved, id) {
+            return Decision::Deny { rule: None, reason: "it belongs to the launcher".to_owned() };
+        }
+        if resolved.starts_with("/proc/1") {
+            return Decision::Deny { rule: None, reason: "pid 1 is the launcher's".to_owned() };
+        }
+        match self.policy.decide_path(access, resolved) {
+            Verdict::Allow { rule } => Decision::Allow(Area::Rule(rule)),
+            Verdict::Deny { rule: Some(rule), reason } => Decision::Deny { rule: Some(rule), reason },
+            Verdict::Deny { rule: None, reason } => match self.without_rule(access, resolved) {
+                Some(area) => Decision::Allow(area),
+                None => Decision::Deny { rule: None, reason },
+            },
+        }
+    }
+
+    fn without_rule(&self, access: PathAccess, path: &Path) -> Option<Area> {
+        if self.is_private(path) {
+            return Some(Area::Private);
+        }
+        if self.devices.iter().any(|device| path.starts_with(device)) {
+            return Some(Area::System);
+        }
+        let readable = access == PathAccess::Read && self.is_system(path);
+        readable.then_some(Area::System)
+    }
+
+    /// Whether `path` is in a tree of the system that is shown whole.
+    #[must_use]
+    pub fn is_system(&self, path: &Path) -> bool {
+        self.system.iter().any(|tree| path.starts_with(tree))
+    }
+
+    /// Whether `path` is the run's own: below a private directory, and not below a directory
+    /// there that only holds something of the host.
+    #[must_use]
+    pub fn is_private(&self, path: &Path) -> bool {
+        let Some(private) = self.private.iter().filter(|private| path.starts_with(private)).max_by_key(|p| p.as_os_str().len())
+        else {
+            return false;
+        };
+        !self
+            .skeleton
+            .iter()
+            .any(|directory| directory != private && directory.starts_with(private) && path.starts_with(directory))
+    }
+
+    /// Whether `path` or the file there is one of the launcher's own.
+    #[must_use]
+    pub fn is_protected(&self, path: &Path, id: Option<FileId>) -> bool {
+        self.protected
+            .iter()
+            .any(|protected| path.starts_with(&protected.path) || (id.is_some() && protected.id == id))
+    }
+
+    /// Whether something below `directory` is the launcher's own: moving it would move that.
+    #[must_use]
+    pub fn holds_protected(&self, directory: &Path) -> bool {
+        self.protected.iter().any(|protected| protected.path.starts_with(directory))
+    }
+
+    /// The rule as a record names it.
+    #[must_use]
+    pub fn label(&self, rule: Option<RuleId>, reason: &str) -> String {
+        rule.map_or_else(|| format!("no rule: {reason}"), |rule| self.policy.rule_label(rule))
+    }
+}

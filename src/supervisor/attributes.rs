@@ -1,0 +1,218 @@
+//! Changes of modes, owners, times, extended attributes and sizes: carried out by us on the
+//! file that was judged.
+
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
+
+use nix::errno::Errno;
+use nix::fcntl::AT_FDCWD;
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, UtimensatFlags, fchmodat, utimensat};
+use nix::sys::time::{TimeSpec, TimeValLike as _};
+use nix::unistd::{Gid, Uid};
+
+use super::access::Area;
+use super::call::{Call, Reply};
+use super::view::{Found, View, found};
+use super::{Stop, Supervisor};
+use crate::policy::PathAccess;
+use crate::sys::{memory, xattr};
+use crate::trace::{Event, Kind};
+
+/// Which file a call means.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Which {
+    /// A path below a directory; a link at its end is followed or not.
+    Path { directory: i32, path: u64, follow: bool },
+    /// A path that may be empty, which means the descriptor itself (AT_EMPTY_PATH).
+    PathOrDescriptor { directory: i32, path: u64, follow: bool },
+    /// A descriptor.
+    Descriptor(i32),
+}
+
+/// Longest extended attribute that is copied (XATTR_SIZE_MAX).
+const VALUE: usize = 65_536;
+
+impl Supervisor {
+    pub(super) fn change_mode(&mut self, call: &Call, which: Which, mode: u64) -> Result<Reply, Stop> {
+        let mode = u32::try_from(mode & 0o7777).unwrap_or(0);
+        if mode & 0o6000 != 0 {
+            return Ok(Reply::Errno(Errno::EPERM));
+        }
+        self.change(call, which, "chmod", &mut |path, found| {
+            if found.kind() == SFlag::S_IFLNK {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(mode), FchmodatFlags::FollowSymlink)
+        })
+    }
+
+    pub(super) fn change_owner(&mut self, call: &Call, which: Which, uid: u64, gid: u64) -> Result<Reply, Stop> {
+        let id = |raw: u64, own: u32| match raw as u32 {
+            u32::MAX => Ok(None),
+            same if same == own => Ok(Some(own)),
+            // Not mapped in the run's user namespace (chown(2), EINVAL there).
+            _ => Err(Errno::EPERM),
+        };
+        let owner = id(uid, nix::unistd::geteuid().as_raw());
+        let group = id(gid, nix::unistd::getegid().as_raw());
+        let (Ok(owner), Ok(group)) = (owner, group) else { return Ok(Reply::Errno(Errno::EPERM)) };
+        self.change(call, which, "chown", &mut |path, _| {
+            nix::unistd::chown(path, owner.map(Uid::from_raw), group.map(Gid::from_raw))
+        })
+    }
+
+    pub(super) fn change_times(&mut self, call: &Call, which: Which, times: [TimeSpec; 2]) -> Result<Reply, Stop> {
+        self.change(call, which, "utimes", &mut |path, _| {
+            utimensat(AT_FDCWD, path, &times[0], &times[1], UtimensatFlags::FollowSymlink)
+        })
+    }
+
+    pub(super) fn truncate(&mut self, call: &Call, path: u64, length: u64) -> Result<Reply, Stop> {
+        let which = Which::Path { directory: libc::AT_FDCWD, path, follow: true };
+        self.settle()?;
+        self.change(call, which, "truncate", &mut |path, _| nix::unistd::truncate(path, length.cast_signed()))
+    }
+
+    pub(super) fn set_attribute(&mut self, call: &Call, which: Which, arguments: [u64; 4]) -> Result<Reply, Stop> {
+        let [name, value, size, flags] = arguments;
+        let name = match self.attribute_name(call, name) {
+            Ok(name) => name,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        if size > VALUE {
+            return Ok(Reply::Errno(Errno::E2BIG));
+        }
+        let mut bytes = vec![0; size];
+        if size != 0 && memory::read_exact(call.task.tid, value, &mut bytes).is_err() {
+            return Ok(Reply::Errno(Errno::EFAULT));
+        }
+        let flags = call.int(flags);
+        self.change(call, which, "setxattr", &mut |path, _| {
+            with_c_string(path, |path| xattr::set(path, &name, &bytes, flags))
+        })
+    }
+
+    pub(super) fn remove_attribute(&mut self, call: &Call, which: Which, name: u64) -> Result<Reply, Stop> {
+        let name = match self.attribute_name(call, name) {
+            Ok(name) => name,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        self.change(call, which, "removexattr", &mut |path, _| {
+            with_c_string(path, |path| xattr::remove(path, &name))
+        })
+    }
+
+    /// Capabilities, security labels and overlay marks outlive the run on the host's files.
+    fn attribute_name(&self, call: &Call, name: u64) -> nix::Result<CString> {
+        let name = memory::read_string(call.task.tid, name, 256).map_err(|_| Errno::ERANGE)?;
+        if name.starts_with(b"security.") || name.starts_with(b"trusted.") {
+            return Err(Errno::EPERM);
+        }
+        CString::new(name).map_err(|_| Errno::EINVAL)
+    }
+
+    fn change(
+        &mut self,
+        call: &Call,
+        which: Which,
+        what: &'static str,
+        act: &mut dyn FnMut(&str, &Found) -> nix::Result<()>,
+    ) -> Result<Reply, Stop> {
+        let (absolute, file) = match self.file_of(call, which) {
+            Ok(file) => file,
+            Err((Errno::ENOENT | Errno::ENOTDIR, Some(absolute))) => {
+                return self.absent(call, PathAccess::Write, &absolute);
+            }
+            Err((errno, _)) => return Ok(Reply::Errno(errno)),
+        };
+        let anonymous = file.path.as_os_str().as_bytes().first() != Some(&b'/') || file.status.st_nlink == 0;
+        let area = if anonymous {
+            Area::Private
+        } else {
+            let decision = self.access.decide(PathAccess::Write, &file.path, Some(file.id()));
+            match self.judge(call, PathAccess::Write, &absolute, &file.path, &decision)? {
+                Some(area) => area,
+                None => return Ok(Reply::Errno(Errno::EACCES)),
+            }
+        };
+        let done = act(&file.own_path(), &file);
+        if let (Area::Rule(rule), Ok(())) = (area, done) {
+            let label = self.access.label(Some(rule), "");
+            let event = Event::new(Kind::Observe, "fs.meta").arg("change", what).path("path", OsStr::from_bytes(&absolute));
+            self.recorder.record_folded(event.proc(call.task.lineage.clone()).rule(label))?;
+        }
+        Ok(done.into())
+    }
+
+    fn file_of(&self, call: &Call, which: Which) -> Result<(Vec<u8>, Found), (Errno, Option<Vec<u8>>)> {
+        let plain = |errno| (errno, None);
+        let (directory, path, follow, may_be_empty) = match which {
+            Which::Descriptor(number) => {
+                let file = call.task.descriptor(number).and_then(found).map_err(plain)?;
+                return Ok((file.path.as_os_str().as_bytes().to_vec(), file));
+            }
+            Which::Path { directory, path, follow } => (directory, path, follow, false),
+            Which::PathOrDescriptor { directory, path, follow } => (directory, path, follow, true),
+        };
+        let path = call.path(path).map_err(plain)?;
+        if path.is_empty() && may_be_empty {
+            let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
+            return Ok((file.path.as_os_str().as_bytes().to_vec(), file));
+        }
+        let absolute = View::absolute(&call.task, directory, &path).map_err(plain)?;
+        match self.view.find(&absolute, follow) {
+            Ok(file) => Ok((absolute, file)),
+            Err(errno) => Err((errno, Some(absolute))),
+        }
+    }
+}
+
+fn with_c_string(path: &str, act: impl FnOnce(&std::ffi::CStr) -> std::io::Result<()>) -> nix::Result<()> {
+    let path = CString::new(path).map_err(|_| Errno::EINVAL)?;
+    act(&path).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+}
+
+/// Both times now.
+const NOW: [TimeSpec; 2] = [TimeSpec::UTIME_NOW, TimeSpec::UTIME_NOW];
+
+/// Reads the times of utimensat(2) at `address`; null means now.
+pub(super) fn timespecs(call: &Call, address: u64) -> nix::Result<[TimeSpec; 2]> {
+    let Some(words) = words(call, address)? else { return Ok(NOW) };
+    Ok([TimeSpec::new(words[0], words[1]), TimeSpec::new(words[2], words[3])])
+}
+
+/// Reads the times of utimes(2) and futimesat(2): seconds and microseconds.
+pub(super) fn timevals(call: &Call, address: u64) -> nix::Result<[TimeSpec; 2]> {
+    let Some(words) = words(call, address)? else { return Ok(NOW) };
+    if !(0..1_000_000).contains(&words[1]) || !(0..1_000_000).contains(&words[3]) {
+        return Err(Errno::EINVAL);
+    }
+    let time = |seconds, micros: i64| TimeSpec::new(seconds, micros * 1000);
+    Ok([time(words[0], words[1]), time(words[2], words[3])])
+}
+
+/// Reads the times of utime(2): seconds.
+pub(super) fn seconds(call: &Call, address: u64) -> nix::Result<[TimeSpec; 2]> {
+    if address == 0 {
+        return Ok(NOW);
+    }
+    let mut bytes = [0; 16];
+    memory::read_exact(call.task.tid, address, &mut bytes).map_err(|_| Errno::EFAULT)?;
+    let (access, modification) = bytes.split_at(8);
+    let time = |bytes: &[u8]| bytes.try_into().map(i64::from_ne_bytes).map_err(|_| Errno::EFAULT);
+    Ok([TimeSpec::seconds(time(access)?), TimeSpec::seconds(time(modification)?)])
+}
+
+fn words(call: &Call, address: u64) -> nix::Result<Option<[i64; 4]>> {
+    if address == 0 {
+        return Ok(None);
+    }
+    let mut bytes = [0; 32];
+    memory::read_exact(call.task.tid, address, &mut bytes).map_err(|_| Errno::EFAULT)?;
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = bytes.try_into().map(i64::from_ne_bytes).map_err(|_| Errno::EFAULT)?;
+    }
+    Ok(Some(words))
+}

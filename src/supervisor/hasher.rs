@@ -1,0 +1,78 @@
+//! Digests of program files, computed beside the run: a program starts before it is hashed.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use super::digest::Digests;
+use super::view::Found;
+use crate::policy::FileId;
+use crate::trace::{Event, Kind, Recorder};
+
+struct Job {
+    file: File,
+    path: PathBuf,
+    recorder: Recorder,
+}
+
+/// The thread that hashes.
+#[derive(Debug, Default)]
+pub(super) struct Hasher {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    seen: HashSet<FileId>,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Job").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Hasher {
+    /// Records the digest of a program file, once a run.
+    pub(super) fn image(&mut self, found: &Found, recorder: &Recorder) {
+        if !self.seen.insert(found.id()) {
+            return;
+        }
+        // Executable but not readable: its path and inode stand in the spawn.
+        let Ok(file) = File::open(found.own_path()) else { return };
+        let job = Job { file, path: found.path.clone(), recorder: recorder.clone() };
+        let jobs = self.jobs.get_or_insert_with(|| {
+            let (jobs, work) = channel::<Job>();
+            self.thread = std::thread::Builder::new()
+                .name("hasher".to_owned())
+                .spawn(move || {
+                    let mut digests = Digests::default();
+                    for job in work {
+                        record(&mut digests, &job);
+                    }
+                })
+                .ok();
+            jobs
+        });
+        // Without its thread the job is dropped, and the trace has no digest of that file.
+        let _ = jobs.send(job);
+    }
+
+    /// Waits for what is left.
+    pub(super) fn finish(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; the digests it owed are missing.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn record(digests: &mut Digests, job: &Job) {
+    let event = Event::new(Kind::Observe, "proc.image").path("path", &job.path);
+    let event = match digests.of(&job.file) {
+        Ok(content) => event.arg("sha256", content.sha256).arg("size", content.size),
+        Err(error) => event.arg("unreadable", error.to_string()),
+    };
+    // A writer that failed stops the run by itself.
+    let _ = job.recorder.record(event);
+}

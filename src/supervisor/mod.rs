@@ -1,0 +1,290 @@
+//! The supervisor: what a system call of the run meets before the kernel carries it out.
+//!
+//! [`syscall_table`] classifies every call, [`filter`] turns the table into a seccomp program,
+//! [`bpf`] is the assembler for it. [`Supervisor::run`] is the loop of one thread: it takes each
+//! waiting call (`call`), finds the task (`task`) and the file in the run's root (`view`),
+//! decides by the one table ([`access`]), carries the call out itself or refuses it
+//! (`open`, `mutate`, `attributes`, `sockets`, `exec`), and records both.
+
+pub mod access;
+mod attributes;
+pub mod bpf;
+mod call;
+pub mod connections;
+mod denials;
+mod digest;
+mod dispatch;
+mod environment;
+mod exec;
+pub mod filter;
+mod hasher;
+mod mutate;
+mod open;
+mod sockets;
+pub mod syscall_table;
+mod task;
+mod tracer;
+mod view;
+mod written;
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signalfd::SignalFd;
+
+use self::access::AccessTable;
+use self::connections::Connections;
+pub use self::denials::Denials;
+pub use self::digest::sha256_of;
+use self::digest::Digests;
+pub use self::exec::{CommandTable, OwnProgram};
+use self::hasher::Hasher;
+use self::task::Tasks;
+use self::view::View;
+use self::written::WrittenFiles;
+use crate::policy::{Denied, Verdict};
+use crate::sys::seccomp;
+use crate::trace::{Event, Recorder, TraceError};
+
+/// Why a run is stopped: what happens cannot be recorded or judged any more.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// The trace cannot be written.
+    #[error("the trace cannot be written: {0}; the run was stopped")]
+    Trace(#[from] TraceError),
+    /// A written file cannot be watched.
+    #[error("a written file cannot be watched (inotify_add_watch): {0}; raise fs.inotify.max_user_watches; the run was stopped")]
+    Watch(#[source] Errno),
+    /// No descriptor is left.
+    #[error("no descriptor is left: {0}; raise the limit of open files; the run was stopped")]
+    Descriptor(#[source] io::Error),
+    /// The root of the run is out of reach.
+    #[error("the root of the run cannot be reached: {0}; the run was stopped")]
+    View(#[source] Errno),
+    /// The notification descriptor failed.
+    #[error("system calls cannot be received ({call}): {source}; the run was stopped")]
+    Receive {
+        /// The call that failed.
+        call: &'static str,
+        /// Its errno.
+        source: io::Error,
+    },
+}
+
+/// What the supervisor is told at its start.
+pub struct Setup {
+    /// Where waiting calls are taken from.
+    pub listener: OwnedFd,
+    /// Pid 1 of the run.
+    pub init: i32,
+    /// Decides on files.
+    pub access: AccessTable,
+    /// Decides on the command's own programs.
+    pub command: CommandTable,
+    /// Where everything is recorded.
+    pub recorder: Recorder,
+    /// Decides on TCP connections.
+    pub judge_connection: Box<dyn Fn(SocketAddr) -> Verdict>,
+    /// The names that stand for an address in this run.
+    pub names_of: Box<dyn Fn(IpAddr) -> Vec<String>>,
+    /// Which process a connection belongs to, for the proxy.
+    pub connections: Arc<Connections>,
+    /// Signals: SIGCHLD, and those that are forwarded.
+    pub signals: SignalFd,
+    /// Becomes readable when pid 1 has something to say.
+    pub channel: OwnedFd,
+    /// Sockets in the view that lead to host sockets named by rules.
+    pub relayed: Vec<std::path::PathBuf>,
+}
+
+/// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
+pub struct Supervisor {
+    listener: Arc<OwnedFd>,
+    init: i32,
+    access: AccessTable,
+    full_mediation: bool,
+    command: CommandTable,
+    recorder: Recorder,
+    judge_connection: Box<dyn Fn(SocketAddr) -> Verdict>,
+    names_of: Box<dyn Fn(IpAddr) -> Vec<String>>,
+    connections: Arc<Connections>,
+    signals: SignalFd,
+    channel: OwnedFd,
+    view: View,
+    tasks: Tasks,
+    digests: Digests,
+    written: WrittenFiles,
+    hasher: Hasher,
+    denials: Denials,
+    own_sockets: sockets::OwnSockets,
+    /// Tasks that stop at their next exec event.
+    seized: HashSet<i32>,
+    /// What that event must show.
+    expected: HashMap<i32, exec::Expected>,
+    /// What `env` will start for a script, by process.
+    follow_ups: HashMap<i32, Vec<OsString>>,
+    /// The command's process, once it was seen.
+    command_pid: Option<i32>,
+}
+
+/// How a run went, as far as the supervisor knows.
+#[derive(Debug)]
+pub struct Finished {
+    /// What pid 1 said at the end; `None` when it died before.
+    pub last_words: Option<Vec<u8>>,
+    /// What was refused.
+    pub denials: Denials,
+}
+
+impl Supervisor {
+    /// Prepares to serve the run behind `setup.listener`.
+    ///
+    /// # Errors
+    /// When the run's root cannot be reached or inotify is refused.
+    pub fn new(setup: Setup) -> Result<Self, Stop> {
+        let view = View::of(setup.init).map_err(Stop::View)?;
+        let written = WrittenFiles::new().map_err(Stop::Watch)?;
+        // Older kernels answer every call as well, only slower.
+        let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());
+        let own_sockets = setup
+            .relayed
+            .iter()
+            .filter_map(|path| view.find(path.as_os_str().as_encoded_bytes(), true).ok())
+            .map(|found| found.id())
+            .collect();
+        Ok(Self {
+            listener: Arc::new(setup.listener),
+            init: setup.init,
+            full_mediation: setup.access.policy.full_mediation(),
+            access: setup.access,
+            command: setup.command,
+            recorder: setup.recorder,
+            judge_connection: setup.judge_connection,
+            names_of: setup.names_of,
+            connections: setup.connections,
+            signals: setup.signals,
+            channel: setup.channel,
+            view,
+            tasks: Tasks::default(),
+            digests: Digests::default(),
+            written,
+            hasher: Hasher::default(),
+            denials: Denials::default(),
+            own_sockets,
+            seized: HashSet::new(),
+            expected: HashMap::new(),
+            follow_ups: HashMap::new(),
+            command_pid: None,
+        })
+    }
+
+    /// Serves until pid 1 has ended.
+    ///
+    /// # Errors
+    /// Why the run must be stopped; the caller kills it.
+    pub fn run(mut self) -> Result<Finished, Stop> {
+        let mut last_words = None;
+        let mut listening = true;
+        loop {
+            let ready = self.wait(listening)?;
+            if ready.written {
+                self.settle()?;
+            }
+            if ready.closed {
+                listening = false;
+            } else if ready.call {
+                self.serve_one()?;
+            }
+            if self.recorder.failed() {
+                self.recorder.record(Event::new(crate::trace::Kind::Meta, "run.stop"))?;
+            }
+            if ready.channel && last_words.is_none() {
+                last_words = Some(self.hear()?);
+            }
+            if ready.signal && self.handle_signals()? {
+                break;
+            }
+        }
+        self.written.finish(&mut self.digests, &self.recorder)?;
+        self.hasher.finish();
+        if last_words.is_none() {
+            last_words = Some(self.hear()?);
+        }
+        Ok(Finished { last_words, denials: self.denials })
+    }
+
+    fn wait(&self, listening: bool) -> Result<Ready, Stop> {
+        let mut watched = [
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
+            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+        ];
+        let count = if listening { 4 } else { 3 };
+        match poll(&mut watched[..count], PollTimeout::NONE) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(Ready::default()),
+            Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),
+        }
+        let events = |at: usize| watched.get(at).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
+        let calls = if listening { events(3) } else { PollFlags::empty() };
+        Ok(Ready {
+            signal: events(0).contains(PollFlags::POLLIN),
+            channel: events(1).intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
+            written: events(2).contains(PollFlags::POLLIN),
+            call: calls.contains(PollFlags::POLLIN),
+            closed: !calls.contains(PollFlags::POLLIN) && calls.contains(PollFlags::POLLHUP),
+        })
+    }
+
+    fn hear(&self) -> Result<Vec<u8>, Stop> {
+        let mut bytes = vec![0; 4096];
+        let received = crate::sys::scm::receive(&self.channel, &mut bytes);
+        match received {
+            Ok((length, _)) => {
+                bytes.truncate(length);
+                Ok(bytes)
+            }
+            // Pid 1 was killed: its end of the channel is gone without a word.
+            Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => Ok(Vec::new()),
+            Err(source) => Err(Stop::Receive { call: "recvmsg", source }),
+        }
+    }
+
+    /// Records the files that were closed after writing.
+    fn settle(&mut self) -> Result<(), Stop> {
+        Ok(self.written.settle(&mut self.digests, &self.recorder)?)
+    }
+
+    fn deny(&mut self, event: Event, denied: Denied) -> Result<(), Stop> {
+        self.denials.count(denied);
+        Ok(self.recorder.deny(event)?)
+    }
+
+    /// The directory to create something in: the one that was found.
+    fn writable_directory(&self, directory: &view::Found, _path: &Path) -> nix::Result<OwnedFd> {
+        directory.file.try_clone().map_err(|_| Errno::EMFILE)
+    }
+
+    /// Something that a rule spoke of exists now.
+    fn appeared(&mut self, _path: &Path) -> nix::Result<()> {
+        Ok(())
+    }
+}
+
+/// What there is to do.
+#[derive(Debug, Default, Clone, Copy)]
+struct Ready {
+    signal: bool,
+    channel: bool,
+    written: bool,
+    call: bool,
+    closed: bool,
+}

@@ -1,0 +1,296 @@
+//! Changes of names: carried out by us, on directories that were judged and cannot be swapped.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, RenameFlags, renameat2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::unistd::{LinkatFlags, UnlinkatFlags};
+
+use super::access::{Area, Decision};
+use super::call::{Call, Reply};
+use super::view::{Place, View};
+use super::{Stop, Supervisor};
+use crate::policy::{FileId, PathAccess};
+use crate::trace::{Event, Kind};
+
+/// A name that may be changed, and whether that is recorded.
+struct Target {
+    absolute: Vec<u8>,
+    place: Place,
+    area: Area,
+}
+
+/// Either the target or the answer that ends the call.
+type Judged = Result<Target, Reply>;
+
+impl Supervisor {
+    pub(super) fn make_directory(&mut self, call: &Call, directory: i32, path: u64, mode: u64) -> Result<Reply, Stop> {
+        let mode = u32::try_from(mode & 0o7777).unwrap_or(0);
+        if mode & 0o6000 != 0 {
+            return Ok(Reply::Errno(Errno::EPERM));
+        }
+        let target = match self.name(call, directory, path)? {
+            Ok(target) => target,
+            Err(reply) => return Ok(reply),
+        };
+        let mode = Mode::from_bits_truncate(mode & !self.umask(call));
+        let done = self.writable_directory(&target.place.directory, &target.place.path()).and_then(|parent| {
+            nix::sys::stat::mkdirat(parent.as_fd(), target.place.name.as_os_str(), mode)
+        });
+        if done.is_ok() {
+            self.appeared(&target.place.path()).map_err(Stop::View)?;
+        }
+        self.finish(call, &target, "fs.mkdir", done)
+    }
+
+    pub(super) fn make_node(&mut self, call: &Call, directory: i32, path: u64, mode: u64) -> Result<Reply, Stop> {
+        let mode = u32::try_from(mode & 0xffff).unwrap_or(0);
+        let kind = SFlag::from_bits_truncate(mode) & SFlag::S_IFMT;
+        let kind = if kind.is_empty() { SFlag::S_IFREG } else { kind };
+        if ![SFlag::S_IFREG, SFlag::S_IFIFO, SFlag::S_IFSOCK].contains(&kind) || mode & 0o6000 != 0 {
+            return Ok(Reply::Errno(Errno::EPERM));
+        }
+        let target = match self.name(call, directory, path)? {
+            Ok(target) => target,
+            Err(reply) => return Ok(reply),
+        };
+        let mode = Mode::from_bits_truncate(mode & 0o1777 & !self.umask(call));
+        let place = &target.place;
+        let done = nix::sys::stat::mknodat(place.directory.file.as_fd(), place.name.as_os_str(), kind, mode, 0);
+        self.finish(call, &target, "fs.mknod", done)
+    }
+
+    pub(super) fn remove(&mut self, call: &Call, directory: i32, path: u64, flags: i32) -> Result<Reply, Stop> {
+        if flags & !libc::AT_REMOVEDIR != 0 {
+            return Ok(Reply::Errno(Errno::EINVAL));
+        }
+        let target = match self.name(call, directory, path)? {
+            Ok(target) => target,
+            Err(reply) => return Ok(reply),
+        };
+        let how = if flags == 0 { UnlinkatFlags::NoRemoveDir } else { UnlinkatFlags::RemoveDir };
+        // A file that is open for writing has its last content recorded under its name.
+        self.settle()?;
+        let place = &target.place;
+        let done = nix::unistd::unlinkat(place.directory.file.as_fd(), place.name.as_os_str(), how);
+        self.finish(call, &target, "fs.delete", done)
+    }
+
+    pub(super) fn make_link(&mut self, call: &Call, text: u64, directory: i32, path: u64) -> Result<Reply, Stop> {
+        let text = match call.path(text) {
+            Ok(text) if text.is_empty() => return Ok(Reply::Errno(Errno::ENOENT)),
+            Ok(text) => text,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        let target = match self.name(call, directory, path)? {
+            Ok(target) => target,
+            Err(reply) => return Ok(reply),
+        };
+        let place = &target.place;
+        let text = OsStr::from_bytes(&text);
+        let done = nix::unistd::symlinkat(text, place.directory.file.as_fd(), place.name.as_os_str());
+        self.finish_with(call, &target, Event::new(Kind::Observe, "fs.symlink").path("text", text), done)
+    }
+
+    pub(super) fn rename(&mut self, call: &Call, from: (i32, u64), to: (i32, u64), flags: u64) -> Result<Reply, Stop> {
+        let flags = RenameFlags::from_bits_retain(u32::try_from(flags & 0xffff_ffff).unwrap_or(0));
+        if flags.contains(RenameFlags::RENAME_WHITEOUT) {
+            return Ok(Reply::Errno(Errno::EPERM));
+        }
+        let source = match self.name(call, from.0, from.1)? {
+            Ok(source) => source,
+            Err(reply) => return Ok(reply),
+        };
+        let target = match self.name(call, to.0, to.1)? {
+            Ok(target) => target,
+            Err(reply) => return Ok(reply),
+        };
+        for (moved, other) in [(&source, &target), (&target, &source)] {
+            if let Some(reply) = self.refuse_subtree(call, moved, &other.place.path())? {
+                return Ok(reply);
+            }
+        }
+        self.settle()?;
+        let (a, b) = (&source.place, &target.place);
+        let done = renameat2(
+            a.directory.file.as_fd(),
+            a.name.as_os_str(),
+            b.directory.file.as_fd(),
+            b.name.as_os_str(),
+            flags,
+        );
+        if done.is_ok() {
+            self.written.renamed(&a.path(), &b.path());
+        }
+        let event = Event::new(Kind::Observe, "fs.rename").path("to", b.path());
+        self.finish_with(call, &source, event, done)
+    }
+
+    pub(super) fn hard_link(&mut self, call: &Call, from: (i32, u64), to: (i32, u64), flags: i32) -> Result<Reply, Stop> {
+        if flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
+            return Ok(Reply::Errno(Errno::EINVAL));
+        }
+        let source = match self.linked_file(call, from, flags) {
+            Ok(source) => source,
+            Err(Errno::ENOENT) => {
+                let absolute = call.path(from.1).and_then(|path| View::absolute(&call.task, from.0, &path));
+                return match absolute {
+                    Ok(absolute) => self.absent(call, PathAccess::Read, &absolute),
+                    Err(errno) => Ok(Reply::Errno(errno)),
+                };
+            }
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        // Whoever holds a second name holds the file: both names need the right to change it.
+        if source.status.st_nlink != 0 {
+            let decision = self.access.decide(PathAccess::Write, &source.path, Some(source.id()));
+            let spelled = source.path.as_os_str().as_bytes();
+            if self.judge(call, PathAccess::Write, spelled, &source.path, &decision)?.is_none() {
+                return Ok(Reply::Errno(Errno::EACCES));
+            }
+        }
+        let target = match self.name(call, to.0, to.1)? {
+            Ok(target) => target,
+            Err(reply) => return Ok(reply),
+        };
+        let place = &target.place;
+        let done = nix::unistd::linkat(
+            nix::fcntl::AT_FDCWD,
+            source.own_path().as_str(),
+            place.directory.file.as_fd(),
+            place.name.as_os_str(),
+            LinkatFlags::AT_SYMLINK_FOLLOW,
+        );
+        let event = Event::new(Kind::Observe, "fs.link").path("of", &source.path);
+        self.finish_with(call, &target, event, done)
+    }
+
+    fn linked_file(&self, call: &Call, from: (i32, u64), flags: i32) -> nix::Result<super::view::Found> {
+        let path = call.path(from.1)?;
+        if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+            return super::view::found(call.task.descriptor(from.0)?);
+        }
+        let absolute = View::absolute(&call.task, from.0, &path)?;
+        self.view.find(&absolute, flags & libc::AT_SYMLINK_FOLLOW != 0)
+    }
+
+    /// Judges a change of the name at `path`.
+    fn name(&mut self, call: &Call, directory: i32, path: u64) -> Result<Judged, Stop> {
+        let absolute = match call.path(path).and_then(|path| View::absolute(&call.task, directory, &path)) {
+            Ok(absolute) => absolute,
+            Err(errno) => return Ok(Err(Reply::Errno(errno))),
+        };
+        let place = match self.view.place(&absolute) {
+            Ok(place) => place,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {
+                return Ok(Err(self.absent(call, PathAccess::Write, &absolute)?));
+            }
+            Err(errno) => return Ok(Err(Reply::Errno(errno))),
+        };
+        let path = place.path();
+        let status = status_of(&place);
+        let id = status.map(|status| FileId { dev: status.st_dev, ino: status.st_ino });
+        let decision = self.access.decide(PathAccess::Write, &path, id);
+        if let Decision::Deny { rule: None, .. } = &decision
+            && creates(call)
+            && status.is_some()
+        {
+            // `mkdir -p` and its like make every directory above; what exists already is no wish
+            // to change it.
+            return Ok(Err(Reply::Errno(Errno::EEXIST)));
+        }
+        match self.judge(call, PathAccess::Write, &absolute, &path, &decision)? {
+            Some(area) => Ok(Ok(Target { absolute, place, area })),
+            None => Ok(Err(Reply::Errno(Errno::EACCES))),
+        }
+    }
+
+    /// Moving a directory moves what a rule protects below it: refused.
+    fn refuse_subtree(&mut self, call: &Call, moved: &Target, to: &Path) -> Result<Option<Reply>, Stop> {
+        let path = moved.place.path();
+        let is_directory = status_of(&moved.place)
+            .is_some_and(|status| SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR);
+        if !is_directory {
+            return Ok(None);
+        }
+        let reason = if self.access.holds_protected(&path) {
+            "it holds a file of the launcher"
+        } else if self.full_mediation && self.subtree_changes_meaning(&moved.place, to) {
+            "a rule decides differently about something below it at the new name"
+        } else {
+            return Ok(None);
+        };
+        let decision = Decision::Deny { rule: None, reason: reason.to_owned() };
+        let allowed = self.judge(call, PathAccess::Write, &moved.absolute, &path, &decision)?;
+        Ok(allowed.is_none().then_some(Reply::Errno(Errno::EACCES)))
+    }
+
+    /// Whether a file below the directory would get rights by moving it.
+    fn subtree_changes_meaning(&self, place: &Place, to: &Path) -> bool {
+        /// Entries that are looked at; a larger tree is not moved under `deny:` or globs.
+        const ENTRIES: usize = 100_000;
+        let own = format!("{}/{}", place.directory.own_path(), place.name.to_string_lossy());
+        let mut left = ENTRIES;
+        let mut queue = vec![(PathBuf::from(own), PathBuf::new())];
+        while let Some((directory, below)) = queue.pop() {
+            let Ok(entries) = std::fs::read_dir(&directory) else { return true };
+            for entry in entries {
+                let Ok(entry) = entry else { return true };
+                if left == 0 {
+                    return true;
+                }
+                left -= 1;
+                let below = below.join(entry.file_name());
+                for access in [PathAccess::Read, PathAccess::Write] {
+                    let before = self.access.decide(access, &place.path().join(&below), None);
+                    let after = self.access.decide(access, &to.join(&below), None);
+                    if matches!(before, Decision::Deny { .. }) && matches!(after, Decision::Allow(_)) {
+                        return true;
+                    }
+                }
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    queue.push((entry.path(), below));
+                }
+            }
+        }
+        false
+    }
+
+    fn finish(&mut self, call: &Call, target: &Target, op: &'static str, done: nix::Result<()>) -> Result<Reply, Stop> {
+        self.finish_with(call, target, Event::new(Kind::Observe, op), done)
+    }
+
+    fn finish_with(&mut self, call: &Call, target: &Target, event: Event, done: nix::Result<()>) -> Result<Reply, Stop> {
+        if let (Area::Rule(rule), Ok(())) = (target.area, done) {
+            let label = self.access.label(Some(rule), "");
+            let spelled = OsStr::from_bytes(&target.absolute);
+            let path = target.place.path();
+            let mut event = event.path("path", spelled);
+            if Path::new(spelled) != path {
+                event = event.path("resolved", path);
+            }
+            self.recorder.record(event.proc(call.task.lineage.clone()).rule(label))?;
+        }
+        Ok(done.into())
+    }
+}
+
+fn status_of(place: &Place) -> Option<FileStat> {
+    fstatat(place.directory.file.as_fd(), place.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()
+}
+
+fn creates(call: &Call) -> bool {
+    let makers = [
+        libc::SYS_mkdir,
+        libc::SYS_mkdirat,
+        libc::SYS_mknod,
+        libc::SYS_mknodat,
+        libc::SYS_symlink,
+        libc::SYS_symlinkat,
+    ];
+    makers.contains(&i64::from(call.number))
+}

@@ -1,0 +1,366 @@
+//! Opens: judged on a copy of the path, answered with the descriptor that was judged.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, readlinkat};
+use nix::sys::stat::{Mode, SFlag};
+
+use super::access::{Area, Decision};
+use super::call::{Call, Reply};
+use super::view::{Found, Place, found, lexical};
+use super::{Stop, Supervisor};
+use crate::policy::PathAccess;
+use crate::sys::memory;
+use crate::trace::{Event, Kind};
+
+/// Longest path that the kernel takes (PATH_MAX, with its zero byte).
+pub(super) const PATH_MAX: usize = 4096;
+/// Links that are followed at the end of a path that is being created.
+const LINKS: usize = 40;
+
+/// An open as it was asked for.
+#[derive(Debug, Clone)]
+struct Request {
+    directory: i32,
+    path: Vec<u8>,
+    flags: OFlag,
+    mode: u32,
+    /// openat2(2): `how.resolve`.
+    resolve: u64,
+    /// The flags stand in registers, which nobody can change while the call waits.
+    fixed: bool,
+}
+
+impl Request {
+    fn access(&self) -> PathAccess {
+        let writes = OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_RDWR;
+        if self.flags.intersects(writes) || self.is_temporary() { PathAccess::Write } else { PathAccess::Read }
+    }
+
+    fn is_temporary(&self) -> bool {
+        self.flags.contains(OFlag::O_TMPFILE)
+    }
+}
+
+impl Supervisor {
+    pub(super) fn open(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let request = match self.read_request(call) {
+            Ok(request) => request,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        if request.fixed && request.flags.contains(OFlag::O_PATH) {
+            // A handle without content: whatever it leads to is judged when it is used.
+            return Ok(Reply::Continue);
+        }
+        if request.mode & 0o6000 != 0 && request.flags.contains(OFlag::O_CREAT) {
+            return Ok(Reply::Errno(Errno::EPERM));
+        }
+        let absolute = match super::view::View::absolute(&call.task, request.directory, &request.path) {
+            Ok(absolute) => absolute,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        if self.may_continue(&request, &absolute) {
+            return Ok(Reply::Continue);
+        }
+        self.open_resolved(call, &request, &absolute, LINKS)
+    }
+
+    fn read_request(&self, call: &Call) -> nix::Result<Request> {
+        let [a, b, c, d, ..] = call.arguments;
+        let path = |address| {
+            memory::read_string(call.task.tid, address, PATH_MAX).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT)))
+        };
+        let flags = |word: u64| OFlag::from_bits_retain(call.int(word));
+        let request = |directory, path, flags, mode: u64| Request {
+            directory,
+            path,
+            flags,
+            mode: u32::try_from(mode & 0o7777).unwrap_or(0),
+            resolve: 0,
+            fixed: true,
+        };
+        match i64::from(call.number) {
+            libc::SYS_open => Ok(request(libc::AT_FDCWD, path(a)?, flags(b), c)),
+            libc::SYS_creat => {
+                let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_TRUNC;
+                Ok(request(libc::AT_FDCWD, path(a)?, flags, b))
+            }
+            libc::SYS_openat => Ok(request(call.int(a), path(b)?, flags(c), d)),
+            _ => {
+                let mut how = [0; 24];
+                if d != how.len() as u64 {
+                    // Larger forms are for kernels newer than this program (openat2(2)).
+                    return Err(Errno::E2BIG);
+                }
+                memory::read_exact(call.task.tid, c, &mut how).map_err(|_| Errno::EFAULT)?;
+                let word = |at: usize| {
+                    how.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+                };
+                let flags = OFlag::from_bits_retain(i32::try_from(word(0)).map_err(|_| Errno::EINVAL)?);
+                let mode = word(8);
+                if mode > 0o7777 {
+                    return Err(Errno::EINVAL);
+                }
+                Ok(Request { resolve: word(16), fixed: false, ..request(call.int(a), path(b)?, flags, mode) })
+            }
+        }
+    }
+
+    /// Whether the kernel may carry the open out itself: it only reads, the path is spelled
+    /// inside the system's own trees, and no rule denies anything inside the view.
+    fn may_continue(&self, request: &Request, absolute: &[u8]) -> bool {
+        let plain = request.fixed && request.access() == PathAccess::Read && !request.flags.contains(OFlag::O_CREAT);
+        let terminal = [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute) || absolute.starts_with(b"/dev/pts/");
+        if self.full_mediation || (!plain && !(terminal && request.fixed)) {
+            return false;
+        }
+        let text = absolute;
+        if text.windows(3).any(|part| part == b"/..") {
+            return false;
+        }
+        let path = Path::new(std::ffi::OsStr::from_bytes(text));
+        terminal || self.access.is_system(path)
+    }
+
+    fn open_resolved(&mut self, call: &Call, request: &Request, absolute: &[u8], links: usize) -> Result<Reply, Stop> {
+        let follow = !request.flags.contains(OFlag::O_NOFOLLOW)
+            && !request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL);
+        match self.view.find(absolute, follow) {
+            Ok(found) => self.open_found(call, request, absolute, found),
+            Err(Errno::ENOENT) if request.flags.contains(OFlag::O_CREAT) => {
+                self.create(call, request, absolute, links)
+            }
+            Err(Errno::ENOENT | Errno::ENOTDIR) => self.absent(call, request.access(), absolute),
+            Err(errno) => Ok(Reply::Errno(errno)),
+        }
+    }
+
+    fn open_found(&mut self, call: &Call, request: &Request, absolute: &[u8], found: Found) -> Result<Reply, Stop> {
+        if request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL) {
+            return Ok(Reply::Errno(Errno::EEXIST));
+        }
+        if found.kind() == SFlag::S_IFLNK && !request.flags.contains(OFlag::O_PATH) {
+            return Ok(Reply::Errno(Errno::ELOOP));
+        }
+        let access = request.access();
+        let decision = self.access.decide(access, &found.path, Some(found.id()));
+        let decision = if is_anonymous(&found) { Decision::Allow(Area::Private) } else { decision };
+        let area = match self.judge(call, access, absolute, &found.path, &decision)? {
+            Some(area) => area,
+            None => return Ok(Reply::Errno(Errno::EACCES)),
+        };
+        if found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
+            return self.open_special(request, &found);
+        }
+        let kept = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+        let kept = if found.kind() == SFlag::S_IFLNK { OFlag::O_CREAT } else { kept };
+        let flags = (request.flags & !kept) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+        let mode = if request.is_temporary() { request.mode & !self.umask(call) } else { 0 };
+        let opened = match nix::fcntl::open(found.own_path().as_str(), flags, Mode::from_bits_truncate(mode)) {
+            Ok(opened) => opened,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        if let Area::Rule(rule) = area {
+            let label = self.access.label(Some(rule), "");
+            self.record_open(call, access, absolute, found, &opened, label)?;
+        }
+        Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
+    }
+
+    /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
+    /// where not, a thread of ours waits in the task's stead.
+    fn open_special(&self, request: &Request, found: &Found) -> Result<Reply, Stop> {
+        if request.fixed && !self.full_mediation {
+            return Ok(Reply::Continue);
+        }
+        let flags = (request.flags & !(OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_TRUNC)) | OFlag::O_CLOEXEC;
+        let waits = found.kind() == SFlag::S_IFIFO && !request.flags.contains(OFlag::O_NONBLOCK);
+        if waits {
+            let (path, close_on_exec) = (found.own_path(), request.flags.contains(OFlag::O_CLOEXEC));
+            let Ok(file) = found.file.try_clone() else { return Ok(Reply::Errno(Errno::EMFILE)) };
+            return Ok(Reply::Later(Box::new(move || {
+                let opened = nix::fcntl::open(path.as_str(), flags, Mode::empty());
+                drop(file);
+                match opened {
+                    Ok(file) => Reply::Descriptor { file, close_on_exec },
+                    Err(errno) => Reply::Errno(errno),
+                }
+            })));
+        }
+        let flags = flags | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        match nix::fcntl::open(found.own_path().as_str(), flags, Mode::empty()) {
+            Ok(file) => {
+                if !request.flags.contains(OFlag::O_NONBLOCK) {
+                    let status = request.flags & (OFlag::O_APPEND | OFlag::O_DIRECT);
+                    // Only costs the agent a flag that it did not ask for.
+                    let _ = fcntl(&file, FcntlArg::F_SETFL(status));
+                }
+                let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
+                Ok(Reply::Descriptor { file, close_on_exec })
+            }
+            Err(errno) => Ok(Reply::Errno(errno)),
+        }
+    }
+
+    /// Creates the file, in a directory that cannot be swapped any more.
+    fn create(&mut self, call: &Call, request: &Request, absolute: &[u8], links: usize) -> Result<Reply, Stop> {
+        let place = match self.view.place(absolute) {
+            Ok(place) => place,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, absolute),
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        if place.trailing_slash {
+            return Ok(Reply::Errno(Errno::EISDIR));
+        }
+        if let Ok(target) = readlinkat(&place.directory.file, place.name.as_os_str()) {
+            if request.flags.intersects(OFlag::O_EXCL | OFlag::O_NOFOLLOW) || links == 0 {
+                return Ok(Reply::Errno(if links == 0 { Errno::ELOOP } else { Errno::EEXIST }));
+            }
+            let next = place.directory.path.join(target);
+            return self.open_resolved(call, request, next.as_os_str().as_bytes(), links - 1);
+        }
+        let path = place.path();
+        let decision = self.access.decide(PathAccess::Write, &path, None);
+        let Some(area) = self.judge(call, PathAccess::Write, absolute, &path, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
+        };
+        self.create_at(call, request, absolute, &place, area)
+    }
+
+    fn create_at(&mut self, call: &Call, request: &Request, absolute: &[u8], place: &Place, area: Area) -> Result<Reply, Stop> {
+        let mode = Mode::from_bits_truncate(request.mode & !self.umask(call));
+        let flags = request.flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
+        let directory = match self.writable_directory(&place.directory, &place.path()) {
+            Ok(directory) => directory,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        let opened = match nix::fcntl::openat(directory.as_fd(), place.name.as_os_str(), flags, mode) {
+            Ok(opened) => opened,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        if let Area::Rule(rule) = area {
+            let label = self.access.label(Some(rule), "");
+            let file = match reopened(&opened) {
+                Ok(file) => file,
+                Err(errno) => return Ok(Reply::Errno(errno)),
+            };
+            self.record_open(call, PathAccess::Write, absolute, file, &opened, label)?;
+        }
+        Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
+    }
+
+    /// What is not in the view: refused if the host has it, absent otherwise.
+    pub(super) fn absent(&mut self, call: &Call, access: PathAccess, absolute: &[u8]) -> Result<Reply, Stop> {
+        let path = lexical(absolute);
+        let decision = self.access.decide(access, &path, None);
+        if let Decision::Allow(area) = decision {
+            if let Area::Rule(rule) = area
+                && access == PathAccess::Read
+            {
+                let label = self.access.label(Some(rule), "");
+                let event = Event::new(Kind::Observe, "fs.open_read").path("path", std::ffi::OsStr::from_bytes(absolute));
+                let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
+                self.recorder.record_folded(event)?;
+            }
+            return Ok(Reply::Errno(Errno::ENOENT));
+        }
+        // The look is made with the caller's rights: it tells nothing that they could not see.
+        let exists = match access {
+            PathAccess::Read => path.symlink_metadata().is_ok(),
+            PathAccess::Write => path.parent().is_some_and(|parent| parent.symlink_metadata().is_ok()),
+        };
+        if !exists {
+            return Ok(Reply::Errno(Errno::ENOENT));
+        }
+        match self.judge(call, access, absolute, &path, &decision)? {
+            Some(_) => Ok(Reply::Errno(Errno::ENOENT)),
+            None => Ok(Reply::Errno(Errno::EACCES)),
+        }
+    }
+
+    /// Records a refusal; gives the area of what may happen.
+    pub(super) fn judge(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        absolute: &[u8],
+        resolved: &Path,
+        decision: &Decision,
+    ) -> Result<Option<Area>, Stop> {
+        let (rule, reason) = match decision {
+            Decision::Allow(area) => return Ok(Some(*area)),
+            Decision::Deny { rule, reason } => (*rule, reason),
+        };
+        let op = match access {
+            PathAccess::Read => "read",
+            PathAccess::Write => "write",
+        };
+        let spelled = std::ffi::OsStr::from_bytes(absolute);
+        let mut event = Event::new(Kind::Deny, op).path("target", spelled).arg("enforced", self.access.enforce);
+        if Path::new(spelled) != resolved {
+            event = event.path("resolved", resolved);
+        }
+        event = event.arg("pid", call.task.inner_tgid);
+        let label = self.access.label(rule, reason);
+        self.deny(event.proc(call.task.lineage.clone()).rule(label), super::denials::path(access, resolved))?;
+        Ok((!self.access.enforce).then_some(Area::Private))
+    }
+
+    fn record_open(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        absolute: &[u8],
+        found: Found,
+        opened: &OwnedFd,
+        label: String,
+    ) -> Result<(), Stop> {
+        let op = match access {
+            PathAccess::Read => "fs.open_read",
+            PathAccess::Write => "fs.open_write",
+        };
+        let spelled = std::ffi::OsStr::from_bytes(absolute);
+        let mut event = Event::new(Kind::Observe, op).path("path", spelled);
+        if Path::new(spelled) != found.path {
+            event = event.path("resolved", &found.path);
+        }
+        event = event.proc(call.task.lineage.clone()).rule(label.clone());
+        if access == PathAccess::Write {
+            self.recorder.record(event)?;
+            if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
+                self.written.watch(found, &call.task.lineage, label).map_err(Stop::Watch)?;
+            }
+            return Ok(());
+        }
+        if found.kind() == SFlag::S_IFDIR {
+            return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
+        }
+        let file = opened.try_clone().map(File::from).map_err(Stop::Descriptor)?;
+        event = match self.digests.of(&file) {
+            Ok(content) => event.arg("sha256", content.sha256).arg("size", content.size),
+            Err(error) => event.arg("unreadable", error.to_string()),
+        };
+        Ok(self.recorder.record_folded(event)?)
+    }
+
+    pub(super) fn umask(&self, call: &Call) -> u32 {
+        // Gone meanwhile: nobody will see the file's mode.
+        call.task.umask().unwrap_or(0o077)
+    }
+}
+
+/// An O_PATH twin of an open file.
+fn reopened(file: &OwnedFd) -> nix::Result<Found> {
+    let path = super::view::own_path(file.as_fd());
+    found(nix::fcntl::open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
+}
+
+/// Pipes, memfds, sockets and other objects without a name: the process has them already.
+fn is_anonymous(found: &Found) -> bool {
+    let path = found.path.as_os_str().as_bytes();
+    path.first() != Some(&b'/') || path.starts_with(b"/memfd:") || found.status.st_nlink == 0
+}

@@ -1,0 +1,292 @@
+//! Sockets: connections and binds are carried out by us, on a copy of the socket that was
+//! judged and a copy of the address.
+
+use std::ffi::{OsStr, OsString};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{Mode, SFlag, umask};
+
+use super::access::{Area, Decision};
+use super::call::{Call, Reply};
+use super::view::{Found, View};
+use super::{Stop, Supervisor};
+use crate::policy::{Denied, FileId, PathAccess, Transport, Verdict};
+use crate::sys::{address, memory, pidfd, sockopt};
+use crate::trace::{Event, Kind};
+
+/// `struct sockaddr_storage`.
+const ADDRESS: usize = 128;
+
+/// What a socket address says.
+enum Address {
+    Inet(SocketAddr),
+    UnixPath(Vec<u8>),
+    UnixAbstract(Vec<u8>),
+    /// AF_UNSPEC, autobind and families that only the kernel knows.
+    Other,
+}
+
+impl Supervisor {
+    pub(super) fn connect(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let (socket, raw) = match self.socket_and_address(call) {
+            Ok(both) => both,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        match parse(&raw) {
+            Address::UnixPath(path) => self.connect_unix(call, socket, &path),
+            Address::Inet(to) => self.connect_inet(call, socket, raw, to),
+            Address::UnixAbstract(_) | Address::Other => Ok(connect_now(socket, raw)),
+        }
+    }
+
+    fn connect_inet(&mut self, call: &Call, socket: OwnedFd, raw: Vec<u8>, to: SocketAddr) -> Result<Reply, Stop> {
+        // Datagram sockets are contained by the topology, and programs "connect" them only to
+        // learn which source address they would have (RFC 6724 sorting in getaddrinfo).
+        if !sockopt::is_stream(socket.as_fd()) {
+            return Ok(connect_now(socket, raw));
+        }
+        if let Ok(cookie) = sockopt::socket_cookie(socket.as_fd()) {
+            self.connections.opened(cookie, &call.task.lineage);
+        }
+        let loopback = crate::policy::is_loopback(to.ip());
+        if !loopback && let Verdict::Deny { rule, reason } = (self.judge_connection)(to) {
+            self.refuse_connection(call, to, rule, &reason)?;
+            if self.access.enforce {
+                return Ok(Reply::Errno(Errno::EACCES));
+            }
+        }
+        let watched = if loopback { socket.try_clone().ok() } else { None };
+        let reply = connect_now(socket, raw);
+        if let Some(socket) = watched
+            && refused(&reply, &socket)
+        {
+            self.refuse_connection(call, to, None, "nothing listens there inside, and no rule names the host's port")?;
+        }
+        Ok(reply)
+    }
+
+    fn refuse_connection(
+        &mut self,
+        call: &Call,
+        to: SocketAddr,
+        rule: Option<crate::policy::RuleId>,
+        reason: &str,
+    ) -> Result<(), Stop> {
+        let names = (self.names_of)(to.ip());
+        let target = names.first().map_or_else(|| to.to_string(), |name| format!("{name}:{}", to.port()));
+        let event = Event::new(Kind::Deny, "net")
+            .arg("target", target)
+            .arg("address", to.ip().to_string())
+            .arg("port", to.port())
+            .arg("enforced", self.access.enforce)
+            .arg("pid", call.task.inner_tgid)
+            .proc(call.task.lineage.clone())
+            .rule(self.access.label(rule, reason));
+        let denied = Denied::Connect { names, address: to.ip(), port: to.port(), transport: Transport::Tcp };
+        self.deny(event, denied)
+    }
+
+    /// A pathname socket is a door out of the view: a mount does not close it (man 7 unix).
+    fn connect_unix(&mut self, call: &Call, socket: OwnedFd, path: &[u8]) -> Result<Reply, Stop> {
+        let absolute = match View::absolute(&call.task, libc::AT_FDCWD, path) {
+            Ok(absolute) => absolute,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        let target = match self.view.find(&absolute, true) {
+            Ok(target) => target,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.unix_absent(call, &absolute),
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        if target.kind() != SFlag::S_IFSOCK {
+            return Ok(Reply::Errno(Errno::ECONNREFUSED));
+        }
+        if !self.made_here(&target) {
+            self.refuse_unix(call, &target.path, "the socket was not made in this run, and no rule names it")?;
+            if self.access.enforce {
+                return Ok(Reply::Errno(Errno::EACCES));
+            }
+        }
+        let own = address::unix(target.own_path().as_bytes());
+        let keep = target.file;
+        let reply = connect_now(socket, own);
+        drop(keep);
+        Ok(reply)
+    }
+
+    fn made_here(&self, target: &Found) -> bool {
+        let private = self.access.decide(PathAccess::Write, &target.path, None) == Decision::Allow(Area::Private);
+        private || self.own_sockets.contains(&target.id())
+    }
+
+    fn unix_absent(&mut self, call: &Call, absolute: &[u8]) -> Result<Reply, Stop> {
+        let path = super::view::lexical(absolute);
+        let shown = matches!(self.access.decide(PathAccess::Read, &path, None), Decision::Allow(_));
+        if shown || path.symlink_metadata().is_err() {
+            return Ok(Reply::Errno(Errno::ENOENT));
+        }
+        self.refuse_unix(call, &path, "no rule names this socket")?;
+        Ok(Reply::Errno(Errno::EACCES))
+    }
+
+    fn refuse_unix(&mut self, call: &Call, path: &std::path::Path, reason: &str) -> Result<(), Stop> {
+        let mut target = OsString::from("unix:");
+        target.push(path);
+        let event = Event::new(Kind::Deny, "net")
+            .path("target", target)
+            .arg("enforced", self.access.enforce)
+            .arg("pid", call.task.inner_tgid)
+            .proc(call.task.lineage.clone())
+            .rule(self.access.label(None, reason));
+        self.deny(event, Denied::Unix(path.to_owned()))
+    }
+
+    pub(super) fn bind(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let (socket, raw) = match self.socket_and_address(call) {
+            Ok(both) => both,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        let Address::UnixPath(path) = parse(&raw) else {
+            return Ok(address::bind(socket.as_fd(), &raw).map_err(errno_of).into());
+        };
+        let place = View::absolute(&call.task, libc::AT_FDCWD, &path).and_then(|absolute| {
+            self.view.place(&absolute).map(|place| (absolute, place))
+        });
+        let (absolute, place) = match place {
+            Ok(place) => place,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        let target = place.path();
+        let decision = self.access.decide(PathAccess::Write, &target, None);
+        let Some(area) = self.judge(call, PathAccess::Write, &absolute, &target, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
+        };
+        let mut own = place.directory.own_path().into_bytes();
+        own.push(b'/');
+        own.extend_from_slice(place.name.as_bytes());
+        if own.len() >= address::UNIX_PATH {
+            return Ok(Reply::Errno(Errno::EINVAL));
+        }
+        // This thread's umask is its own; the socket gets the mode that the task would give it.
+        let former = umask(Mode::from_bits_truncate(self.umask(call)));
+        let done = address::bind(socket.as_fd(), &address::unix(&own)).map_err(errno_of);
+        umask(former);
+        if done.is_ok() {
+            self.remember_socket(call, &absolute, &target, area)?;
+        }
+        Ok(done.into())
+    }
+
+    fn remember_socket(&mut self, call: &Call, absolute: &[u8], target: &std::path::Path, area: Area) -> Result<(), Stop> {
+        if let Ok(made) = self.view.find(target.as_os_str().as_bytes(), false) {
+            self.own_sockets.insert(made.id());
+        }
+        if let Area::Rule(rule) = area {
+            let label = self.access.label(Some(rule), "");
+            let event = Event::new(Kind::Observe, "fs.mknod").path("path", OsStr::from_bytes(absolute));
+            self.recorder.record(event.arg("type", "socket").proc(call.task.lineage.clone()).rule(label))?;
+        }
+        Ok(())
+    }
+
+    /// Records what listens; the kernel confines it to the run's own network.
+    pub(super) fn listen(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let socket = self.fetch(call, call.int(call.arguments[0]));
+        if let Ok(socket) = socket
+            && let Some(at) = address::local(socket.as_fd())
+        {
+            let event = Event::new(Kind::Observe, "net.listen").arg("address", at.ip().to_string());
+            self.recorder.record_folded(event.arg("port", at.port()).proc(call.task.lineage.clone()))?;
+        }
+        Ok(Reply::Continue)
+    }
+
+    /// Datagrams between Unix sockets name their receiver in each call, where it could be
+    /// exchanged after it was judged: there are none.
+    pub(super) fn unix_datagram(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let event = Event::new(Kind::Deny, "net")
+            .arg("target", "unix-datagram")
+            .arg("enforced", true)
+            .arg("pid", call.task.inner_tgid)
+            .proc(call.task.lineage.clone())
+            .rule("no rule: Unix datagram sockets are not offered");
+        self.recorder.deny(event)?;
+        Ok(Reply::Errno(Errno::EPROTONOSUPPORT))
+    }
+
+    fn socket_and_address(&self, call: &Call) -> nix::Result<(OwnedFd, Vec<u8>)> {
+        let [number, at, length, ..] = call.arguments;
+        let socket = self.fetch(call, call.int(number))?;
+        let length = usize::try_from(call.int(length)).map_err(|_| Errno::EINVAL)?;
+        if length > ADDRESS {
+            return Err(Errno::EINVAL);
+        }
+        let mut raw = vec![0; length];
+        if length != 0 {
+            memory::read_exact(call.task.tid, at, &mut raw).map_err(|_| Errno::EFAULT)?;
+        }
+        Ok((socket, raw))
+    }
+
+    /// The task's descriptor itself: a copy that no sibling can exchange.
+    fn fetch(&self, call: &Call, number: i32) -> nix::Result<OwnedFd> {
+        let process = pidfd::open(call.task.tgid).map_err(errno_of)?;
+        pidfd::fetch(process.as_fd(), number).map_err(errno_of)
+    }
+}
+
+fn errno_of(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Connects at once where the socket does not wait, else in a thread of its own.
+fn connect_now(socket: OwnedFd, raw: Vec<u8>) -> Reply {
+    if sockopt::is_nonblocking(socket.as_fd()) || !sockopt::is_stream(socket.as_fd()) {
+        return address::connect(socket.as_fd(), &raw).map_err(errno_of).into();
+    }
+    Reply::Later(Box::new(move || address::connect(socket.as_fd(), &raw).map_err(errno_of).into()))
+}
+
+fn refused(reply: &Reply, socket: &OwnedFd) -> bool {
+    match reply {
+        Reply::Errno(Errno::ECONNREFUSED) => true,
+        Reply::Errno(Errno::EINPROGRESS) => {
+            let mut watched = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
+            // Looking leaves the pending error for the task (SO_ERROR would take it).
+            poll(&mut watched, PollTimeout::ZERO).is_ok()
+                && watched[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
+        }
+        _ => false,
+    }
+}
+
+fn parse(raw: &[u8]) -> Address {
+    let Some((family, rest)) = raw.split_first_chunk::<2>() else { return Address::Other };
+    let port = || rest.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes));
+    match i32::from(u16::from_ne_bytes(*family)) {
+        libc::AF_INET => {
+            let ip = rest.get(2..6).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
+            match (ip, port()) {
+                (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ip)), port)),
+                _ => Address::Other,
+            }
+        }
+        libc::AF_INET6 => {
+            let ip = rest.get(6..22).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+            match (ip, port()) {
+                (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)), port)),
+                _ => Address::Other,
+            }
+        }
+        libc::AF_UNIX if rest.is_empty() => Address::Other,
+        libc::AF_UNIX if rest[0] == 0 => Address::UnixAbstract(rest.to_vec()),
+        libc::AF_UNIX => Address::UnixPath(rest.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()),
+        _ => Address::Other,
+    }
+}
+
+/// Where a socket that this run made is.
+pub(super) type OwnSockets = std::collections::HashSet<FileId>;

@@ -1,0 +1,215 @@
+//! Files: descriptors, paths, and the calls that change what a path leads to.
+
+use libc::{EOPNOTSUPP, EPERM as NOT_PERMITTED};
+
+use super::arguments::{ArgumentRules, any_bit, clause, masked, one_of};
+use super::{ALLOW, Action, Disposition, Group, NOTIFY};
+
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        disposition: NOTIFY,
+        reason: "takes a path to a file: judged, recorded and, where content counts, answered \
+                 with a descriptor",
+        syscalls: calls![open openat openat2 creat truncate],
+    },
+    Group {
+        disposition: NOTIFY,
+        reason: "makes, moves or removes a name: judged at every path it takes, and recorded",
+        syscalls: calls![
+            rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat rmdir mkdir
+            mkdirat mknod mknodat
+        ],
+    },
+    Group {
+        disposition: NOTIFY,
+        reason: "changes an inode's owner, times or attributes, by path or through a descriptor \
+                 that need not be open for writing",
+        syscalls: calls![
+            chown fchown lchown fchownat utime utimes futimesat utimensat setxattr lsetxattr
+            fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr
+        ],
+    },
+    Group {
+        disposition: Disposition::Arguments(&MODE_SECOND),
+        reason: "changes a mode: judged and recorded; setuid and setgid bits never",
+        syscalls: calls![chmod fchmod],
+    },
+    Group {
+        disposition: Disposition::Arguments(&MODE_THIRD),
+        reason: "changes a mode: judged and recorded; setuid and setgid bits never",
+        syscalls: calls![fchmodat fchmodat2],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "acts on a descriptor that a judged open gave",
+        syscalls: calls![
+            read write close fstat lseek pread64 pwrite64 readv writev preadv pwritev preadv2
+            pwritev2 dup dup2 dup3 close_range sendfile splice tee vmsplice copy_file_range fsync
+            fdatasync sync_file_range readahead fadvise64 cachestat getdents getdents64 fstatfs
+            fgetxattr flistxattr fchdir
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "needs a descriptor that was opened for writing, which was judged as such",
+        syscalls: calls![ftruncate fallocate],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "libaio: reads and writes on descriptors alone; unlike io_uring it opens and \
+                 connects nothing",
+        syscalls: calls![io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "names, stat and sizes inside the view are visible by design; what is not granted \
+                 is not there",
+        syscalls: calls![
+            stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat statfs
+            getcwd chdir listxattr llistxattr listxattrat file_getattr
+        ],
+    },
+    Group {
+        // EOPNOTSUPP is a file system without attributes: ls, cp and tar go on without a word.
+        disposition: Disposition::FullMediation {
+            judged: Action::Errno(EOPNOTSUPP),
+            otherwise: Action::Allow,
+        },
+        reason: "reads what a file carries by its path, with no open that could be judged",
+        syscalls: calls![getxattr lgetxattr getxattrat],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "shows the mounts of its own namespace, as /proc/self/mountinfo does",
+        syscalls: calls![statmount listmount],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "the process's own mask; the supervisor reads it where it acts in the process's \
+                 stead",
+        syscalls: calls![umask],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "writes back what is dirty; programs that finish with sync must not fail",
+        syscalls: calls![sync syncfs],
+    },
+    Group {
+        disposition: Disposition::JudgeLocks {
+            judged: &FLOCK,
+            otherwise: Action::Allow,
+        },
+        reason: "flock takes an exclusive lock through a descriptor that is open for reading alone",
+        syscalls: calls![flock],
+    },
+    Group {
+        disposition: Disposition::Arguments(&FCNTL),
+        reason: "descriptor flags, record locks (exclusive ones need a descriptor for writing), \
+                 seals; no leases",
+        syscalls: calls![fcntl],
+    },
+    Group {
+        disposition: Disposition::Arguments(&IOCTL),
+        reason: "terminals, sockets and files need it; not what types into a terminal or changes \
+                 inodes unseen",
+        syscalls: calls![ioctl],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "pipes, event descriptors and waiting on them stay within the run",
+        syscalls: calls![
+            pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
+            epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 timerfd_create
+            timerfd_settime timerfd_gettime
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "watches names and changes inside the view, never content",
+        syscalls: calls![inotify_init inotify_init1 inotify_add_watch inotify_rm_watch],
+    },
+];
+
+/// A nosuid mount does not stop a run from planting setuid programs on the host's files. The kernel
+/// reads an `umode_t` of 16 bits, in which these two bits lie. The bits in the modes of open, creat
+/// and mknod are registers (or, for openat2, copied) too: the supervisor refuses them where it
+/// judges the path. mkdir drops them by itself (man 2 mkdir).
+const SET_ID_BITS: u32 = 0o6000;
+
+const MODE_SECOND: ArgumentRules = ArgumentRules {
+    clauses: &[clause(
+        &[any_bit(1, SET_ID_BITS)],
+        Action::Errno(NOT_PERMITTED),
+    )],
+    otherwise: Action::Notify,
+};
+
+const MODE_THIRD: ArgumentRules = ArgumentRules {
+    clauses: &[clause(
+        &[any_bit(2, SET_ID_BITS)],
+        Action::Errno(NOT_PERMITTED),
+    )],
+    otherwise: Action::Notify,
+};
+
+const LOCK_EX: u32 = 2;
+
+const FLOCK: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[any_bit(1, LOCK_EX)], Action::Notify)],
+    otherwise: Action::Allow,
+};
+
+/// A lease on a file, or a delegation on a directory, stalls whoever opens the file next: the
+/// supervisor too, between its judgement and its answer.
+const F_SETLEASE: u32 = 1024;
+const F_SETDELEG: u32 = 1024 + 16;
+
+const FCNTL: ArgumentRules = ArgumentRules {
+    clauses: &[clause(
+        &[one_of(1, &[F_SETLEASE, F_SETDELEG])],
+        Action::Errno(NOT_PERMITTED),
+    )],
+    otherwise: Action::Allow,
+};
+
+/// TIOCSTI types into the caller's terminal and TIOCLINUX pastes into a console (CVE-2023-1523); a
+/// line discipline that TIOCSETD sets outlives the run and can leave the user's terminal dead.
+const TIOCSTI: u32 = 0x5412;
+const TIOCLINUX: u32 = 0x541c;
+const TIOCSETD: u32 = 0x5423;
+
+/// Type and number of an ioctl, without the size and direction above them.
+const TYPE_AND_NUMBER: u32 = 0xffff;
+const TYPE: u32 = 0xff00;
+
+/// Inode flags, project ids, verity and encryption are set through descriptors for reading:
+/// FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY.
+/// `file_setattr` is judged; these twins answer as a file system without such attributes does.
+const INODE_CHANGES: [u32; 4] = [0x6602, 0x5820, 0x6685, 0x6613];
+
+/// Cloning file ranges has Btrfs's type byte on every file system (FICLONE, FICLONERANGE,
+/// FIDEDUPERANGE) and acts on descriptors that were judged.
+const CLONE_RANGES: [u32; 3] = [0x9409, 0x940d, 0x9436];
+
+/// Btrfs and bcachefs make, snapshot and delete subvolumes for anyone: names, and copies of denied
+/// files, that no judged call made. ENOTTY is any other file system's answer.
+const SUBVOLUME_TYPES: [u32; 2] = [0x9400, 0xbc00];
+
+const IOCTL: ArgumentRules = ArgumentRules {
+    clauses: &[
+        clause(
+            &[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])],
+            Action::Errno(NOT_PERMITTED),
+        ),
+        clause(
+            &[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)],
+            Action::Errno(EOPNOTSUPP),
+        ),
+        clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),
+        clause(
+            &[masked(1, TYPE, &SUBVOLUME_TYPES)],
+            Action::Errno(libc::ENOTTY),
+        ),
+    ],
+    otherwise: Action::Allow,
+};

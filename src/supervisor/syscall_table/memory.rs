@@ -1,0 +1,66 @@
+//! Memory, and the objects that processes share by it.
+
+use super::{ALLOW, ENOSYS, EPERM, Group};
+
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        disposition: ALLOW,
+        reason: "the process's own address space; files are mapped from judged descriptors, and \
+                 write roots are mounted noexec",
+        syscalls: calls![
+            mmap munmap mprotect mremap brk madvise msync mincore mlock mlock2 mlockall munlock
+            munlockall remap_file_pages pkey_alloc pkey_free pkey_mprotect map_shadow_stack mseal
+            membarrier
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "runtimes use it for code and shared buffers; an exec of it is refused by the \
+                 exec guard",
+        syscalls: calls![memfd_create],
+    },
+    Group {
+        disposition: ENOSYS,
+        reason: "the supervisor could not read a path or argument that lies in such memory; off \
+                 by default before Linux 6.5, where ENOSYS was the answer",
+        syscalls: calls![memfd_secret],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "placement of the process's own memory (numactl, OpenJDK, databases)",
+        syscalls: calls![mbind set_mempolicy get_mempolicy set_mempolicy_home_node],
+    },
+    Group {
+        disposition: EPERM,
+        reason: "moves another process's pages and tells which pages it shares",
+        syscalls: calls![migrate_pages move_pages],
+    },
+    Group {
+        disposition: EPERM,
+        reason: "reads, writes or discards another process's memory: rewrites the argv of a fresh \
+                 image while it is being judged",
+        syscalls: calls![process_vm_readv process_vm_writev process_madvise process_mrelease],
+    },
+    Group {
+        disposition: EPERM,
+        reason: "stops the kernel, and whoever reads this memory, at a chosen page; EPERM is what \
+                 vm.unprivileged_userfaultfd=0, the default, answers",
+        syscalls: calls![userfaultfd],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "System V and POSIX objects live in the run's own IPC namespace",
+        syscalls: calls![
+            shmget shmat shmdt shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl
+            mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "waking and waiting between the run's own threads",
+        syscalls: calls![
+            futex futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list
+            rseq
+        ],
+    },
+];

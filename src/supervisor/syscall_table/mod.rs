@@ -1,0 +1,227 @@
+//! One total table: what happens to every syscall of this architecture, and why.
+//!
+//! Rows stand in groups that share a reason, one file an area. The table is put together at compile
+//! time: a syscall that no row names, or that two rows name, breaks the build. A number that the
+//! table does not know is answered with [`UNKNOWN`].
+//!
+//! A refusal uses the errno that real programs survive, by preference the one that a kernel without
+//! the feature, or a caller without the privilege, gets anyway.
+
+/// A list of syscalls by name.
+macro_rules! calls {
+    ($($name:ident)+) => { &[$(syscalls::Sysno::$name),+] };
+}
+
+mod arguments;
+mod files;
+mod memory;
+mod network;
+mod privileged;
+mod process;
+mod withdrawn;
+
+#[cfg(test)]
+mod tests;
+
+use syscalls::Sysno;
+
+pub use arguments::{ArgumentRules, Clause, Condition, Half, Test};
+
+/// `AUDIT_ARCH_X86_64`: the only system call convention that the table's numbers belong to.
+pub const ARCHITECTURE: u32 = 0xc000_003e;
+
+/// `__X32_SYSCALL_BIT`: numbers from here on are x32's, which share the architecture constant.
+pub const X32_FIRST: u32 = 0x4000_0000;
+
+/// The answer for a number that this table does not know: a syscall newer than the table. ENOSYS is
+/// what an older kernel says, and what every program that uses new calls must be ready for.
+pub const UNKNOWN: Action = Action::Errno(libc::ENOSYS);
+
+/// What the filter answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The kernel carries the call out.
+    Allow,
+    /// The call fails with this errno.
+    Errno(i32),
+    /// The whole process dies with SIGSYS.
+    Kill,
+    /// The supervisor decides, records and answers.
+    Notify,
+}
+
+/// What the run's policy asks of the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterOptions {
+    /// The policy has `deny:` or glob rules for files: what a file holds must not be had by its
+    /// path without a judged open, so that reading extended attributes by path is refused.
+    pub full_mediation: bool,
+    /// Exclusive `flock`s go to the supervisor: one through a read-only root would stall the host's
+    /// own programs. Shared locks never do (SQLite needs them).
+    pub judge_locks: bool,
+}
+
+/// How a syscall is treated.
+#[derive(Clone, Copy, Debug)]
+pub enum Disposition {
+    /// Whatever its arguments.
+    Always(Action),
+    /// By what its argument registers hold. Registers cannot be changed under the filter; memory
+    /// that they point to can, and is not seen.
+    Arguments(&'static ArgumentRules),
+    /// As `judged` under `FilterOptions::full_mediation`, else as `otherwise`.
+    FullMediation {
+        /// With the option.
+        judged: Action,
+        /// Without it.
+        otherwise: Action,
+    },
+    /// As `judged` under `FilterOptions::judge_locks`, else as `otherwise`.
+    JudgeLocks {
+        /// With the option.
+        judged: &'static ArgumentRules,
+        /// Without it.
+        otherwise: Action,
+    },
+}
+
+/// A [`Disposition`] once the options are known.
+#[derive(Clone, Copy, Debug)]
+pub enum Decision {
+    /// Whatever its arguments.
+    Always(Action),
+    /// By its argument registers.
+    Arguments(&'static ArgumentRules),
+}
+
+impl Disposition {
+    /// What holds under `options`.
+    pub fn under(self, options: FilterOptions) -> Decision {
+        match self {
+            Self::Always(action) => Decision::Always(action),
+            Self::Arguments(rules) => Decision::Arguments(rules),
+            Self::FullMediation { judged, .. } if options.full_mediation => {
+                Decision::Always(judged)
+            }
+            Self::JudgeLocks { judged, .. } if options.judge_locks => Decision::Arguments(judged),
+            Self::FullMediation { otherwise, .. } | Self::JudgeLocks { otherwise, .. } => {
+                Decision::Always(otherwise)
+            }
+        }
+    }
+}
+
+impl Decision {
+    /// The action for a call with these argument registers.
+    pub fn action(self, args: &[u64; 6]) -> Action {
+        match self {
+            Self::Always(action) => action,
+            Self::Arguments(rules) => rules.action(args),
+        }
+    }
+
+    /// Whether some call can reach the supervisor.
+    pub fn may_notify(self) -> bool {
+        match self {
+            Self::Always(action) => action == Action::Notify,
+            Self::Arguments(rules) => rules.may_notify(),
+        }
+    }
+}
+
+/// Syscalls that are treated alike for one reason.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// How.
+    pub disposition: Disposition,
+    /// Why.
+    pub reason: &'static str,
+    /// Which.
+    pub syscalls: &'static [Sysno],
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// How the syscall is treated.
+    pub disposition: Disposition,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// The row of a syscall number; `None` for numbers that the table does not know (see [`UNKNOWN`]).
+pub fn row(number: u32) -> Option<&'static Row> {
+    let index = usize::try_from(number).ok()?;
+    TABLE.get(index)?.as_ref()
+}
+
+/// Every known syscall with its row, in the order of the numbers.
+pub fn rows() -> impl Iterator<Item = (Sysno, &'static Row)> {
+    TABLE
+        .iter()
+        .enumerate()
+        .filter_map(|(number, row)| Some((Sysno::new(number)?, row.as_ref()?)))
+}
+
+/// Every syscall that can reach the supervisor under `options`: it needs an answer for each.
+pub fn notified(options: FilterOptions) -> impl Iterator<Item = Sysno> {
+    rows()
+        .filter(move |(_, row)| row.disposition.under(options).may_notify())
+        .map(|(syscall, _)| syscall)
+}
+
+const AREAS: [&[Group]; 6] = [
+    files::GROUPS,
+    memory::GROUPS,
+    network::GROUPS,
+    privileged::GROUPS,
+    process::GROUPS,
+    withdrawn::GROUPS,
+];
+
+const SIZE: usize = Sysno::table_size();
+
+static TABLE: [Option<Row>; SIZE] = total_table();
+
+const fn total_table() -> [Option<Row>; SIZE] {
+    let mut table = [None; SIZE];
+    let mut area = 0;
+    while area < AREAS.len() {
+        let mut group = 0;
+        while group < AREAS[area].len() {
+            enter(&mut table, &AREAS[area][group]);
+            group += 1;
+        }
+        area += 1;
+    }
+    let mut number = 0;
+    while number < SIZE {
+        assert!(
+            table[number].is_some() == Sysno::new(number).is_some(),
+            "a syscall is in no group of the table"
+        );
+        number += 1;
+    }
+    table
+}
+
+const fn enter(table: &mut [Option<Row>; SIZE], group: &Group) {
+    let mut index = 0;
+    while index < group.syscalls.len() {
+        let number = group.syscalls[index] as usize;
+        assert!(
+            table[number].is_none(),
+            "a syscall is in two groups of the table"
+        );
+        table[number] = Some(Row {
+            disposition: group.disposition,
+            reason: group.reason,
+        });
+        index += 1;
+    }
+}
+
+const ALLOW: Disposition = Disposition::Always(Action::Allow);
+const NOTIFY: Disposition = Disposition::Always(Action::Notify);
+const EPERM: Disposition = Disposition::Always(Action::Errno(libc::EPERM));
+const ENOSYS: Disposition = Disposition::Always(Action::Errno(libc::ENOSYS));

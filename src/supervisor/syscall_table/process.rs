@@ -1,0 +1,207 @@
+//! Processes and threads: their life, signals, identity, scheduling and clocks.
+
+use libc::{EBUSY, EOPNOTSUPP, EPERM as NOT_PERMITTED};
+
+use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause, one_of};
+use super::{ALLOW, Action, Disposition, ENOSYS, EPERM, Group, NOTIFY};
+
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        disposition: NOTIFY,
+        reason: "starts a program: judged here, and again on what the kernel really took",
+        syscalls: calls![execve execveat],
+    },
+    Group {
+        disposition: Disposition::Arguments(&CLONE),
+        reason: "new threads and processes; no new namespaces, in which the run would have \
+                 capabilities",
+        syscalls: calls![clone],
+    },
+    Group {
+        // glibc, musl and Go fall back to clone on ENOSYS alone, not on EPERM.
+        disposition: ENOSYS,
+        reason: "its flags lie in memory, where a filter cannot see them",
+        syscalls: calls![clone3],
+    },
+    Group {
+        disposition: Disposition::Arguments(&UNSHARE),
+        reason: "parts with threads' shared state; no new namespaces",
+        syscalls: calls![unshare],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "begins, ends or waits for a process of the run",
+        syscalls: calls![
+            fork vfork exit exit_group wait4 waitid set_tid_address arch_prctl restart_syscall
+        ],
+    },
+    Group {
+        disposition: EPERM,
+        reason: "rewrites a process after it was judged, and keeps the supervisor from tracing it",
+        syscalls: calls![ptrace],
+    },
+    Group {
+        disposition: EPERM,
+        reason: "takes descriptors from another process, or compares what two hold",
+        syscalls: calls![pidfd_getfd kcmp],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "process ids mean something only inside the run's own pid namespace",
+        syscalls: calls![
+            kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "the process's own signals and timers",
+        syscalls: calls![
+            rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend
+            sigaltstack pause alarm getitimer setitimer timer_create timer_settime timer_gettime
+            timer_getoverrun timer_delete
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "reads clocks, sleeps, or asks for random bytes",
+        syscalls: calls![
+            clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrandom
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "asks who and what the process is",
+        syscalls: calls![
+            getpid gettid getppid getpgid getpgrp getsid getuid geteuid getgid getegid getresuid
+            getresgid getgroups capget uname sysinfo getrusage getrlimit getcpu getpriority
+            ioprio_get sched_getparam sched_getscheduler sched_getattr sched_getaffinity
+            sched_get_priority_max sched_get_priority_min sched_rr_get_interval lsm_get_self_attr
+            lsm_list_modules
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "no capability and one mapped id: the kernel refuses every other id itself, and \
+                 programs that drop privileges set the id they have",
+        syscalls: calls![
+            setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups capset
+            setpgid setsid
+        ],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "a pid names a process of the run's own pid namespace or none (PRIO_USER and \
+                 IOPRIO_WHO_USER too pass over processes that have no pid there), and nothing can \
+                 be raised without a capability",
+        syscalls: calls![
+            prlimit64 setrlimit setpriority ioprio_set sched_yield sched_setparam sched_setscheduler
+            sched_setattr sched_setaffinity
+        ],
+    },
+    Group {
+        disposition: Disposition::Arguments(&PERSONALITY),
+        reason: "other execution domains change how programs are mapped and how calls are read",
+        syscalls: calls![personality],
+    },
+    Group {
+        disposition: Disposition::Arguments(&PRCTL),
+        reason: "the process's own settings, a further seccomp filter included",
+        syscalls: calls![prctl],
+    },
+    Group {
+        disposition: Disposition::Arguments(&SECCOMP),
+        reason: "programs that confine themselves further may (Chromium, systemd, OpenSSH)",
+        syscalls: calls![seccomp],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "programs that confine themselves further may",
+        syscalls: calls![landlock_create_ruleset landlock_add_rule landlock_restrict_self],
+    },
+    Group {
+        // EOPNOTSUPP is a host without such a module.
+        disposition: Disposition::Always(Action::Errno(EOPNOTSUPP)),
+        reason: "changes the security module's label, as the read-only /proc/self/attr does not \
+                 allow either",
+        syscalls: calls![lsm_set_self_attr],
+    },
+    Group {
+        disposition: EPERM,
+        reason: "16-bit code segments: a surface of its own that 64-bit programs do not use",
+        syscalls: calls![modify_ldt],
+    },
+    Group {
+        disposition: ALLOW,
+        reason: "issued by the trampoline of the host's own probes: refusing it would crash a \
+                 process that the host's administrator traces; elsewhere it raises SIGILL or \
+                 ENXIO",
+        syscalls: calls![uretprobe uprobe],
+    },
+];
+
+/// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME (0x80) is not
+/// among them: the low byte of clone's flags is the exit signal, which the kernel cuts off first.
+const NEW_NAMESPACES: u32 = 0x7e02_0000;
+
+/// The child of a traced process would escape its tracer; only kernel threads need it.
+const CLONE_UNTRACED: u32 = 0x0080_0000;
+
+/// clone takes its flags as `unsigned long`, of which the kernel uses the lower half
+/// (`lower_32_bits`).
+const CLONE: ArgumentRules = ArgumentRules {
+    clauses: &[clause(
+        &[any_bit(0, NEW_NAMESPACES | CLONE_UNTRACED)],
+        Action::Errno(NOT_PERMITTED),
+    )],
+    otherwise: Action::Allow,
+};
+
+/// CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM: what may be parted with. All else makes a
+/// namespace (CLONE_NEWTIME counts here), or may do so in a later kernel. The kernel reads the
+/// whole register.
+const SHARED_STATE: u32 = 0x0005_0f00;
+
+const UNSHARE: ArgumentRules = ArgumentRules {
+    clauses: &[
+        clause(&[any_bit(0, !SHARED_STATE)], Action::Errno(NOT_PERMITTED)),
+        clause(&[any_upper_bit(0)], Action::Errno(NOT_PERMITTED)),
+    ],
+    otherwise: Action::Allow,
+};
+
+/// PER_LINUX, UNAME26, ADDR_NO_RANDOMIZE and the query.
+const PERSONALITIES: [u32; 4] = [0, 0x0002_0000, 0x0004_0000, 0xffff_ffff];
+
+const PERSONALITY: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[one_of(0, &PERSONALITIES)], Action::Allow)],
+    otherwise: Action::Errno(NOT_PERMITTED),
+};
+
+/// Moves where the kernel looks for argv, environment and executable: the exec guard reads them
+/// there.
+const PR_SET_MM: u32 = 35;
+
+const PRCTL: ArgumentRules = ArgumentRules {
+    clauses: &[clause(
+        &[one_of(0, &[PR_SET_MM])],
+        Action::Errno(NOT_PERMITTED),
+    )],
+    otherwise: Action::Allow,
+};
+
+const SECCOMP_SET_MODE_FILTER: u32 = 1;
+const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 8;
+
+/// A guest's filter can only refuse more: its ERRNO and TRAP go before our notification, its TRACE
+/// and ALLOW come after. A listener of its own would take our place; EBUSY is the kernel's answer
+/// where one exists.
+const SECCOMP: ArgumentRules = ArgumentRules {
+    clauses: &[clause(
+        &[
+            one_of(0, &[SECCOMP_SET_MODE_FILTER]),
+            any_bit(1, SECCOMP_FILTER_FLAG_NEW_LISTENER),
+        ],
+        Action::Errno(EBUSY),
+    )],
+    otherwise: Action::Allow,
+};

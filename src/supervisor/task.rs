@@ -1,0 +1,186 @@
+//! The task behind a notification: its ids, its place among the run's processes, its umask.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open, readlinkat};
+use nix::sys::stat::{Mode, fstatat};
+
+/// A task of the run.
+#[derive(Debug)]
+pub(super) struct Task {
+    /// Thread id, as the supervisor sees it.
+    pub(super) tid: i32,
+    /// Process id, as the supervisor sees it.
+    pub(super) tgid: i32,
+    /// Process id inside the run.
+    pub(super) inner_tgid: i32,
+    /// Thread id inside the run.
+    pub(super) inner_tid: i32,
+    /// `0` for the command, `0.2` for its third child.
+    pub(super) lineage: String,
+    /// /proc/TID; every look through it fails once the task is gone.
+    directory: OwnedFd,
+}
+
+impl Task {
+    /// A link of the task's directory: `cwd`, `exe`, `fd/3`.
+    pub(super) fn link(&self, name: &str) -> nix::Result<OsString> {
+        readlinkat(&self.directory, name)
+    }
+
+    /// Opens what descriptor `number` refers to, as O_PATH.
+    pub(super) fn descriptor(&self, number: i32) -> nix::Result<OwnedFd> {
+        let name = format!("fd/{number}");
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        match nix::fcntl::openat(&self.directory, name.as_str(), flags, Mode::empty()) {
+            Err(Errno::ENOENT) => Err(Errno::EBADF),
+            other => other,
+        }
+    }
+
+    /// Opens the task's executable as O_PATH.
+    pub(super) fn executable(&self) -> nix::Result<OwnedFd> {
+        nix::fcntl::openat(&self.directory, "exe", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
+    }
+
+    /// Reads a file of the task's directory.
+    pub(super) fn read(&self, name: &str) -> nix::Result<Vec<u8>> {
+        let file = nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let mut content = Vec::new();
+        let mut file = std::fs::File::from(file);
+        std::io::Read::read_to_end(&mut file, &mut content)
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        Ok(content)
+    }
+
+    /// The file mode creation mask.
+    pub(super) fn umask(&self) -> nix::Result<u32> {
+        let status = self.read("status")?;
+        let text = field(&status, "Umask:").ok_or(Errno::ESRCH)?;
+        u32::from_str_radix(&text, 8).map_err(|_| Errno::ESRCH)
+    }
+
+    fn is_alive(&self) -> bool {
+        fstatat(self.directory.as_fd(), "comm", AtFlags::empty()).is_ok()
+    }
+}
+
+/// The value of a line of /proc/PID/status.
+fn field(status: &[u8], name: &str) -> Option<String> {
+    let text = String::from_utf8_lossy(status);
+    text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+}
+
+/// A process of the run, dead or alive.
+#[derive(Debug)]
+struct Process {
+    started: u64,
+    lineage: String,
+    children: u32,
+}
+
+/// Every task seen so far, and the tree of processes.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    known: HashMap<i32, Rc<Task>>,
+    processes: HashMap<i32, Process>,
+    orphans: u32,
+}
+
+/// Tasks that are remembered before the dead ones are dropped.
+const REMEMBERED: usize = 4096;
+
+impl Tasks {
+    /// Finds the task `tid`, or looks at it for the first time.
+    pub(super) fn find(&mut self, tid: i32) -> nix::Result<Rc<Task>> {
+        if let Some(task) = self.known.get(&tid)
+            && task.is_alive()
+        {
+            return Ok(Rc::clone(task));
+        }
+        let task = Rc::new(self.look_at(tid)?);
+        if self.known.len() >= REMEMBERED {
+            self.known.retain(|_, task| task.is_alive());
+        }
+        self.known.insert(tid, Rc::clone(&task));
+        Ok(task)
+    }
+
+    fn look_at(&mut self, tid: i32) -> nix::Result<Task> {
+        let path = format!("/proc/{tid}");
+        let directory = open(path.as_str(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let mut task =
+            Task { tid, tgid: tid, inner_tgid: 0, inner_tid: 0, lineage: String::new(), directory };
+        let status = task.read("status")?;
+        let number = |name: &str| field(&status, name).and_then(|text| text.parse::<i32>().ok());
+        let innermost = |name: &str| {
+            field(&status, name).and_then(|text| text.split_whitespace().last()?.parse::<i32>().ok())
+        };
+        task.tgid = number("Tgid:").ok_or(Errno::ESRCH)?;
+        task.inner_tgid = innermost("NStgid:").ok_or(Errno::ESRCH)?;
+        task.inner_tid = innermost("NSpid:").ok_or(Errno::ESRCH)?;
+        let parent = number("PPid:").ok_or(Errno::ESRCH)?;
+        task.lineage = self.lineage(task.tgid, parent)?;
+        Ok(task)
+    }
+
+    fn lineage(&mut self, tgid: i32, parent: i32) -> nix::Result<String> {
+        let started = start_time(tgid)?;
+        if let Some(process) = self.processes.get(&tgid)
+            && process.started == started
+        {
+            return Ok(process.lineage.clone());
+        }
+        let lineage = self.child_of(parent);
+        self.processes.insert(tgid, Process { started, lineage: lineage.clone(), children: 0 });
+        Ok(lineage)
+    }
+
+    fn child_of(&mut self, parent: i32) -> String {
+        if self.processes.is_empty() {
+            return "0".to_owned();
+        }
+        let known = self.processes.contains_key(&parent);
+        if !known
+            && let Ok(grandparent) = parent_of(parent)
+            && self.processes.contains_key(&grandparent)
+        {
+            // The parent made no judged call of its own yet.
+            let _ = self.lineage(parent, grandparent);
+        }
+        if let Some(process) = self.processes.get_mut(&parent) {
+            let lineage = format!("{}.{}", process.lineage, process.children);
+            process.children += 1;
+            return lineage;
+        }
+        // Its parent ended before it was seen: which child of whom it is cannot be known.
+        self.orphans += 1;
+        format!("0.~{}", self.orphans - 1)
+    }
+
+    /// The lineage of process `tgid`, if it was seen.
+    pub(super) fn lineage_of(&self, tgid: i32) -> Option<String> {
+        self.processes.get(&tgid).map(|process| process.lineage.clone())
+    }
+}
+
+/// Words of /proc/PID/stat after the name, from field 3 on (proc_pid_stat(5)).
+fn stat_words(pid: i32) -> nix::Result<Vec<String>> {
+    let text = std::fs::read(format!("/proc/{pid}/stat")).map_err(|_| Errno::ESRCH)?;
+    let text = String::from_utf8_lossy(&text);
+    let (_, rest) = text.rsplit_once(')').ok_or(Errno::ESRCH)?;
+    Ok(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+fn parent_of(pid: i32) -> nix::Result<i32> {
+    stat_words(pid)?.get(1).and_then(|word| word.parse().ok()).ok_or(Errno::ESRCH)
+}
+
+/// Clock ticks since boot at which the process started: with the pid, an identity.
+fn start_time(pid: i32) -> nix::Result<u64> {
+    stat_words(pid)?.get(19).and_then(|word| word.parse().ok()).ok_or(Errno::ESRCH)
+}

@@ -1,0 +1,67 @@
+//! Stops of traced tasks, ends of processes, signals to the launcher.
+//!
+//! A task is traced from the moment its exec was allowed until its exec event (PTRACE_SEIZE on
+//! demand): forks, threads and signals of everything else are never touched.
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use super::{Stop, Supervisor};
+use crate::sys::ptrace;
+
+/// `si_code` of a signal that the kernel sent itself, as a terminal's Ctrl-C: the command, in
+/// the same foreground group, got it too (sigaction(2)).
+const SI_KERNEL: i32 = 0x80;
+
+impl Supervisor {
+    /// Takes every waiting signal; true when pid 1 has ended.
+    pub(super) fn handle_signals(&mut self) -> Result<bool, Stop> {
+        let mut ended = false;
+        loop {
+            match self.signals.read_signal() {
+                Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => {
+                    ended |= self.handle_stops()?;
+                }
+                Ok(Some(signal)) if signal.ssi_code != SI_KERNEL => self.forward(signal.ssi_signo),
+                Ok(Some(_)) | Err(Errno::EINTR) => {}
+                Ok(None) | Err(_) => return Ok(ended),
+            }
+        }
+    }
+
+    fn forward(&self, number: u32) {
+        let signal = i32::try_from(number).ok().and_then(|number| Signal::try_from(number).ok());
+        let pid = Pid::from_raw(self.command_pid.unwrap_or(self.init));
+        // The command may have ended already.
+        let _ = nix::sys::signal::kill(pid, signal);
+    }
+
+    /// Looks at every task that changed state; true when pid 1 has ended.
+    fn handle_stops(&mut self) -> Result<bool, Stop> {
+        loop {
+            let (pid, stop) = match ptrace::next_stop() {
+                Ok(Some(stop)) => stop,
+                Ok(None) => return Ok(false),
+                // No child is left: pid 1 was the last.
+                Err(_) => return Ok(true),
+            };
+            // A task that was killed meanwhile answers ESRCH; its end is reported next.
+            let _ = match stop {
+                ptrace::Stop::Ended(_) if pid == self.init => return Ok(true),
+                ptrace::Stop::Ended(_) => {
+                    self.seized.remove(&pid);
+                    self.expected.remove(&pid);
+                    Ok(())
+                }
+                ptrace::Stop::Exec => {
+                    self.executed(pid)?;
+                    Ok(())
+                }
+                ptrace::Stop::Group => ptrace::listen(pid),
+                ptrace::Stop::Event => ptrace::resume(pid, 0),
+                ptrace::Stop::Signal(signal) => ptrace::resume(pid, signal),
+            };
+        }
+    }
+}

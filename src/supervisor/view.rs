@@ -1,0 +1,309 @@
+//! Resolves paths in the root of the run, as the task would, and never on the host.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+
+use super::task::Task;
+use crate::policy::FileId;
+
+/// A file that was found: pinned by an O_PATH descriptor.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// O_PATH: looking has no effect on the file.
+    pub(super) file: OwnedFd,
+    /// Its final path in the view.
+    pub(super) path: PathBuf,
+    /// Its status at that moment.
+    pub(super) status: FileStat,
+}
+
+impl Found {
+    /// The file type bits of its mode.
+    pub(super) fn kind(&self) -> SFlag {
+        SFlag::from_bits_truncate(self.status.st_mode) & SFlag::S_IFMT
+    }
+
+    pub(super) fn id(&self) -> FileId {
+        FileId { dev: self.status.st_dev, ino: self.status.st_ino }
+    }
+
+    /// A path of ours that leads to this very file (proc_pid_fd(5)).
+    pub(super) fn own_path(&self) -> String {
+        own_path(self.file.as_fd())
+    }
+}
+
+/// A directory that was found, and a name in it that need not exist.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The directory, as O_PATH.
+    pub(super) directory: Found,
+    /// The last component.
+    pub(super) name: OsString,
+    /// The spelling ended with a slash.
+    pub(super) trailing_slash: bool,
+}
+
+impl Place {
+    /// The final path in the view.
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.path.join(&self.name)
+    }
+}
+
+/// A path of ours that leads to what `file` refers to.
+pub(super) fn own_path(file: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// The root of the run.
+#[derive(Debug)]
+pub(super) struct View {
+    root: OwnedFd,
+}
+
+impl View {
+    /// Takes the root of process `pid`.
+    pub(super) fn of(pid: i32) -> nix::Result<Self> {
+        let path = format!("/proc/{pid}/root");
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self { root: nix::fcntl::open(path.as_str(), flags, Mode::empty())? })
+    }
+
+    /// The absolute spelling of `path` as the task means it: joined with the directory behind
+    /// `directory` (AT_FDCWD: its working directory), /proc/self put into words.
+    pub(super) fn absolute(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Vec<u8>> {
+        if path.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        if path.first() == Some(&b'/') {
+            return Ok(name_self(task, path).into_owned());
+        }
+        let base = if directory == libc::AT_FDCWD {
+            task.link("cwd")?
+        } else {
+            task.link(&format!("fd/{directory}")).map_err(|errno| {
+                if errno == Errno::ENOENT { Errno::EBADF } else { errno }
+            })?
+        };
+        if base.as_bytes().first() != Some(&b'/') {
+            return Err(Errno::ENOTDIR);
+        }
+        let mut joined = base.into_vec();
+        joined.push(b'/');
+        joined.extend_from_slice(path);
+        Ok(name_self(task, &joined).into_owned())
+    }
+
+    /// Finds what `absolute` names; a link at its end is followed only if `follow`.
+    pub(super) fn find(&self, absolute: &[u8], follow: bool) -> nix::Result<Found> {
+        if let Some(magic) = MagicLink::parse(absolute)
+            && (follow || !magic.rest.is_empty())
+        {
+            return self.find_magic(&magic, follow);
+        }
+        let mut flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        if !follow {
+            flags |= OFlag::O_NOFOLLOW;
+        }
+        found(self.open(absolute, flags, Mode::empty())?)
+    }
+
+    /// Finds the directory that holds what `absolute` names.
+    pub(super) fn place(&self, absolute: &[u8]) -> nix::Result<Place> {
+        let trimmed = trim_slashes(absolute);
+        let slash = trimmed.iter().rposition(|&byte| byte == b'/').ok_or(Errno::ENOENT)?;
+        let (directory, name) = (&trimmed[..slash.max(1)], &trimmed[slash + 1..]);
+        if name.is_empty() || name == b"." || name == b".." {
+            return Err(if name == b".." { Errno::ENOTEMPTY } else { Errno::EINVAL });
+        }
+        let directory = self.find(directory, true)?;
+        if directory.kind() != SFlag::S_IFDIR {
+            return Err(Errno::ENOTDIR);
+        }
+        Ok(Place {
+            directory,
+            name: OsStr::from_bytes(name).to_owned(),
+            trailing_slash: trimmed.len() != absolute.len(),
+        })
+    }
+
+    fn open(&self, absolute: &[u8], flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        let how = OpenHow::new().flags(flags).mode(mode).resolve(resolve);
+        for _ in 0..16 {
+            // EAGAIN: a rename somewhere raced with `..` in the path (openat2(2)).
+            match openat2(&self.root, OsStr::from_bytes(absolute), how) {
+                Err(Errno::EAGAIN) => {}
+                other => return other,
+            }
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    /// Follows /proc/PID/fd/N, cwd, root or exe: the link leads to an object, not to a path.
+    fn find_magic(&self, magic: &MagicLink<'_>, follow: bool) -> nix::Result<Found> {
+        let holder = self.open(magic.directory, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        if magic.name == b"root" {
+            let rest = if magic.rest.is_empty() { b"/" } else { magic.rest };
+            return self.find(rest, follow);
+        }
+        let name = OsStr::from_bytes(magic.name);
+        let object = nix::fcntl::openat(&holder, name, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        if magic.rest.is_empty() {
+            return found(object);
+        }
+        let base = found(object)?;
+        if base.kind() != SFlag::S_IFDIR {
+            return Err(Errno::ENOTDIR);
+        }
+        let mut absolute = base.path.into_os_string().into_vec();
+        absolute.extend_from_slice(magic.rest);
+        self.find(&absolute, follow)
+    }
+}
+
+/// Looks at an O_PATH descriptor.
+pub(super) fn found(file: OwnedFd) -> nix::Result<Found> {
+    let status = fstat(&file)?;
+    let path = PathBuf::from(readlink(own_path(file.as_fd()).as_str())?);
+    Ok(Found { file, path, status })
+}
+
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    let mut trimmed = path;
+    while trimmed.len() > 1 && trimmed.last() == Some(&b'/') {
+        trimmed = &trimmed[..trimmed.len() - 1];
+    }
+    trimmed
+}
+
+/// Puts what means the calling task into words: the links /proc/self and /proc/thread-self mean
+/// whoever follows them, and that would be us.
+fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
+    let own = |rest: &[u8]| {
+        let mut text = format!("/proc/{}", task.inner_tgid).into_bytes();
+        text.extend_from_slice(rest);
+        Cow::Owned(text)
+    };
+    if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
+        return Cow::Borrowed(path);
+    }
+    let below = |prefix: &[u8]| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest[0] == b'/');
+    if let Some(rest) = below(b"/dev/fd") {
+        return own(&[b"/fd", rest].concat());
+    }
+    for (name, number) in [(&b"/dev/stdin"[..], &b"/fd/0"[..]), (b"/dev/stdout", b"/fd/1"), (b"/dev/stderr", b"/fd/2")] {
+        if path == name {
+            return own(number);
+        }
+    }
+    if let Some(rest) = below(b"/proc/self") {
+        return own(rest);
+    }
+    if let Some(rest) = below(b"/proc/thread-self") {
+        return own(&[format!("/task/{}", task.inner_tid).as_bytes(), rest].concat());
+    }
+    for name in [&b"/proc/mounts"[..], b"/proc/net"] {
+        if let Some(rest) = below(name) {
+            return own(&[&name[b"/proc".len()..], rest].concat());
+        }
+    }
+    Cow::Borrowed(path)
+}
+
+/// A path that goes through a link of /proc/PID which names an object.
+struct MagicLink<'a> {
+    directory: &'a [u8],
+    name: &'a [u8],
+    /// What follows, with its slash.
+    rest: &'a [u8],
+}
+
+impl<'a> MagicLink<'a> {
+    fn parse(path: &'a [u8]) -> Option<Self> {
+        let mut at = b"/proc/".len();
+        let after = path.strip_prefix(b"/proc/")?;
+        let pid = component(after);
+        if pid.is_empty() || !pid.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        at += pid.len() + 1;
+        if component(path.get(at..)?) == b"task" {
+            at += b"task/".len();
+            at += component(path.get(at..)?).len() + 1;
+        }
+        let mut name = component(path.get(at..)?);
+        let mut directory_end = at - 1;
+        if name == b"fd" {
+            directory_end = at + 2;
+            at += 3;
+            name = component(path.get(at..)?);
+            if name.is_empty() || !name.iter().all(u8::is_ascii_digit) {
+                return None;
+            }
+        } else if ![&b"cwd"[..], b"root", b"exe"].contains(&name) {
+            return None;
+        }
+        let rest = path.get(at + name.len()..)?;
+        Some(Self { directory: path.get(..directory_end)?, name, rest })
+    }
+}
+
+fn component(path: &[u8]) -> &[u8] {
+    path.split(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// Removes `.`, `..` and double slashes by their spelling alone.
+pub(super) fn lexical(absolute: &[u8]) -> PathBuf {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in absolute.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            other => parts.push(other),
+        }
+    }
+    let mut path = PathBuf::from("/");
+    path.extend(parts.into_iter().map(|part| Path::new(OsStr::from_bytes(part))));
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MagicLink, lexical};
+    use std::path::Path;
+
+    #[test]
+    fn magic_links_are_told_from_paths() {
+        let parse = |path: &'static [u8]| {
+            MagicLink::parse(path).map(|magic| (magic.directory, magic.name, magic.rest))
+        };
+        assert_eq!(parse(b"/proc/7/fd/3"), Some((&b"/proc/7/fd"[..], &b"3"[..], &b""[..])));
+        assert_eq!(parse(b"/proc/7/task/8/fd/3/x"), Some((&b"/proc/7/task/8/fd"[..], &b"3"[..], &b"/x"[..])));
+        assert_eq!(parse(b"/proc/7/cwd"), Some((&b"/proc/7"[..], &b"cwd"[..], &b""[..])));
+        assert_eq!(parse(b"/proc/7/exe/"), Some((&b"/proc/7"[..], &b"exe"[..], &b"/"[..])));
+        assert_eq!(parse(b"/proc/7/fd"), None);
+        assert_eq!(parse(b"/proc/7/fd/"), None);
+        assert_eq!(parse(b"/proc/7/status"), None);
+        assert_eq!(parse(b"/proc/x/fd/1"), None);
+        assert_eq!(parse(b"/proc"), None);
+        assert_eq!(parse(b"/proc/7"), None);
+        assert_eq!(parse(b"/proc/7/task"), None);
+    }
+
+    #[test]
+    fn lexical_never_leaves_the_root() {
+        assert_eq!(lexical(b"/a/./b//../c"), Path::new("/a/c"));
+        assert_eq!(lexical(b"/../../x"), Path::new("/x"));
+    }
+}

@@ -1,0 +1,130 @@
+//! Watches every file that was opened for writing, and records its content when it settles:
+//! at its last close, when it is renamed, and at the end of the run (inotify(7)).
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+
+use super::digest::{Content, Digests};
+use super::view::{Found, own_path};
+use crate::policy::FileId;
+use crate::trace::{Event, Kind, Recorder, TraceError};
+
+#[derive(Debug)]
+struct Written {
+    path: PathBuf,
+    proc: String,
+    rule: String,
+    id: FileId,
+    /// O_PATH, so that the file can be read again whatever its name is by then.
+    file: std::os::fd::OwnedFd,
+    recorded: Option<Content>,
+}
+
+/// The files that are open for writing.
+#[derive(Debug)]
+pub(super) struct WrittenFiles {
+    inotify: Inotify,
+    open: HashMap<WatchDescriptor, Written>,
+}
+
+impl WrittenFiles {
+    pub(super) fn new() -> nix::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        Ok(Self { inotify, open: HashMap::new() })
+    }
+
+    /// Becomes readable when a file was closed.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+
+    /// Watches `found`, which is about to be handed to the run for writing.
+    pub(super) fn watch(&mut self, found: Found, proc: &str, rule: String) -> nix::Result<()> {
+        let path = own_path(found.file.as_fd());
+        let watch = self.inotify.add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE)?;
+        // The same inode gives the same watch: what was recorded of it stays known.
+        let recorded = self.open.remove(&watch).and_then(|written| written.recorded);
+        let id = found.id();
+        self.open.insert(
+            watch,
+            Written { path: found.path, proc: proc.to_owned(), rule, id, file: found.file, recorded },
+        );
+        Ok(())
+    }
+
+    /// The file `from` is called `to` from now on.
+    pub(super) fn renamed(&mut self, from: &Path, to: &Path) {
+        for written in self.open.values_mut() {
+            if let Ok(rest) = written.path.strip_prefix(from) {
+                written.path = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+            }
+        }
+    }
+
+    /// Records every file that was closed since the last call.
+    pub(super) fn settle(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+        loop {
+            let events = match self.inotify.read_events() {
+                Ok(events) => events,
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+                // Overflow or worse: the end of the run looks at every file again.
+                Err(_) => return Ok(()),
+            };
+            for event in events {
+                if let Some(written) = self.open.get_mut(&event.wd) {
+                    record(written, digests, recorder)?;
+                }
+            }
+            self.forget_closed();
+        }
+    }
+
+    /// Records every file that is still open: the run has ended.
+    pub(super) fn finish(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+        self.settle(digests, recorder)?;
+        for written in self.open.values_mut() {
+            record(written, digests, recorder)?;
+        }
+        self.open.clear();
+        Ok(())
+    }
+
+    /// Bounds the descriptors that are held: the oldest knowledge is only an optimisation.
+    fn forget_closed(&mut self) {
+        const HELD: usize = 512;
+        if self.open.len() <= HELD {
+            return;
+        }
+        let settled: Vec<WatchDescriptor> =
+            self.open.iter().filter(|(_, written)| written.recorded.is_some()).map(|(watch, _)| *watch).collect();
+        for watch in settled {
+            self.open.remove(&watch);
+            // Gone already when the file was deleted.
+            let _ = self.inotify.rm_watch(watch);
+        }
+    }
+}
+
+fn record(written: &mut Written, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+    let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
+    let event = event.proc(written.proc.clone()).rule(written.rule.clone());
+    let content = File::open(own_path(written.file.as_fd())).and_then(|file| digests.of(&file));
+    match content {
+        Ok(content) if written.recorded.as_ref() == Some(&content) => Ok(()),
+        Ok(content) => {
+            let event = event.arg("sha256", content.sha256.clone()).arg("size", content.size);
+            written.recorded = Some(content);
+            recorder.record(event)
+        }
+        Err(error) => {
+            // Made unreadable by the run itself: that it was written still stands.
+            let _ = written.id;
+            recorder.record(event.arg("unreadable", error.to_string()))
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! clone3(2) into new namespaces, and fork(2) inside them.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Which side of a clone the caller is on.
+#[derive(Debug)]
+pub enum Side {
+    /// The cloning process: pid of the child in its own namespace, and a pidfd of it.
+    Parent {
+        /// Process id as the caller sees it.
+        pid: i32,
+        /// Descriptor that refers to the child for as long as it is held.
+        pidfd: OwnedFd,
+    },
+    /// The new process.
+    Child,
+}
+
+/// Number of threads of the calling process; the copy of a multi-threaded process may hold
+/// locks that nobody will ever release.
+fn thread_count() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// Clones the calling process with `flags` (CLONE_NEW*), see clone3(2).
+///
+/// # Errors
+/// The errno of clone3(2), or `WouldBlock` when the process has more than one thread.
+pub fn clone_process(flags: libc::c_int) -> io::Result<Side> {
+    if thread_count()? != 1 {
+        return Err(io::Error::new(io::ErrorKind::WouldBlock, "the process has several threads"));
+    }
+    let mut pidfd: libc::c_int = -1;
+    // SAFETY: clone_args is plain integers; all zeroes is a valid value.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = u64::from(flags.cast_unsigned()) | u64::from(libc::CLONE_PIDFD.cast_unsigned());
+    arguments.pidfd = std::ptr::from_mut(&mut pidfd).addr() as u64;
+    arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
+    let size = size_of::<libc::clone_args>();
+    // SAFETY: `arguments` lives across the call and its size is given; without CLONE_VM the
+    // child has a copy of this single-threaded process, so all of its state is consistent.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size) };
+    let pid = super::checked(result)?;
+    if pid == 0 {
+        return Ok(Side::Child);
+    }
+    // SAFETY: the kernel stored a new descriptor there, which nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Side::Parent { pid: i32::try_from(pid).unwrap_or(-1), pidfd })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn refuses_to_clone_a_threaded_process() {
+        // The test harness itself runs threads.
+        let error = super::clone_process(0).expect_err("must refuse");
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,63 @@
+//! Copies out of another process's memory (process_vm_readv(2)).
+
+use std::io;
+
+/// Page size: a read never crosses a page whose neighbour may be unmapped.
+const PAGE: usize = 4096;
+
+/// Reads up to `buffer.len()` bytes at `address` of process `pid`; a short count means that
+/// the following memory is not mapped.
+///
+/// # Errors
+/// EFAULT where nothing is mapped, ESRCH or EPERM as process_vm_readv(2) says.
+pub fn read(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: `local` describes `buffer`, which is borrowed mutably for the whole call; the
+    // remote side is read by the kernel with the target's own mappings.
+    let count = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    Ok(usize::try_from(super::checked(count as libc::c_long)?).unwrap_or(0))
+}
+
+/// Reads exactly `buffer.len()` bytes.
+///
+/// # Errors
+/// As [`read`]; EFAULT when only a part is mapped.
+pub fn read_exact(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+    if read(pid, address, buffer)? == buffer.len() {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EFAULT))
+    }
+}
+
+/// Reads a string that ends with a zero byte; at most `limit` bytes.
+///
+/// # Errors
+/// As [`read`]; ENAMETOOLONG when no zero byte comes within `limit`.
+pub fn read_string(pid: i32, address: u64, limit: usize) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(256.min(limit));
+    let mut at = address;
+    let mut step = 256;
+    while text.len() < limit {
+        let to_page_end = PAGE - usize::try_from(at).unwrap_or(0) % PAGE;
+        let want = to_page_end.min(step).min(limit - text.len());
+        let start = text.len();
+        text.resize(start + want, 0);
+        let got = read(pid, at, &mut text[start..])?;
+        text.truncate(start + got);
+        if let Some(end) = text[start..].iter().position(|&byte| byte == 0) {
+            text.truncate(start + end);
+            return Ok(text);
+        }
+        if got == 0 {
+            return Err(io::Error::from_raw_os_error(libc::EFAULT));
+        }
+        at = at.wrapping_add(got as u64);
+        step = PAGE;
+    }
+    Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG))
+}

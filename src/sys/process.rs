@@ -1,0 +1,123 @@
+//! The state of the calling process: prctl(2), exit, descriptors, the environment block.
+
+use std::io;
+
+/// Ends the process without running exit handlers: the clone of a process must not run those
+/// of its parent (man 2 _exit).
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: takes an integer and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+fn prctl(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
+    let zero: libc::c_ulong = 0;
+    // SAFETY: the options that this file uses take integers only.
+    super::checked(libc::c_long::from(unsafe { libc::prctl(option, argument, zero, zero, zero) }))
+        .map(|_| ())
+}
+
+/// No later execve(2) grants privileges (PR_SET_NO_NEW_PRIVS).
+///
+/// # Errors
+/// The errno of prctl(2).
+pub fn no_new_privileges() -> io::Result<()> {
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+}
+
+/// Whether other processes of the user may read this one's memory (PR_SET_DUMPABLE).
+///
+/// # Errors
+/// The errno of prctl(2).
+pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(dumpable))
+}
+
+/// The process is killed when the thread that made it ends (PR_SET_PDEATHSIG).
+///
+/// # Errors
+/// The errno of prctl(2).
+pub fn die_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+}
+
+/// Closes every descriptor from `first` on (close_range(2)).
+///
+/// # Errors
+/// The errno of close_range(2).
+pub fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: integers only; the caller gives up every descriptor of that range, which are owned
+    // by values that the calling process will never use or drop again (it executes or exits).
+    super::checked(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(|_| ())
+}
+
+/// Marks every descriptor from `first` on close-on-exec.
+///
+/// # Errors
+/// The errno of close_range(2).
+pub fn close_on_exec_from(first: u32) -> io::Result<()> {
+    const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
+    // SAFETY: integers only, nothing is closed now.
+    super::checked(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, CLOSE_RANGE_CLOEXEC) })
+        .map(|_| ())
+}
+
+/// Overwrites the environment block that the kernel shows as /proc/PID/environ.
+///
+/// # Errors
+/// When /proc/self/stat cannot be read or does not hold the block's bounds (fields 50 and 51).
+pub fn wipe_environment() -> io::Result<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    // The first field after the name is number 3 (proc_pid_stat(5)).
+    let bounds: Vec<usize> =
+        after_name.split_whitespace().skip(47).take(2).filter_map(|word| word.parse().ok()).collect();
+    let &[start, end] = bounds.as_slice() else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    };
+    if start == 0 || end < start {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    let block = std::ptr::with_exposed_provenance_mut::<u8>(start);
+    // SAFETY: the kernel says that this process's environment strings lie there, on its own
+    // writable stack; the calling process is the copy that no longer reads its environment.
+    unsafe { std::ptr::write_bytes(block, 0, end - start) };
+    Ok(())
+}
+
+/// The calling thread gets a working directory and umask of its own (unshare(2), CLONE_FS).
+///
+/// # Errors
+/// The errno of unshare(2).
+pub fn own_umask() -> io::Result<()> {
+    // SAFETY: integers only.
+    super::checked(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_FS) })).map(|_| ())
+}
+
+/// Closes every descriptor but those in `kept`, which must be sorted.
+///
+/// # Errors
+/// The errno of close_range(2).
+pub fn close_all_but(kept: &[i32]) -> io::Result<()> {
+    let mut first: u32 = 0;
+    for &descriptor in kept {
+        let descriptor = descriptor.cast_unsigned();
+        if descriptor > first {
+            // SAFETY: integers only; the process keeps running code that uses `kept` alone.
+            super::checked(unsafe { libc::syscall(libc::SYS_close_range, first, descriptor - 1, 0) })?;
+        }
+        first = descriptor + 1;
+    }
+    close_from(first)
+}
+
+/// Gives `signal` its default action again.
+///
+/// # Errors
+/// The errno of sigaction(2).
+pub fn default_action(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: sigaction is integers and pointers; all zeroes is SIG_DFL without flags.
+    let action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: `action` outlives the call, no old action is asked for.
+    let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    super::checked(libc::c_long::from(result)).map(|_| ())
+}

@@ -1,0 +1,97 @@
+//! The three ptrace(2) requests of the exec guard that stop nothing: SEIZE, LISTEN, event pid.
+
+use std::io;
+
+fn request(request: libc::c_uint, pid: i32, data: usize) -> io::Result<()> {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    let data = std::ptr::without_provenance_mut::<libc::c_void>(data);
+    // SAFETY: the requests used here take no pointer into our memory.
+    super::checked(unsafe { libc::ptrace(request, pid, none, data) }).map(|_| ())
+}
+
+/// Attaches to `pid` without stopping it; it stops at its next execve(2) and dies with us.
+///
+/// # Errors
+/// EPERM when it is traced already or not ours, ESRCH when it is gone.
+pub fn seize_at_exec(pid: i32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
+    request(libc::PTRACE_SEIZE, pid, options.cast_unsigned() as usize)
+}
+
+/// Lets a group-stopped tracee stay stopped, but hear SIGCONT.
+///
+/// # Errors
+/// The errno of ptrace(2).
+pub fn listen(pid: i32) -> io::Result<()> {
+    request(libc::PTRACE_LISTEN, pid, 0)
+}
+
+/// Continues a stopped tracee, delivering `signal` (0: none).
+///
+/// # Errors
+/// The errno of ptrace(2).
+pub fn resume(pid: i32, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_CONT, pid, signal.cast_unsigned() as usize)
+}
+
+/// Lets the tracee go.
+///
+/// # Errors
+/// The errno of ptrace(2).
+pub fn detach(pid: i32, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, pid, signal.cast_unsigned() as usize)
+}
+
+/// The message of the last event: at PTRACE_EVENT_EXEC the thread id before the exec.
+///
+/// # Errors
+/// The errno of ptrace(2).
+pub fn event_message(pid: i32) -> io::Result<i32> {
+    let mut message: libc::c_ulong = 0;
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: the kernel writes one unsigned long to `message`, which outlives the call.
+    super::checked(unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, pid, none, &raw mut message) })?;
+    Ok(i32::try_from(message).unwrap_or(-1))
+}
+
+/// What a stop or an end reported by wait4(2) is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The process exited or died; the raw wait status.
+    Ended(i32),
+    /// PTRACE_EVENT_EXEC: the new image has not run an instruction yet.
+    Exec,
+    /// Group stop (job control).
+    Group,
+    /// Another event stop.
+    Event,
+    /// About to receive a signal.
+    Signal(i32),
+}
+
+/// The next child or tracee that changed state, without waiting.
+///
+/// # Errors
+/// ECHILD when there is none left.
+pub fn next_stop() -> io::Result<Option<(i32, Stop)>> {
+    let mut status: libc::c_int = 0;
+    let flags = libc::__WALL | libc::WNOHANG;
+    // SAFETY: the kernel writes one int to `status`, which outlives the call.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, flags) };
+    let pid = i32::try_from(super::checked(libc::c_long::from(pid))?).unwrap_or(0);
+    Ok((pid != 0).then(|| (pid, classify(status))))
+}
+
+fn classify(status: i32) -> Stop {
+    if !libc::WIFSTOPPED(status) {
+        return Stop::Ended(status);
+    }
+    let signal = libc::WSTOPSIG(status);
+    let stopping = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    match status >> 16 {
+        libc::PTRACE_EVENT_EXEC => Stop::Exec,
+        libc::PTRACE_EVENT_STOP if stopping.contains(&signal) => Stop::Group,
+        0 => Stop::Signal(signal),
+        _ => Stop::Event,
+    }
+}

@@ -1,0 +1,57 @@
+//! Socket options that `nix` has no safe wrapper for (socket(7), ipv6(7)).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use nix::errno::Errno;
+
+const _: () = assert!(size_of::<libc::c_int>() == 4);
+
+/// Lets an IPv6 socket take connections and datagrams for addresses that are not its own
+/// (IPV6_TRANSPARENT). Needs CAP_NET_ADMIN in the socket's network namespace.
+pub fn enable_ipv6_transparent(socket: impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option is an int; the pointer and the length are those of `on`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            libc::IPV6_TRANSPARENT,
+            (&raw const on).cast(),
+            4,
+        )
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
+/// The number that the kernel gives to this socket alone (SO_COOKIE, Linux 4.12).
+pub fn socket_cookie(socket: impl AsFd) -> io::Result<u64> {
+    let mut cookie = 0u64;
+    let mut length: libc::socklen_t = 8;
+    // SAFETY: SO_COOKIE writes at most `length` bytes, the size of `cookie`; both live through the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result)?;
+    Ok(cookie)
+}
+
+/// Whether the socket carries a stream (SO_TYPE).
+pub fn is_stream(socket: impl AsFd) -> bool {
+    use nix::sys::socket::{SockType, getsockopt, sockopt};
+    getsockopt(&socket, sockopt::SockType).is_ok_and(|kind| kind == SockType::Stream)
+}
+
+/// Whether calls on the socket return at once (O_NONBLOCK).
+pub fn is_nonblocking(socket: impl AsFd) -> bool {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let flags = fcntl(socket.as_fd(), FcntlArg::F_GETFL).unwrap_or(0);
+    OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK)
+}

@@ -1,0 +1,81 @@
+//! Checks blobs against the names and sizes by which entries refer to them.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use sha2::{Digest as _, Sha256};
+use zstd::stream::read::Decoder;
+
+use super::event::hex;
+use super::layout::{blob_name, blobs_name};
+use super::scan::BlobMention;
+use super::verify::Tamper;
+
+/// Names of good blobs that are remembered, so that a body that occurs often is read once.
+const MOST_REMEMBERED: usize = 1 << 16;
+/// The largest window that a blob may ask the decoder to hold: 2^27 bytes, zstd's own default limit.
+const LARGEST_WINDOW_LOG: u32 = 27;
+
+pub(super) struct BlobCheck {
+    directory: PathBuf,
+    good: HashSet<(String, Option<u64>)>,
+}
+
+impl BlobCheck {
+    /// Checks the blobs beside the trace at `path`.
+    pub(super) fn beside(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default();
+        Self { directory: path.with_file_name(blobs_name(name)), good: HashSet::new() }
+    }
+
+    pub(super) fn check(&mut self, mention: &BlobMention) -> Result<(), Tamper> {
+        let known = (mention.sha256.clone(), mention.size);
+        if self.good.contains(&known) {
+            return Ok(());
+        }
+        let sha256 = || mention.sha256.clone();
+        let file = self.open(&mention.sha256).map_err(|_| Tamper::BlobMissing { sha256: sha256() })?;
+        match content_is(file, mention) {
+            Ok(true) => {}
+            Ok(false) | Err(_) => return Err(Tamper::BlobAltered { sha256: sha256() }),
+        }
+        if self.good.len() >= MOST_REMEMBERED {
+            self.good.clear();
+        }
+        self.good.insert(known);
+        Ok(())
+    }
+
+    fn open(&self, sha256: &str) -> io::Result<File> {
+        let path = self.directory.join(blob_name(sha256));
+        // Neither a link nor a pipe is a blob.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(file)
+    }
+}
+
+/// Whether the file holds what was mentioned. Never reads more than one byte beyond the size that was recorded.
+fn content_is(file: File, mention: &BlobMention) -> io::Result<bool> {
+    let mut decoder = Decoder::new(file)?;
+    decoder.window_log_max(LARGEST_WINDOW_LOG)?;
+    let mut content = decoder.take(mention.size.map_or(u64::MAX, |size| size.saturating_add(1)));
+    let mut hash = Sha256::new();
+    let mut size = 0_u64;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = content.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        hash.update(&buffer[..count]);
+        size += u64::try_from(count).unwrap_or(u64::MAX);
+    }
+    Ok(mention.size.is_none_or(|expected| expected == size) && hex(&hash.finalize()) == mention.sha256)
+}

@@ -1,0 +1,129 @@
+//! Canonical JSON: the bytes that Python's `json.dumps(sort_keys=True, separators=(",", ":"), ensure_ascii=False)` prints.
+
+use serde_json::{Map, Number, Value};
+
+/// Returns the canonical text of `value`.
+pub fn to_string(value: &Value) -> String {
+    let mut out = String::new();
+    write_value(&mut out, value);
+    out
+}
+
+/// Appends the canonical text of `value` to `out`.
+pub fn write_value(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(true) => out.push_str("true"),
+        Value::Bool(false) => out.push_str("false"),
+        Value::Number(number) => write_number(out, number),
+        Value::String(text) => write_string(out, text),
+        Value::Array(items) => {
+            out.push('[');
+            for (position, item) in items.iter().enumerate() {
+                if position > 0 {
+                    out.push(',');
+                }
+                write_value(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => write_object(out, map),
+    }
+}
+
+/// Appends the canonical text of an object to `out`, keys in code point order.
+pub fn write_object(out: &mut String, map: &Map<String, Value>) {
+    // UTF-8 sorts as its code points do, so the order of bytes is Python's order. The map is sorted already
+    // unless serde_json was built to keep the order of insertion.
+    let mut members: Vec<(&String, &Value)> = map.iter().collect();
+    members.sort_unstable_by_key(|(key, _)| key.as_bytes());
+    out.push('{');
+    for (position, (key, value)) in members.into_iter().enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        write_string(out, key);
+        out.push(':');
+        write_value(out, value);
+    }
+    out.push('}');
+}
+
+/// Appends `text` to `out` as a JSON string: only `"`, `\` and the C0 controls are escaped.
+pub fn write_string(out: &mut String, text: &str) {
+    out.push('"');
+    let mut plain_from = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.push_str(&text[plain_from..at]);
+        plain_from = at + 1;
+        match byte {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            0x08 => out.push_str("\\b"),
+            0x0c => out.push_str("\\f"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            control => {
+                out.push_str("\\u00");
+                out.push(hex_digit(control >> 4));
+                out.push(hex_digit(control));
+            }
+        }
+    }
+    out.push_str(&text[plain_from..]);
+    out.push('"');
+}
+
+/// Returns a float as Python's `repr` prints it: the shortest digits that read back the same,
+/// with an exponent below 1e-4 and from 1e16 on.
+pub fn float_repr(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    let Ok(exponent) = exponent.parse::<i32>() else {
+        return scientific;
+    };
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", mantissa),
+    };
+    let digits: String = mantissa.chars().filter(|c| *c != '.').collect();
+    match exponent {
+        -4..=-1 => {
+            let zeros = usize::try_from(-exponent - 1).unwrap_or(0);
+            format!("{sign}0.{}{digits}", "0".repeat(zeros))
+        }
+        0..=15 => {
+            let whole = usize::try_from(exponent).unwrap_or(0) + 1;
+            if digits.len() <= whole {
+                format!("{sign}{digits}{}.0", "0".repeat(whole - digits.len()))
+            } else {
+                format!("{sign}{}.{}", &digits[..whole], &digits[whole..])
+            }
+        }
+        _ => {
+            let direction = if exponent < 0 { '-' } else { '+' };
+            let size = exponent.unsigned_abs();
+            format!("{sign}{mantissa}e{direction}{size:02}")
+        }
+    }
+}
+
+fn write_number(out: &mut String, number: &Number) {
+    match number.as_f64() {
+        Some(float) if number.is_f64() => out.push_str(&float_repr(float)),
+        _ => out.push_str(&number.to_string()),
+    }
+}
+
+fn hex_digit(nibble: u8) -> char {
+    char::from_digit(u32::from(nibble & 0x0f), 16).unwrap_or('0')
+}
+
+#[cfg(test)]
+mod tests;

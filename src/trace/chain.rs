@@ -1,0 +1,255 @@
+//! The chain: numbers each event, binds it to the entry before it, and gives the bytes of its line.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::canonical;
+use super::event::{Event, Kind, hex};
+use super::layout::ZERO_SHA;
+
+/// An event whose values are canonical text already: made by the producer, so that the writer only hashes.
+#[derive(Clone, Debug)]
+pub(super) struct Body {
+    pub(super) kind: Kind,
+    pub(super) op: &'static str,
+    args: String,
+    result: Option<String>,
+    proc: Option<String>,
+    rule: Option<String>,
+    blobs: Vec<String>,
+}
+
+impl Body {
+    pub(super) fn new(event: &Event) -> Self {
+        let mut args = String::with_capacity(128);
+        canonical::write_object(&mut args, &event.args);
+        let mut blobs = Vec::new();
+        find_blobs(&event.args, &mut blobs);
+        if let Some(result) = &event.result {
+            find_blobs_in_value(result, &mut blobs);
+        }
+        Self {
+            kind: event.kind,
+            op: event.op,
+            args,
+            result: event.result.as_ref().filter(|result| !result.is_null()).map(canonical::to_string),
+            proc: event.proc.as_deref().map(string),
+            rule: event.rule.as_deref().map(string),
+            blobs,
+        }
+    }
+
+    /// Returns the most bytes that its line may take.
+    pub(super) fn line_bound(&self) -> u64 {
+        let texts = [self.result.as_ref(), self.proc.as_ref(), self.rule.as_ref()];
+        let variable = self.args.len() + self.op.len() + texts.into_iter().flatten().map(String::len).sum::<usize>();
+        // Two hashes, three numbers, the names of all fields.
+        u64::try_from(variable).unwrap_or(u64::MAX).saturating_add(336)
+    }
+
+    /// Returns a text that is equal for two bodies when they say the same.
+    pub(super) fn key(&self) -> String {
+        let field = |text: &Option<String>| text.clone().unwrap_or_default();
+        [self.kind.as_str(), self.op, &self.args, &field(&self.result), &field(&self.proc), &field(&self.rule)].join("\n")
+    }
+}
+
+/// The state that the next entry continues from.
+#[derive(Debug)]
+pub(super) struct Chain {
+    next: u64,
+    head: String,
+    blob_root: String,
+    last_micros: u64,
+}
+
+impl Chain {
+    pub(super) fn new() -> Self {
+        Self { next: 0, head: ZERO_SHA.to_owned(), blob_root: ZERO_SHA.to_owned(), last_micros: 0 }
+    }
+
+    /// Number of entries so far.
+    pub(super) fn entries(&self) -> u64 {
+        self.next
+    }
+
+    /// Hash of the last entry.
+    pub(super) fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// Time of the last entry, in microseconds since the epoch.
+    pub(super) fn last_micros(&self) -> u64 {
+        self.last_micros
+    }
+
+    /// Returns the arguments of a checkpoint or seal that follows the last entry.
+    pub(super) fn checkpoint(&self, op: &'static str) -> Event {
+        Event::new(Kind::Meta, op)
+            .arg("entries", self.next)
+            .arg("head", self.head.as_str())
+            .arg("blobs", self.blob_root.as_str())
+    }
+
+    /// Appends one entry: leaves its line, with the newline, in `line`.
+    ///
+    /// `count` is how many identical events this one entry stands for, where that is not one by itself.
+    pub(super) fn append(&mut self, body: &Body, count: Option<u64>, micros: u64, line: &mut String) {
+        self.last_micros = self.last_micros.max(micros);
+        line.clear();
+        line.push_str("{\"args\":");
+        line.push_str(&body.args);
+        if let Some(count) = count {
+            let _ = write!(line, ",\"count\":{count}");
+        }
+        let _ = write!(
+            line,
+            ",\"i\":{},\"kind\":\"{}\",\"op\":\"{}\",\"prev\":\"{}\"",
+            self.next, body.kind, body.op, self.head
+        );
+        for (name, text) in [("proc", &body.proc), ("result", &body.result), ("rule", &body.rule)] {
+            if let Some(text) = text {
+                let _ = write!(line, ",\"{name}\":{text}");
+            }
+        }
+        let hash_goes_here = line.len();
+        line.push_str(",\"ts\":");
+        write_seconds(line, self.last_micros);
+        line.push('}');
+        let sha = entry_sha(self.head.as_bytes(), line.as_bytes(), &[]);
+        line.insert_str(hash_goes_here, &format!(",\"sha\":\"{sha}\""));
+        line.push('\n');
+        for blob in &body.blobs {
+            self.blob_root = next_blob_root(&self.blob_root, blob);
+        }
+        self.head = sha;
+        self.next += 1;
+    }
+}
+
+/// Returns the hash of an entry: over the hash of the entry before it, then the entry's own text without its `sha`
+/// member (given in two parts, before and after where that stands).
+pub(super) fn entry_sha(prev: &[u8], before: &[u8], after: &[u8]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(prev);
+    hash.update(before);
+    hash.update(after);
+    hex(&hash.finalize())
+}
+
+/// Returns the root after one more reference to a blob, in the order in which references stand in the file.
+pub(super) fn next_blob_root(root: &str, sha256: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(root.as_bytes());
+    hash.update(sha256.as_bytes());
+    hex(&hash.finalize())
+}
+
+/// Whether `text` is a SHA-256 in lower-case hex.
+pub(super) fn is_sha256(text: &[u8]) -> bool {
+    text.len() == 64 && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Writes seconds with at most six decimals: what Python's `repr` gives for such a time, whole seconds as an integer.
+fn write_seconds(line: &mut String, micros: u64) {
+    let _ = write!(line, "{}", micros / 1_000_000);
+    let fraction = micros % 1_000_000;
+    if fraction != 0 {
+        let digits = format!("{fraction:06}");
+        line.push('.');
+        line.push_str(digits.trim_end_matches('0'));
+    }
+}
+
+fn find_blobs(map: &Map<String, Value>, found: &mut Vec<String>) {
+    // The order of the stored text, which is what a verifier sees.
+    let mut members: Vec<(&String, &Value)> = map.iter().collect();
+    members.sort_unstable_by_key(|(key, _)| key.as_bytes());
+    for (key, value) in members {
+        match value {
+            Value::String(text) if key == "blob" && is_sha256(text.as_bytes()) => found.push(text.clone()),
+            other => find_blobs_in_value(other, found),
+        }
+    }
+}
+
+fn find_blobs_in_value(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => find_blobs(map, found),
+        Value::Array(items) => items.iter().for_each(|item| find_blobs_in_value(item, found)),
+        _ => {}
+    }
+}
+
+fn string(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    canonical::write_string(&mut out, text);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_the_known_one() {
+        // The first entry of a trace that the Python tool wrote.
+        let expected = include_str!("../../tests/vectors/trace-python.jsonl").lines().next().expect("a line");
+        let stored: Value = serde_json::from_str(expected).expect("JSON");
+        let mut event = Event::new(Kind::Meta, "run.start");
+        event.args = stored["args"].as_object().expect("an object").clone();
+        let mut line = String::new();
+        Chain::new().append(&Body::new(&event), None, 1_795_960_678_080_639, &mut line);
+        assert_eq!(line.trim_end(), expected);
+    }
+
+    #[test]
+    fn seconds_print_as_python_prints_them() {
+        for (micros, text) in [
+            (1_786_243_519_918_193, "1786243519.918193"),
+            (1_786_243_519_900_000, "1786243519.9"),
+            (1_786_243_519_000_001, "1786243519.000001"),
+            (1_786_243_519_000_000, "1786243519"),
+        ] {
+            let mut line = String::new();
+            write_seconds(&mut line, micros);
+            assert_eq!(line, text);
+            if let Some((_, fraction)) = text.split_once('.') {
+                let value: f64 = text.parse().expect("a float");
+                assert_eq!(canonical::float_repr(value), text, "{fraction}");
+            }
+        }
+    }
+
+    #[test]
+    fn time_never_goes_backwards() {
+        let body = Body::new(&Event::new(Kind::Effect, "clock.now"));
+        let mut chain = Chain::new();
+        let mut line = String::new();
+        chain.append(&body, None, 5_000_000, &mut line);
+        chain.append(&body, None, 4_000_000, &mut line);
+        assert!(line.ends_with("\"ts\":5}\n"), "{line}");
+    }
+
+    #[test]
+    fn the_bound_holds_for_the_longest_numbers() {
+        let event = Event::new(Kind::Observe, "fs.open_read").arg("path", "x").proc("0.2").rule("a.policy:3").result(1);
+        let body = Body::new(&event);
+        let mut chain = Chain { next: u64::MAX - 1, ..Chain::new() };
+        let mut line = String::new();
+        chain.append(&body, Some(u64::MAX), u64::MAX, &mut line);
+        assert!(u64::try_from(line.len()).expect("fits") <= body.line_bound(), "{}", line.len());
+    }
+
+    #[test]
+    fn blobs_are_found_in_the_order_of_the_text() {
+        let (first, second) = ("a".repeat(64), "b".repeat(64));
+        let event = Event::new(Kind::Effect, "http.exchange")
+            .arg("z", serde_json::json!([{"blob": second, "size": 1}]))
+            .arg("a", serde_json::json!({"blob": first, "size": 1}))
+            .arg("not", serde_json::json!({"blob": "short"}));
+        assert_eq!(Body::new(&event).blobs, vec![first, second]);
+    }
+}

@@ -1,0 +1,149 @@
+//! What can go wrong with a trace, an operation a variant.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// A failure to write, place or read a trace.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// The path given for the trace names no file.
+    #[error("{} names no file: give the trace a file name", path.display())]
+    NoFileName {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The directory of the trace cannot be opened.
+    #[error("cannot open the directory {} for the trace: {source}", path.display())]
+    OpenDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something that is no trace stands where the trace should go.
+    #[error("{} exists and is no trace: name another file with -t, or overwrite it with --force", path.display())]
+    NotReplaceable {
+        /// What stands there.
+        path: PathBuf,
+    },
+    /// A directory, or what cannot be overwritten at all, stands where the trace should go.
+    #[error("{} is {what}: name another file with -t", path.display())]
+    Occupied {
+        /// What stands there.
+        path: PathBuf,
+        /// What sort of thing it is.
+        what: &'static str,
+    },
+    /// Another run is writing this trace.
+    #[error("another run is writing {}: wait for its end, or name another file with -t", path.display())]
+    Busy {
+        /// The trace.
+        path: PathBuf,
+    },
+    /// A file or directory of the trace cannot be made.
+    #[error("cannot create {}: {source}", path.display())]
+    Create {
+        /// What was to be made.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An existing trace cannot be moved out of the way.
+    #[error("cannot rename {} to {}: {source}", from.display(), to.display())]
+    Rename {
+        /// The old name.
+        from: PathBuf,
+        /// The new name.
+        to: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No directory is private enough to keep a trace for the time of the run.
+    #[error("no private directory for the trace: {} is not a directory of this user with mode 0700", path.display())]
+    StateDirectory {
+        /// The last directory that was tried.
+        path: PathBuf,
+    },
+    /// The journal of a waiting trace cannot be understood.
+    #[error("{} does not say where its trace belongs", path.display())]
+    Journal {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// The directory that a waiting trace belongs to was replaced or removed.
+    #[error("{} is no longer the directory that the trace belongs to: the trace stays at {}", path.display(), trace.display())]
+    DirectoryReplaced {
+        /// The directory.
+        path: PathBuf,
+        /// Where the trace is.
+        trace: PathBuf,
+    },
+    /// A finished trace cannot be put in place.
+    #[error("cannot put the trace in place as {}: {source}; it stays at {}", to.display(), from.display())]
+    Place {
+        /// Where it is.
+        from: PathBuf,
+        /// Where it belongs.
+        to: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The writer's thread cannot be started.
+    #[error("cannot start the writer of the trace: {source}")]
+    StartWriter {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Recording has failed before and does not go on.
+    #[error("the trace cannot be written: {reason}")]
+    Failed {
+        /// The first failure.
+        reason: Arc<str>,
+    },
+    /// One event is longer than a line may be.
+    #[error("an entry of {bytes} bytes is longer than {limit}: its body belongs in a blob")]
+    EntryTooLong {
+        /// Length of the line.
+        bytes: u64,
+        /// The most that a line may hold.
+        limit: u64,
+    },
+    /// The trace has ended.
+    #[error("the trace is sealed: nothing can be recorded after its end")]
+    Sealed,
+    /// A blob cannot be stored.
+    #[error("cannot store a body beside the trace: {source}")]
+    StoreBlob {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The trace's last bytes cannot be brought to disk.
+    #[error("cannot bring the trace to disk: {source}")]
+    Sync {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The operating system gave no random bytes.
+    #[error("the operating system gives no random bytes: {source}")]
+    Randomness {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A trace cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The trace.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file is no trace.
+    #[error("{} is no trace", path.display())]
+    NotATrace {
+        /// The file.
+        path: PathBuf,
+    },
+}

@@ -1,0 +1,38 @@
+//! The trace: a run's evidence, as JSON lines that are each chained to the one before.
+//!
+//! Producers hand an [`Event`] to the [`Recorder`]; one writer thread numbers it, chains it and appends one line.
+//! Bodies lie beside the trace, named by their SHA-256. A [`Placement`] says where all of that is while the run
+//! lasts, and puts it in place afterwards. [`Reader`] and [`verify`] read any trace in constant memory.
+//!
+//! Order of use: [`Placement::plan`] → [`create`] → [`Recorder::record`] … → [`WriterHandle::seal`].
+
+pub mod canonical;
+pub mod layout;
+pub mod redact;
+
+mod blob;
+mod blob_check;
+mod chain;
+mod error;
+mod event;
+mod fold;
+mod placement;
+mod queue;
+mod reader;
+mod recorder;
+mod scan;
+mod space;
+mod tally;
+mod verify;
+mod writer;
+
+pub use blob::{BlobRef, BlobWriter};
+pub use error::TraceError;
+pub use event::{Event, Kind, display_bytes, hex, path_value, unhex};
+pub use placement::{FileIdentity, Placed, Placement, Protected, Recovered, locate, recover_pending};
+pub use reader::{Line, Reader};
+pub use recorder::Recorder;
+pub use scan::{BlobMention, Fields, Malformed, Scanner};
+pub use tally::{Denial, Denials, Totals};
+pub use verify::{Expectation, Outcome, Tamper, Verification, verify};
+pub use writer::{WriterHandle, create};

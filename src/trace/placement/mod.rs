@@ -1,0 +1,234 @@
+//! Placement: where a trace is while its run lasts, and how it comes to where the user wants it.
+//!
+//! The agent can neither read nor alter its own trace. A trace that would lie under a granted root is written in the
+//! private state directory and moved after the run. All names are reached through directories that are held open
+//! since before the agent started; nothing is replaced, and no symbolic link is followed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::Flock;
+
+use super::error::TraceError;
+use super::layout::{DEFAULT_NAME, blobs_name, former_number};
+
+mod directory;
+mod pending;
+mod room;
+mod state;
+mod transfer;
+
+pub use pending::{Recovered, locate, recover_pending};
+
+use directory::{Directory, file_identity, lock};
+use pending::{Pending, is_awaited};
+use room::{Overwrite, make_room};
+use state::StateDirectories;
+use transfer::transfer;
+
+/// What a file is, whatever its name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileIdentity {
+    /// The device.
+    pub dev: u64,
+    /// The inode on it.
+    pub ino: u64,
+}
+
+/// A name that the agent must neither read nor write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Protected {
+    /// The path, absolute.
+    pub path: PathBuf,
+    /// What stands there; `None` while nothing does.
+    pub identity: Option<FileIdentity>,
+}
+
+/// A trace that is in place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What had appeared there during the run, under its new name.
+    pub moved_aside: Option<PathBuf>,
+    /// Number of its entries.
+    pub entries: u64,
+    /// Hash of its last entry: what `verify --head` can pin.
+    pub head: String,
+}
+
+/// A trace's files, made and locked, with no writer yet. Dropped before [`create`](super::create), it removes them.
+#[derive(Debug)]
+pub struct Placement {
+    home: Home,
+    name: OsString,
+    destination: Directory,
+    destination_name: OsString,
+    file: Option<Flock<File>>,
+    protected: Vec<Protected>,
+}
+
+#[derive(Debug)]
+enum Home {
+    Destination,
+    Pending(Pending),
+}
+
+impl Placement {
+    /// Makes the files for the trace `trace`.
+    ///
+    /// `inside_granted` says that the agent could reach that path: the trace is then written elsewhere. A former
+    /// trace at that path is renamed. `force` lets a file that is no trace be overwritten.
+    pub fn plan(trace: &Path, inside_granted: bool, force: bool) -> Result<Self, TraceError> {
+        Self::plan_with(&StateDirectories::from_environment(), trace, inside_granted, force)
+    }
+
+    fn plan_with(
+        state: &StateDirectories,
+        trace: &Path,
+        inside_granted: bool,
+        force: bool,
+    ) -> Result<Self, TraceError> {
+        let (parent, destination_name) = split(trace)?;
+        let destination = Directory::open(parent)
+            .map_err(|source| TraceError::OpenDirectory { path: parent.to_owned(), source })?;
+        let path = destination.join(&destination_name);
+        if is_awaited(state, &path) {
+            return Err(TraceError::Busy { path });
+        }
+        make_room(&destination, &destination_name, if force { Overwrite::OtherFiles } else { Overwrite::Never })?;
+        let (home, name, file) = if inside_granted {
+            let name = OsString::from(DEFAULT_NAME);
+            let (pending, file) =
+                Pending::create(state, &destination, &destination_name, |place| make_files(place, &name))?;
+            (Home::Pending(pending), name, file)
+        } else {
+            let file = make_files(&destination, &destination_name)?;
+            (Home::Destination, destination_name.clone(), file)
+        };
+        let mut placement =
+            Self { home, name, destination, destination_name, file: Some(file), protected: Vec::new() };
+        placement.protected = placement.find_protected();
+        Ok(placement)
+    }
+
+    /// Returns where the trace is written during the run.
+    pub fn written_at(&self) -> PathBuf {
+        self.home().join(&self.name)
+    }
+
+    /// Returns where the trace will be after the run.
+    pub fn destination(&self) -> PathBuf {
+        self.destination.join(&self.destination_name)
+    }
+
+    /// Returns what the agent must neither read nor write: the trace, its blobs, former traces, the state directory,
+    /// and the names at which traces will appear.
+    pub fn protected(&self) -> Vec<Protected> {
+        self.protected.clone()
+    }
+
+    /// Gives the file and the directory of blobs to a writer.
+    pub(super) fn into_parts(mut self) -> Result<(Self, Flock<File>, OwnedFd), TraceError> {
+        let blobs_name = blobs_name(&self.name);
+        let blobs = self
+            .home()
+            .open_directory(&blobs_name)
+            .map_err(|source| TraceError::Read { path: self.home().join(&blobs_name), source })?;
+        let file = self.file.take().ok_or(TraceError::Sealed)?;
+        Ok((self, file, blobs.into_fd()))
+    }
+
+    /// Puts the trace where it belongs. Its writer has ended.
+    pub(super) fn place(self) -> Result<Placed, TraceError> {
+        // An empty directory of blobs says nothing; one with blobs stays, since this removes only an empty one.
+        let _ = self.home().remove_directory(&blobs_name(&self.name));
+        let (path, moved_aside) = match &self.home {
+            Home::Destination => (self.destination(), None),
+            Home::Pending(pending) => {
+                let done = transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
+                pending.remove();
+                (done.path, done.moved_aside)
+            }
+        };
+        Ok(Placed { path, moved_aside, entries: 0, head: String::new() })
+    }
+
+    fn home(&self) -> &Directory {
+        match &self.home {
+            Home::Destination => &self.destination,
+            Home::Pending(pending) => &pending.directory,
+        }
+    }
+
+    fn find_protected(&self) -> Vec<Protected> {
+        let mut found = Vec::new();
+        let mut add = |directory: &Directory, name: &OsStr| {
+            let identity = directory.entry(name).ok().flatten().map(|entry| entry.identity);
+            found.push(Protected { path: directory.join(name), identity });
+        };
+        let default = OsStr::new(DEFAULT_NAME);
+        for name in [self.destination_name.as_os_str(), default] {
+            add(&self.destination, name);
+            add(&self.destination, &blobs_name(name));
+        }
+        for name in self.destination.names().unwrap_or_default() {
+            if former_number(&self.destination_name, &name).or_else(|| former_number(default, &name)).is_some() {
+                add(&self.destination, &name);
+            }
+        }
+        if let Home::Pending(pending) = &self.home {
+            add(&pending.directory, &self.name);
+            add(&pending.directory, &blobs_name(&self.name));
+            let path = pending.parent.path().to_owned();
+            found.push(Protected { path, identity: pending.parent.identity().ok() });
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found.dedup();
+        found
+    }
+}
+
+impl Drop for Placement {
+    fn drop(&mut self) {
+        // Nothing was written: a run that never started leaves no empty trace.
+        if self.file.take().is_some() {
+            let _ = self.home().remove_directory(&blobs_name(&self.name));
+            let _ = self.home().remove_file(&self.name);
+            if let Home::Pending(pending) = &self.home {
+                pending.remove();
+            }
+        }
+    }
+}
+
+fn split(trace: &Path) -> Result<(&Path, OsString), TraceError> {
+    let no_name = || TraceError::NoFileName { path: trace.to_owned() };
+    let ends_in_slash = trace.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let name = trace.file_name().filter(|_| !ends_in_slash).ok_or_else(no_name)?;
+    let parent = trace.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    Ok((parent, name.to_owned()))
+}
+
+fn make_files(directory: &Directory, name: &OsStr) -> Result<Flock<File>, TraceError> {
+    let path = || directory.join(name);
+    let file = directory.create_file(name).map_err(|source| TraceError::Create { path: path(), source })?;
+    let own = file_identity(&file).map_err(|source| TraceError::Create { path: path(), source })?;
+    let file = lock(file).map_err(|source| TraceError::Create { path: path(), source })?;
+    // Another run that came between making and locking has taken the name.
+    let still_ours = directory.entry(name).ok().flatten().is_some_and(|entry| entry.identity == own);
+    let Some(file) = file.filter(|_| still_ours) else {
+        return Err(TraceError::Busy { path: path() });
+    };
+    let blobs = blobs_name(name);
+    if let Err(source) = directory.create_directory(&blobs) {
+        let _ = directory.remove_file(name);
+        return Err(TraceError::Create { path: directory.join(&blobs), source });
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! The private state directory, where traces are written that the agent could otherwise reach.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use super::super::error::TraceError;
+use super::super::layout::{DIRECTORY_MODE, PENDING_NAME, STATE_NAME};
+use super::directory::Directory;
+
+/// Places for the state directory, in the order in which they are tried.
+#[derive(Clone, Debug)]
+pub(super) struct StateDirectories(Vec<PathBuf>);
+
+impl StateDirectories {
+    /// Returns the places that this process's environment names.
+    pub(super) fn from_environment() -> Self {
+        let mut candidates = Vec::new();
+        // A relative XDG_STATE_HOME is to be ignored (XDG Base Directory Specification).
+        if let Some(state) = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
+            candidates.push(state.join(STATE_NAME));
+        }
+        if let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
+            candidates.push(home.join(".local/state").join(STATE_NAME));
+        }
+        candidates.push(PathBuf::from(format!("/tmp/{STATE_NAME}-{}", nix::unistd::geteuid())));
+        Self(candidates)
+    }
+
+    #[cfg(test)]
+    pub(super) fn only(path: &Path) -> Self {
+        Self(vec![path.to_owned()])
+    }
+
+    /// Opens the directory of waiting traces in the first place that is private, making it where it is missing.
+    pub(super) fn create_pending(&self) -> Result<Directory, TraceError> {
+        let mut tried = PathBuf::new();
+        for candidate in &self.0 {
+            let pending = candidate.join(PENDING_NAME);
+            if make_private(candidate).is_some() && make_private(&pending).is_some() {
+                if let Ok(directory) = Directory::open_private(&pending) {
+                    return Ok(directory);
+                }
+            }
+            tried.clone_from(candidate);
+        }
+        Err(TraceError::StateDirectory { path: tried })
+    }
+
+    /// Opens every directory of waiting traces that there is.
+    pub(super) fn existing_pending(&self) -> Vec<Directory> {
+        let private = |candidate: &PathBuf| {
+            Directory::open_private(candidate).ok()?;
+            Directory::open_private(&candidate.join(PENDING_NAME)).ok()
+        };
+        self.0.iter().filter_map(private).collect()
+    }
+}
+
+/// Makes sure that `path` is a directory of this user alone.
+fn make_private(path: &Path) -> Option<Directory> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).create(parent).ok()?;
+    }
+    // Existing is as good as made: what it is, is checked when it is opened.
+    let _ = DirBuilder::new().mode(DIRECTORY_MODE).create(path);
+    Directory::open_private(path).ok()
+}

@@ -1,0 +1,1 @@
+//! Checks where traces are put.

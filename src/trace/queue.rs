@@ -1,0 +1,256 @@
+//! The queue between the producers and the writer: bounded in bytes, and never more than what the disk has promised.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::chain::Body;
+use super::error::TraceError;
+use super::event::Event;
+use super::fold::{Fold, Folds, Repeats};
+use super::layout::{LONGEST_WRITTEN_LINE, QUEUE_BYTES, RESERVE_FOR_END};
+use super::space::Space;
+use super::tally::{Denials, Tally, Totals};
+
+/// Longer events are not compared with others: it bounds what the comparison holds.
+const LONGEST_FOLDED: u64 = 16 << 10;
+
+/// Whether an event may be folded into an identical one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    Fold,
+    Keep,
+}
+
+/// One entry to be written.
+pub(super) struct Item {
+    pub(super) body: Arc<Body>,
+    pub(super) count: Option<u64>,
+    pub(super) micros: u64,
+}
+
+/// What the writer has to do next.
+pub(super) enum Work {
+    Write { items: Vec<Item>, promised: u64 },
+    End { run_end: Option<Box<Event>> },
+}
+
+pub(super) struct Queue {
+    state: Mutex<State>,
+    work_arrived: Condvar,
+    work_done: Condvar,
+}
+
+struct State {
+    items: Vec<Item>,
+    /// Most bytes of what is queued, being written, or counted as repeats.
+    promised: u64,
+    /// Most bytes of `items` alone.
+    queued: u64,
+    /// Where the file ends.
+    written_to: u64,
+    /// `None` once the writer has ended.
+    space: Option<Space>,
+    folds: Folds,
+    tally: Tally,
+    failure: Option<Arc<str>>,
+    ending: bool,
+    run_end: Option<Box<Event>>,
+    accepted: u64,
+    stored: u64,
+}
+
+impl Queue {
+    pub(super) fn new(mut space: Space) -> Result<Self, TraceError> {
+        space.reserve(RESERVE_FOR_END).map_err(|source| TraceError::Failed { reason: reserve_reason(&source) })?;
+        Ok(Self {
+            state: Mutex::new(State {
+                items: Vec::new(),
+                promised: 0,
+                queued: 0,
+                written_to: 0,
+                space: Some(space),
+                folds: Folds::default(),
+                tally: Tally::default(),
+                failure: None,
+                ending: false,
+                run_end: None,
+                accepted: 0,
+                stored: 0,
+            }),
+            work_arrived: Condvar::new(),
+            work_done: Condvar::new(),
+        })
+    }
+
+    /// Accepts an event: when this returns, the disk has room for its line.
+    pub(super) fn accept(&self, event: &Event, repeat: Repeat) -> Result<(), TraceError> {
+        let body = Arc::new(Body::new(event));
+        let bound = body.line_bound();
+        if bound > LONGEST_WRITTEN_LINE {
+            return Err(TraceError::EntryTooLong { bytes: bound, limit: LONGEST_WRITTEN_LINE });
+        }
+        let key = (repeat == Repeat::Fold && bound <= LONGEST_FOLDED).then(|| body.key());
+        let mut state = self.lock();
+        while state.promised > QUEUE_BYTES && state.failure.is_none() && !state.ending {
+            state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.check_open()?;
+        if let Some(key) = key {
+            match state.folds.offer(key, &body, Instant::now()) {
+                Fold::Counted { first_repeat } => {
+                    let promise = first_repeat.map_or(Ok(()), |bytes| state.promise(bytes));
+                    state.tally.count(event);
+                    if first_repeat.is_some() {
+                        self.work_arrived.notify_one();
+                    }
+                    return promise;
+                }
+                Fold::Store { evicted } => evicted.into_iter().for_each(|repeats| state.enqueue_repeats(repeats)),
+            }
+        }
+        state.promise(bound)?;
+        state.tally.count(event);
+        state.enqueue(Item { body, count: None, micros: now_micros() }, bound);
+        let ticket = state.accepted;
+        self.work_arrived.notify_one();
+        if state.space.as_ref().is_some_and(Space::write_through) {
+            return self.wait_until_stored(state, ticket);
+        }
+        Ok(())
+    }
+
+    /// Waits for work. The items are in the order of acceptance.
+    pub(super) fn next_work(&self) -> Work {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            let due = if state.ending { state.folds.take_all() } else { state.folds.take_due(now) };
+            due.into_iter().for_each(|repeats| state.enqueue_repeats(repeats));
+            if !state.items.is_empty() {
+                let promised = std::mem::take(&mut state.queued);
+                return Work::Write { items: std::mem::take(&mut state.items), promised };
+            }
+            if state.ending {
+                return Work::End { run_end: state.run_end.take() };
+            }
+            state = match state.folds.due() {
+                None => self.work_arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(at) => self.wait_for(state, at.saturating_duration_since(now)),
+            };
+        }
+    }
+
+    /// Notes that work is done (or given up, after a failure) and that the file now ends at `written_to`.
+    pub(super) fn finished(&self, items: u64, promised: u64, written_to: u64) {
+        let mut state = self.lock();
+        state.stored += items;
+        state.promised = state.promised.saturating_sub(promised);
+        state.written_to = written_to;
+        self.work_done.notify_all();
+    }
+
+    /// Notes that nothing can be recorded any more.
+    pub(super) fn fail(&self, reason: Arc<str>) {
+        self.lock().fail(reason);
+        self.work_done.notify_all();
+    }
+
+    /// Takes no more events, and lets the writer end.
+    pub(super) fn end(&self, run_end: Option<Event>) {
+        let mut state = self.lock();
+        state.ending = true;
+        state.run_end = run_end.map(Box::new);
+        self.work_arrived.notify_all();
+        self.work_done.notify_all();
+    }
+
+    /// Lets go of the file.
+    pub(super) fn release(&self) {
+        self.lock().space = None;
+    }
+
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.lock().failure.clone()
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.lock().tally.totals()
+    }
+
+    pub(super) fn denials(&self) -> Denials {
+        self.lock().tally.denials()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
+        self.work_arrived.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn wait_until_stored(&self, mut state: MutexGuard<'_, State>, ticket: u64) -> Result<(), TraceError> {
+        while state.stored < ticket {
+            if let Some(reason) = &state.failure {
+                return Err(TraceError::Failed { reason: Arc::clone(reason) });
+            }
+            state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        match &state.failure {
+            Some(reason) => Err(TraceError::Failed { reason: Arc::clone(reason) }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl State {
+    fn check_open(&self) -> Result<(), TraceError> {
+        if let Some(reason) = &self.failure {
+            return Err(TraceError::Failed { reason: Arc::clone(reason) });
+        }
+        if self.ending {
+            return Err(TraceError::Sealed);
+        }
+        Ok(())
+    }
+
+    /// Promises that `bytes` more can be written, beside all that was promised before and the end of the run.
+    fn promise(&mut self, bytes: u64) -> Result<(), TraceError> {
+        let end = self.written_to + self.promised + bytes + RESERVE_FOR_END;
+        let Some(space) = &mut self.space else {
+            return Err(TraceError::Sealed);
+        };
+        if let Err(source) = space.reserve(end) {
+            let reason = reserve_reason(&source);
+            self.fail(Arc::clone(&reason));
+            return Err(TraceError::Failed { reason });
+        }
+        self.promised += bytes;
+        Ok(())
+    }
+
+    fn enqueue(&mut self, item: Item, bound: u64) {
+        self.items.push(item);
+        self.queued += bound;
+        self.accepted += 1;
+    }
+
+    /// Queues a run of repeats, whose bytes were promised when it began.
+    fn enqueue_repeats(&mut self, repeats: Repeats) {
+        let bound = repeats.body.line_bound();
+        self.enqueue(Item { body: repeats.body, count: Some(repeats.count), micros: now_micros() }, bound);
+    }
+
+    fn fail(&mut self, reason: Arc<str>) {
+        self.failure.get_or_insert(reason);
+    }
+}
+
+fn reserve_reason(source: &std::io::Error) -> Arc<str> {
+    Arc::from(format!("no disk space can be reserved for it: {source}"))
+}
+
+pub(super) fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,324 @@
+//! Redaction: secrets stand in lines as keyed digests, equal where the values were equal.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use super::error::TraceError;
+use super::event::hex;
+
+/// SHA-256 hashes blocks of this many bytes (RFC 2104 calls it B).
+const BLOCK: usize = 64;
+
+/// Headers whose values are secret.
+const SECRET_HEADERS: &[&str] = &[
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "set-cookie",
+    "api-key",
+    "x-api-key",
+    "x-goog-api-key",
+    "x-auth-token",
+    "x-access-token",
+    "x-csrf-token",
+    "x-xsrf-token",
+    "x-amz-security-token",
+    "x-vault-token",
+    "x-github-token",
+    "x-gitlab-token",
+    "private-token",
+    "job-token",
+    "deploy-token",
+    "ocp-apim-subscription-key",
+];
+
+/// Query parameters whose values are secret; `-` and `_` are taken as the same.
+const SECRET_PARAMETERS: &[&str] = &[
+    "access_key",
+    "access_token",
+    "api_key",
+    "apikey",
+    "auth",
+    "auth_token",
+    "authorization",
+    "client_assertion",
+    "client_secret",
+    "code",
+    "code_verifier",
+    "credential",
+    "id_token",
+    "jwt",
+    "key",
+    "pass",
+    "passwd",
+    "password",
+    "private_token",
+    "refresh_token",
+    "secret",
+    "session",
+    "sid",
+    "sig",
+    "signature",
+    "subscription_key",
+    "token",
+    "x_amz_credential",
+    "x_amz_security_token",
+    "x_amz_signature",
+    "x_goog_credential",
+    "x_goog_signature",
+];
+
+/// Replaces secrets by keyed digests. The key comes from the operating system, is one run's own, and is never stored.
+#[derive(Clone)]
+pub struct Redactor {
+    key: [u8; BLOCK],
+}
+
+impl Redactor {
+    /// Makes a redactor with a fresh key.
+    pub fn new() -> Result<Self, TraceError> {
+        let mut key = [0; BLOCK];
+        getrandom::fill(&mut key[..32]).map_err(|error| TraceError::Randomness { source: error.into() })?;
+        Ok(Self { key })
+    }
+
+    #[cfg(test)]
+    fn with_key(key: &[u8]) -> Self {
+        let mut block = [0; BLOCK];
+        block[..key.len()].copy_from_slice(key);
+        Self { key: block }
+    }
+
+    /// Returns what stands for `value`: `redacted:` and 16 hex digits, equal for equal values of this run.
+    pub fn redacted(&self, value: impl AsRef<[u8]>) -> String {
+        format!("redacted:{}", hex(&self.digest(value.as_ref())[..8]))
+    }
+
+    /// Returns the value of a header as it may stand in a line.
+    ///
+    /// The scheme of `Authorization` and the names and attributes of cookies are no secrets and stay.
+    pub fn header(&self, name: &str, value: &[u8]) -> String {
+        let name = name.to_ascii_lowercase();
+        let text = super::event::display_bytes(value);
+        if !is_secret_header(&name) {
+            return match name.as_str() {
+                "location" | "content-location" | "referer" | "refresh" | "link" => self.urls_in(&text),
+                _ => text,
+            };
+        }
+        match name.as_str() {
+            "cookie" => text.split(';').map(|pair| self.pair(pair)).collect::<Vec<_>>().join(";"),
+            "set-cookie" => match text.split_once(';') {
+                Some((pair, attributes)) => format!("{};{attributes}", self.pair(pair)),
+                None => self.pair(&text),
+            },
+            "authorization" | "proxy-authorization" => match text.trim().split_once(' ') {
+                Some((scheme, credential)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
+                    format!("{scheme} {}", self.redacted(credential.trim()))
+                }
+                _ => self.redacted(text.trim()),
+            },
+            _ => self.redacted(text.trim()),
+        }
+    }
+
+    /// Returns a list of headers as it may stand in a line, each as a pair of name and value.
+    pub fn headers<'a>(
+        &self,
+        headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ) -> Vec<(String, String)> {
+        headers.into_iter().map(|(name, value)| (name.to_owned(), self.header(name, value))).collect()
+    }
+
+    /// Returns a URL, or the path and query of a request line, as it may stand in a line.
+    pub fn url(&self, url: &str) -> String {
+        let (url, fragment) = split_keeping(url, '#');
+        let (front, query) = split_keeping(url, '?');
+        let mut out = self.without_user_info(front);
+        if let Some(query) = query.strip_prefix('?') {
+            out.push('?');
+            out.push_str(&self.query(query));
+        }
+        if let Some(fragment) = fragment.strip_prefix('#') {
+            // OAuth's implicit grant puts its token there (RFC 6749, section 4.2.2).
+            out.push('#');
+            out.push_str(&self.query(fragment));
+        }
+        out
+    }
+
+    /// Returns a query, or a body of `application/x-www-form-urlencoded`, as it may stand in a line.
+    pub fn query(&self, query: &str) -> String {
+        let mut out = String::with_capacity(query.len());
+        let mut rest = query;
+        loop {
+            let end = rest.find(['&', ';']).unwrap_or(rest.len());
+            let (pair, after) = rest.split_at(end);
+            match pair.split_once('=') {
+                Some((name, value)) if is_secret_parameter(name) && !value.is_empty() => {
+                    out.push_str(name);
+                    out.push('=');
+                    out.push_str(&self.redacted(value));
+                }
+                _ => out.push_str(pair),
+            }
+            let mut chars = after.chars();
+            let Some(separator) = chars.next() else { return out };
+            out.push(separator);
+            rest = chars.as_str();
+        }
+    }
+
+    fn without_user_info(&self, front: &str) -> String {
+        let authority_from = match front.find("://") {
+            Some(at) => at + 3,
+            None if front.starts_with("//") => 2,
+            None => return front.to_owned(),
+        };
+        let authority_to = front[authority_from..].find(['/', '\\']).map_or(front.len(), |at| authority_from + at);
+        match front[authority_from..authority_to].rfind('@') {
+            Some(at) => {
+                let user_info = &front[authority_from..authority_from + at];
+                format!("{}{}{}", &front[..authority_from], self.redacted(user_info), &front[authority_from + at..])
+            }
+            None => front.to_owned(),
+        }
+    }
+
+    /// Redacts each word of a header's value that is a URL.
+    fn urls_in(&self, text: &str) -> String {
+        text.split(' ').map(|word| self.url(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn pair(&self, pair: &str) -> String {
+        match pair.split_once('=') {
+            Some((name, value)) => format!("{name}={}", self.redacted(value.trim())),
+            None if pair.trim().is_empty() => pair.to_owned(),
+            None => self.redacted(pair.trim()),
+        }
+    }
+
+    /// HMAC-SHA256 (RFC 2104).
+    fn digest(&self, value: &[u8]) -> [u8; 32] {
+        let inner = Sha256::new().chain_update(self.key.map(|byte| byte ^ 0x36)).chain_update(value).finalize();
+        Sha256::new().chain_update(self.key.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize().into()
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Redactor")
+    }
+}
+
+/// Whether the values of this header are secret.
+pub fn is_secret_header(name: &str) -> bool {
+    SECRET_HEADERS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
+}
+
+/// Whether the values of this query parameter are secret. A name with percent signs is judged by what they stand for.
+pub fn is_secret_parameter(name: &str) -> bool {
+    let name = percent_decoded(name).to_ascii_lowercase().replace('-', "_");
+    SECRET_PARAMETERS.contains(&name.as_str())
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = after.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        match escaped.and_then(super::event::unhex) {
+            Some(decoded) => {
+                bytes.extend_from_slice(&decoded);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Splits before the first `separator`, which stays with the second part.
+fn split_keeping(text: &str, separator: char) -> (&str, &str) {
+    text.split_at(text.find(separator).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redactor() -> Redactor {
+        Redactor::with_key(b"Jefe")
+    }
+
+    #[test]
+    fn the_digest_is_hmac_sha256() {
+        // RFC 4231, test case 2.
+        let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(hex(&redactor().digest(b"what do ya want for nothing?")), expected);
+        assert_eq!(redactor().redacted("what do ya want for nothing?"), "redacted:5bdcc146bf60754e");
+    }
+
+    #[test]
+    fn two_runs_have_two_keys() {
+        let (first, second) = (Redactor::new().expect("random"), Redactor::new().expect("random"));
+        assert_eq!(first.redacted("x"), first.redacted("x"));
+        assert_ne!(first.redacted("x"), second.redacted("x"));
+    }
+
+    #[test]
+    fn credential_headers_keep_their_form_but_not_their_value() {
+        let redactor = redactor();
+        for (name, value) in [
+            ("Authorization", "Bearer hunter2"),
+            ("authorization", "hunter2"),
+            ("Proxy-Authorization", "Basic hunter2"),
+            ("Cookie", "a=hunter2; b=hunter2"),
+            ("Set-Cookie", "sid=hunter2; Path=/; HttpOnly"),
+            ("X-Api-Key", "hunter2"),
+            ("X-Goog-Api-Key", "hunter2"),
+            ("Private-Token", "hunter2"),
+            ("Location", "https://u:hunter2@h/cb?code=hunter2#access_token=hunter2"),
+        ] {
+            let shown = redactor.header(name, value.as_bytes());
+            assert!(!shown.contains("hunter2") && shown.contains("redacted:"), "{name}: {shown}");
+        }
+        assert!(redactor.header("Authorization", b"Bearer t").starts_with("Bearer redacted:"));
+        assert!(redactor.header("Set-Cookie", b"sid=1; Path=/").ends_with("; Path=/"));
+        assert_eq!(redactor.header("Accept", b"*/*"), "*/*");
+    }
+
+    #[test]
+    fn urls_lose_user_info_and_secret_parameters_only() {
+        let redactor = redactor();
+        let digest = redactor.redacted("s");
+        for (url, expected) in [
+            ("https://h/p?q=1", "https://h/p?q=1".to_owned()),
+            ("https://s@h/p", format!("https://{digest}@h/p")),
+            ("/p?a=1&token=s&b=2", format!("/p?a=1&token={digest}&b=2")),
+            ("/p?API-Key=s", format!("/p?API-Key={digest}")),
+            ("/p?%74oken=s", format!("/p?%74oken={digest}")),
+            ("h:443", "h:443".to_owned()),
+            ("/users/@s", "/users/@s".to_owned()),
+            ("/p?token=", "/p?token=".to_owned()),
+        ] {
+            assert_eq!(redactor.url(url), expected);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_taken(text in "\\PC*", bytes: Vec<u8>) {
+            let redactor = redactor();
+            redactor.url(&text);
+            redactor.query(&text);
+            for name in ["cookie", "set-cookie", "authorization", "location"] {
+                redactor.header(name, &bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Disk space for lines to come: reserved ahead, so that what was accepted can also be written.
+
+use std::fs::File;
+use std::io;
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use super::layout::RESERVE_STEP;
+
+/// The reservation of one file.
+pub(super) struct Space {
+    file: File,
+    reserved_to: u64,
+    /// The file system cannot reserve: each line is written before its producer goes on.
+    write_through: bool,
+}
+
+impl Space {
+    /// Takes another descriptor of the trace, which ends at 0.
+    pub(super) fn new(file: File) -> Self {
+        Self { file, reserved_to: 0, write_through: false }
+    }
+
+    pub(super) fn write_through(&self) -> bool {
+        self.write_through
+    }
+
+    /// Makes sure that the file can grow to `end` bytes.
+    pub(super) fn reserve(&mut self, end: u64) -> io::Result<()> {
+        if self.write_through || end <= self.reserved_to {
+            return Ok(());
+        }
+        let target = end.max(self.reserved_to.saturating_add(RESERVE_STEP));
+        let offset = offset(self.reserved_to)?;
+        let length = offset_between(self.reserved_to, target)?;
+        loop {
+            match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, length) {
+                Ok(()) => break,
+                Err(Errno::EINTR) => {}
+                // Not every file system can reserve (fallocate(2)); those that cannot say so at the first try.
+                Err(Errno::EOPNOTSUPP | Errno::ENOSYS) if self.reserved_to == 0 => {
+                    self.write_through = true;
+                    return Ok(());
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.reserved_to = target;
+        Ok(())
+    }
+}
+
+fn offset(bytes: u64) -> io::Result<i64> {
+    i64::try_from(bytes).map_err(|_| Errno::EFBIG.into())
+}
+
+fn offset_between(from: u64, to: u64) -> io::Result<i64> {
+    offset(to - from)
+}

@@ -1,0 +1,121 @@
+//! The tally: how many effects, observations and denials there were, and which denials were the most frequent.
+
+use std::collections::HashMap;
+
+use super::event::{Event, Kind};
+
+/// Different denials that are remembered by name; the rest is only counted.
+const MOST_NAMES: usize = 1024;
+/// Characters of a target that are remembered: an argv may be megabytes long.
+const LONGEST_TARGET: usize = 512;
+
+/// Numbers of events, repeats included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Outcomes that replay serves.
+    pub effects: u64,
+    /// Outcomes that replay checks.
+    pub observations: u64,
+    /// What was refused, or would have been.
+    pub denials: u64,
+}
+
+/// One thing that was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Denial {
+    /// The operation, as `read`.
+    pub op: &'static str,
+    /// What it was refused for: the `target` of the event.
+    pub target: String,
+    /// The rule or reason of the first such event.
+    pub rule: Option<String>,
+    /// How often.
+    pub count: u64,
+}
+
+/// What was refused, the most frequent first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Denials {
+    /// The denials that are known by name.
+    pub named: Vec<Denial>,
+    /// Denials of yet other targets, after too many different ones.
+    pub others: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Tally {
+    totals: Totals,
+    denied: HashMap<(&'static str, String), (u64, Option<String>)>,
+    others: u64,
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, event: &Event) {
+        match event.kind {
+            Kind::Meta => {}
+            Kind::Effect => self.totals.effects += 1,
+            Kind::Observe => self.totals.observations += 1,
+            Kind::Deny => {
+                self.totals.denials += 1;
+                self.count_denial(event);
+            }
+        }
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    pub(super) fn denials(&self) -> Denials {
+        let mut named: Vec<Denial> = self
+            .denied
+            .iter()
+            .map(|((op, target), (count, rule))| Denial { op, target: target.clone(), rule: rule.clone(), count: *count })
+            .collect();
+        named.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (a.op, &a.target).cmp(&(b.op, &b.target))));
+        Denials { named, others: self.others }
+    }
+
+    fn count_denial(&mut self, event: &Event) {
+        let target = event.args.get("target").and_then(|target| target.as_str()).unwrap_or_default();
+        let key = (event.op, target.chars().take(LONGEST_TARGET).collect::<String>());
+        if let Some((count, _)) = self.denied.get_mut(&key) {
+            *count += 1;
+        } else if self.denied.len() < MOST_NAMES {
+            self.denied.insert(key, (1, event.rule.clone()));
+        } else {
+            self.others += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_denial_stands_first() {
+        let mut tally = Tally::default();
+        for (target, times) in [("a", 1), ("b", 3), ("c", 2)] {
+            for _ in 0..times {
+                tally.count(&Event::new(Kind::Deny, "read").arg("target", target));
+            }
+        }
+        tally.count(&Event::new(Kind::Effect, "dns.lookup"));
+        let denials = tally.denials();
+        let order: Vec<(&str, u64)> = denials.named.iter().map(|d| (d.target.as_str(), d.count)).collect();
+        assert_eq!(order, [("b", 3), ("c", 2), ("a", 1)]);
+        assert_eq!(tally.totals(), Totals { effects: 1, observations: 0, denials: 6 });
+    }
+
+    #[test]
+    fn memory_is_bounded_and_nothing_is_lost() {
+        let mut tally = Tally::default();
+        for name in 0..5000 {
+            tally.count(&Event::new(Kind::Deny, "read").arg("target", name.to_string()));
+        }
+        let denials = tally.denials();
+        assert_eq!(denials.named.len(), MOST_NAMES);
+        assert_eq!(denials.others + denials.named.iter().map(|d| d.count).sum::<u64>(), 5000);
+    }
+}

@@ -1,0 +1,202 @@
+//! The writer: one thread that owns the chain and the file, and appends a line at a time.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::Flock;
+use nix::unistd::ftruncate;
+use serde_json::json;
+
+use super::blob::BlobStore;
+use super::chain::{Body, Chain};
+use super::error::TraceError;
+use super::event::Event;
+use super::layout::{CHECKPOINT_ENTRIES, CHECKPOINT_SECONDS};
+use super::placement::{Placed, Placement};
+use super::queue::{Item, Queue, Work, now_micros};
+use super::recorder::Recorder;
+use super::space::Space;
+
+/// Starts the writer for a placed trace. The first event to record is `meta run.start`.
+///
+/// This starts a thread: clone the run's first process before.
+pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceError> {
+    let (placement, file, blobs) = placement.into_parts()?;
+    let another = file.try_clone().map_err(|source| TraceError::StartWriter { source })?;
+    let queue = Arc::new(Queue::new(Space::new(another))?);
+    let writer = Writer {
+        queue: Arc::clone(&queue),
+        file,
+        chain: Chain::new(),
+        line: String::new(),
+        written_to: 0,
+        failed: false,
+        checkpoint: Checkpoint { entries: 0, at: Instant::now() },
+    };
+    let thread = thread::Builder::new()
+        .name("trace".to_owned())
+        .spawn(move || writer.run())
+        .map_err(|source| TraceError::StartWriter { source })?;
+    let recorder = Recorder::to_file(Arc::clone(&queue), BlobStore::new(blobs));
+    Ok((recorder, WriterHandle { queue, thread: Some(thread), placement: Some(placement) }))
+}
+
+/// The end of the writer that closes the trace. Dropped without [`seal`](Self::seal), it leaves an unsealed trace.
+pub struct WriterHandle {
+    queue: Arc<Queue>,
+    thread: Option<JoinHandle<Result<Finished, TraceError>>>,
+    placement: Option<Placement>,
+}
+
+impl WriterHandle {
+    /// Writes `run_end` (with the totals beside its arguments) and the seal, brings all to disk and puts the trace
+    /// in place. Call it after the last process of the run has ended.
+    ///
+    /// After a failure of the writer, what could be written is still put in place, and the failure is returned.
+    pub fn seal(mut self, run_end: Event) -> Result<Placed, TraceError> {
+        let totals = self.queue.totals();
+        let totals = json!({
+            "effects": totals.effects, "observations": totals.observations, "denials": totals.denials,
+        });
+        let finished = self.finish(Some(run_end.arg("totals", totals)));
+        let placed = self.placement.take().ok_or(TraceError::Sealed)?.place();
+        let finished = finished?;
+        let mut placed = placed?;
+        placed.entries = finished.entries;
+        placed.head = finished.head;
+        Ok(placed)
+    }
+
+    fn finish(&mut self, run_end: Option<Event>) -> Result<Finished, TraceError> {
+        let thread = self.thread.take().ok_or(TraceError::Sealed)?;
+        self.queue.end(run_end);
+        thread.join().unwrap_or_else(|_| Err(TraceError::Failed { reason: Arc::from("its writer has ended early") }))
+    }
+}
+
+impl std::fmt::Debug for WriterHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriterHandle").field("placement", &self.placement).finish_non_exhaustive()
+    }
+}
+
+impl Drop for WriterHandle {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            // Nobody is left to tell: the missing seal says that this run was not finished.
+            let _ = self.finish(None);
+            if let Some(placement) = self.placement.take() {
+                let _ = placement.place();
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Finished {
+    entries: u64,
+    head: String,
+}
+
+struct Checkpoint {
+    entries: u64,
+    at: Instant,
+}
+
+struct Writer {
+    queue: Arc<Queue>,
+    file: Flock<File>,
+    chain: Chain,
+    line: String,
+    written_to: u64,
+    failed: bool,
+    checkpoint: Checkpoint,
+}
+
+impl Writer {
+    fn run(mut self) -> Result<Finished, TraceError> {
+        loop {
+            match self.queue.next_work() {
+                Work::Write { items, promised } => {
+                    for item in &items {
+                        self.write(item);
+                    }
+                    self.checkpoint_if_due();
+                    let items = u64::try_from(items.len()).unwrap_or(u64::MAX);
+                    self.queue.finished(items, promised, self.written_to);
+                }
+                Work::End { run_end } => return self.end(run_end.as_deref()),
+            }
+        }
+    }
+
+    fn write(&mut self, item: &Item) {
+        if self.failed {
+            return;
+        }
+        self.chain.append(&item.body, item.count, item.micros, &mut self.line);
+        if let Err(source) = self.append_line() {
+            self.failed = true;
+            self.queue.fail(Arc::from(format!("writing has failed: {source}")));
+        }
+    }
+
+    /// Appends the line by one write. A line that does not fit is taken back, so that no torn one is left.
+    fn append_line(&mut self) -> io::Result<()> {
+        let bytes = self.line.as_bytes();
+        match self.file.write_all(bytes) {
+            Ok(()) => {
+                self.written_to += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                Ok(())
+            }
+            Err(source) => {
+                let _ = self.truncate();
+                Err(source)
+            }
+        }
+    }
+
+    fn write_meta(&mut self, event: &Event) {
+        let item = Item { body: Arc::new(Body::new(event)), count: None, micros: self.chain.last_micros() };
+        self.write(&item);
+    }
+
+    fn checkpoint_if_due(&mut self) {
+        let new = self.chain.entries() - self.checkpoint.entries;
+        let long_ago = self.checkpoint.at.elapsed() >= Duration::from_secs(CHECKPOINT_SECONDS);
+        if new >= CHECKPOINT_ENTRIES || long_ago {
+            self.write_meta(&self.chain.checkpoint("checkpoint"));
+            self.checkpoint = Checkpoint { entries: self.chain.entries(), at: Instant::now() };
+        }
+    }
+
+    fn end(mut self, run_end: Option<&Event>) -> Result<Finished, TraceError> {
+        if let Some(run_end) = run_end {
+            self.write(&Item { body: Arc::new(Body::new(run_end)), count: None, micros: now_micros() });
+            self.write_meta(&self.chain.checkpoint("run.seal"));
+        }
+        self.queue.release();
+        // What is reserved behind the end is given back.
+        let truncated = self.truncate();
+        if self.failed {
+            let reason = self.queue.failure().unwrap_or_else(|| Arc::from("writing has failed"));
+            return Err(TraceError::Failed { reason });
+        }
+        truncated.map_err(|source| TraceError::Sync { source })?;
+        if run_end.is_some() {
+            self.file.sync_all().map_err(|source| TraceError::Sync { source })?;
+        }
+        Ok(Finished { entries: self.chain.entries(), head: self.chain.head().to_owned() })
+    }
+
+    fn truncate(&self) -> io::Result<()> {
+        let end = i64::try_from(self.written_to).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        Ok(ftruncate(&*self.file, end)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;
