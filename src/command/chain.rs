@@ -110,6 +110,7 @@ fn interpreter(
     let reason = match lookup::check(&path) {
         Ok(()) => return Ok(path),
         Err(Refusal::Absent) => absent(line.interpreter.as_os_str()),
+        Err(Refusal::Hidden) => lookup::HIDDEN.to_owned(),
         Err(Refusal::Unusable(reason)) => reason,
     };
     Err(CommandError::BadInterpreter {

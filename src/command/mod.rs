@@ -151,14 +151,24 @@ pub fn resolve(
 }
 
 /// The roots that `program`, an absolute path named by an exec rule, needs to run: the same as for
-/// the command itself. A program that cannot be started needs none.
+/// the command itself, and the script when it is one. A program that cannot be started needs none.
 #[must_use]
 pub fn runtime_of(program: &Path) -> Vec<RuntimeRoot> {
     let env: Vec<_> = std::env::vars_os().collect();
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    resolve(&[program.as_os_str().to_owned()], &env, &cwd)
-        .map(|command| command.runtime)
-        .unwrap_or_default()
+    let Ok(command) = resolve(&[program.as_os_str().to_owned()], &env, &cwd) else {
+        return Vec::new();
+    };
+    let mut roots = command.runtime;
+    let path = command.resolved;
+    let is_visible = |path: &Path| {
+        surroundings::is_system(path) || roots.iter().any(|root| path.starts_with(&root.path))
+    };
+    if !is_visible(&path) {
+        let reason = format!("the program {}", program.display());
+        roots.push(RuntimeRoot { path, reason });
+    }
+    roots
 }
 
 /// Every program that `word` names along the launcher's `PATH`, in order. What a shim would start
