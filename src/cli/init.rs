@@ -139,6 +139,7 @@ fn worktree(dir: &Path) -> Option<Worktree> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{self, LaunchHost};
 
     #[test]
     fn nothing_is_ever_overwritten() {
@@ -186,4 +187,55 @@ mod tests {
         let env = env.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         assert_eq!(survey(None, &env, Path::new("/")).keys, ["A_API_KEY"]);
     }
+
+    fn host() -> LaunchHost {
+        LaunchHost::new()
+            .expect("a launch directory")
+            .profiles(profiles::profile)
+    }
+
+    fn load(text: &str) -> policy::Policy {
+        policy::parse(text, "agentbox.policy", &host())
+            .unwrap_or_else(|report| panic!("{text}\n{}", report.render(false)))
+    }
+
+    #[test]
+    fn what_is_shipped_can_be_loaded() {
+        for name in profiles::names() {
+            let loaded = load(&format!("include: profile/{name}\n"));
+            assert!(!loaded.rules.is_empty(), "{name}");
+            let warnings: Vec<_> = loaded
+                .warnings
+                .iter()
+                .map(|warning| &warning.message)
+                .collect();
+            assert!(warnings.is_empty(), "{name}: {warnings:?}");
+        }
+        load(include_str!("../../examples/agentbox.policy"));
+    }
+
+    #[test]
+    fn the_starter_can_be_loaded_with_every_hint_taken() {
+        let env: Vec<_> = std::env::vars_os()
+            .chain([("OPENAI_API_KEY".into(), "x".into())])
+            .collect();
+        let cwd = std::env::current_dir().expect("a directory");
+        for profile in [None, Some("git")] {
+            let text = survey(profile, &env, &cwd).to_string();
+            let taken: Vec<_> = text
+                .lines()
+                .filter(|line| !line.starts_with("# secret: "))
+                .map(|line| match line.strip_prefix("# ") {
+                    Some(rule) if KEYS.iter().any(|key| rule.starts_with(key)) => rule,
+                    _ => line,
+                })
+                .collect();
+            let plain = load(&text);
+            assert!(plain.warnings.is_empty(), "{:?}", plain.warnings);
+            load(&taken.join("\n"));
+        }
+    }
+
+    /// How a line begins that is a rule once its `# ` is taken away.
+    const KEYS: [&str; 5] = ["exec: ", "env: ", "net: ", "include: ", "write: "];
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::lookup::Refusal;
 use super::shebang::{Image, Shebang};
 use super::surroundings::Surroundings;
-use super::{CommandError, Executable, env_words, lookup, shebang, shim, trail};
+use super::{CommandError, Executable, env_words, lookup, shebang, shim, trail, trampoline};
 
 /// How many `#!` lines in a row one execve(2) follows.
 const KERNEL_DEPTH: usize = 4;
@@ -71,6 +71,10 @@ pub(super) fn follow(program: &Path, around: &Surroundings<'_>) -> Result<Chain,
         chain.path_prefix.extend(real.path_prefix);
         chain.env.extend(real.env);
         depth += 1;
+        if let Some(python) = handed_on(&real.program, &at, around)? {
+            chain.images.push(executable(&python)?);
+            depth = 0;
+        }
         if let Some(asked) = asked_of_env(&real.program, &line, &at.spelled, around)? {
             chain.images.push(executable(&asked.program)?);
             chain.path_prefix.extend(asked.path_prefix);
@@ -106,6 +110,7 @@ fn interpreter(
     let reason = match lookup::check(&path) {
         Ok(()) => return Ok(path),
         Err(Refusal::Absent) => absent(line.interpreter.as_os_str()),
+        Err(Refusal::Hidden) => lookup::HIDDEN.to_owned(),
         Err(Refusal::Unusable(reason)) => reason,
     };
     Err(CommandError::BadInterpreter {
@@ -121,6 +126,25 @@ fn absent(word: &OsStr) -> String {
             .to_owned();
     }
     "there is no such file".to_owned()
+}
+
+/// The Python that a script of sh hands itself to.
+fn handed_on(
+    interpreter: &Path,
+    script: &Executable,
+    around: &Surroundings<'_>,
+) -> Result<Option<PathBuf>, CommandError> {
+    if interpreter.file_name() != Some(OsStr::new("sh")) {
+        return Ok(None);
+    }
+    let Some(python) = trampoline::python(&script.resolved) else {
+        return Ok(None);
+    };
+    let line = Shebang {
+        interpreter: python,
+        argument: None,
+    };
+    self::interpreter(&script.spelled, &line, around).map(Some)
 }
 
 /// The program that `env` in a `#!` line will start, found along `PATH` as env does.

@@ -38,6 +38,10 @@ pub(super) fn find_except(
             .map(|()| path.clone())
             .map_err(|refusal| match refusal {
                 Refusal::Absent => not_found("there is no such file"),
+                Refusal::Hidden => CommandError::NotExecutable {
+                    program: path,
+                    reason: HIDDEN.to_owned(),
+                },
                 Refusal::Unusable(reason) => CommandError::NotExecutable {
                     program: path,
                     reason,
@@ -53,7 +57,7 @@ pub(super) fn find_except(
         let path = dir.join(word);
         match check(&path) {
             Ok(()) => return Ok(path),
-            Err(Refusal::Absent) => {}
+            Err(Refusal::Absent | Refusal::Hidden) => {}
             Err(Refusal::Unusable(_)) if path.is_dir() => {}
             Err(Refusal::Unusable(reason)) => {
                 unusable.get_or_insert(CommandError::NotExecutable {
@@ -94,9 +98,14 @@ pub(super) fn is_executable(path: &Path) -> bool {
     check(path).is_ok()
 }
 
+/// What a caller says of [`Refusal::Hidden`].
+pub(super) const HIDDEN: &str = "a directory on its path cannot be searched";
+
 /// Why a file is not the one to start.
 pub(super) enum Refusal {
     Absent,
+    /// A directory on the path cannot be searched.
+    Hidden,
     Unusable(String),
 }
 
@@ -104,9 +113,7 @@ pub(super) enum Refusal {
 pub(super) fn check(path: &Path) -> Result<(), Refusal> {
     let meta = std::fs::metadata(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Refusal::Absent,
-        io::ErrorKind::PermissionDenied => {
-            Refusal::Unusable("a directory on its path cannot be searched".to_owned())
-        }
+        io::ErrorKind::PermissionDenied => Refusal::Hidden,
         _ => Refusal::Unusable(error.to_string()),
     })?;
     if meta.is_dir() {

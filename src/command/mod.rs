@@ -1,11 +1,11 @@
 //! What really runs when a command line is given, found without executing anything.
 //!
 //! A word on a command line is seldom the file that the kernel will load. Between them stand, in
-//! this order: the `PATH` search ([`lookup`]), version managers whose shims pick a program at run
-//! time ([`shim`]), `#!` lines and `env` ([`chain`], [`shebang`]), and symbolic links ([`trail`]).
+//! this order: the `PATH` search (`lookup`), version managers whose shims pick a program at run
+//! time (`shim`), `#!` lines and `env` (`chain`, `shebang`), and symbolic links (`trail`).
 //! [`resolve`] walks all of them and says which file is started, which interpreter runs it, which
-//! script that interpreter was asked to run ([`interpreter`]), and which trees of system or
-//! toolchain files the program cannot do without ([`roots`], [`prefix`], [`libraries`]).
+//! script that interpreter was asked to run (`interpreter`), and which trees of system or
+//! toolchain files the program cannot do without (`roots`, `prefix`, `libraries`).
 //!
 //! Nothing here decides what is allowed. The plan shows the roots read-only, and the guard treats
 //! [`Command::images`] and [`Command::own_interpreter`] as the command itself.
@@ -29,6 +29,7 @@ mod surroundings;
 #[cfg(test)]
 mod tests;
 mod trail;
+mod trampoline;
 
 pub use error::CommandError;
 use surroundings::Surroundings;
@@ -115,7 +116,9 @@ pub fn resolve(
     let mut start = shim::see_through(found, argv.get(1), &around)?;
     let chain = chain::follow(&start.program, &around)?;
     start.path_prefix.extend(chain.path_prefix.iter().cloned());
+    start.path_prefix.dedup();
     start.env.extend(chain.env.iter().cloned());
+    start.env.dedup();
 
     let argv = effective(argv, &start, &chain);
     let mut notes = Vec::new();
@@ -148,14 +151,24 @@ pub fn resolve(
 }
 
 /// The roots that `program`, an absolute path named by an exec rule, needs to run: the same as for
-/// the command itself. A program that cannot be started needs none.
+/// the command itself, and the script when it is one. A program that cannot be started needs none.
 #[must_use]
 pub fn runtime_of(program: &Path) -> Vec<RuntimeRoot> {
     let env: Vec<_> = std::env::vars_os().collect();
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    resolve(&[program.as_os_str().to_owned()], &env, &cwd)
-        .map(|command| command.runtime)
-        .unwrap_or_default()
+    let Ok(command) = resolve(&[program.as_os_str().to_owned()], &env, &cwd) else {
+        return Vec::new();
+    };
+    let mut roots = command.runtime;
+    let path = command.resolved;
+    let is_visible = |path: &Path| {
+        surroundings::is_system(path) || roots.iter().any(|root| path.starts_with(&root.path))
+    };
+    if !is_visible(&path) {
+        let reason = format!("the program {}", program.display());
+        roots.push(RuntimeRoot { path, reason });
+    }
+    roots
 }
 
 /// Every program that `word` names along the launcher's `PATH`, in order. What a shim would start

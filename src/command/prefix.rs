@@ -79,7 +79,7 @@ const fn mark(
     }
 }
 
-static MARKS: [Mark; 13] = [
+static MARKS: [Mark; 17] = [
     mark(None, VIRTUALENV, &["pyvenv.cfg"]),
     mark(None, "conda environment", &["conda-meta"]),
     mark(None, "Rust toolchain", &["lib/rustlib"]),
@@ -104,11 +104,15 @@ static MARKS: [Mark; 13] = [
         "Node prefix",
         &["lib/node_modules", "include/node"],
     ),
-    mark(Some("ruby"), "Ruby prefix", &["lib/ruby"]),
+    mark(Some("ruby"), "Ruby prefix", &["lib/ruby", "specifications"]),
     mark(Some("perl"), "Perl prefix", &["lib/perl*", "lib/5.*"]),
     mark(Some("php"), "PHP prefix", &["lib/php*", "include/php"]),
     mark(Some("lua"), "Lua prefix", &["share/lua", "lib/lua"]),
     mark(Some("tcl"), "Tcl prefix", &["lib/tcl*"]),
+    mark(Some("r"), "R prefix", &["lib/R"]),
+    mark(Some("julia"), "Julia prefix", &["share/julia"]),
+    mark(Some("shell"), "Maven", &["boot/plexus-classworlds*"]),
+    mark(Some("shell"), "Gradle", &["lib/gradle-*"]),
 ];
 
 /// Package stores whose programs name each other by absolute paths: the whole store is the root.

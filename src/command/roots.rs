@@ -90,12 +90,7 @@ impl Collector<'_> {
 
     fn prefix(&mut self, prefix: &Prefix, image: &Executable) {
         let reason = format!("{} of {}", prefix.kind, image.spelled.display());
-        if !self.spelled(&prefix.path, &reason) && !prefix.parts.is_empty() {
-            self.found.notes.push(format!(
-                "{} is a {} and holds the current directory or other files: only its runtime parts are visible",
-                prefix.path.display(),
-                prefix.kind
-            ));
+        if !self.spelled(&prefix.path, &reason) {
             for part in &prefix.parts {
                 self.spelled(part, &reason);
             }
@@ -135,6 +130,14 @@ impl Collector<'_> {
             return true;
         }
         if self.is_too_wide(path) {
+            let note = format!(
+                "{} ({reason}) is not visible as a whole, for it holds other things; \
+                 a `read:` rule shows what is needed of it",
+                path.display()
+            );
+            if !self.found.notes.contains(&note) {
+                self.found.notes.push(note);
+            }
             return false;
         }
         self.found.roots.push(RuntimeRoot {
@@ -179,7 +182,6 @@ impl Collector<'_> {
         self.found
             .links
             .retain(|link| !is_system(&link.path) && !inside(&link.path));
-        self.found.notes.dedup();
         Collected {
             roots,
             links: self.found.links,

@@ -82,6 +82,10 @@ pub(super) fn named_script(
         Scripts::Existing if path.is_file() => {}
         Scripts::Existing => return None,
     }
+    // Descriptors and pipes are no files of their own (`bash <(…)` names /dev/fd/63).
+    if path.starts_with("/dev") || path.starts_with("/proc") {
+        return None;
+    }
     if path.is_dir() {
         let name = name.to_string_lossy();
         notes.push(format!(
@@ -252,6 +256,7 @@ mod tests {
         none("python3 -m http.server 80");
         none("python3 -um pytest tests");
         none("python3 - a.py");
+        none("python3 /dev/stdin");
     }
 
     #[test]

@@ -143,3 +143,37 @@ fn programs_of_this_machine() {
         assert_eq!(runtime_of(&command.program), command.runtime, "{word}");
     }
 }
+
+#[test]
+fn a_shell_line_that_hands_on_to_python() {
+    let tree = Tree::new();
+    let python = tree.elf("home/a b/bin/python");
+    tree.file("home/a b/pyvenv.cfg", b"home = /usr/bin\n", 0o644);
+    let words = "\"$0\" \"$@\"";
+    let text = format!(
+        "#!/bin/sh\n'''exec' \"{}\" {words}\n' '''\n",
+        python.display()
+    );
+    let tool = tree.script("home/a b/bin/tool", &text);
+    let argv = [tool.clone().into_os_string()];
+    let command = resolve(&argv, &tree.env, &tree.at("work")).expect("a command");
+    assert_eq!(command.interpreter, Some(python));
+    assert_eq!(command.script, Some(tool));
+    assert_eq!(roots(&command), [tree.at("home/a b")]);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
+    #[test]
+    fn odd_words_never_panic(
+        program in "(python3|node|bash|java|perl|php|lua|ruby|deno)",
+        words in proptest::collection::vec("[-+=a-z./]{0,6}|\\PC{0,4}", 0..6),
+        start in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
+    ) {
+        let argv: Vec<OsString> = [program].into_iter().chain(words).map(OsString::from).collect();
+        let around = Surroundings { env: &[], cwd: Path::new("/nowhere") };
+        interpreter::named_script(&Path::new("/x").join(&argv[0]), &argv, &around, &mut Vec::new());
+        shebang::parse(&[b"#!".as_slice(), &start[..start.len().min(254)]].concat());
+        env_words::program(&surroundings::os_string(&start));
+    }
+}
