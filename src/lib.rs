@@ -4,6 +4,7 @@
 pub mod cli;
 pub mod command;
 pub mod fsview;
+pub mod netproxy;
 pub mod ns;
 pub mod plan;
 pub mod policy;

@@ -3,6 +3,8 @@
 pub mod init;
 mod exit;
 mod run;
+pub mod show;
+pub mod verify;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,10 @@ enum Subcommands {
     Init(init::InitCommand),
     /// Run a command, confined by a policy and recorded
     Run(run::RunCommand),
+    /// Read a trace
+    Show(show::ShowCommand),
+    /// Check a trace: 0 intact and sealed, 1 tampered, 3 intact but unsealed or torn
+    Verify(verify::VerifyCommand),
 }
 
 /// Reads the command line, does what it says, and gives the exit code.
@@ -42,6 +48,8 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Subcommands::Init(command) => command.run().map_err(Failure::from),
         Subcommands::Run(command) => command.run(),
+        Subcommands::Show(command) => command.run().map_err(Failure::from),
+        Subcommands::Verify(command) => command.run().map_err(Failure::from),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -196,6 +196,13 @@ impl Proxy {
         Arc::clone(&self.pins)
     }
 
+    /// The decision about a connection that has said nothing yet, for whoever sees it first.
+    #[must_use]
+    pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<(), Refusal> + use<> {
+        let egress = Arc::clone(&self.egress);
+        move |destination| egress.judge.destination(destination, decide::Claim::Silent).map(|_| ())
+    }
+
     /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
     /// open is recorded as ended, and the thread is joined.
     ///

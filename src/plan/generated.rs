@@ -8,7 +8,7 @@ use super::HostFacts;
 use crate::fsview::GeneratedFile;
 
 /// The host name inside.
-pub(super) const HOSTNAME: &str = "agentbox";
+pub const HOSTNAME: &str = "agentbox";
 
 pub(super) fn files(facts: &HostFacts, home: &OsStr) -> Vec<GeneratedFile> {
     let file = |path: &str, content: Vec<u8>| GeneratedFile { path: PathBuf::from(path), content };

@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 pub use facts::HostFacts;
 pub use header::Enforcement;
+pub use generated::HOSTNAME;
 pub use roots::{Root, Why};
 
 use crate::command::Command;

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 
 use super::message::{Failure, Step};
 use crate::fsview::FsviewError;
+use crate::netproxy::NetproxyError;
 use crate::ns::net::NetError;
 use crate::supervisor::Stop;
 use crate::supervisor::bpf::BpfError;
@@ -56,6 +57,9 @@ pub enum RunError {
     /// The sockets of the run's network did not arrive.
     #[error("the network of the run: {0}")]
     Network(#[source] NetError),
+    /// The proxy of the run.
+    #[error("the proxy of the run: {0}")]
+    Proxy(#[source] NetproxyError),
     /// The system call filter cannot be compiled.
     #[error("the system call filter: {0}")]
     Filter(#[source] BpfError),

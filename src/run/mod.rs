@@ -4,6 +4,7 @@ mod child;
 mod failure;
 mod launch;
 mod message;
+mod network;
 
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ fn supervise(
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let connections = Arc::new(Connections::default());
-    let judged = Arc::clone(&policy);
+    let proxy = network::start(&policy, launched.sockets, &recorder, &connections, plan.access.enforce)?;
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
@@ -78,10 +79,7 @@ fn supervise(
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),
-        judge_connection: Box::new(move |to| {
-            judged.decide_connect(&[], to.ip(), to.port(), crate::policy::Transport::Tcp)
-        }),
-        names_of: Box::new(|_| Vec::new()),
+        judge_connection: network::judge(&proxy),
         connections: Arc::clone(&connections),
         signals,
         channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
@@ -89,7 +87,10 @@ fn supervise(
     };
     let supervisor = Supervisor::new(setup)?;
     launch::go(&launched.channel)?;
-    let finished = supervisor.run()?;
+    let finished = supervisor.run();
+    let stopped = proxy.stop();
+    let finished = finished?;
+    stopped.map_err(RunError::Proxy)?;
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,

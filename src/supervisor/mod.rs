@@ -30,7 +30,7 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ use self::hasher::Hasher;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::policy::{Denied, Verdict};
+use crate::policy::Denied;
 use crate::sys::seccomp;
 use crate::trace::{Event, Recorder, TraceError};
 
@@ -78,6 +78,20 @@ pub enum Stop {
     },
 }
 
+/// A connection that may not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedConnection {
+    /// `name:port` or `address:port`.
+    pub target: String,
+    /// The names that stand for the address in this run.
+    pub names: Vec<String>,
+    /// The rule that refuses it, or why none allows it.
+    pub label: String,
+}
+
+/// Decides on TCP connections.
+pub type JudgeConnection = Box<dyn Fn(SocketAddr) -> Option<RefusedConnection>>;
+
 /// What the supervisor is told at its start.
 pub struct Setup {
     /// Where waiting calls are taken from.
@@ -92,10 +106,8 @@ pub struct Setup {
     pub command: CommandTable,
     /// Where everything is recorded.
     pub recorder: Recorder,
-    /// Decides on TCP connections.
-    pub judge_connection: Box<dyn Fn(SocketAddr) -> Verdict>,
-    /// The names that stand for an address in this run.
-    pub names_of: Box<dyn Fn(IpAddr) -> Vec<String>>,
+    /// Decides on TCP connections: the refusal, if there is one.
+    pub judge_connection: JudgeConnection,
     /// Which process a connection belongs to, for the proxy.
     pub connections: Arc<Connections>,
     /// Signals: SIGCHLD, and those that are forwarded.
@@ -114,8 +126,7 @@ pub struct Supervisor {
     full_mediation: bool,
     command: CommandTable,
     recorder: Recorder,
-    judge_connection: Box<dyn Fn(SocketAddr) -> Verdict>,
-    names_of: Box<dyn Fn(IpAddr) -> Vec<String>>,
+    judge_connection: JudgeConnection,
     connections: Arc<Connections>,
     signals: SignalFd,
     channel: OwnedFd,
@@ -169,7 +180,6 @@ impl Supervisor {
             command: setup.command,
             recorder: setup.recorder,
             judge_connection: setup.judge_connection,
-            names_of: setup.names_of,
             connections: setup.connections,
             signals: setup.signals,
             channel: setup.channel,

@@ -13,8 +13,8 @@ use nix::sys::stat::{Mode, SFlag, umask};
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
 use super::view::{Found, View};
-use super::{Stop, Supervisor};
-use crate::policy::{Denied, FileId, PathAccess, Transport, Verdict};
+use super::{RefusedConnection, Stop, Supervisor};
+use crate::policy::{Denied, FileId, PathAccess, Transport};
 use crate::sys::{address, memory, pidfd, sockopt};
 use crate::trace::{Event, Kind};
 
@@ -53,8 +53,8 @@ impl Supervisor {
             self.connections.opened(cookie, &call.task.lineage);
         }
         let loopback = crate::policy::is_loopback(to.ip());
-        if !loopback && let Verdict::Deny { rule, reason } = (self.judge_connection)(to) {
-            self.refuse_connection(call, to, rule, &reason)?;
+        if !loopback && let Some(refused) = (self.judge_connection)(to) {
+            self.refuse_connection(call, to, refused)?;
             if self.access.enforce {
                 return Ok(Reply::Errno(Errno::EACCES));
             }
@@ -64,29 +64,27 @@ impl Supervisor {
         if let Some(socket) = watched
             && refused(&reply, &socket)
         {
-            self.refuse_connection(call, to, None, "nothing listens there inside, and no rule names the host's port")?;
+            let label = "no rule: nothing listens there inside, and no rule names the host's port".to_owned();
+            self.refuse_connection(call, to, RefusedConnection { target: to.to_string(), names: Vec::new(), label })?;
         }
         Ok(reply)
     }
 
-    fn refuse_connection(
-        &mut self,
-        call: &Call,
-        to: SocketAddr,
-        rule: Option<crate::policy::RuleId>,
-        reason: &str,
-    ) -> Result<(), Stop> {
-        let names = (self.names_of)(to.ip());
-        let target = names.first().map_or_else(|| to.to_string(), |name| format!("{name}:{}", to.port()));
+    fn refuse_connection(&mut self, call: &Call, to: SocketAddr, refused: RefusedConnection) -> Result<(), Stop> {
         let event = Event::new(Kind::Deny, "net")
-            .arg("target", target)
+            .arg("target", refused.target)
             .arg("address", to.ip().to_string())
             .arg("port", to.port())
             .arg("enforced", self.access.enforce)
             .arg("pid", call.task.inner_tgid)
             .proc(call.task.lineage.clone())
-            .rule(self.access.label(rule, reason));
-        let denied = Denied::Connect { names, address: to.ip(), port: to.port(), transport: Transport::Tcp };
+            .rule(refused.label);
+        let denied = Denied::Connect {
+            names: refused.names,
+            address: to.ip(),
+            port: to.port(),
+            transport: Transport::Tcp,
+        };
         self.deny(event, denied)
     }
 

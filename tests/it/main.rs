@@ -1,7 +1,4 @@
 //! The one integration binary: each topic is a file of its own, listed here.
-<<<<<<< HEAD
 
 mod netns;
-=======
 mod trace;
->>>>>>> trace

@@ -1,0 +1,71 @@
+//! Connects the sockets of the run's network with the proxy, and the proxy with the supervisor.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::RunError;
+use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
+use crate::ns::handoff::Role;
+use crate::ns::net::NetSockets;
+use crate::policy::Policy;
+use crate::supervisor::connections::Connections;
+use crate::supervisor::{JudgeConnection, RefusedConnection};
+use crate::sys::netlink;
+use crate::trace::Recorder;
+use crate::trace::redact::Redactor;
+
+/// Starts the proxy on the run's sockets.
+pub(super) fn start(
+    policy: &Arc<Policy>,
+    sockets: NetSockets,
+    recorder: &Recorder,
+    connections: &Arc<Connections>,
+    enforce: bool,
+) -> Result<Proxy, RunError> {
+    let mut listeners = Listeners::default();
+    let mut diag = None;
+    for (role, socket) in sockets.fds {
+        match role {
+            Role::Transparent => listeners.transparent.push(socket),
+            Role::Port(_) => listeners.ports.push(socket),
+            Role::Proxy => listeners.proxy.push(socket),
+            Role::DnsUdp => listeners.dns_udp.push(socket),
+            Role::DnsTcp => listeners.dns_tcp.push(socket),
+            Role::UdpTrap => listeners.udp_trap.push(socket),
+            Role::Loopback(at) => listeners.loopback.push((at, socket)),
+            Role::Diag => diag = Some(socket),
+        }
+    }
+    let spec = ProxySpec {
+        listeners,
+        policy: Arc::clone(policy),
+        recorder: recorder.clone(),
+        redactor: Redactor::new()?,
+        who: who(diag, Arc::clone(connections)),
+        enforce,
+        host_name: Some(crate::plan::HOSTNAME.to_owned()),
+    };
+    netproxy::start(spec).map_err(RunError::Proxy)
+}
+
+/// Finds the process behind a connection: its socket's cookie was noted at connect(2).
+fn who(diag: Option<OwnedFd>, connections: Arc<Connections>) -> WhoAsked {
+    let diag = diag.map(Mutex::new);
+    Arc::new(move |client, destination| {
+        // Without the socket the entry has no process.
+        let socket = diag.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = netlink::tcp_cookie_of(socket.as_fd(), client, destination).ok()??;
+        connections.lineage(identity.cookie)
+    })
+}
+
+/// The proxy's decision, for the supervisor: asked before the connection is made.
+pub(super) fn judge(proxy: &Proxy) -> JudgeConnection {
+    let decide = proxy.judge();
+    let pins = proxy.pins();
+    Box::new(move |to| {
+        let refusal = decide(to).err()?;
+        let label = refusal.rule.clone().unwrap_or_else(|| format!("no rule: {}", refusal.reason));
+        Some(RefusedConnection { target: refusal.target, names: pins.names_for(to.ip()), label })
+    })
+}
