@@ -9,7 +9,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::tree::{self, OwnDevices, Shape};
-use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp};
+use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp, Pending};
 use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 
 /// The host side of one mount, looked at before the clone: what was planned is what is mounted,
@@ -63,13 +63,13 @@ fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
     nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
 }
 
-/// Builds the view and gives its root, attached over an existing directory of the old root.
+/// Builds the view and gives its root and what is kept for later; the root is attached over an existing directory of the old root.
 ///
 /// A first mount at `/` is the root itself; without one the root is an empty file system.
 ///
 /// # Errors
 /// The first step that the kernel refused.
-pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<OwnedFd, FsviewError> {
+pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), FsviewError> {
     let mut trees = clone_sources(spec, sources)?;
     let mut own = OwnDevices::default();
     let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
@@ -96,11 +96,13 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<OwnedFd, FsviewError> 
     for file in &spec.files {
         builder.generate(file)?;
     }
+    let scratch = if spec.pending.is_empty() || whole { None } else { Some(builder.scratch()?) };
+    let pending = Pending::keep(&spec.pending, scratch)?;
     if !whole {
         mount::set_attributes(builder.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
     }
-    Ok(builder.root)
+    Ok((builder.root, pending))
 }
 
 /// Copies every source tree before anything is attached: nothing hides anything else.
@@ -148,6 +150,15 @@ struct Builder {
 }
 
 impl Builder {
+    /// The root's file system through a second mount, which stays writable.
+    fn scratch(&self) -> Result<OwnedFd, FsviewError> {
+        let tree = mount::clone_tree(self.root.as_fd(), c"", false)
+            .map_err(|error| FsviewError::new("open_tree", "/", error))?;
+        mount::set_attributes(tree.as_fd(), NOSUID | NODEV, 0, false)
+            .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
+        Ok(tree)
+    }
+
     fn make_directory(&self, path: &Path) -> Result<(), FsviewError> {
         match tree::make_directories(self.root.as_fd(), path, &self.own) {
             // A tree of the host without that directory: it stays absent there too.

@@ -5,11 +5,13 @@
 
 mod build;
 mod landlock;
+mod pending;
 mod pivot;
 mod tree;
 
 pub use build::{Source, build};
 pub use landlock::{LandlockRule, Right, restrict};
+pub use pending::Pending;
 pub use pivot::enter;
 
 use std::ffi::OsString;
@@ -66,6 +68,17 @@ pub struct Link {
     pub target: OsString,
 }
 
+/// A place that a rule names and that does not exist yet.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PendingRoot {
+    /// Where it will be, on the host and in the view.
+    pub path: PathBuf,
+    /// The nearest directory above it that exists.
+    pub base: PathBuf,
+    /// `MOUNT_ATTR_*` bits of its mount.
+    pub attributes: u64,
+}
+
 /// Everything that the view consists of; carried out in the order given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FsSpec {
@@ -77,6 +90,8 @@ pub struct FsSpec {
     pub files: Vec<GeneratedFile>,
     /// Links.
     pub links: Vec<Link>,
+    /// Places that may appear.
+    pub pending: Vec<PendingRoot>,
 }
 
 /// A step that the kernel refused.

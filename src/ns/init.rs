@@ -59,12 +59,30 @@ impl CommandEnd {
     }
 }
 
+/// First byte of a request to show a place that has appeared, and of its answer.
+pub const ATTACH: u8 = b'A';
+
+/// The request to show the place `index`.
+#[must_use]
+pub fn attach_request(index: usize) -> [u8; 5] {
+    let mut bytes = [ATTACH; 5];
+    bytes[1..].copy_from_slice(&u32::try_from(index).unwrap_or(u32::MAX).to_le_bytes());
+    bytes
+}
+
+/// The errno in the answer to such a request, 0 when it was done; `None` for another message.
+#[must_use]
+pub fn attach_answer(bytes: &[u8]) -> Option<i32> {
+    let rest = bytes.strip_prefix(&[ATTACH])?;
+    Some(i32::from_le_bytes(rest.try_into().ok()?))
+}
+
 /// Serves as pid 1 until `command` ends or the process behind `launcher` is gone. The caller
 /// exits then, and the kernel kills whatever is left in the namespace.
 ///
 /// # Errors
 /// The errno of the call that kept it from watching: the caller exits as well.
-pub fn run(command: Pid, launcher: &OwnedFd, report: BorrowedFd<'_>) -> io::Result<()> {
+pub fn run(command: Pid, launcher: &OwnedFd, report: BorrowedFd<'_>, attach: &mut Attach<'_>) -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
@@ -75,6 +93,7 @@ pub fn run(command: Pid, launcher: &OwnedFd, report: BorrowedFd<'_>) -> io::Resu
         let mut watched = [
             PollFd::new(launcher.as_fd(), PollFlags::POLLIN),
             PollFd::new(children.as_fd(), PollFlags::POLLIN),
+            PollFd::new(report, PollFlags::POLLIN),
         ];
         match poll(&mut watched, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -84,8 +103,26 @@ pub fn run(command: Pid, launcher: &OwnedFd, report: BorrowedFd<'_>) -> io::Resu
         if launcher_is_gone {
             return Ok(());
         }
+        if watched[2].any().unwrap_or(true) {
+            serve(report, attach)?;
+        }
         while let Ok(Some(_)) = children.read_signal() {}
     }
+}
+
+/// Shows the place of that number, or says why not: an errno.
+pub type Attach<'a> = dyn FnMut(usize) -> Result<(), i32> + 'a;
+
+fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>) -> io::Result<()> {
+    let (bytes, _) = channel::receive(report)?;
+    let Some(index) = bytes.strip_prefix(&[ATTACH]).and_then(|rest| rest.try_into().ok()).map(u32::from_le_bytes) else {
+        // The launcher closed its end: its pidfd says the same.
+        return Ok(());
+    };
+    let errno = attach(usize::try_from(index).unwrap_or(usize::MAX)).err().unwrap_or(0);
+    let mut answer = [ATTACH; 5];
+    answer[1..].copy_from_slice(&errno.to_le_bytes());
+    channel::send(report, &answer, &[])
 }
 
 fn reap(command: Pid) -> nix::Result<Option<CommandEnd>> {

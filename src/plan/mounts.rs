@@ -6,8 +6,8 @@ use super::links;
 use super::roots::Root;
 use super::{HostFacts, PRIVATE_HOME};
 use crate::command::Command;
-use crate::fsview::{FsSpec, GeneratedFile, LandlockRule, Link, MountKind, MountOp, Right};
-use crate::policy::{PathAccess, PathPattern, Policy, RuleBody};
+use crate::fsview::{FsSpec, GeneratedFile, LandlockRule, Link, MountKind, MountOp, PendingRoot, Right};
+use crate::policy::{Effect, PathAccess, PathPattern, Policy, RuleBody};
 use crate::supervisor::access::Protected;
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 
@@ -28,6 +28,8 @@ pub(super) struct View {
     pub(super) private: Vec<PathBuf>,
     pub(super) skeleton: Vec<PathBuf>,
     mounts: Vec<MountOp>,
+    /// Places that rules name and that do not exist yet.
+    pending: Vec<PendingRoot>,
     /// Paths as rules spell them: the links on the way to them are shown.
     spelled: Vec<PathBuf>,
 }
@@ -58,7 +60,8 @@ impl View {
         if enforce {
             mounts.extend(masks(policy, roots, protected));
         }
-        let skeleton = skeleton(&mounts, roots, &facts.cwd);
+        let pending = if enforce { pending(policy, roots) } else { Vec::new() };
+        let skeleton = skeleton(&mounts, roots, &pending, &facts.cwd);
         let spelled = policy
             .rules
             .iter()
@@ -72,7 +75,7 @@ impl View {
             })
             .chain([facts.cwd.clone()])
             .collect();
-        Self { private, skeleton, mounts, spelled }
+        Self { private, skeleton, mounts, pending, spelled }
     }
 
     /// Everything that the builder needs.
@@ -91,7 +94,17 @@ impl View {
         links.sort_by(|a, b| a.path.cmp(&b.path));
         links.dedup_by(|a, b| a.path == b.path);
         links.retain(|link| !self.covers(&link.path));
-        FsSpec { mounts: self.mounts.clone(), directories: self.skeleton.clone(), files, links }
+        FsSpec {
+            mounts: self.mounts.clone(),
+            directories: self.skeleton.clone(),
+            files,
+            links,
+            pending: self.pending.clone(),
+        }
+    }
+
+    fn shows(&self, path: &Path) -> bool {
+        self.skeleton.iter().any(|directory| directory == path) || self.covers(path)
     }
 
     fn covers(&self, path: &Path) -> bool {
@@ -124,6 +137,12 @@ impl View {
             rules.push(LandlockRule { path: op.target.clone(), right });
         }
         rules.push(LandlockRule { path: PathBuf::from("/etc"), right: Right::Read });
+        for root in &self.pending {
+            // What appears later is judged by the nearest directory above that is there now.
+            let base = root.path.ancestors().skip(1).find(|above| self.shows(above));
+            let right = if root.attributes & RDONLY == 0 { Right::Write } else { Right::Read };
+            rules.extend(base.map(|base| LandlockRule { path: base.to_owned(), right }));
+        }
         rules
     }
 }
@@ -220,12 +239,34 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
     masks
 }
 
+/// Literal rules whose place is absent and not inside a root that covers it anyway.
+fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
+    let mut pending: Vec<PendingRoot> = Vec::new();
+    for rule in policy.rules.iter().filter(|rule| rule.effect == Effect::Grant) {
+        let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &rule.body else { continue };
+        if resolved.symlink_metadata().is_ok() || pending.iter().any(|known| known.path == *resolved) {
+            continue;
+        }
+        let writable = policy.decide_path(PathAccess::Write, resolved).is_allow();
+        let shown = roots.iter().any(|root| resolved.starts_with(&root.path) && root.writable == writable);
+        let Some(base) = resolved.ancestors().skip(1).find(|above| above.is_dir()) else { continue };
+        if shown {
+            continue;
+        }
+        let access = if writable { NOEXEC } else { RDONLY };
+        let attributes = NOSUID | NODEV | access;
+        pending.push(PendingRoot { path: resolved.clone(), base: base.to_owned(), attributes });
+    }
+    pending
+}
+
 /// Directories that exist only to hold mounts, and the working directory.
-fn skeleton(mounts: &[MountOp], roots: &[Root], cwd: &Path) -> Vec<PathBuf> {
+fn skeleton(mounts: &[MountOp], roots: &[Root], pending: &[PendingRoot], cwd: &Path) -> Vec<PathBuf> {
     let root_around = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
     let mut directories: Vec<PathBuf> = mounts
         .iter()
         .flat_map(|op| op.target.ancestors().skip(1))
+        .chain(pending.iter().flat_map(|root| root.base.ancestors()))
         .chain(cwd.ancestors())
         .filter(|path| *path != Path::new("/") && !root_around(path))
         .map(Path::to_owned)

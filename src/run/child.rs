@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::message::{Failure, Message, Step};
-use crate::fsview::{self, FsSpec, LandlockRule, Source};
+use crate::fsview::{self, FsSpec, LandlockRule, Pending, Source};
 use crate::ns::net::{self, NetSpec};
 use crate::ns::{channel, idmap, init, privileges};
 use crate::sys::{clone, process, seccomp};
@@ -52,7 +52,7 @@ pub(super) struct Ends {
 pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
     let channel = &ends.channel;
     let code = match set_up(spec, ends) {
-        Ok(()) => start(spec, channel, &ends.launcher),
+        Ok(pending) => start(spec, channel, &ends.launcher, &pending),
         Err(failure) => Err(failure),
     };
     let code = match code {
@@ -66,7 +66,7 @@ pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
     process::exit_now(code)
 }
 
-fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
+fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
     process::die_with_parent().map_err(|error| Failure::new(Step::DeathSignal, "prctl", &error))?;
     idmap::write(spec.uid, spec.gid).map_err(|error| Failure::new(Step::IdMap, "write(uid_map)", &error))?;
     nix::unistd::sethostname(&spec.hostname)
@@ -76,13 +76,19 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
     channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &[])
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
-    let root = fsview::build(&spec.fs, &spec.sources)
+    let (root, pending) = fsview::build(&spec.fs, &spec.sources)
         .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
-    fsview::enter(&root).map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))
+    fsview::enter(&root).map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
+    Ok(pending)
 }
 
 /// Forks the command's process and becomes init.
-fn start(spec: &ChildSpec, channel: &OwnedFd, launcher: &OwnedFd) -> Result<(), Failure> {
+fn start(
+    spec: &ChildSpec,
+    channel: &OwnedFd,
+    launcher: &OwnedFd,
+    pending: &Pending,
+) -> Result<(), Failure> {
     // Blocked before the fork, so that no end of a child is missed.
     let mut children = SigSet::empty();
     children.add(nix::sys::signal::Signal::SIGCHLD);
@@ -92,16 +98,18 @@ fn start(spec: &ChildSpec, channel: &OwnedFd, launcher: &OwnedFd) -> Result<(), 
         clone::Side::Child => command_process(spec, channel),
         clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
     };
-    become_init(channel, launcher).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
-    init::run(command, launcher, channel.as_fd())
+    become_init(channel, launcher, pending).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
+    let mut attach = |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
+    init::run(command, launcher, channel.as_fd(), &mut attach)
         .map_err(|error| Failure::new(Step::Init, "poll", &error))
 }
 
 /// Nothing of the launcher may be read back through /proc/1.
-fn become_init(channel: &OwnedFd, launcher: &OwnedFd) -> std::io::Result<()> {
+fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> std::io::Result<()> {
     process::wipe_environment()?;
     process::set_dumpable(false)?;
-    let mut kept = [channel.as_raw_fd(), launcher.as_raw_fd()];
+    let mut kept = vec![channel.as_raw_fd(), launcher.as_raw_fd()];
+    kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
     kept.sort_unstable();
     process::close_all_but(&kept)
 }

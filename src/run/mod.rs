@@ -83,6 +83,7 @@ fn supervise(
         connections: Arc::clone(&connections),
         signals,
         channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
+        pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed: plan.unix,
     };
     let supervisor = Supervisor::new(setup)?;

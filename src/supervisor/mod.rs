@@ -20,6 +20,7 @@ pub mod filter;
 mod hasher;
 mod mutate;
 mod open;
+mod pending;
 mod sockets;
 pub mod syscall_table;
 mod task;
@@ -32,7 +33,7 @@ use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -114,8 +115,10 @@ pub struct Setup {
     pub signals: SignalFd,
     /// Becomes readable when pid 1 has something to say.
     pub channel: OwnedFd,
+    /// Places that a rule names and that do not exist yet.
+    pub pending: Vec<PathBuf>,
     /// Sockets in the view that lead to host sockets named by rules.
-    pub relayed: Vec<std::path::PathBuf>,
+    pub relayed: Vec<PathBuf>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -136,6 +139,9 @@ pub struct Supervisor {
     written: WrittenFiles,
     hasher: Hasher,
     denials: Denials,
+    pending: Vec<pending::Place>,
+    /// What pid 1 said at the end.
+    last_words: Option<Vec<u8>>,
     own_sockets: sockets::OwnSockets,
     /// Tasks that stop at their next exec event.
     seized: HashSet<i32>,
@@ -189,6 +195,8 @@ impl Supervisor {
             written,
             hasher: Hasher::default(),
             denials: Denials::default(),
+            pending: setup.pending.into_iter().map(pending::Place::new).collect(),
+            last_words: None,
             own_sockets,
             seized: HashSet::new(),
             expected: HashMap::new(),
@@ -202,7 +210,6 @@ impl Supervisor {
     /// # Errors
     /// Why the run must be stopped; the caller kills it.
     pub fn run(mut self) -> Result<Finished, Stop> {
-        let mut last_words = None;
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
@@ -217,8 +224,8 @@ impl Supervisor {
             if self.recorder.failed() {
                 self.recorder.record(Event::new(crate::trace::Kind::Meta, "run.stop"))?;
             }
-            if ready.channel && last_words.is_none() {
-                last_words = Some(self.hear()?);
+            if ready.channel && self.last_words.is_none() {
+                self.last_words = Some(self.hear()?);
             }
             if ready.signal && self.handle_signals()? {
                 break;
@@ -226,10 +233,10 @@ impl Supervisor {
         }
         self.written.finish(&mut self.digests, &self.recorder)?;
         self.hasher.finish();
-        if last_words.is_none() {
-            last_words = Some(self.hear()?);
+        if self.last_words.is_none() {
+            self.last_words = Some(self.hear()?);
         }
-        Ok(Finished { last_words, denials: self.denials })
+        Ok(Finished { last_words: self.last_words, denials: self.denials })
     }
 
     fn wait(&self, listening: bool) -> Result<Ready, Stop> {
@@ -278,16 +285,6 @@ impl Supervisor {
     fn deny(&mut self, event: Event, denied: Denied) -> Result<(), Stop> {
         self.denials.count(denied);
         Ok(self.recorder.deny(event)?)
-    }
-
-    /// The directory to create something in: the one that was found.
-    fn writable_directory(&self, directory: &view::Found, _path: &Path) -> nix::Result<OwnedFd> {
-        directory.file.try_clone().map_err(|_| Errno::EMFILE)
-    }
-
-    /// Something that a rule spoke of exists now.
-    fn appeared(&mut self, _path: &Path) -> nix::Result<()> {
-        Ok(())
     }
 }
 

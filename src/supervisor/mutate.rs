@@ -38,12 +38,10 @@ impl Supervisor {
             Err(reply) => return Ok(reply),
         };
         let mode = Mode::from_bits_truncate(mode & !self.umask(call));
-        let done = self.writable_directory(&target.place.directory, &target.place.path()).and_then(|parent| {
-            nix::sys::stat::mkdirat(parent.as_fd(), target.place.name.as_os_str(), mode)
-        });
-        if done.is_ok() {
-            self.appeared(&target.place.path()).map_err(Stop::View)?;
-        }
+        let done = match self.make_pending_directory(&target.place.path(), mode)? {
+            Some(done) => done,
+            None => nix::sys::stat::mkdirat(target.place.directory.file.as_fd(), target.place.name.as_os_str(), mode),
+        };
         self.finish(call, &target, "fs.mkdir", done)
     }
 

@@ -134,6 +134,9 @@ impl Supervisor {
             Err(Errno::ENOENT) if request.flags.contains(OFlag::O_CREAT) => {
                 self.create(call, request, absolute, links)
             }
+            Err(Errno::ENOENT) if self.look_again(&lexical(absolute))? => {
+                self.open_resolved(call, request, absolute, links)
+            }
             Err(Errno::ENOENT | Errno::ENOTDIR) => self.absent(call, request.access(), absolute),
             Err(errno) => Ok(Reply::Errno(errno)),
         }
@@ -234,11 +237,15 @@ impl Supervisor {
     fn create_at(&mut self, call: &Call, request: &Request, absolute: &[u8], place: &Place, area: Area) -> Result<Reply, Stop> {
         let mode = Mode::from_bits_truncate(request.mode & !self.umask(call));
         let flags = request.flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
-        let directory = match self.writable_directory(&place.directory, &place.path()) {
-            Ok(directory) => directory,
-            Err(errno) => return Ok(Reply::Errno(errno)),
-        };
-        let opened = match nix::fcntl::openat(directory.as_fd(), place.name.as_os_str(), flags, mode) {
+        match self.make_pending_file(&place.path(), mode)? {
+            Some(Ok(())) => {
+                let request = Request { flags: request.flags & !OFlag::O_EXCL, ..request.clone() };
+                return self.open_resolved(call, &request, absolute, 0);
+            }
+            Some(Err(errno)) => return Ok(Reply::Errno(errno)),
+            None => {}
+        }
+        let opened = match nix::fcntl::openat(place.directory.file.as_fd(), place.name.as_os_str(), flags, mode) {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };

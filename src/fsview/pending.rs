@@ -1,0 +1,112 @@
+//! Places that a rule names and that do not exist yet: shown from the moment they appear.
+//!
+//! Nothing is made on the host for a rule. What the launcher keeps, out of sight, is a mount of
+//! the directory above; when the place appears, pid 1 mounts it from there into the view.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
+
+use super::tree::{self, Shape};
+use super::{FsviewError, PendingRoot};
+use crate::sys::mount;
+
+/// What pid 1 keeps for the places that may appear.
+#[derive(Debug)]
+pub struct Pending {
+    roots: Vec<(PendingRoot, OwnedFd)>,
+    /// The view's own root file system through a mount that is not read-only.
+    scratch: Option<OwnedFd>,
+}
+
+impl Pending {
+    /// Copies the mounts that will be needed, before the old root is left.
+    pub(super) fn keep(roots: &[PendingRoot], scratch: Option<OwnedFd>) -> Result<Self, FsviewError> {
+        let mut kept = Vec::new();
+        for root in roots {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            let base = nix::fcntl::open(root.base.as_path(), flags, Mode::empty())
+                .map_err(|errno| FsviewError::new("open", &root.base, errno))?;
+            let tree = mount::clone_tree(base.as_fd(), c"", false)
+                .map_err(|error| FsviewError::new("open_tree", &root.base, error))?;
+            mount::set_attributes(tree.as_fd(), root.attributes, 0, false)
+                .map_err(|error| FsviewError::new("mount_setattr", &root.base, error))?;
+            kept.push((root.clone(), tree));
+        }
+        Ok(Self { roots: kept, scratch })
+    }
+
+    /// The descriptors that pid 1 has to keep open.
+    pub fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.roots.iter().map(|(_, tree)| tree).chain(self.scratch.as_ref())
+    }
+
+    /// Shows the place number `index`, which exists on the host now.
+    ///
+    /// # Errors
+    /// The step that failed; EINVAL from open_tree(2) before Linux 6.15, which cannot copy from a
+    /// mount that is nowhere attached.
+    pub fn attach(&self, index: usize) -> Result<(), FsviewError> {
+        let (root, base) = self.roots.get(index).ok_or_else(|| FsviewError::new("attach", "?", Errno::EINVAL))?;
+        let below = root.path.strip_prefix(&root.base).unwrap_or(&root.path);
+        let name = CString::new(below.as_os_str().as_bytes())
+            .map_err(|_| FsviewError::new("open_tree", &root.path, Errno::EINVAL))?;
+        let tree = mount::clone_tree(base.as_fd(), &name, false)
+            .map_err(|error| FsviewError::new("open_tree", &root.path, error))?;
+        mount::set_attributes(tree.as_fd(), root.attributes, 0, false)
+            .map_err(|error| FsviewError::new("mount_setattr", &root.path, error))?;
+        let status = fstat(&tree).map_err(|errno| FsviewError::new("fstat", &root.path, errno))?;
+        let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
+        let shape = match kind {
+            SFlag::S_IFDIR => Shape::Directory,
+            // A link is not what the rule named: it would lead elsewhere.
+            SFlag::S_IFLNK => return Err(FsviewError::new("open_tree", &root.path, Errno::ELOOP)),
+            _ => Shape::File,
+        };
+        let point = self.mount_point(&root.path, shape).map_err(|errno| FsviewError::new("mkdir", &root.path, errno))?;
+        mount::attach(tree.as_fd(), point.as_fd(), c"")
+            .map_err(|error| FsviewError::new("move_mount", &root.path, error))
+    }
+
+    fn mount_point(&self, path: &Path, shape: Shape) -> nix::Result<OwnedFd> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let view = nix::fcntl::open("/", flags, Mode::empty())?;
+        match tree::open(view.as_fd(), path) {
+            Err(Errno::ENOENT) => {}
+            other => return other,
+        }
+        let mut walked = PathBuf::from("/");
+        let last = path.components().count() - 1;
+        for (at, component) in path.components().enumerate() {
+            let Component::Normal(name) = component else { continue };
+            let parent = tree::open(view.as_fd(), &walked)?;
+            walked.push(name);
+            if tree::open(view.as_fd(), &walked).is_ok() {
+                continue;
+            }
+            let directory = at != last || shape == Shape::Directory;
+            match make(&parent, name.as_ref(), directory) {
+                Err(Errno::EROFS) => {
+                    let scratch = self.scratch.as_ref().ok_or(Errno::EROFS)?;
+                    let above = walked.parent().unwrap_or(Path::new("/"));
+                    make(&tree::open(scratch.as_fd(), above)?, name.as_ref(), directory)?;
+                }
+                other => other?,
+            }
+        }
+        tree::open(view.as_fd(), path)
+    }
+}
+
+fn make(parent: &OwnedFd, name: &Path, directory: bool) -> nix::Result<()> {
+    if directory {
+        return mkdirat(parent, name, Mode::from_bits_truncate(0o755));
+    }
+    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    nix::fcntl::openat(parent, name, flags, Mode::from_bits_truncate(0o644)).map(|_| ())
+}

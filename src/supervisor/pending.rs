@@ -1,0 +1,97 @@
+//! Places that rules name and that do not exist yet: the agent may make them, and they are shown
+//! from then on.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{Mode, mkdirat};
+
+use super::{Stop, Supervisor};
+use crate::ns::{channel, init};
+
+/// A place that may appear.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// The directory of the host that will hold it, pinned at the start; none when it is absent too.
+    parent: Option<OwnedFd>,
+    shown: bool,
+}
+
+impl Place {
+    pub(super) fn new(path: PathBuf) -> Self {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let parent = nix::fcntl::open(parent, flags, Mode::empty()).ok();
+        Self { path, parent, shown: false }
+    }
+
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+}
+
+impl Supervisor {
+    /// Makes the directory `path` on the host if it is such a place; `None` if it is not.
+    pub(super) fn make_pending_directory(&mut self, path: &Path, mode: Mode) -> Result<Option<nix::Result<()>>, Stop> {
+        let Some(index) = self.pending_at(path) else { return Ok(None) };
+        let place = &self.pending[index];
+        let Some(parent) = &place.parent else { return Ok(Some(Err(Errno::ENOENT))) };
+        let made = mkdirat(parent.as_fd(), place.name(), mode);
+        Ok(Some(match made {
+            Ok(()) => self.show(index)?,
+            Err(errno) => Err(errno),
+        }))
+    }
+
+    /// Makes the empty file `path` on the host if it is such a place; `None` if it is not.
+    pub(super) fn make_pending_file(&mut self, path: &Path, mode: Mode) -> Result<Option<nix::Result<()>>, Stop> {
+        let Some(index) = self.pending_at(path) else { return Ok(None) };
+        let place = &self.pending[index];
+        let Some(parent) = &place.parent else { return Ok(Some(Err(Errno::ENOENT))) };
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let made = nix::fcntl::openat(parent.as_fd(), place.name(), flags, mode).map(|_| ());
+        Ok(Some(match made {
+            Ok(()) => self.show(index)?,
+            Err(errno) => Err(errno),
+        }))
+    }
+
+    /// Shows the place that holds `path` if the host has it by now; true if something changed.
+    pub(super) fn look_again(&mut self, path: &Path) -> Result<bool, Stop> {
+        let index = self.pending.iter().position(|place| !place.shown && path.starts_with(&place.path));
+        let Some(index) = index else { return Ok(false) };
+        if self.pending[index].path.symlink_metadata().is_err() {
+            return Ok(false);
+        }
+        Ok(self.show(index)?.is_ok())
+    }
+
+    fn pending_at(&self, path: &Path) -> Option<usize> {
+        self.pending.iter().position(|place| !place.shown && place.path == path)
+    }
+
+    /// Has pid 1 mount the place into the view.
+    fn show(&mut self, index: usize) -> Result<nix::Result<()>, Stop> {
+        let failed = |call: &'static str| move |source| Stop::Receive { call, source };
+        channel::send(self.channel.as_fd(), &init::attach_request(index), &[]).map_err(failed("sendmsg"))?;
+        loop {
+            let words = self.hear()?;
+            match init::attach_answer(&words) {
+                Some(0) => {
+                    self.pending[index].shown = true;
+                    return Ok(Ok(()));
+                }
+                Some(errno) => return Ok(Err(Errno::from_raw(errno))),
+                None => {
+                    // The command ended meanwhile; nobody needs the place any more.
+                    self.last_words = Some(words);
+                    return Ok(Err(Errno::ESRCH));
+                }
+            }
+        }
+    }
+}
