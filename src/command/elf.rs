@@ -105,27 +105,26 @@ impl<'a> Reader<'a> {
     }
 
     fn segments(&self) -> Option<Vec<Segment>> {
-        let (table, size_at, count_at) = if self.wide {
+        let (table_at, size_at, count_at) = if self.wide {
             (32, 54, 56)
         } else {
             (28, 42, 44)
         };
-        let table = self.word(table)?;
-        let size = self.number(size_at, 2)?;
-        let count = self.number(count_at, 2)?.min(MOST_SEGMENTS);
-        let mut segments = Vec::new();
-        for index in 0..count {
-            let at = table.checked_add(index.checked_mul(size)?)?;
-            let (offset, address, file_size) = if self.wide { (8, 16, 32) } else { (4, 8, 16) };
-            let segment = Segment {
-                kind: self.number(at, 4)?,
-                offset: self.word(at.checked_add(offset)?)?,
-                address: self.word(at.checked_add(address)?)?,
-                size: self.word(at.checked_add(file_size)?)?,
-            };
-            segments.push(segment);
-        }
-        Some(segments)
+        let (offset, address, file_size) = if self.wide { (8, 16, 32) } else { (4, 8, 16) };
+        let header = self.bytes(0, if self.wide { 64 } else { 52 })?;
+        let size = usize::try_from(self.number(&header, size_at, 2)?).ok()?;
+        let count = self.number(&header, count_at, 2)?.min(MOST_SEGMENTS);
+        let length = size.checked_mul(usize::try_from(count).ok()?)?;
+        let table = self.bytes(self.word(&header, table_at)?, length)?;
+        let segment = |entry: &[u8]| {
+            Some(Segment {
+                kind: self.number(entry, 0, 4)?,
+                offset: self.word(entry, offset)?,
+                address: self.word(entry, address)?,
+                size: self.word(entry, file_size)?,
+            })
+        };
+        table.chunks_exact(size.max(1)).map(segment).collect()
     }
 
     fn dynamic(&self, segment: Segment, segments: &[Segment], elf: &mut Elf) {
@@ -155,45 +154,47 @@ impl<'a> Reader<'a> {
 
     fn entries(&self, segment: Segment) -> Vec<(u64, u64)> {
         let half = if self.wide { 8 } else { 4 };
-        let mut entries = Vec::new();
-        let mut at = segment.offset;
-        let end = segment
-            .offset
-            .saturating_add(segment.size.min(MOST_DYNAMIC_BYTES));
-        while at < end {
-            let pair = (
-                self.word(at),
-                at.checked_add(half).and_then(|at| self.word(at)),
-            );
-            match pair {
-                (Some(DT_NULL), _) | (None, _) | (_, None) => break,
-                (Some(tag), Some(value)) => entries.push((tag, value)),
-            }
-            at = at.saturating_add(2 * half);
-        }
-        entries
+        let length = segment.size.min(MOST_DYNAMIC_BYTES);
+        let length = usize::try_from(length).unwrap_or_default();
+        let Some(bytes) = self.bytes(segment.offset, length) else {
+            return Vec::new();
+        };
+        bytes
+            .chunks_exact(2 * half)
+            .map_while(|entry| Some((self.word(entry, 0)?, self.word(entry, half)?)))
+            .take_while(|(tag, _)| *tag != DT_NULL)
+            .collect()
     }
 
     /// A number of the file's word size.
-    fn word(&self, at: u64) -> Option<u64> {
-        self.number(at, if self.wide { 8 } else { 4 })
+    fn word(&self, bytes: &[u8], at: usize) -> Option<u64> {
+        self.number(bytes, at, if self.wide { 8 } else { 4 })
     }
 
-    fn number(&self, at: u64, size: usize) -> Option<u64> {
-        let mut bytes = [0; 8];
-        let slot = bytes.get_mut(..size)?;
-        self.file.read_exact_at(slot, at).ok()?;
+    fn number(&self, bytes: &[u8], at: usize, size: usize) -> Option<u64> {
+        let mut number = [0; 8];
+        let slot = number.get_mut(..size)?;
+        slot.copy_from_slice(bytes.get(at..at.checked_add(size)?)?);
         if !self.little {
             slot.reverse();
         }
-        Some(u64::from_le_bytes(bytes))
+        Some(u64::from_le_bytes(number))
+    }
+
+    /// A part of the file; none if it does not lie in it.
+    fn bytes(&self, at: u64, length: usize) -> Option<Vec<u8>> {
+        if at.checked_add(length as u64)? > self.length {
+            return None;
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, at).ok()?;
+        Some(bytes)
     }
 
     /// A string that ends with a zero byte inside the file.
     fn string(&self, at: u64) -> Option<OsString> {
         let left = usize::try_from(self.length.checked_sub(at)?).ok()?;
-        let mut bytes = vec![0; left.min(LONGEST_STRING)];
-        self.file.read_exact_at(&mut bytes, at).ok()?;
+        let bytes = self.bytes(at, left.min(LONGEST_STRING))?;
         let end = bytes.iter().position(|byte| *byte == 0)?;
         Some(os_string(&bytes[..end]))
     }
