@@ -42,6 +42,8 @@ pub(super) struct ChildSpec {
 pub(super) struct Ends {
     /// Messages both ways.
     pub(super) channel: OwnedFd,
+    /// The launcher's word that the command may start comes in here: pid 1 reads the channel.
+    pub(super) go: OwnedFd,
     /// The sockets of the network namespace go out here.
     pub(super) sockets: OwnedFd,
     /// A pidfd of the launcher.
@@ -52,7 +54,7 @@ pub(super) struct Ends {
 pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
     let channel = &ends.channel;
     let code = match set_up(spec, ends) {
-        Ok(pending) => start(spec, channel, &ends.launcher, &pending),
+        Ok(pending) => start(spec, ends, &pending),
         Err(failure) => Err(failure),
     };
     let code = match code {
@@ -83,19 +85,15 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
 }
 
 /// Forks the command's process and becomes init.
-fn start(
-    spec: &ChildSpec,
-    channel: &OwnedFd,
-    launcher: &OwnedFd,
-    pending: &Pending,
-) -> Result<(), Failure> {
+fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure> {
+    let (channel, launcher) = (&ends.channel, &ends.launcher);
     // Blocked before the fork, so that no end of a child is missed.
     let mut children = SigSet::empty();
     children.add(nix::sys::signal::Signal::SIGCHLD);
     children.thread_block().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
     let side = clone::clone_process(0).map_err(|error| Failure::new(Step::Init, "clone3", &error))?;
     let command = match side {
-        clone::Side::Child => command_process(spec, channel),
+        clone::Side::Child => command_process(spec, ends),
         clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
     };
     become_init(channel, launcher, pending).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
@@ -115,8 +113,9 @@ fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> std:
 }
 
 /// The last steps before execve(2); never returns.
-fn command_process(spec: &ChildSpec, channel: &OwnedFd) -> ! {
-    let failure = match confine(spec, channel) {
+fn command_process(spec: &ChildSpec, ends: &Ends) -> ! {
+    let channel = &ends.channel;
+    let failure = match confine(spec, ends) {
         Ok(()) => {
             let Err(errno) = nix::unistd::execve(&spec.program, &spec.argv, &spec.env);
             Failure::new(Step::Exec, &spec.program.to_string_lossy(), &errno.into())
@@ -128,7 +127,8 @@ fn command_process(spec: &ChildSpec, channel: &OwnedFd) -> ! {
     process::exit_now(125)
 }
 
-fn confine(spec: &ChildSpec, channel: &OwnedFd) -> Result<(), Failure> {
+fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
+    let channel = &ends.channel;
     let root = nix::fcntl::open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| Failure::new(Step::View, "open(/)", &errno.into()))?;
     nix::unistd::chdir(spec.cwd.as_path())
@@ -154,7 +154,7 @@ fn confine(spec: &ChildSpec, channel: &OwnedFd) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Step::Filter, "sendmsg", &error))?;
     drop(listener);
     // An empty message: the launcher is gone.
-    match channel::receive(channel.as_fd()) {
+    match channel::receive(ends.go.as_fd()) {
         Ok((bytes, _)) if bytes == [super::message::GO] => Ok(()),
         Ok(_) => process::exit_now(125),
         Err(error) => Err(Failure::new(Step::Filter, "recvmsg", &error)),

@@ -24,6 +24,7 @@ pub(super) struct Launched {
     /// Kills the run when it is dropped.
     pub(super) guard: KillOnDrop,
     pub(super) channel: OwnedFd,
+    pub(super) go: OwnedFd,
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
     pub(super) sockets: NetSockets,
@@ -54,6 +55,7 @@ impl Drop for KillOnDrop {
 pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched, RunError> {
     let spec = child_spec(plan, signal_mask)?;
     let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
     let own_pid = i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::io("pidfd_open"))?;
@@ -61,13 +63,13 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
     let (init, init_fd) = match side {
         clone::Side::Child => {
-            let ends = Ends { channel: theirs, sockets: their_sockets, launcher };
+            let ends = Ends { channel: theirs, go: their_go, sockets: their_sockets, launcher };
             child::enter(&spec, &ends)
         }
         clone::Side::Parent { pid, pidfd } => (pid, pidfd),
     };
     let guard = KillOnDrop(init_fd);
-    drop((theirs, their_sockets, launcher, spec));
+    drop((theirs, their_go, their_sockets, launcher, spec));
     let mut sockets = None;
     let (listener, root, landlock) = loop {
         let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
@@ -86,7 +88,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
         }
     };
     let sockets = sockets.ok_or(RunError::Silent)?;
-    Ok(Launched { init, guard, channel: ours, listener, root, sockets, landlock })
+    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, landlock })
 }
 
 /// Tells the command's process to execute the command.

@@ -87,7 +87,7 @@ fn supervise(
         relayed: plan.unix,
     };
     let supervisor = Supervisor::new(setup)?;
-    launch::go(&launched.channel)?;
+    launch::go(&launched.go)?;
     let finished = supervisor.run();
     let stopped = proxy.stop();
     let finished = finished?;
