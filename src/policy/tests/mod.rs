@@ -8,6 +8,7 @@ mod launch_host;
 mod net;
 mod paths;
 mod properties;
+mod reference;
 mod remarks;
 mod suggestions;
 

@@ -85,7 +85,12 @@ fn both_spellings_of_a_link_count() {
         "read: ./link\nread: /data\ndeny: read ./link/secret\ndeny: read ./link/**/*.key\n",
     );
     assert!(reads(&policy, "/data/real/x"));
-    for path in ["/data/real/secret", "/r/link/secret", "/data/real/a/b.key"] {
+    for path in [
+        "/data/real/secret",
+        "/r/link/secret",
+        "/data/real/a/b.key",
+        "/r/link/a/b.key",
+    ] {
         assert!(!reads(&policy, path), "{path}");
     }
 }

@@ -76,6 +76,35 @@ fn rule() -> impl Strategy<Value = (bool, bool, PathBuf)> {
     (prop::bool::weighted(0.3), any::<bool>(), path())
 }
 
+/// Components of a pattern, one of them at least with a glob character.
+fn glob() -> impl Strategy<Value = Vec<String>> {
+    let part = prop::sample::select(vec!["a", "b", "*", "**", "[ab]", "?", "a*", "[!a]"]);
+    prop::collection::vec(part.prop_map(str::to_owned), 1..6).prop_map(|mut parts| {
+        parts.push("*".to_owned());
+        parts
+    })
+}
+
+fn plain_match(parts: &[&str], names: &[&str]) -> bool {
+    match (parts.split_first(), names.split_first()) {
+        (None, None) => true,
+        (None, Some(_)) => false,
+        (Some((&"**", rest)), _) if plain_match(rest, names) => true,
+        (Some((&"**", _)), Some((_, below))) => plain_match(parts, below),
+        (Some((part, rest)), Some((name, below))) => {
+            let matched = match *part {
+                "*" | "?" => true, // every name here has one letter
+                "a" | "a*" => *name == "a",
+                "b" => *name == "b",
+                "[ab]" => *name != "c",
+                _ => *name != "a",
+            };
+            matched && plain_match(rest, below)
+        }
+        (Some(_), None) => false,
+    }
+}
+
 proptest! {
     // A failure is printed in its smallest form; nothing is written beside the source.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
@@ -133,6 +162,16 @@ proptest! {
         }
         let below = rules.iter().any(|(deny, _, path)| !*deny && (above(path) || (path.starts_with(&asked) && path != &asked)));
         prop_assert_eq!(policy.covers_below(&asked), below);
+    }
+
+    #[test]
+    fn globs_match_as_a_plain_search(parts in glob(), asked in path()) {
+        let policy = policy(&format!("deny: read /{}\n", parts.join("/")));
+        let names: Vec<&str> = asked.iter().skip(1).filter_map(|name| name.to_str()).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        // What matches a directory covers everything below it.
+        let covered = (0..=names.len()).any(|length| plain_match(&parts, &names[..length]));
+        prop_assert_eq!(policy.decide_path(PathAccess::Read, &asked).rule().is_some(), covered);
     }
 
     #[test]
