@@ -32,17 +32,10 @@ impl InitCommand {
     /// # Errors
     /// The current directory cannot be told, or the file or stdout cannot be written.
     pub fn run(self) -> anyhow::Result<u8> {
-        if let Some(name) = self
-            .profile
-            .as_deref()
-            .filter(|name| profiles::profile(name).is_none())
-        {
+        if let Some(name) = self.profile.as_deref().filter(|name| profiles::profile(name).is_none()) {
             let names: Vec<_> = profiles::names().collect();
             let name = name.escape_default();
-            return refuse(&format!(
-                "no profile `{name}`; there are: {}",
-                names.join(", ")
-            ));
+            return refuse(&format!("no profile `{name}`; there are: {}", names.join(", ")));
         }
         let cwd = std::env::current_dir().context("cannot tell the current directory")?;
         let env: Vec<_> = std::env::vars_os().collect();
@@ -55,13 +48,9 @@ impl InitCommand {
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let path = self.policy.display();
-                refuse(&format!(
-                    "{path} exists already and is left as it is (-p FILE writes another)"
-                ))
+                refuse(&format!("{path} exists already and is left as it is (-p FILE writes another)"))
             }
-            Err(error) => {
-                Err(error).with_context(|| format!("cannot write {}", self.policy.display()))
-            }
+            Err(error) => Err(error).with_context(|| format!("cannot write {}", self.policy.display())),
         }
     }
 }
@@ -75,15 +64,9 @@ fn refuse(why: &str) -> anyhow::Result<u8> {
 /// included, so no file but a new one is ever written.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .custom_flags(libc::O_NOFOLLOW);
+    options.write(true).create_new(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
     let mut file = options.open(path)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all());
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     if written.is_err() {
         // Half a policy would be read as a whole one.
         fs::remove_file(path)?;
@@ -93,8 +76,8 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
 
 /// Programs that agents often start, in the order in which they are listed.
 const COMMON: [&str; 24] = [
-    "git", "python3", "node", "npm", "cargo", "go", "java", "make", "cmake", "gcc", "bash", "sh",
-    "ls", "cat", "find", "grep", "rg", "sed", "sort", "jq", "tar", "curl", "wget", "sqlite3",
+    "git", "python3", "node", "npm", "cargo", "go", "java", "make", "cmake", "gcc", "bash", "sh", "ls",
+    "cat", "find", "grep", "rg", "sed", "sort", "jq", "tar", "curl", "wget", "sqlite3",
 ];
 
 /// Looks at what the policy should speak of; opens nothing but `.git` files.
@@ -118,8 +101,7 @@ fn survey<'a>(profile: Option<&'a str>, env: &[(OsString, OsString)], cwd: &Path
 }
 
 fn is_plain(name: &str) -> bool {
-    name.bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// The repository behind a `.git` file (gitrepository-layout(5)): `gitdir: PATH`, and there
@@ -164,11 +146,7 @@ mod tests {
         fs::create_dir_all(&gitdir).expect("directories");
         fs::create_dir_all(root.join("w/sub")).expect("directories");
         fs::write(gitdir.join("commondir"), "../..\n").expect("a file");
-        fs::write(
-            root.join("w/.git"),
-            format!("gitdir: {}\n", gitdir.display()),
-        )
-        .expect("a file");
+        fs::write(root.join("w/.git"), format!("gitdir: {}\n", gitdir.display())).expect("a file");
         let starter = survey(None, &[], &root.join("w/sub"));
         let found = starter.worktree.expect("a worktree");
         assert_eq!(found.gitdir, gitdir);
@@ -178,20 +156,13 @@ mod tests {
 
     #[test]
     fn only_set_keys_are_named() {
-        let env = [
-            ("A_API_KEY", "x"),
-            ("B_API_KEY", ""),
-            ("C_TOKEN", "x"),
-            ("D\n_API_KEY", "x"),
-        ];
+        let env = [("A_API_KEY", "x"), ("B_API_KEY", ""), ("C_TOKEN", "x"), ("D\n_API_KEY", "x")];
         let env = env.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         assert_eq!(survey(None, &env, Path::new("/")).keys, ["A_API_KEY"]);
     }
 
     fn host() -> LaunchHost {
-        LaunchHost::new()
-            .expect("a launch directory")
-            .profiles(profiles::profile)
+        LaunchHost::new().expect("a launch directory").profiles(profiles::profile)
     }
 
     fn load(text: &str) -> policy::Policy {
@@ -204,11 +175,7 @@ mod tests {
         for name in profiles::names() {
             let loaded = load(&format!("include: profile/{name}\n"));
             assert!(!loaded.rules.is_empty(), "{name}");
-            let warnings: Vec<_> = loaded
-                .warnings
-                .iter()
-                .map(|warning| &warning.message)
-                .collect();
+            let warnings: Vec<_> = loaded.warnings.iter().map(|warning| &warning.message).collect();
             assert!(warnings.is_empty(), "{name}: {warnings:?}");
         }
         load(include_str!("../../examples/agentbox.policy"));
@@ -216,9 +183,7 @@ mod tests {
 
     #[test]
     fn the_starter_can_be_loaded_with_every_hint_taken() {
-        let env: Vec<_> = std::env::vars_os()
-            .chain([("OPENAI_API_KEY".into(), "x".into())])
-            .collect();
+        let env: Vec<_> = std::env::vars_os().chain([("OPENAI_API_KEY".into(), "x".into())]).collect();
         let cwd = std::env::current_dir().expect("a directory");
         for profile in [None, Some("git")] {
             let text = survey(profile, &env, &cwd).to_string();

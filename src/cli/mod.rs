@@ -1,7 +1,7 @@
 //! The command line: one file a subcommand.
 
-pub mod init;
 mod exit;
+pub mod init;
 mod run;
 pub mod show;
 pub mod verify;

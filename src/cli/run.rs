@@ -77,7 +77,11 @@ impl RunCommand {
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
             let (at, to) = (placement.written_at(), placement.destination());
-            tell([format!("agentbox: the trace is written at {} and moved to {} at the end", at.display(), to.display())]);
+            tell([format!(
+                "agentbox: the trace is written at {} and moved to {} at the end",
+                at.display(),
+                to.display()
+            )]);
         }
         let protected = placement
             .protected()

@@ -94,7 +94,10 @@ impl Ending {
     fn note(&self, err: &mut impl Write) -> io::Result<()> {
         if self.unreadable > 0 {
             let (count, line) = (self.unreadable, self.first_unreadable);
-            writeln!(err, "agentbox: {count} lines are no entries, the first is line {line}: see agentbox verify")?;
+            writeln!(
+                err,
+                "agentbox: {count} lines are no entries, the first is line {line}: see agentbox verify"
+            )?;
         }
         if let Some(bytes) = self.torn {
             writeln!(err, "agentbox: the last line is torn ({bytes} bytes): the run was interrupted")?;

@@ -38,7 +38,10 @@ impl VerifyCommand {
     /// Runs the command and returns its exit code.
     pub fn run(self) -> anyhow::Result<u8> {
         if self.key.is_some() {
-            writeln!(io::stderr(), "agentbox: this version has no signatures yet: use --head instead of --key")?;
+            writeln!(
+                io::stderr(),
+                "agentbox: this version has no signatures yet: use --head instead of --key"
+            )?;
             return Ok(UNREADABLE);
         }
         let path = trace::locate(&self.file.unwrap_or(self.trace));
@@ -84,7 +87,10 @@ fn report(out: &mut impl Write, found: &Verification, pinned: bool) -> io::Resul
     writeln!(out, "agentbox: head {head}")?;
     match outcome {
         Outcome::Torn { bytes } => {
-            writeln!(out, "agentbox: torn — the last line was not finished ({bytes} bytes): the run was interrupted")
+            writeln!(
+                out,
+                "agentbox: torn — the last line was not finished ({bytes} bytes): the run was interrupted"
+            )
         }
         Outcome::Unsealed => {
             writeln!(out, "agentbox: not sealed — the run was interrupted, or its end was cut off")

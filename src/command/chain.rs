@@ -49,9 +49,7 @@ pub(super) fn follow(program: &Path, around: &Surroundings<'_>) -> Result<Chain,
             return Ok(chain);
         };
         if depth == KERNEL_DEPTH || chain.images.len() >= MOST_IMAGES {
-            return Err(CommandError::TooManyInterpreters {
-                script: program.to_owned(),
-            });
+            return Err(CommandError::TooManyInterpreters { script: program.to_owned() });
         }
         chain.script.get_or_insert_with(|| at.spelled.clone());
         let interpreter = interpreter(&at.spelled, &line, around)?;
@@ -59,11 +57,7 @@ pub(super) fn follow(program: &Path, around: &Surroundings<'_>) -> Result<Chain,
         let real = shim::see_through(interpreter.clone(), None, around)?;
         if real.program != interpreter && first {
             let script = at.spelled.clone().into_os_string();
-            let words = [
-                Some(real.program.clone().into_os_string()),
-                line.argument.clone(),
-                Some(script),
-            ];
+            let words = [Some(real.program.clone().into_os_string()), line.argument.clone(), Some(script)];
             chain.instead = Some(words.into_iter().flatten().collect());
             chain.images.clear();
         }
@@ -85,10 +79,8 @@ pub(super) fn follow(program: &Path, around: &Surroundings<'_>) -> Result<Chain,
 }
 
 fn script_line(image: &Executable) -> Result<Option<Shebang>, CommandError> {
-    let looked = shebang::look_at(&image.resolved).map_err(|source| CommandError::Examine {
-        program: image.spelled.clone(),
-        source,
-    })?;
+    let looked = shebang::look_at(&image.resolved)
+        .map_err(|source| CommandError::Examine { program: image.spelled.clone(), source })?;
     match looked {
         Image::Elf | Image::Unreadable => Ok(None),
         Image::Script(line) => Ok(Some(line)),
@@ -101,11 +93,7 @@ fn script_line(image: &Executable) -> Result<Option<Shebang>, CommandError> {
     }
 }
 
-fn interpreter(
-    script: &Path,
-    line: &Shebang,
-    around: &Surroundings<'_>,
-) -> Result<PathBuf, CommandError> {
+fn interpreter(script: &Path, line: &Shebang, around: &Surroundings<'_>) -> Result<PathBuf, CommandError> {
     let path = around.absolute(&line.interpreter);
     let reason = match lookup::check(&path) {
         Ok(()) => return Ok(path),
@@ -122,8 +110,7 @@ fn interpreter(
 
 fn absent(word: &OsStr) -> String {
     if word.as_bytes().ends_with(b"\r") {
-        return "the line ends in a carriage return; save the script with Unix line ends"
-            .to_owned();
+        return "the line ends in a carriage return; save the script with Unix line ends".to_owned();
     }
     "there is no such file".to_owned()
 }
@@ -140,10 +127,7 @@ fn handed_on(
     let Some(python) = trampoline::python(&script.resolved) else {
         return Ok(None);
     };
-    let line = Shebang {
-        interpreter: python,
-        argument: None,
-    };
+    let line = Shebang { interpreter: python, argument: None };
     self::interpreter(&script.spelled, &line, around).map(Some)
 }
 
@@ -180,19 +164,11 @@ fn missing(script: &Path, word: &OsStr) -> CommandError {
             reason,
         };
     }
-    CommandError::EnvProgramMissing {
-        script: script.to_owned(),
-        word: word.to_string_lossy().into_owned(),
-    }
+    CommandError::EnvProgramMissing { script: script.to_owned(), word: word.to_string_lossy().into_owned() }
 }
 
 fn executable(path: &Path) -> Result<Executable, CommandError> {
-    let trail = trail::follow(path).map_err(|source| CommandError::Examine {
-        program: path.to_owned(),
-        source,
-    })?;
-    Ok(Executable {
-        spelled: path.to_owned(),
-        resolved: trail.real,
-    })
+    let trail =
+        trail::follow(path).map_err(|source| CommandError::Examine { program: path.to_owned(), source })?;
+    Ok(Executable { spelled: path.to_owned(), resolved: trail.real })
 }

@@ -39,11 +39,7 @@ pub(super) struct Elf {
 /// Reads the file at `path`; none if it is no ELF file or cannot be read.
 pub(super) fn read(path: &Path) -> Option<Elf> {
     let file = File::open(path).ok()?;
-    let length = file
-        .metadata()
-        .ok()
-        .filter(std::fs::Metadata::is_file)?
-        .len();
+    let length = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
     Reader::new(&file, length)?.elf()
 }
 
@@ -80,12 +76,7 @@ impl<'a> Reader<'a> {
             2 => false,
             _ => return None,
         };
-        Some(Self {
-            file,
-            length,
-            wide,
-            little,
-        })
+        Some(Self { file, length, wide, little })
     }
 
     fn elf(&self) -> Option<Elf> {
@@ -93,10 +84,7 @@ impl<'a> Reader<'a> {
         let of_kind = |kind| segments.iter().find(|segment| segment.kind == kind);
         let mut elf = Elf::default();
         if let Some(segment) = of_kind(PT_INTERP) {
-            elf.loader = self
-                .string(segment.offset)
-                .filter(|text| !text.is_empty())
-                .map(PathBuf::from);
+            elf.loader = self.string(segment.offset).filter(|text| !text.is_empty()).map(PathBuf::from);
         }
         if let Some(segment) = of_kind(PT_DYNAMIC) {
             self.dynamic(*segment, &segments, &mut elf);
@@ -105,11 +93,7 @@ impl<'a> Reader<'a> {
     }
 
     fn segments(&self) -> Option<Vec<Segment>> {
-        let (table_at, size_at, count_at) = if self.wide {
-            (32, 54, 56)
-        } else {
-            (28, 42, 44)
-        };
+        let (table_at, size_at, count_at) = if self.wide { (32, 54, 56) } else { (28, 42, 44) };
         let (offset, address, file_size) = if self.wide { (8, 16, 32) } else { (4, 8, 16) };
         let header = self.bytes(0, if self.wide { 64 } else { 52 })?;
         let size = usize::try_from(self.number(&header, size_at, 2)?).ok()?;
@@ -129,21 +113,13 @@ impl<'a> Reader<'a> {
 
     fn dynamic(&self, segment: Segment, segments: &[Segment], elf: &mut Elf) {
         let entries = self.entries(segment);
-        let value = |tag| {
-            entries
-                .iter()
-                .find(|(found, _)| *found == tag)
-                .map(|(_, value)| *value)
-        };
+        let value = |tag| entries.iter().find(|(found, _)| *found == tag).map(|(_, value)| *value);
         let Some(strings) = value(DT_STRTAB).and_then(|address| place(segments, address)) else {
             return;
         };
         let text = |offset: u64| self.string(strings.checked_add(offset)?);
         let needed = entries.iter().filter(|(tag, _)| *tag == DT_NEEDED);
-        elf.needed = needed
-            .take(MOST_NEEDED)
-            .filter_map(|(_, offset)| text(*offset))
-            .collect();
+        elf.needed = needed.take(MOST_NEEDED).filter_map(|(_, offset)| text(*offset)).collect();
         let search = value(DT_RUNPATH).or_else(|| value(DT_RPATH)).and_then(text);
         if let Some(search) = search {
             use std::os::unix::ffi::OsStrExt;
@@ -203,9 +179,7 @@ impl<'a> Reader<'a> {
 /// The place in the file of an address in memory.
 fn place(segments: &[Segment], address: u64) -> Option<u64> {
     let inside = |segment: &&Segment| {
-        segment.kind == PT_LOAD
-            && address >= segment.address
-            && address - segment.address < segment.size
+        segment.kind == PT_LOAD && address >= segment.address && address - segment.address < segment.size
     };
     let segment = segments.iter().find(inside)?;
     segment.offset.checked_add(address - segment.address)
@@ -228,11 +202,7 @@ mod tests {
         let path = std::env::current_exe().expect("its own path");
         let elf = read(&path).expect("an ELF file");
         assert!(elf.loader.is_some_and(|loader| loader.is_absolute()));
-        assert!(
-            elf.needed
-                .iter()
-                .any(|name| name.to_string_lossy().starts_with("libc.so"))
-        );
+        assert!(elf.needed.iter().any(|name| name.to_string_lossy().starts_with("libc.so")));
     }
 
     #[test]
@@ -240,10 +210,7 @@ mod tests {
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"#!/bin/sh\n"), None);
         assert_eq!(parse(b"\x7fELF"), None);
-        assert_eq!(
-            parse(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            None
-        );
+        assert_eq!(parse(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None);
     }
 
     proptest! {

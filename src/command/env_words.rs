@@ -91,10 +91,7 @@ mod tests {
 
     #[test]
     fn options_and_assignments_come_first() {
-        assert_eq!(
-            asked("-S -i A=1 B='x y' -u HOME perl -w").as_deref(),
-            Some("perl")
-        );
+        assert_eq!(asked("-S -i A=1 B='x y' -u HOME perl -w").as_deref(), Some("perl"));
         assert_eq!(asked("-S -- ruby").as_deref(), Some("ruby"));
         assert_eq!(asked("-S 'my prog' x").as_deref(), Some("my prog"));
         assert_eq!(asked("-S A=1 # perl"), None);

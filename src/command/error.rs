@@ -85,9 +85,7 @@ impl CommandError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NoCommand => 2,
-            Self::NotFound { .. }
-            | Self::EnvProgramMissing { .. }
-            | Self::ShimTargetMissing { .. } => 127,
+            Self::NotFound { .. } | Self::EnvProgramMissing { .. } | Self::ShimTargetMissing { .. } => 127,
             Self::NotExecutable { .. }
             | Self::Examine { .. }
             | Self::BadInterpreter { .. }

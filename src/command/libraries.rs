@@ -30,23 +30,11 @@ pub(super) fn of(program: &Path) -> Needs {
         let Some(found) = elf::read(&path) else {
             continue;
         };
-        let search: Vec<PathBuf> = found
-            .search
-            .iter()
-            .map(|dir| expand(dir, &path))
-            .filter(|dir| dir.is_absolute())
-            .collect();
+        let search: Vec<PathBuf> =
+            found.search.iter().map(|dir| expand(dir, &path)).filter(|dir| dir.is_absolute()).collect();
         if path == program {
-            needs.files.extend(
-                found
-                    .loader
-                    .filter(|loader| loader.is_absolute() && !is_system(loader)),
-            );
-            needs.directories = search
-                .iter()
-                .filter(|dir| is_own_lib(dir, program))
-                .cloned()
-                .collect();
+            needs.files.extend(found.loader.filter(|loader| loader.is_absolute() && !is_system(loader)));
+            needs.directories = search.iter().filter(|dir| is_own_lib(dir, program)).cloned().collect();
             inherited = search.clone();
         }
         for name in &found.needed {
@@ -70,9 +58,7 @@ fn locate<'a>(name: &OsStr, search: impl Iterator<Item = &'a PathBuf>) -> Option
         let path = PathBuf::from(name);
         return (path.is_absolute() && path.is_file() && !is_system(&path)).then_some(path);
     }
-    let found = search
-        .map(|dir| dir.join(name))
-        .find(|path| path.is_file())?;
+    let found = search.map(|dir| dir.join(name)).find(|path| path.is_file())?;
     (!is_system(&found)).then_some(found)
 }
 
@@ -90,11 +76,7 @@ fn is_own_lib(dir: &Path, program: &Path) -> bool {
 
 /// Replaces `$ORIGIN`, the directory of the file that says so.
 fn expand(dir: &OsString, path: &Path) -> PathBuf {
-    let origin = path
-        .parent()
-        .unwrap_or_else(|| Path::new("/"))
-        .as_os_str()
-        .as_bytes();
+    let origin = path.parent().unwrap_or_else(|| Path::new("/")).as_os_str().as_bytes();
     let bytes = dir.as_bytes();
     for word in [&b"$ORIGIN"[..], b"${ORIGIN}"] {
         if let Some(rest) = bytes.strip_prefix(word) {

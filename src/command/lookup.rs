@@ -22,10 +22,8 @@ pub(super) fn find_except(
     around: &Surroundings<'_>,
     skipped: Option<&Path>,
 ) -> Result<PathBuf, CommandError> {
-    let not_found = |why: &str| CommandError::NotFound {
-        word: word.to_string_lossy().into_owned(),
-        why: why.to_owned(),
-    };
+    let not_found =
+        |why: &str| CommandError::NotFound { word: word.to_string_lossy().into_owned(), why: why.to_owned() };
     if word.is_empty() {
         return Err(not_found("the name is empty"));
     }
@@ -34,19 +32,11 @@ pub(super) fn find_except(
     }
     if word.as_bytes().contains(&b'/') {
         let path = around.absolute(Path::new(word));
-        return check(&path)
-            .map(|()| path.clone())
-            .map_err(|refusal| match refusal {
-                Refusal::Absent => not_found("there is no such file"),
-                Refusal::Hidden => CommandError::NotExecutable {
-                    program: path,
-                    reason: HIDDEN.to_owned(),
-                },
-                Refusal::Unusable(reason) => CommandError::NotExecutable {
-                    program: path,
-                    reason,
-                },
-            });
+        return check(&path).map(|()| path.clone()).map_err(|refusal| match refusal {
+            Refusal::Absent => not_found("there is no such file"),
+            Refusal::Hidden => CommandError::NotExecutable { program: path, reason: HIDDEN.to_owned() },
+            Refusal::Unusable(reason) => CommandError::NotExecutable { program: path, reason },
+        });
     }
     // As in sh(1): a file that cannot be executed is remembered, and the search goes on.
     let mut unusable = None;
@@ -60,10 +50,7 @@ pub(super) fn find_except(
             Err(Refusal::Absent | Refusal::Hidden) => {}
             Err(Refusal::Unusable(_)) if path.is_dir() => {}
             Err(Refusal::Unusable(reason)) => {
-                unusable.get_or_insert(CommandError::NotExecutable {
-                    program: path,
-                    reason,
-                });
+                unusable.get_or_insert(CommandError::NotExecutable { program: path, reason });
             }
         }
     }
@@ -78,11 +65,7 @@ pub(super) fn every(word: &OsStr, around: &Surroundings<'_>) -> Vec<PathBuf> {
     let candidates = if word.as_bytes().contains(&b'/') {
         vec![around.absolute(Path::new(word))]
     } else {
-        around
-            .path_dirs()
-            .into_iter()
-            .map(|dir| dir.join(word))
-            .collect()
+        around.path_dirs().into_iter().map(|dir| dir.join(word)).collect()
     };
     let mut found: Vec<PathBuf> = Vec::new();
     for path in candidates {
@@ -124,9 +107,7 @@ pub(super) fn check(path: &Path) -> Result<(), Refusal> {
     }
     eaccess(path, AccessFlags::X_OK).map_err(|errno| {
         Refusal::Unusable(match errno {
-            Errno::EACCES => {
-                "permission denied (no execute permission, or a noexec mount)".to_owned()
-            }
+            Errno::EACCES => "permission denied (no execute permission, or a noexec mount)".to_owned(),
             other => other.desc().to_owned(),
         })
     })

@@ -105,11 +105,7 @@ pub struct Link {
 /// # Errors
 /// The errors of a shell (not found: 127, not executable: 126), and those of a shim or a `#!` line
 /// that leads nowhere. [`CommandError::exit_code`] has the code.
-pub fn resolve(
-    argv: &[OsString],
-    env: &[(OsString, OsString)],
-    cwd: &Path,
-) -> Result<Command, CommandError> {
+pub fn resolve(argv: &[OsString], env: &[(OsString, OsString)], cwd: &Path) -> Result<Command, CommandError> {
     let around = Surroundings { env, cwd };
     let word = argv.first().ok_or(CommandError::NoCommand)?;
     let found = lookup::find(word, &around)?;
@@ -135,11 +131,7 @@ pub fn resolve(
         program: program.spelled.clone(),
         resolved: program.resolved.clone(),
         interpreter: interpreted.then(|| chain.last().spelled.clone()),
-        own_interpreter: if interpreted {
-            interpreter::own(chain.last())
-        } else {
-            Vec::new()
-        },
+        own_interpreter: if interpreted { interpreter::own(chain.last()) } else { Vec::new() },
         script: chain.script.clone().or(named),
         runtime: collected.roots,
         links: collected.links,
@@ -161,9 +153,8 @@ pub fn runtime_of(program: &Path) -> Vec<RuntimeRoot> {
     };
     let mut roots = command.runtime;
     let path = command.resolved;
-    let is_visible = |path: &Path| {
-        surroundings::is_system(path) || roots.iter().any(|root| path.starts_with(&root.path))
-    };
+    let is_visible =
+        |path: &Path| surroundings::is_system(path) || roots.iter().any(|root| path.starts_with(&root.path));
     if !is_visible(&path) {
         let reason = format!("the program {}", program.display());
         roots.push(RuntimeRoot { path, reason });
@@ -206,9 +197,7 @@ fn variables(
 ) -> Vec<(String, String)> {
     if !prefix.is_empty() {
         let dirs = prefix.iter().cloned().chain(around.path_dirs());
-        let words: Vec<_> = dirs
-            .filter_map(|dir| dir.to_str().map(str::to_owned))
-            .collect();
+        let words: Vec<_> = dirs.filter_map(|dir| dir.to_str().map(str::to_owned)).collect();
         env.push(("PATH".to_owned(), words.join(":")));
     }
     env

@@ -28,10 +28,8 @@ pub(super) fn of(path: &Path, family: Option<&str>) -> Option<Prefix> {
         return None;
     }
     let prefix = dir.parent()?;
-    let (kind, marks) = MARKS
-        .iter()
-        .filter(|mark| mark.family.is_none() || mark.family == family)
-        .find_map(|mark| {
+    let (kind, marks) =
+        MARKS.iter().filter(|mark| mark.family.is_none() || mark.family == family).find_map(|mark| {
             let found = existing(prefix, mark.paths);
             (!found.is_empty()).then_some((mark.kind, found))
         })?;
@@ -40,11 +38,7 @@ pub(super) fn of(path: &Path, family: Option<&str>) -> Option<Prefix> {
     if kind == VIRTUALENV {
         parts.extend(existing(prefix, &["bin", "lib", "lib64"]));
     }
-    Some(Prefix {
-        path: prefix.to_owned(),
-        kind,
-        parts,
-    })
+    Some(Prefix { path: prefix.to_owned(), kind, parts })
 }
 
 /// The base prefix of a virtualenv: the parent of `home` in its pyvenv.cfg (PEP 405).
@@ -67,16 +61,8 @@ struct Mark {
     paths: &'static [&'static str],
 }
 
-const fn mark(
-    family: Option<&'static str>,
-    kind: &'static str,
-    paths: &'static [&'static str],
-) -> Mark {
-    Mark {
-        family,
-        kind,
-        paths,
-    }
+const fn mark(family: Option<&'static str>, kind: &'static str, paths: &'static [&'static str]) -> Mark {
+    Mark { family, kind, paths }
 }
 
 static MARKS: [Mark; 17] = [
@@ -84,26 +70,10 @@ static MARKS: [Mark; 17] = [
     mark(None, "conda environment", &["conda-meta"]),
     mark(None, "Rust toolchain", &["lib/rustlib"]),
     mark(None, "Go toolchain", &["pkg/tool"]),
-    mark(
-        None,
-        "Java runtime",
-        &["lib/modules", "lib/rt.jar", "jre/lib/rt.jar"],
-    ),
-    mark(
-        Some("python"),
-        "Python prefix",
-        &["lib/python*/os.py", "lib64/python*/os.py"],
-    ),
-    mark(
-        Some("python"),
-        "PyPy prefix",
-        &["lib/pypy*/os.py", "lib-python"],
-    ),
-    mark(
-        Some("node"),
-        "Node prefix",
-        &["lib/node_modules", "include/node"],
-    ),
+    mark(None, "Java runtime", &["lib/modules", "lib/rt.jar", "jre/lib/rt.jar"]),
+    mark(Some("python"), "Python prefix", &["lib/python*/os.py", "lib64/python*/os.py"]),
+    mark(Some("python"), "PyPy prefix", &["lib/pypy*/os.py", "lib-python"]),
+    mark(Some("node"), "Node prefix", &["lib/node_modules", "include/node"]),
     mark(Some("ruby"), "Ruby prefix", &["lib/ruby", "specifications"]),
     mark(Some("perl"), "Perl prefix", &["lib/perl*", "lib/5.*"]),
     mark(Some("php"), "PHP prefix", &["lib/php*", "include/php"]),
@@ -119,19 +89,11 @@ static MARKS: [Mark; 17] = [
 fn store(path: &Path) -> Option<Prefix> {
     for (root, kind) in [("/nix/store", "Nix store"), ("/gnu/store", "Guix store")] {
         if path.starts_with(root) {
-            return Some(Prefix {
-                path: root.into(),
-                kind,
-                parts: Vec::new(),
-            });
+            return Some(Prefix { path: root.into(), kind, parts: Vec::new() });
         }
     }
     let cellar = path.ancestors().find(|dir| dir.ends_with("Cellar"))?;
-    Some(Prefix {
-        path: cellar.parent()?.to_owned(),
-        kind: "Homebrew tree",
-        parts: Vec::new(),
-    })
+    Some(Prefix { path: cellar.parent()?.to_owned(), kind: "Homebrew tree", parts: Vec::new() })
 }
 
 /// What of `patterns` exists below `prefix`; a mark that ends in `os.py` stands for its directory.
@@ -154,16 +116,9 @@ fn existing(prefix: &Path, patterns: &[&str]) -> Vec<PathBuf> {
 fn children(dir: &Path, part: &str) -> Vec<PathBuf> {
     let Some(start) = part.strip_suffix('*') else {
         let path = dir.join(part);
-        return if path.exists() {
-            vec![path]
-        } else {
-            Vec::new()
-        };
+        return if path.exists() { vec![path] } else { Vec::new() };
     };
-    let entries = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .filter_map(Result::ok);
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));
     let mut paths: Vec<_> = named.map(|entry| entry.path()).collect();
     paths.sort();

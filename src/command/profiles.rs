@@ -8,10 +8,7 @@ static PROFILES: [(&str, &str); 9] = [
     ("rust", include_str!("../../policies/rust.policy")),
     ("go", include_str!("../../policies/go.policy")),
     ("java", include_str!("../../policies/java.policy")),
-    (
-        "claude-code",
-        include_str!("../../policies/claude-code.policy"),
-    ),
+    ("claude-code", include_str!("../../policies/claude-code.policy")),
     ("codex", include_str!("../../policies/codex.policy")),
     ("aider", include_str!("../../policies/aider.policy")),
 ];
@@ -19,10 +16,7 @@ static PROFILES: [(&str, &str); 9] = [
 /// The text of the profile `name`.
 #[must_use]
 pub fn profile(name: &str) -> Option<&'static str> {
-    PROFILES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, text)| *text)
+    PROFILES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
 /// The names of all profiles.
@@ -39,10 +33,7 @@ mod tests {
         for name in names() {
             let text = profile(name).expect("a listed profile");
             assert!(text.starts_with("# "), "{name}");
-            assert!(
-                text.lines().any(|line| line.starts_with("exec: ")),
-                "{name}"
-            );
+            assert!(text.lines().any(|line| line.starts_with("exec: ")), "{name}");
             assert!(text.is_ascii() && text.ends_with('\n'), "{name}");
         }
         assert_eq!(profile("nothing"), None);

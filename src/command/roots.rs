@@ -10,9 +10,8 @@ use super::{Executable, Link, RuntimeRoot, interpreter, libraries, trail};
 
 /// Directories that hold many unrelated things: never a root, whatever stands in them.
 const SHARED: [&str; 22] = [
-    "/", "/bin", "/boot", "/data", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt",
-    "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var", "/var/lib",
-    "/var/tmp",
+    "/", "/bin", "/boot", "/data", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc",
+    "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var", "/var/lib", "/var/tmp",
 ];
 
 /// What [`collect`] finds.
@@ -25,18 +24,11 @@ pub(super) struct Collected {
 
 /// The roots and links of every image of `chain`.
 pub(super) fn collect(chain: &Chain, around: &Surroundings<'_>) -> Collected {
-    let mut collector = Collector {
-        around,
-        found: Collected::default(),
-    };
-    let family = interpreter::family(&chain.last().spelled)
-        .or_else(|| interpreter::family(&chain.last().resolved));
+    let mut collector = Collector { around, found: Collected::default() };
+    let family =
+        interpreter::family(&chain.last().spelled).or_else(|| interpreter::family(&chain.last().resolved));
     for image in &chain.images {
-        collector.image(
-            image,
-            family,
-            chain.script.as_deref() == Some(image.spelled.as_path()),
-        );
+        collector.image(image, family, chain.script.as_deref() == Some(image.spelled.as_path()));
     }
     collector.finish()
 }
@@ -48,17 +40,10 @@ struct Collector<'a> {
 
 impl Collector<'_> {
     fn image(&mut self, image: &Executable, family: Option<&str>, is_script: bool) {
-        let links = trail::follow(&image.spelled)
-            .map(|trail| trail.links)
-            .unwrap_or_default();
+        let links = trail::follow(&image.spelled).map(|trail| trail.links).unwrap_or_default();
         // A virtualenv is told by a link's own place, a toolchain by the real file's.
         let mut hops = vec![image.spelled.clone()];
-        hops.extend(
-            links
-                .iter()
-                .map(|link| link.path.clone())
-                .filter(|path| path.is_file()),
-        );
+        hops.extend(links.iter().map(|link| link.path.clone()).filter(|path| path.is_file()));
         hops.push(image.resolved.clone());
         hops.dedup();
         self.found.links.extend(links);
@@ -68,10 +53,7 @@ impl Collector<'_> {
             }
         }
         if let Some(modules) = interpreter::node_modules(&image.resolved) {
-            self.root(
-                &modules,
-                format!("the packages of {}", image.spelled.display()),
-            );
+            self.root(&modules, format!("the packages of {}", image.spelled.display()));
         }
         // A script is a file of its own, named as the command's script and recorded.
         if is_script || is_system(&image.resolved) {
@@ -104,13 +86,7 @@ impl Collector<'_> {
             if let Some(base) = prefix::of(&python, Some("python"))
                 && base.kind != prefix::VIRTUALENV
             {
-                self.prefix(
-                    &base,
-                    &Executable {
-                        spelled: python.clone(),
-                        resolved: python,
-                    },
-                );
+                self.prefix(&base, &Executable { spelled: python.clone(), resolved: python });
             }
         }
     }
@@ -140,10 +116,7 @@ impl Collector<'_> {
             }
             return false;
         }
-        self.found.roots.push(RuntimeRoot {
-            path: path.to_owned(),
-            reason,
-        });
+        self.found.roots.push(RuntimeRoot { path: path.to_owned(), reason });
         true
     }
 
@@ -154,8 +127,7 @@ impl Collector<'_> {
             return false;
         }
         let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        if SHARED.iter().any(|shared| path == Path::new(shared))
-            || path.parent() == Some(Path::new("/home"))
+        if SHARED.iter().any(|shared| path == Path::new(shared)) || path.parent() == Some(Path::new("/home"))
         {
             return true;
         }
@@ -179,13 +151,7 @@ impl Collector<'_> {
         self.found.links.sort();
         self.found.links.dedup();
         let inside = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
-        self.found
-            .links
-            .retain(|link| !is_system(&link.path) && !inside(&link.path));
-        Collected {
-            roots,
-            links: self.found.links,
-            notes: self.found.notes,
-        }
+        self.found.links.retain(|link| !is_system(&link.path) && !inside(&link.path));
+        Collected { roots, links: self.found.links, notes: self.found.notes }
     }
 }

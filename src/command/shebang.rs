@@ -35,9 +35,7 @@ pub(super) struct Shebang {
 pub(super) fn look_at(path: &Path) -> io::Result<Image> {
     let mut options = OpenOptions::new();
     // A name may have become a FIFO since it was judged: never wait for it.
-    options
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     let file = match options.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -68,18 +66,13 @@ pub(super) fn parse(start: &[u8]) -> Option<Shebang> {
         None => {
             let cut = &rest[..LOOKED_AT - 3];
             let name = trim(cut);
-            name.iter()
-                .any(|byte| is_blank(*byte) || *byte == 0)
-                .then_some(cut)?
+            name.iter().any(|byte| is_blank(*byte) || *byte == 0).then_some(cut)?
         }
     };
     // The buffer is zero-filled past the end of the file, and names end at a zero byte.
     let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
     let line = trim(line);
-    let end = line
-        .iter()
-        .position(|byte| is_blank(*byte))
-        .unwrap_or(line.len());
+    let end = line.iter().position(|byte| is_blank(*byte)).unwrap_or(line.len());
     let (interpreter, argument) = line.split_at(end);
     if interpreter.is_empty() {
         return None;
@@ -114,36 +107,20 @@ mod tests {
     use super::*;
 
     fn line(interpreter: &str, argument: Option<&str>) -> Option<Shebang> {
-        Some(Shebang {
-            interpreter: interpreter.into(),
-            argument: argument.map(OsString::from),
-        })
+        Some(Shebang { interpreter: interpreter.into(), argument: argument.map(OsString::from) })
     }
 
     #[test]
     fn one_argument_with_its_blanks() {
         assert_eq!(parse(b"#!/bin/sh\n"), line("/bin/sh", None));
-        assert_eq!(
-            parse(b"#! \t/bin/sh  -e -u \t\nrest"),
-            line("/bin/sh", Some("-e -u"))
-        );
+        assert_eq!(parse(b"#! \t/bin/sh  -e -u \t\nrest"), line("/bin/sh", Some("-e -u")));
         assert_eq!(parse(b"#!/bin/sh"), line("/bin/sh", None));
-        assert_eq!(
-            parse(b"#!/usr/bin/env python3\r\n"),
-            line("/usr/bin/env", Some("python3\r"))
-        );
+        assert_eq!(parse(b"#!/usr/bin/env python3\r\n"), line("/usr/bin/env", Some("python3\r")));
     }
 
     #[test]
     fn what_the_kernel_refuses() {
-        for bytes in [
-            &b"#!"[..],
-            b"#!\n",
-            b"#!   \n/bin/sh",
-            b"",
-            b"#",
-            b" #!/bin/sh\n",
-        ] {
+        for bytes in [&b"#!"[..], b"#!\n", b"#!   \n/bin/sh", b"", b"#", b" #!/bin/sh\n"] {
             assert_eq!(parse(bytes), None, "{bytes:?}");
         }
     }
@@ -158,10 +135,7 @@ mod tests {
         long_argument.resize(LOOKED_AT, b'y');
         let cut = parse(&long_argument).expect("the interpreter's name is whole");
         assert_eq!(cut.interpreter, PathBuf::from("/bin/sh"));
-        assert_eq!(
-            cut.argument.map(|argument| argument.len()),
-            Some(LOOKED_AT - 1 - 10)
-        );
+        assert_eq!(cut.argument.map(|argument| argument.len()), Some(LOOKED_AT - 1 - 10));
     }
 
     #[test]

@@ -8,17 +8,8 @@ use std::path::{Component, Path, PathBuf};
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Trees that every run sees without a rule; nothing in them needs a root of its own.
-const SYSTEM: [&str; 9] = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc/alternatives",
-    "/etc/ssl",
-];
+const SYSTEM: [&str; 9] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ssl"];
 
 /// What surrounds a command line: variables and the current directory.
 #[derive(Clone, Copy)]
@@ -43,18 +34,13 @@ impl<'a> Surroundings<'a> {
     }
 
     pub(super) fn home(&self) -> Option<PathBuf> {
-        self.var("HOME")
-            .map(PathBuf::from)
-            .filter(|home| home.is_absolute())
+        self.var("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
     }
 
     /// `path` from the current directory, `.` components dropped, `..` and links kept.
     pub(super) fn absolute(&self, path: &Path) -> PathBuf {
         let joined = self.cwd.join(path);
-        joined
-            .components()
-            .filter(|part| *part != Component::CurDir)
-            .collect()
+        joined.components().filter(|part| *part != Component::CurDir).collect()
     }
 
     /// The elements of `PATH` as absolute directories; an empty element is the current directory.
@@ -64,9 +50,7 @@ impl<'a> Surroundings<'a> {
             None => OsStr::new(DEFAULT_PATH),
         };
         let elements = path.as_bytes().split(|byte| *byte == b':');
-        elements
-            .map(|dir| self.absolute(Path::new(OsStr::from_bytes(dir))))
-            .collect()
+        elements.map(|dir| self.absolute(Path::new(OsStr::from_bytes(dir)))).collect()
     }
 
     /// The current directory and its parents, nearest first.
@@ -87,9 +71,7 @@ pub(super) fn read_setting(path: &Path) -> Option<String> {
     if !meta.is_file() || meta.len() > LIMIT {
         return None;
     }
-    std::fs::read(path)
-        .ok()
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// `name` with `suffix` bytes appended, without a detour through text.

@@ -49,13 +49,8 @@ pub(super) fn follow(path: &Path) -> io::Result<Trail> {
 /// Every name of an executable: as spelled, each link that stands for the file itself, resolved.
 pub(super) fn names(executable: &Executable) -> Vec<PathBuf> {
     let mut names = vec![executable.spelled.clone()];
-    let links = follow(&executable.spelled)
-        .map(|trail| trail.links)
-        .unwrap_or_default();
-    let files = links
-        .into_iter()
-        .map(|link| link.path)
-        .filter(|path| path.is_file());
+    let links = follow(&executable.spelled).map(|trail| trail.links).unwrap_or_default();
+    let files = links.into_iter().map(|link| link.path).filter(|path| path.is_file());
     for name in files.chain([executable.resolved.clone()]) {
         if !names.contains(&name) {
             names.push(name);

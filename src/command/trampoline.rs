@@ -45,11 +45,7 @@ mod tests {
 
     #[test]
     fn the_three_quotings() {
-        let with = |word: &str| {
-            named(&format!(
-                "#!/bin/sh\n'''exec' {word} \"$0\" \"$@\"\n' '''\n"
-            ))
-        };
+        let with = |word: &str| named(&format!("#!/bin/sh\n'''exec' {word} \"$0\" \"$@\"\n' '''\n"));
         assert_eq!(with("'/a b/python'"), Some("/a b/python".into()));
         assert_eq!(with("\"/a b/python\""), Some("/a b/python".into()));
         assert_eq!(with("/a/python"), Some("/a/python".into()));

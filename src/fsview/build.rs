@@ -167,7 +167,12 @@ impl Builder {
         }
     }
 
-    fn mount_one(&mut self, op: &MountOp, source: &Source, cloned: Option<OwnedFd>) -> Result<(), FsviewError> {
+    fn mount_one(
+        &mut self,
+        op: &MountOp,
+        source: &Source,
+        cloned: Option<OwnedFd>,
+    ) -> Result<(), FsviewError> {
         match &op.kind {
             MountKind::Bind { .. } => {
                 if let Some(link) = &source.link {
@@ -270,9 +275,8 @@ fn new_filesystem(
     options: &[(String, String)],
     op: &MountOp,
 ) -> Result<OwnedFd, FsviewError> {
-    let text = |text: &str| {
-        CString::new(text).map_err(|_| FsviewError::new("fsconfig", &op.target, Errno::EINVAL))
-    };
+    let text =
+        |text: &str| CString::new(text).map_err(|_| FsviewError::new("fsconfig", &op.target, Errno::EINVAL));
     let kind = text(filesystem)?;
     let pairs: Vec<(CString, CString)> = options
         .iter()

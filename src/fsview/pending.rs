@@ -52,7 +52,8 @@ impl Pending {
     /// The step that failed; EINVAL from open_tree(2) before Linux 6.15, which cannot copy from a
     /// mount that is nowhere attached.
     pub fn attach(&self, index: usize) -> Result<(), FsviewError> {
-        let (root, base) = self.roots.get(index).ok_or_else(|| FsviewError::new("attach", "?", Errno::EINVAL))?;
+        let (root, base) =
+            self.roots.get(index).ok_or_else(|| FsviewError::new("attach", "?", Errno::EINVAL))?;
         let below = root.path.strip_prefix(&root.base).unwrap_or(&root.path);
         let name = CString::new(below.as_os_str().as_bytes())
             .map_err(|_| FsviewError::new("open_tree", &root.path, Errno::EINVAL))?;
@@ -68,7 +69,9 @@ impl Pending {
             SFlag::S_IFLNK => return Err(FsviewError::new("open_tree", &root.path, Errno::ELOOP)),
             _ => Shape::File,
         };
-        let point = self.mount_point(&root.path, shape).map_err(|errno| FsviewError::new("mkdir", &root.path, errno))?;
+        let point = self
+            .mount_point(&root.path, shape)
+            .map_err(|errno| FsviewError::new("mkdir", &root.path, errno))?;
         mount::attach(tree.as_fd(), point.as_fd(), c"")
             .map_err(|error| FsviewError::new("move_mount", &root.path, error))
     }

@@ -41,9 +41,7 @@ impl Authority {
         };
         let port = match port {
             None | Some("") => None,
-            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Some(digits.parse().ok()?)
-            }
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(digits.parse().ok()?),
             Some(_) => return None,
         };
         Some(Self { host, port })
@@ -114,9 +112,24 @@ mod tests {
     #[test]
     fn refuses_what_could_be_read_in_two_ways() {
         let cases = [
-            "", ":80", "user@example.org", "a b", "a/b", "example.org:80:80", "example.org:+80",
-            "example.org:99999", "[::1", "[::1]80", "::1", "a..b", "exa\u{6d}ple.org\u{0}", "a,b",
-            "a%2eb", ".", "127.1", "0x7f000001",
+            "",
+            ":80",
+            "user@example.org",
+            "a b",
+            "a/b",
+            "example.org:80:80",
+            "example.org:+80",
+            "example.org:99999",
+            "[::1",
+            "[::1]80",
+            "::1",
+            "a..b",
+            "exa\u{6d}ple.org\u{0}",
+            "a,b",
+            "a%2eb",
+            ".",
+            "127.1",
+            "0x7f000001",
         ];
         for text in cases {
             assert_eq!(Authority::parse(text), None, "{text:?}");

@@ -25,11 +25,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(
-        stream: TcpStream,
-        proc: Option<String>,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
+    pub(crate) fn new(stream: TcpStream, proc: Option<String>, permit: OwnedSemaphorePermit) -> Self {
         // Failing to switch off delays is no reason to refuse; the kernel only fails for dead sockets.
         let _ = stream.set_nodelay(true);
         Self { stream, prefix: BytesMut::new(), heads: Arc::default(), proc, _permit: permit }
@@ -89,11 +85,7 @@ impl AsyncRead for Client {
 }
 
 impl AsyncWrite for Client {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 

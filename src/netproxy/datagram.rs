@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use nix::cmsg_space;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
-    sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
 };
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -134,8 +133,7 @@ fn receive(socket: &UdpSocket) -> io::Result<Datagram> {
     );
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::MSG_DONTWAIT;
-    let message =
-        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)?;
+    let message = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)?;
     let client = message.address.as_ref().and_then(socket_address);
     let client = client.ok_or(io::ErrorKind::InvalidData)?;
     let (mut asked, mut destination) = (None, None);

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use super::authority::{Host, target};
 use super::pins::Pins;
-use crate::policy::{
-    Denied, Effect, NetTarget, Policy, RuleBody, RuleId, Transport, Verdict, is_loopback,
-};
+use crate::policy::{Denied, Effect, NetTarget, Policy, RuleBody, RuleId, Transport, Verdict, is_loopback};
 
 /// The name of the machine itself (RFC 6761 section 6.3): it needs no lookup to be known.
 pub(crate) const LOCALHOST: &str = "localhost";
@@ -136,9 +134,7 @@ impl Judge {
                 port: None,
                 reason,
                 rule: rule.map(|rule| self.policy.rule_label(rule)),
-                remedy: rule
-                    .is_none()
-                    .then(|| self.policy.suggestion(&Denied::Name(name.to_owned()))),
+                remedy: rule.is_none().then(|| self.policy.suggestion(&Denied::Name(name.to_owned()))),
             }),
         }
     }
@@ -147,15 +143,10 @@ impl Judge {
     ///
     /// A name counts only for an address that our resolver gave for it in this run: what a client
     /// says about a name proves nothing about the address that it dialled.
-    pub(crate) fn destination(
-        &self,
-        destination: SocketAddr,
-        claim: Claim<'_>,
-    ) -> Result<Grant, Refusal> {
+    pub(crate) fn destination(&self, destination: SocketAddr, claim: Claim<'_>) -> Result<Grant, Refusal> {
         let address = destination.ip().to_canonical();
         let destination = SocketAddr::new(address, destination.port());
-        let mut grant =
-            Grant { destination, names: Vec::new(), literal: None, observed: false };
+        let mut grant = Grant { destination, names: Vec::new(), literal: None, observed: false };
         let mut refusal = None;
         let mut names = self.known_names(address);
         if let Claim::Name(claimed) = claim {

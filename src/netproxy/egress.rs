@@ -44,9 +44,7 @@ impl Egress {
 
     /// Records one entry.
     pub(crate) fn record(&self, event: Event) -> Result<(), NetproxyError> {
-        self.recorder
-            .record(event)
-            .map_err(|error| NetproxyError::Trace { reason: error.to_string() })
+        self.recorder.record(event).map_err(|error| NetproxyError::Trace { reason: error.to_string() })
     }
 
     /// Judges a destination. A refusal is recorded here, whoever asked.
@@ -89,20 +87,12 @@ impl Egress {
     }
 
     /// Records a denial.
-    pub(crate) fn refuse(
-        &self,
-        refusal: &Refusal,
-        proc: Option<&str>,
-    ) -> Result<(), NetproxyError> {
+    pub(crate) fn refuse(&self, refusal: &Refusal, proc: Option<&str>) -> Result<(), NetproxyError> {
         self.deny(refusal, self.enforce, proc)
     }
 
     /// Records a refusal that `--observe` does not lift.
-    pub(crate) fn refuse_always(
-        &self,
-        refusal: &Refusal,
-        proc: Option<&str>,
-    ) -> Result<(), NetproxyError> {
+    pub(crate) fn refuse_always(&self, refusal: &Refusal, proc: Option<&str>) -> Result<(), NetproxyError> {
         self.deny(refusal, true, proc)
     }
 
@@ -122,12 +112,7 @@ impl Egress {
         self.ending.load(Ordering::Relaxed)
     }
 
-    fn deny(
-        &self,
-        refusal: &Refusal,
-        enforced: bool,
-        proc: Option<&str>,
-    ) -> Result<(), NetproxyError> {
+    fn deny(&self, refusal: &Refusal, enforced: bool, proc: Option<&str>) -> Result<(), NetproxyError> {
         let mut event = Event::new(Kind::Deny, "net")
             .arg("target", refusal.target.as_str())
             .arg("enforced", enforced)
@@ -148,8 +133,6 @@ impl Egress {
         if let Some(proc) = proc {
             event = event.proc(proc);
         }
-        self.recorder
-            .deny(event)
-            .map_err(|error| NetproxyError::Trace { reason: error.to_string() })
+        self.recorder.deny(event).map_err(|error| NetproxyError::Trace { reason: error.to_string() })
     }
 }

@@ -113,9 +113,7 @@ impl NetproxyError {
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Denied(_) | Self::Request { .. } | Self::Hello { .. } | Self::Client { .. } => {
-                Blame::Agent
-            }
+            Self::Denied(_) | Self::Request { .. } | Self::Hello { .. } | Self::Client { .. } => Blame::Agent,
             Self::Resolve { .. } | Self::Dial { .. } | Self::Origin { .. } => Blame::Upstream,
             Self::Body { blame, .. } => *blame,
             Self::Runtime { .. }

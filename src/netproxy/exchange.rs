@@ -104,14 +104,13 @@ impl Exchange {
         let mut progress = self.progress();
         let copy = progress.side(side);
         if copy.blob.is_none() {
-            let failed =
-                |error: TraceError| NetproxyError::Trace { reason: error.to_string() };
+            let failed = |error: TraceError| NetproxyError::Trace { reason: error.to_string() };
             copy.blob = Some(self.egress.recorder.blob().map_err(failed)?);
         }
         match &mut copy.blob {
-            Some(blob) => blob
-                .write_all(data)
-                .map_err(|error| NetproxyError::Trace { reason: error.to_string() }),
+            Some(blob) => {
+                blob.write_all(data).map_err(|error| NetproxyError::Trace { reason: error.to_string() })
+            }
             None => Ok(()),
         }
     }
@@ -208,19 +207,9 @@ pub(crate) struct Tapped {
 }
 
 impl Tapped {
-    pub(crate) fn new(
-        body: Incoming,
-        exchange: &Arc<Exchange>,
-        side: Side,
-        heads: &Arc<HeadTap>,
-    ) -> Self {
-        let mut tapped = Self {
-            body,
-            exchange: Arc::clone(exchange),
-            side,
-            heads: Arc::clone(heads),
-            finished: false,
-        };
+    pub(crate) fn new(body: Incoming, exchange: &Arc<Exchange>, side: Side, heads: &Arc<HeadTap>) -> Self {
+        let mut tapped =
+            Self { body, exchange: Arc::clone(exchange), side, heads: Arc::clone(heads), finished: false };
         tapped.finish_at_end();
         tapped
     }

@@ -158,9 +158,8 @@ impl Service {
                 Err(error) => return Err(error),
             }
         }
-        Err(failure.unwrap_or_else(|| NetproxyError::Request {
-            reason: "its target names no origin".to_owned(),
-        }))
+        Err(failure
+            .unwrap_or_else(|| NetproxyError::Request { reason: "its target names no origin".to_owned() }))
     }
 
     /// Turns the origin's response into the client's.

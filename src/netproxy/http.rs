@@ -55,9 +55,7 @@ pub(crate) async fn serve(
     upstream: Option<Metered<TcpStream>>,
 ) {
     let link = match (upstream, &scope) {
-        (Some(upstream), Scope::Bound { grant, .. }) => {
-            Link::open(upstream, grant.destination).await.ok()
-        }
+        (Some(upstream), Scope::Bound { grant, .. }) => Link::open(upstream, grant.destination).await.ok(),
         _ => None,
     };
     let service = Arc::new(Service {
@@ -201,11 +199,7 @@ impl Service {
     }
 
     /// Answers and records a request that cannot be judged.
-    fn refuse_request(
-        &self,
-        head: &http::request::Parts,
-        error: &NetproxyError,
-    ) -> Response<Reply> {
+    fn refuse_request(&self, head: &http::request::Parts, error: &NetproxyError) -> Response<Reply> {
         let target = match &self.scope {
             Scope::Bound { grant, .. } => grant.destination.to_string(),
             Scope::Open => head.uri.authority().map_or("<none>", |host| host.as_str()).to_owned(),
@@ -230,23 +224,15 @@ impl Service {
     }
 
     fn record_malformed(&self, target: String, reason: String) -> Result<(), NetproxyError> {
-        let refusal = Refusal {
-            target,
-            name: None,
-            address: None,
-            port: None,
-            reason,
-            rule: None,
-            remedy: None,
-        };
+        let refusal =
+            Refusal { target, name: None, address: None, port: None, reason, rule: None, remedy: None };
         self.egress.refuse_always(&refusal, self.proc.as_deref())
     }
 }
 
 /// The client's half of an upgrade, where one was asked for (CONNECT, or RFC 9110 section 7.8).
 fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade::OnUpgrade> {
-    let asked = request.method() == Method::CONNECT
-        || request.headers().contains_key(hyper::header::UPGRADE);
+    let asked = request.method() == Method::CONNECT || request.headers().contains_key(hyper::header::UPGRADE);
     asked.then(|| hyper::upgrade::on(request))
 }
 
@@ -260,10 +246,7 @@ fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {
         },
         address: Some(grant.destination.ip()),
         port: Some(port),
-        reason: format!(
-            "the request names port {port} on a connection to port {}",
-            grant.destination.port()
-        ),
+        reason: format!("the request names port {port} on a connection to port {}", grant.destination.port()),
         rule: None,
         remedy: None,
     }

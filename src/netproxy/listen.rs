@@ -92,12 +92,7 @@ impl Bound {
     }
 }
 
-async fn accept_streams(
-    egress: Arc<Egress>,
-    listener: TcpListener,
-    kind: Kind,
-    places: Arc<Semaphore>,
-) {
+async fn accept_streams(egress: Arc<Egress>, listener: TcpListener, kind: Kind, places: Arc<Semaphore>) {
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {

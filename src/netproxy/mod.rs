@@ -148,10 +148,7 @@ pub fn start(spec: ProxySpec) -> Result<Proxy, NetproxyError> {
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_with(
-    spec: ProxySpec,
-    upstream: Arc<dyn Upstream>,
-) -> Result<Proxy, NetproxyError> {
+pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy, NetproxyError> {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -212,12 +209,11 @@ impl Proxy {
         // The thread ends by itself only when it has failed.
         let _ = self.stop.send(());
         match self.stopped.recv_timeout(STOP) {
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                Err(NetproxyError::Stop { seconds: STOP.as_secs() })
-            }
-            _ => self.thread.join().map_err(|_| NetproxyError::Thread {
-                source: std::io::Error::other("it panicked"),
-            }),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(NetproxyError::Stop { seconds: STOP.as_secs() }),
+            _ => self
+                .thread
+                .join()
+                .map_err(|_| NetproxyError::Thread { source: std::io::Error::other("it panicked") }),
         }
     }
 

@@ -57,9 +57,7 @@ impl Egress {
             }
         };
         let answer = match self.upstream.lookup(name, family).await {
-            Ok(Found::Addresses { addresses, ttl }) => {
-                self.sift(name, addresses, ttl, port, proc)?
-            }
+            Ok(Found::Addresses { addresses, ttl }) => self.sift(name, addresses, ttl, port, proc)?,
             Ok(Found::NoData) => Answer::Empty,
             Ok(Found::NoName) => Answer::NoName,
             Err(reason) => Answer::Failed { reason },

@@ -94,12 +94,7 @@ enum Phase {
 }
 
 impl Half {
-    fn poll<R, W>(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut R,
-        to: &mut W,
-    ) -> Poll<Result<(), Fault>>
+    fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W) -> Poll<Result<(), Fault>>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -131,11 +126,7 @@ impl Half {
     }
 
     /// Writes what is left of an earlier chunk.
-    fn drain<W: AsyncWrite + Unpin>(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: &mut W,
-    ) -> Poll<io::Result<()>> {
+    fn drain<W: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>> {
         while self.taken < self.pending.len() {
             let written = ready!(Pin::new(&mut *to).poll_write(cx, &self.pending[self.taken..]))?;
             if written == 0 {
@@ -149,12 +140,7 @@ impl Half {
     }
 
     /// Reads one chunk and writes as much of it as goes at once.
-    fn fill<R, W>(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut R,
-        to: &mut W,
-    ) -> Result<Poll<()>, Fault>
+    fn fill<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W) -> Result<Poll<()>, Fault>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,

@@ -146,14 +146,10 @@ fn system_resolver() -> Result<TokioResolver, String> {
 /// Tells "there is none" from "could not be asked".
 fn absent(error: &NetError) -> Result<Found, String> {
     match error {
-        NetError::Dns(DnsError::NoRecordsFound(none))
-            if none.response_code == ResponseCode::NXDomain =>
-        {
+        NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NXDomain => {
             Ok(Found::NoName)
         }
-        NetError::Dns(DnsError::NoRecordsFound(none))
-            if none.response_code == ResponseCode::NoError =>
-        {
+        NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NoError => {
             Ok(Found::NoData)
         }
         error => Err(error.to_string()),

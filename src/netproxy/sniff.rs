@@ -22,9 +22,26 @@ const MAX_METHOD: usize = 32;
 
 /// Methods of RFC 9110, PATCH, and WebDAV: a client that begins with one means HTTP.
 const METHODS: [&[u8]; 20] = [
-    b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT",
-    b"PROPFIND", b"PROPPATCH", b"MKCOL", b"COPY", b"MOVE", b"LOCK", b"UNLOCK", b"REPORT",
-    b"SEARCH", b"MERGE", b"MKCALENDAR",
+    b"GET",
+    b"HEAD",
+    b"POST",
+    b"PUT",
+    b"DELETE",
+    b"OPTIONS",
+    b"PATCH",
+    b"TRACE",
+    b"CONNECT",
+    b"PROPFIND",
+    b"PROPPATCH",
+    b"MKCOL",
+    b"COPY",
+    b"MOVE",
+    b"LOCK",
+    b"UNLOCK",
+    b"REPORT",
+    b"SEARCH",
+    b"MERGE",
+    b"MKCALENDAR",
 ];
 
 /// What a stream carries.
@@ -73,10 +90,7 @@ pub(crate) async fn listen(
     }
 }
 
-async fn read_before(
-    client: &mut Client,
-    deadline: Option<Instant>,
-) -> Option<std::io::Result<usize>> {
+async fn read_before(client: &mut Client, deadline: Option<Instant>) -> Option<std::io::Result<usize>> {
     match deadline {
         None => Some(client.read_ahead().await),
         Some(deadline) => timeout_at(deadline, client.read_ahead()).await.ok(),
@@ -132,9 +146,9 @@ fn is_request_line(line: &[u8]) -> bool {
     if method == b"PRI" {
         return false; // HTTP/2 (RFC 9113 section 3.4) is relayed.
     }
-    let versioned = rest.windows(6).any(|window| {
-        matches!(window[0], b' ' | b'\t') && window[1..].eq_ignore_ascii_case(b"HTTP/")
-    });
+    let versioned = rest
+        .windows(6)
+        .any(|window| matches!(window[0], b' ' | b'\t') && window[1..].eq_ignore_ascii_case(b"HTTP/"));
     let path = rest.trim_ascii().first().is_none_or(|&byte| byte == b'/');
     versioned || (known(method) && path)
 }
@@ -143,9 +157,9 @@ fn is_request_line(line: &[u8]) -> bool {
 fn begins_known(text: &[u8]) -> bool {
     match split_method(text) {
         Some((method, rest)) => known(method) && rest.iter().all(|&byte| is_text(byte)),
-        None => METHODS.iter().any(|method| {
-            text.len() <= method.len() && method[..text.len()].eq_ignore_ascii_case(text)
-        }),
+        None => METHODS
+            .iter()
+            .any(|method| text.len() <= method.len() && method[..text.len()].eq_ignore_ascii_case(text)),
     }
 }
 

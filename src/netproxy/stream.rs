@@ -22,12 +22,7 @@ use super::tls;
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves a stream whose destination is its own address.
-pub(crate) async fn accept(
-    egress: Arc<Egress>,
-    client: Client,
-    destination: SocketAddr,
-    door: Door,
-) {
+pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: SocketAddr, door: Door) {
     let proc = client.proc.clone();
     let Ok(grant) = egress.judge(destination, Claim::Silent, proc.as_deref()) else {
         return client.reset();

@@ -136,11 +136,7 @@ pub fn recv_fds(channel: impl AsFd) -> io::Result<Vec<(Role, OwnedFd)>> {
 }
 
 /// Sends all of `bytes`; `fds` go with the first of them.
-pub(super) fn send_exact(
-    channel: BorrowedFd<'_>,
-    bytes: &[u8],
-    fds: &[BorrowedFd<'_>],
-) -> io::Result<()> {
+pub(super) fn send_exact(channel: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut sent = scm::send(channel, bytes, fds)?;
     while sent < bytes.len() {
         sent += scm::send(channel, &bytes[sent..], &[])?;
@@ -213,13 +209,8 @@ mod tests {
     #[test]
     fn descriptors_arrive_in_order_with_their_roles() {
         let (a, b) = UnixStream::pair().expect("socket pair");
-        let packets = socketpair(
-            AddressFamily::Unix,
-            SockType::SeqPacket,
-            None,
-            SockFlag::SOCK_CLOEXEC,
-        )
-        .expect("socket pair");
+        let packets = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .expect("socket pair");
         for (a, b) in [(a.into(), b.into()), packets] {
             let fds: Vec<_> = (0..150u16)
                 .map(|port| (Role::Port(port), tempfile::tempfile().expect("file").into()))

@@ -82,7 +82,12 @@ pub fn attach_answer(bytes: &[u8]) -> Option<i32> {
 ///
 /// # Errors
 /// The errno of the call that kept it from watching: the caller exits as well.
-pub fn run(command: Pid, launcher: &OwnedFd, report: BorrowedFd<'_>, attach: &mut Attach<'_>) -> io::Result<()> {
+pub fn run(
+    command: Pid,
+    launcher: &OwnedFd,
+    report: BorrowedFd<'_>,
+    attach: &mut Attach<'_>,
+) -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
@@ -115,7 +120,9 @@ pub type Attach<'a> = dyn FnMut(usize) -> Result<(), i32> + 'a;
 
 fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>) -> io::Result<()> {
     let (bytes, _) = channel::receive(report)?;
-    let Some(index) = bytes.strip_prefix(&[ATTACH]).and_then(|rest| rest.try_into().ok()).map(u32::from_le_bytes) else {
+    let Some(index) =
+        bytes.strip_prefix(&[ATTACH]).and_then(|rest| rest.try_into().ok()).map(u32::from_le_bytes)
+    else {
         // The launcher closed its end: its pidfd says the same.
         return Ok(());
     };

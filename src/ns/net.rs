@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind,
-    getsockname, listen, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind, getsockname,
+    listen, setsockopt, socket, sockopt,
 };
 use thiserror::Error;
 
@@ -76,9 +76,7 @@ pub enum NetError {
     #[error("cannot set loopback up in the sandbox: {0}; network namespaces must be allowed here")]
     Loopback(#[source] io::Error),
     /// No local routes.
-    #[error(
-        "cannot route all addresses to loopback in the sandbox: {0}; CAP_NET_ADMIN is needed there"
-    )]
+    #[error("cannot route all addresses to loopback in the sandbox: {0}; CAP_NET_ADMIN is needed there")]
     Routes(#[source] io::Error),
     /// A socket could not be made.
     #[error("cannot make the {role:?} socket at {address} in the sandbox: {source}")]
@@ -104,10 +102,7 @@ pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
     netlink::link_up_loopback().map_err(NetError::Loopback)?;
     let ipv6 = netlink::add_anyip_routes().map_err(NetError::Routes)?;
     let low_ports = allow_low_ports();
-    let mut sockets = Sockets {
-        ipv6: ipv6 == Ipv6::Present,
-        fds: Vec::new(),
-    };
+    let mut sockets = Sockets { ipv6: ipv6 == Ipv6::Present, fds: Vec::new() };
     let (mechanism, transparent_port) = sockets.capture(spec)?;
     sockets.everywhere(Role::DnsUdp, DNS)?;
     sockets.everywhere(Role::DnsTcp, DNS)?;
@@ -125,22 +120,10 @@ pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
             sockets.on_loopback(port, Role::Loopback)?;
         }
     }
-    let wanted = if taken.contains(&spec.proxy_port) {
-        0
-    } else {
-        spec.proxy_port
-    };
+    let wanted = if taken.contains(&spec.proxy_port) { 0 } else { spec.proxy_port };
     let proxy_port = sockets.on_loopback(wanted, |_| Role::Proxy)?;
     let diag = sockets.diag();
-    Ok(NetSockets {
-        mechanism,
-        transparent_port,
-        proxy_port,
-        ipv6,
-        low_ports,
-        diag,
-        fds: sockets.fds,
-    })
+    Ok(NetSockets { mechanism, transparent_port, proxy_port, ipv6, low_ports, diag, fds: sockets.fds })
 }
 
 impl NetSockets {
@@ -255,11 +238,7 @@ impl Sockets {
     }
 
     /// A socket at `port` of 127.0.0.1 and ::1; 0 is any, the same for both. Returns the port.
-    fn on_loopback(
-        &mut self,
-        port: u16,
-        role: impl Fn(SocketAddr) -> Role,
-    ) -> Result<u16, NetError> {
+    fn on_loopback(&mut self, port: u16, role: impl Fn(SocketAddr) -> Role) -> Result<u16, NetError> {
         let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let port = self.add(role(address), address)?;
         if self.ipv6 {
@@ -270,11 +249,7 @@ impl Sockets {
     }
 
     fn add(&mut self, role: Role, address: SocketAddr) -> Result<u16, NetError> {
-        let failed = |errno: io::Error| NetError::Socket {
-            role,
-            address,
-            source: errno,
-        };
+        let failed = |errno: io::Error| NetError::Socket { role, address, source: errno };
         let made = open(role, address).map_err(failed)?;
         let port = match address.port() {
             0 => bound_port(&made).map_err(failed)?,
@@ -302,11 +277,7 @@ fn open(role: Role, address: SocketAddr) -> io::Result<OwnedFd> {
         IpAddr::V6(_) => AddressFamily::Inet6,
     };
     let datagrams = matches!(role, Role::DnsUdp | Role::UdpTrap);
-    let kind = if datagrams {
-        SockType::Datagram
-    } else {
-        SockType::Stream
-    };
+    let kind = if datagrams { SockType::Datagram } else { SockType::Stream };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let made = socket(family, kind, flags, None)?;
     // No SO_REUSEADDR or SO_REUSEPORT: a program inside must not be able to bind beside us.
@@ -357,6 +328,5 @@ fn prepare_v6(role: Role, made: &OwnedFd) -> io::Result<()> {
 fn bound_port(made: &OwnedFd) -> io::Result<u16> {
     let address: SockaddrStorage = getsockname(made.as_raw_fd())?;
     let v4 = address.as_sockaddr_in().map(SockaddrIn::port);
-    v4.or_else(|| address.as_sockaddr_in6().map(SockaddrIn6::port))
-        .ok_or_else(|| Errno::EAFNOSUPPORT.into())
+    v4.or_else(|| address.as_sockaddr_in6().map(SockaddrIn6::port)).ok_or_else(|| Errno::EAFNOSUPPORT.into())
 }

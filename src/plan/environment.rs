@@ -17,12 +17,8 @@ pub(super) fn build(
     facts: &HostFacts,
     enforce: bool,
 ) -> Vec<(OsString, OsString)> {
-    let mut env: Vec<(OsString, OsString)> = facts
-        .environment
-        .iter()
-        .filter(|(name, _)| passes(policy, name))
-        .cloned()
-        .collect();
+    let mut env: Vec<(OsString, OsString)> =
+        facts.environment.iter().filter(|(name, _)| passes(policy, name)).cloned().collect();
     let mut set = |name: &str, value: &OsStr| {
         env.retain(|(key, _)| key != name);
         env.push((name.into(), value.to_owned()));
@@ -31,7 +27,8 @@ pub(super) fn build(
         set(name, OsStr::new(value));
     }
     if !policy.decide_env("HOME").is_allow() {
-        let home = if enforce { Path::new(PRIVATE_HOME) } else { facts.home.as_deref().unwrap_or(Path::new("/")) };
+        let home =
+            if enforce { Path::new(PRIVATE_HOME) } else { facts.home.as_deref().unwrap_or(Path::new("/")) };
         set("HOME", home.as_os_str());
     }
     if !policy.decide_env("TMPDIR").is_allow() {

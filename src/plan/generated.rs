@@ -16,9 +16,15 @@ pub(super) fn files(facts: &HostFacts, home: &OsStr) -> Vec<GeneratedFile> {
     vec![
         file("/etc/passwd", passwd(facts, home)),
         text("/etc/group", &group(facts)),
-        text("/etc/hosts", &format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost ip6-loopback\n")),
+        text(
+            "/etc/hosts",
+            &format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost ip6-loopback\n"),
+        ),
         text("/etc/hostname", &format!("{HOSTNAME}\n")),
-        text("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"),
+        text(
+            "/etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+        ),
         // One server that answers at once: no other is ever asked.
         text("/etc/resolv.conf", "nameserver 127.0.0.1\noptions edns0\n"),
         // The same in every run: it tells nothing about the host.

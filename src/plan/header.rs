@@ -60,7 +60,11 @@ impl Enforcement {
     /// The mechanisms in force and, for each channel, what this file proves.
     pub fn add_to(&self, header: &mut Map<String, Value>, full_mediation: bool, enforce: bool) {
         let judged = if enforce { "enforced, recorded" } else { "recorded" };
-        let system = if full_mediation { "injected descriptors" } else { "injected descriptors; system files by the kernel" };
+        let system = if full_mediation {
+            "injected descriptors"
+        } else {
+            "injected descriptors; system files by the kernel"
+        };
         header.insert(
             "mechanisms".to_owned(),
             json!({

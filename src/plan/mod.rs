@@ -18,8 +18,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use facts::HostFacts;
-pub use header::Enforcement;
 pub use generated::HOSTNAME;
+pub use header::Enforcement;
 pub use roots::{Root, Why};
 
 use crate::command::Command;

@@ -79,11 +79,7 @@ impl View {
     }
 
     /// Everything that the builder needs.
-    pub(super) fn spec(
-        &self,
-        command: &Command,
-        files: Vec<GeneratedFile>,
-    ) -> FsSpec {
+    pub(super) fn spec(&self, command: &Command, files: Vec<GeneratedFile>) -> FsSpec {
         let mut links: Vec<Link> = command
             .links
             .iter()
@@ -109,7 +105,9 @@ impl View {
 
     fn covers(&self, path: &Path) -> bool {
         self.mounts.iter().any(|op| {
-            matches!(op.kind, MountKind::Bind { .. }) && path.starts_with(&op.target) && op.target != Path::new("/")
+            matches!(op.kind, MountKind::Bind { .. })
+                && path.starts_with(&op.target)
+                && op.target != Path::new("/")
         })
     }
 
@@ -161,9 +159,9 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
             attributes |= NOEXEC;
         }
         let around = mounts.iter().filter(|op| root.path.starts_with(&op.target)).next_back();
-        let hidden = private.iter().any(|path| {
-            root.path.starts_with(path) && around.is_none_or(|op| path.starts_with(&op.target))
-        });
+        let hidden = private
+            .iter()
+            .any(|path| root.path.starts_with(path) && around.is_none_or(|op| path.starts_with(&op.target)));
         match around {
             Some(op) if op.target == root.path => {
                 // Two reasons for one place: the wider one counts.
@@ -234,7 +232,9 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
             PathAccess::Write => masks.push(bind(path, NOSUID | NODEV | RDONLY | NOEXEC)),
         }
     }
-    masks.extend(protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)));
+    masks.extend(
+        protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
+    );
     masks.retain(|op| matches!(op.kind, MountKind::Mask) || op.target.symlink_metadata().is_ok());
     masks
 }
@@ -243,7 +243,9 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
 fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
     let mut pending: Vec<PendingRoot> = Vec::new();
     for rule in policy.rules.iter().filter(|rule| rule.effect == Effect::Grant) {
-        let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &rule.body else { continue };
+        let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &rule.body else {
+            continue;
+        };
         if resolved.symlink_metadata().is_ok() || pending.iter().any(|known| known.path == *resolved) {
             continue;
         }

@@ -110,7 +110,9 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
     for rule in granted {
         let why = || Why::Rule(rule.text.clone());
         match &rule.body {
-            RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } => add(resolved.clone(), why()),
+            RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } => {
+                add(resolved.clone(), why())
+            }
             RuleBody::Path { pattern: PathPattern::Glob { base, .. }, .. } => add(base.clone(), why()),
             RuleBody::Runtime { path: PathPattern::Literal { resolved, .. } } => {
                 add(resolved.clone(), Why::Runtime(rule.text.clone()));
@@ -156,7 +158,9 @@ fn etc_names() -> Vec<std::ffi::OsString> {
     let Ok(entries) = std::fs::read_dir("/etc") else { return Vec::new() };
     let mut names: Vec<_> = entries
         .filter_map(|entry| Some(entry.ok()?.file_name()))
-        .filter(|name| SYSTEM_PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())))
+        .filter(|name| {
+            SYSTEM_PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+        })
         .collect();
     names.sort();
     names

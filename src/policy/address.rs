@@ -55,10 +55,7 @@ pub(super) fn holds_special(range: &IpNet) -> bool {
 
 /// Whether the address is the host's own loopback, in either family.
 pub fn is_loopback(address: IpAddr) -> bool {
-    matches!(
-        address,
-        IpAddr::V4(Ipv4Addr::LOCALHOST) | IpAddr::V6(Ipv6Addr::LOCALHOST)
-    )
+    matches!(address, IpAddr::V4(Ipv4Addr::LOCALHOST) | IpAddr::V6(Ipv6Addr::LOCALHOST))
 }
 
 /// The ranges of IPv6 whose addresses are judged as IPv4: a rule with them would never match.
@@ -153,13 +150,7 @@ mod tests {
         ] {
             assert!(is_special(canonical(address(special))), "{special}");
         }
-        for global in [
-            "1.1.1.1",
-            "172.32.0.1",
-            "100.128.0.1",
-            "2606:4700::1111",
-            "2a00::1",
-        ] {
+        for global in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"] {
             assert!(!is_special(address(global)), "{global}");
         }
     }

@@ -25,9 +25,7 @@ pub fn load(path: &Path, host: &dyn Host) -> Result<Policy, Report> {
     let name = path.display().to_string();
     match read(&name, path, host) {
         Ok(text) => parse(&text, &name, host),
-        Err(diagnostic) => Err(Report {
-            diagnostics: vec![*diagnostic],
-        }),
+        Err(diagnostic) => Err(Report { diagnostics: vec![*diagnostic] }),
     }
 }
 
@@ -51,15 +49,10 @@ pub fn parse(text: &str, name: &str, host: &dyn Host) -> Result<Policy, Report> 
 fn read(name: &str, path: &Path, host: &dyn Host) -> Result<String, Box<Diagnostic>> {
     let bytes = host.read_file(&host.cwd().join(path)).map_err(|error| {
         let help = match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                "`agentbox init` writes a first policy; `-p FILE` names another"
-            }
+            std::io::ErrorKind::NotFound => "`agentbox init` writes a first policy; `-p FILE` names another",
             _ => "name a text file that you may read",
         };
-        Box::new(Diagnostic::of_file(
-            format!("cannot read the policy {name}: {error}"),
-            help,
-        ))
+        Box::new(Diagnostic::of_file(format!("cannot read the policy {name}: {error}"), help))
     })?;
     decode(name, bytes)
 }
@@ -114,16 +107,12 @@ impl<'h> Checker<'h> {
 
     fn finish(self, name: &str, text: &str) -> Result<Policy, Report> {
         if !self.errors.is_empty() {
-            return Err(Report {
-                diagnostics: self.errors,
-            });
+            return Err(Report { diagnostics: self.errors });
         }
         let mut remarks = self.remarks;
         remarks.extend(remarks::all(&self.rules, self.host));
         remarks.extend(credentials::warnings(&self.rules, self.host));
-        let (warnings, notes) = remarks
-            .into_iter()
-            .partition(|remark| remark.severity == Severity::Warning);
+        let (warnings, notes) = remarks.into_iter().partition(|remark| remark.severity == Severity::Warning);
         Ok(Policy {
             name: name.to_owned(),
             text: text.to_owned(),
@@ -154,11 +143,7 @@ impl<'h> Checker<'h> {
                 _ => self.rule(&rule, &file, &at),
             };
             if let Err(fault) = outcome {
-                self.errors.push(Diagnostic {
-                    message: fault.message,
-                    help: Some(fault.help),
-                    ..at
-                });
+                self.errors.push(Diagnostic { message: fault.message, help: Some(fault.help), ..at });
             }
         }
         remarks.for_each(|remark| self.remark(remark));
@@ -166,11 +151,7 @@ impl<'h> Checker<'h> {
     }
 
     fn remark(&mut self, remark: Diagnostic) {
-        if remark.severity == Severity::Error {
-            self.errors.push(remark)
-        } else {
-            self.remarks.push(remark)
-        }
+        if remark.severity == Severity::Error { self.errors.push(remark) } else { self.remarks.push(remark) }
     }
 
     fn rule(&mut self, rule: &SpannedRule, file: &OpenFile, at: &Diagnostic) -> Result<(), Fault> {
@@ -189,32 +170,16 @@ impl<'h> Checker<'h> {
             line: rule.line + 1,
             column: 1,
         });
-        let rule_as_read = Rule {
-            origin,
-            text,
-            value,
-            effect: rule.effect,
-            body,
-        };
-        self.rules.push(Placed {
-            rule: rule_as_read,
-            at: at.clone(),
-            quoted: rule.value.quoted,
-        });
+        let rule_as_read = Rule { origin, text, value, effect: rule.effect, body };
+        self.rules.push(Placed { rule: rule_as_read, at: at.clone(), quoted: rule.value.quoted });
         Ok(())
     }
 
     fn body(&self, rule: &SpannedRule, base: &Path) -> Result<RuleBody, Fault> {
         let value = &rule.value;
         match rule.key {
-            Key::Read => Ok(RuleBody::Path {
-                access: PathAccess::Read,
-                pattern: self.path(value, base)?,
-            }),
-            Key::Write => Ok(RuleBody::Path {
-                access: PathAccess::Write,
-                pattern: self.path(value, base)?,
-            }),
+            Key::Read => Ok(RuleBody::Path { access: PathAccess::Read, pattern: self.path(value, base)? }),
+            Key::Write => Ok(RuleBody::Path { access: PathAccess::Write, pattern: self.path(value, base)? }),
             Key::Runtime => match self.path(value, base)? {
                 PathPattern::Glob { .. } => Err(Fault {
                     message: "`runtime:` takes no glob".to_owned(),
@@ -225,17 +190,13 @@ impl<'h> Checker<'h> {
             Key::Net => self.net(value, rule.effect, base),
             Key::Exec => {
                 let exec = ExecRule::parse(&value.text, base, self.host);
-                exec.map(RuleBody::Exec).map_err(|fault| Fault {
-                    message: fault.to_string(),
-                    help: fault.help(),
-                })
+                exec.map(RuleBody::Exec)
+                    .map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })
             }
             Key::Env => {
                 let env = EnvRule::parse(value, rule.effect);
-                env.map(RuleBody::Env).map_err(|fault| Fault {
-                    message: fault.to_string(),
-                    help: fault.help(),
-                })
+                env.map(RuleBody::Env)
+                    .map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })
             }
             key => Err(Fault {
                 message: format!(
@@ -253,17 +214,12 @@ impl<'h> Checker<'h> {
 
     fn net(&self, value: &Value, effect: Effect, base: &Path) -> Result<RuleBody, Fault> {
         let parsed = host_rule::parse(value);
-        match parsed.map_err(|fault| Fault {
-            message: fault.to_string(),
-            help: fault.help(),
-        })? {
+        match parsed.map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })? {
             NetValue::Unix(path) => Ok(RuleBody::UnixSocket(self.path(&path, base)?)),
-            NetValue::Host(rule) if effect == Effect::Deny && (rule.private || rule.tunnel) => {
-                Err(Fault {
-                    message: "a suffix belongs to a rule that grants".to_owned(),
-                    help: "write `deny: net HOST` or `deny: net HOST:PORT`".to_owned(),
-                })
-            }
+            NetValue::Host(rule) if effect == Effect::Deny && (rule.private || rule.tunnel) => Err(Fault {
+                message: "a suffix belongs to a rule that grants".to_owned(),
+                help: "write `deny: net HOST` or `deny: net HOST:PORT`".to_owned(),
+            }),
             NetValue::Host(rule) => Ok(RuleBody::Net(rule)),
         }
     }
@@ -285,26 +241,14 @@ impl<'h> Checker<'h> {
         if !self.enter(&identity, &name)? {
             return Ok(());
         }
-        let directory = identity
-            .parent()
-            .unwrap_or_else(|| Path::new("/"))
-            .to_owned();
-        let file = OpenFile {
-            name: name.clone(),
-            base: directory.clone(),
-            directory,
-            identity,
-        };
+        let directory = identity.parent().unwrap_or_else(|| Path::new("/")).to_owned();
+        let file = OpenFile { name: name.clone(), base: directory.clone(), directory, identity };
         match read(&name, &path, self.host) {
             Ok(text) => self.read(file, &text),
             Err(diagnostic) if diagnostic.origin.is_some() => self.errors.push(*diagnostic),
             Err(diagnostic) => {
-                let help = "an included path starts at the directory of the file that includes it"
-                    .to_owned();
-                return Err(Fault {
-                    message: diagnostic.message,
-                    help,
-                });
+                let help = "an included path starts at the directory of the file that includes it".to_owned();
+                return Err(Fault { message: diagnostic.message, help });
             }
         }
         Ok(())
@@ -323,15 +267,7 @@ impl<'h> Checker<'h> {
         let identity = PathBuf::from(format!("\0{name}"));
         if self.enter(&identity, &name)? {
             let cwd = self.host.cwd().to_owned();
-            self.read(
-                OpenFile {
-                    name,
-                    directory: cwd.clone(),
-                    base: cwd,
-                    identity,
-                },
-                text,
-            );
+            self.read(OpenFile { name, directory: cwd.clone(), base: cwd, identity }, text);
         }
         Ok(())
     }
@@ -363,9 +299,6 @@ const MOST_OPEN: usize = 32;
 
 impl From<PathFault> for Fault {
     fn from(fault: PathFault) -> Self {
-        Self {
-            message: fault.to_string(),
-            help: fault.help().to_owned(),
-        }
+        Self { message: fault.to_string(), help: fault.help().to_owned() }
     }
 }

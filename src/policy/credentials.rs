@@ -37,24 +37,14 @@ pub(super) fn warnings(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
     let Some(home) = host.home() else {
         return Vec::new();
     };
-    let places: Vec<(&str, [PathBuf; 2])> = PLACES
-        .iter()
-        .map(|place| (*place, [home.join(place), host.resolve(&home.join(place))]))
-        .collect();
+    let places: Vec<(&str, [PathBuf; 2])> =
+        PLACES.iter().map(|place| (*place, [home.join(place), host.resolve(&home.join(place))])).collect();
     // Few rules of a long policy lie anywhere near such a place.
-    let near: Vec<&Placed> = rules
-        .iter()
-        .filter(|placed| is_near(&placed.rule, &places))
-        .collect();
+    let near: Vec<&Placed> = rules.iter().filter(|placed| is_near(&placed.rule, &places)).collect();
     let is_open = |paths: &[PathBuf; 2]| !near.iter().any(|placed| is_about(&placed.rule, paths));
-    let open: Vec<(&str, [PathBuf; 2])> = places
-        .iter()
-        .filter(|(_, paths)| is_open(paths))
-        .cloned()
-        .collect();
-    near.iter()
-        .filter_map(|placed| warning(placed, &open))
-        .collect()
+    let open: Vec<(&str, [PathBuf; 2])> =
+        places.iter().filter(|(_, paths)| is_open(paths)).cloned().collect();
+    near.iter().filter_map(|placed| warning(placed, &open)).collect()
 }
 
 fn warning(placed: &Placed, open: &[(&str, [PathBuf; 2])]) -> Option<Diagnostic> {
@@ -65,23 +55,12 @@ fn warning(placed: &Placed, open: &[(&str, [PathBuf; 2])]) -> Option<Diagnostic>
     if rule.effect == Effect::Deny {
         return None;
     }
-    let covered = open
-        .iter()
-        .filter(|(_, paths)| paths.iter().any(|path| pattern.covers(path)));
+    let covered = open.iter().filter(|(_, paths)| paths.iter().any(|path| pattern.covers(path)));
     let covered: Vec<String> = covered.map(|(place, _)| format!("~/{place}")).collect();
     let first = covered.first()?;
-    let message = format!(
-        "`{}` covers places of secrets: {}",
-        rule.text,
-        covered.join(", ")
-    );
+    let message = format!("`{}` covers places of secrets: {}", rule.text, covered.join(", "));
     let help = format!("add `deny: read {first}` and so on, or name each place that is meant");
-    Some(Diagnostic {
-        severity: Severity::Warning,
-        message,
-        help: Some(help),
-        ..placed.at.clone()
-    })
+    Some(Diagnostic { severity: Severity::Warning, message, help: Some(help), ..placed.at.clone() })
 }
 
 /// Whether a rule begins above, at or below one of the places, by the letters of its path alone.
@@ -89,24 +68,14 @@ fn is_near(rule: &Rule, places: &[(&str, [PathBuf; 2])]) -> bool {
     let RuleBody::Path { pattern, .. } = &rule.body else {
         return false;
     };
-    let (PathPattern::Literal {
-        spelled: one,
-        resolved: other,
-    }
-    | PathPattern::Glob {
-        spelled_base: one,
-        base: other,
-        ..
-    }) = pattern;
+    let (PathPattern::Literal { spelled: one, resolved: other }
+    | PathPattern::Glob { spelled_base: one, base: other, .. }) = pattern;
     let meets = |a: &PathBuf, b: &PathBuf| {
         let (a, b) = (a.as_os_str().as_bytes(), b.as_os_str().as_bytes());
         let common = a.len().min(b.len());
         a[..common] == b[..common]
     };
-    places
-        .iter()
-        .flat_map(|(_, paths)| paths)
-        .any(|place| meets(one, place) || meets(other, place))
+    places.iter().flat_map(|(_, paths)| paths).any(|place| meets(one, place) || meets(other, place))
 }
 
 /// Whether a rule names the place, or denies it.
@@ -115,10 +84,9 @@ fn is_about(rule: &Rule, paths: &[PathBuf; 2]) -> bool {
         RuleBody::Path { pattern, .. } if rule.effect == Effect::Deny => {
             paths.iter().any(|path| pattern.covers(path))
         }
-        RuleBody::Path {
-            pattern: pattern @ PathPattern::Literal { .. },
-            ..
-        } => paths.iter().any(|path| pattern.names(path)),
+        RuleBody::Path { pattern: pattern @ PathPattern::Literal { .. }, .. } => {
+            paths.iter().any(|path| pattern.names(path))
+        }
         _ => false,
     }
 }

@@ -28,20 +28,14 @@ impl Policy {
         }
         base.sort();
         added.sort();
-        let lines: Vec<Vec<u8>> = base
-            .into_iter()
-            .map(|(_, line)| line)
-            .chain(added)
-            .collect();
+        let lines: Vec<Vec<u8>> = base.into_iter().map(|(_, line)| line).chain(added).collect();
         let mut hash = Sha256::new();
         hash.update(lines.join(&b'\n'));
         hash.update(b"\n");
-        hash.finalize()
-            .iter()
-            .fold(String::new(), |mut text, byte| {
-                let _ = write!(text, "{byte:02x}"); // writing to a string cannot fail
-                text
-            })
+        hash.finalize().iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}"); // writing to a string cannot fail
+            text
+        })
     }
 }
 
@@ -54,24 +48,20 @@ fn base_line(rule: &Rule) -> Option<(usize, Vec<u8>)> {
     }
     let value = rule.value.as_bytes();
     let (key, value) = match &rule.body {
-        RuleBody::Path {
-            access,
-            pattern: PathPattern::Literal { resolved, .. },
-        } => (
-            usize::from(*access == PathAccess::Write),
-            resolved.as_os_str().as_bytes(),
-        ),
+        RuleBody::Path { access, pattern: PathPattern::Literal { resolved, .. } } => {
+            (usize::from(*access == PathAccess::Write), resolved.as_os_str().as_bytes())
+        }
         RuleBody::Net(NetRule {
             target: NetTarget::Name(_) | NetTarget::Loopback,
             private: false,
             tunnel: false,
             ..
         }) if !rule.value.contains('[') => (2, value),
-        RuleBody::Net(NetRule {
-            target: NetTarget::Address(address),
-            tunnel: false,
-            ..
-        }) if address.is_ipv4() && !rule.value.contains('[') => (2, value),
+        RuleBody::Net(NetRule { target: NetTarget::Address(address), tunnel: false, .. })
+            if address.is_ipv4() && !rule.value.contains('[') =>
+        {
+            (2, value)
+        }
         RuleBody::UnixSocket(_) => (2, value),
         RuleBody::Exec(exec) if !matches!(exec.program, ExecProgram::Glob(_)) => (3, value),
         RuleBody::Env(EnvRule::Pass(_)) => (4, value),
@@ -82,18 +72,10 @@ fn base_line(rule: &Rule) -> Option<(usize, Vec<u8>)> {
 
 /// The line of any other rule. A pattern says so: a file may be called `*`.
 fn added_line(rule: &Rule) -> Vec<u8> {
-    let effect = if rule.effect == Effect::Deny {
-        "deny: "
-    } else {
-        ""
-    };
+    let effect = if rule.effect == Effect::Deny { "deny: " } else { "" };
     let (key, rest) = match &rule.body {
         RuleBody::Path { access, pattern } => {
-            let key = if *access == PathAccess::Write {
-                "write"
-            } else {
-                "read"
-            };
+            let key = if *access == PathAccess::Write { "write" } else { "read" };
             (key, path_line(pattern))
         }
         RuleBody::Runtime { path } => ("runtime", path_line(path)),
@@ -111,13 +93,7 @@ fn path_line(pattern: &PathPattern) -> Vec<u8> {
         PathPattern::Literal { resolved, .. } => bytes(resolved),
         PathPattern::Glob { base, glob, .. } => {
             let parts: Vec<String> = glob.clone().into();
-            [
-                b"glob ",
-                bytes(base).as_slice(),
-                b" ",
-                parts.join("/").as_bytes(),
-            ]
-            .concat()
+            [b"glob ", bytes(base).as_slice(), b" ", parts.join("/").as_bytes()].concat()
         }
     }
 }

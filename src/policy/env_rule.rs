@@ -42,12 +42,8 @@ impl EnvFault {
             Self::Name(text) if text.starts_with('$') => {
                 format!("write `{}`", text.trim_start_matches('$'))
             }
-            Self::Name(_) => {
-                "write `NAME`, `PREFIX_*` or `NAME=VALUE`, with a comma between two".to_owned()
-            }
-            Self::InnerQuotes => {
-                "put the quotes around the whole: `env: \"NAME=VALUE\"`".to_owned()
-            }
+            Self::Name(_) => "write `NAME`, `PREFIX_*` or `NAME=VALUE`, with a comma between two".to_owned(),
+            Self::InnerQuotes => "put the quotes around the whole: `env: \"NAME=VALUE\"`".to_owned(),
             Self::Tail(_) => "put the whole in the quotes, or write a comma between two".to_owned(),
             Self::DeniedValue => "write `deny: env NAME`".to_owned(),
         }
@@ -61,11 +57,8 @@ impl EnvRule {
         }
         let Some((name, assigned)) = value.text.split_once('=') else {
             let is_pattern = !value.quoted && has_glob(&value.text);
-            let outside: String = value
-                .text
-                .chars()
-                .filter(|c| !is_pattern || !"*?[]!-^".contains(*c))
-                .collect();
+            let outside: String =
+                value.text.chars().filter(|c| !is_pattern || !"*?[]!-^".contains(*c)).collect();
             if !outside.is_empty() && !outside.chars().all(is_name_char) {
                 return Err(EnvFault::Name(value.text.clone()));
             }
@@ -80,10 +73,7 @@ impl EnvRule {
         if !value.quoted && assigned.starts_with(['"', '\'']) {
             return Err(EnvFault::InnerQuotes);
         }
-        Ok(Self::Assign {
-            name: name.to_owned(),
-            value: assigned.to_owned(),
-        })
+        Ok(Self::Assign { name: name.to_owned(), value: assigned.to_owned() })
     }
 
     /// Whether it speaks of this variable.

@@ -18,12 +18,7 @@ impl Policy {
         let Some((name, arguments)) = argv.split_first() else {
             return Verdict::no_rule("the program would be started without its own name");
         };
-        let start = Start {
-            exe,
-            id,
-            name,
-            arguments,
-        };
+        let start = Start { exe, id, name, arguments };
         let mut is_in_write_root = false;
         let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| {
             let RuleBody::Exec(exec) = &rule.body else {
@@ -31,17 +26,13 @@ impl Policy {
             };
             let specificity = (exec.program.rank(), exec.arguments.len());
             if rule.effect == Effect::Deny {
-                return start
-                    .is_denied_by(exec)
-                    .then_some((RuleId(at), rule.effect, specificity));
+                return start.is_denied_by(exec).then_some((RuleId(at), rule.effect, specificity));
             }
             if !start.is_granted_by(exec) {
                 return None;
             }
             // What the agent can replace is no longer the program that the word meant.
-            if !start.is_at_path_of(&exec.program)
-                && self.decide_path(PathAccess::Write, exe).is_allow()
-            {
+            if !start.is_at_path_of(&exec.program) && self.decide_path(PathAccess::Write, exe).is_allow() {
                 is_in_write_root = true;
                 return None;
             }
@@ -50,8 +41,7 @@ impl Policy {
         let matching: Vec<_> = matching.collect();
         self.settle(matching.into_iter(), || {
             if is_in_write_root {
-                "the program lies where a rule allows writing, so a rule must name its path"
-                    .to_owned()
+                "the program lies where a rule allows writing, so a rule must name its path".to_owned()
             } else {
                 "no rule allows this program with these arguments".to_owned()
             }
@@ -60,13 +50,10 @@ impl Policy {
 
     /// The programs that `exec:` rules grant, for the launcher to make them and their libraries readable.
     pub fn granted_programs(&self) -> impl Iterator<Item = (RuleId, &ExecRule)> {
-        self.rules
-            .iter()
-            .enumerate()
-            .filter_map(|(at, rule)| match &rule.body {
-                RuleBody::Exec(exec) if rule.effect == Effect::Grant => Some((RuleId(at), exec)),
-                _ => None,
-            })
+        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::Exec(exec) if rule.effect == Effect::Grant => Some((RuleId(at), exec)),
+            _ => None,
+        })
     }
 }
 
@@ -96,28 +83,22 @@ impl Start<'_> {
     fn has_arguments(&self, rule: &ExecRule) -> bool {
         let wanted = &rule.arguments;
         self.arguments.len() >= wanted.len()
-            && wanted
-                .iter()
-                .zip(self.arguments)
-                .all(|(want, have)| have == want.as_str())
+            && wanted.iter().zip(self.arguments).all(|(want, have)| have == want.as_str())
     }
 
     /// Some programs are many, and choose by the name that they are given.
     fn has_name(&self, rule: &ExecRule) -> bool {
         let given = base_name(self.name.as_bytes());
-        let is_given = |name: &OsStr| {
-            name.as_bytes() == given || given.strip_prefix(b"-") == Some(name.as_bytes())
-        };
+        let is_given =
+            |name: &OsStr| name.as_bytes() == given || given.strip_prefix(b"-") == Some(name.as_bytes());
         if self.exe.file_name().is_some_and(is_given) {
             return true;
         }
         match &rule.program {
             ExecProgram::Word { word, .. } => is_given(OsStr::new(word)),
-            ExecProgram::Path {
-                pattern: PathPattern::Literal { spelled, .. },
-                directory: false,
-                ..
-            } => spelled.file_name().is_some_and(is_given),
+            ExecProgram::Path { pattern: PathPattern::Literal { spelled, .. }, directory: false, .. } => {
+                spelled.file_name().is_some_and(is_given)
+            }
             ExecProgram::Path { .. } | ExecProgram::Glob(_) => false,
         }
     }
@@ -128,11 +109,7 @@ impl Start<'_> {
                 (Some(wanted), Some(found)) => wanted == found,
                 _ => self.exe == file.resolved,
             }),
-            ExecProgram::Path {
-                id: Some(id),
-                directory: false,
-                ..
-            } if Some(*id) == self.id => true,
+            ExecProgram::Path { id: Some(id), directory: false, .. } if Some(*id) == self.id => true,
             ExecProgram::Path { .. } | ExecProgram::Glob(_) => self.is_at_path_of(program),
         }
     }
@@ -141,14 +118,8 @@ impl Start<'_> {
     fn is_at_path_of(&self, program: &ExecProgram) -> bool {
         match program {
             ExecProgram::Word { .. } => false,
-            ExecProgram::Path {
-                pattern,
-                directory: false,
-                ..
-            } => pattern.names(self.exe),
-            ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => {
-                pattern.covers(self.exe)
-            }
+            ExecProgram::Path { pattern, directory: false, .. } => pattern.names(self.exe),
+            ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => pattern.covers(self.exe),
         }
     }
 }
@@ -158,11 +129,7 @@ impl ExecProgram {
     fn rank(&self) -> (u8, (usize, bool, usize)) {
         match self {
             Self::Word { .. } => (2, (0, false, 0)),
-            Self::Path {
-                pattern,
-                directory: false,
-                ..
-            } => (2, pattern.specificity()),
+            Self::Path { pattern, directory: false, .. } => (2, pattern.specificity()),
             Self::Path { pattern, .. } => (1, pattern.specificity()),
             Self::Glob(pattern) => (0, pattern.specificity()),
         }

@@ -86,11 +86,7 @@ impl ExecFault {
 
 impl ExecRule {
     /// Reads the value of an `exec:` rule; relative paths start at `base`.
-    pub(super) fn parse(
-        text: &str,
-        base: &std::path::Path,
-        host: &dyn Host,
-    ) -> Result<Self, ExecFault> {
+    pub(super) fn parse(text: &str, base: &std::path::Path, host: &dyn Host) -> Result<Self, ExecFault> {
         let words = split_words(text)?;
         let (first, rest) = words.split_first().ok_or(ExecFault::Empty)?;
         if first.text.is_empty() {
@@ -103,21 +99,13 @@ impl ExecRule {
     }
 }
 
-fn program(
-    first: &Word,
-    base: &std::path::Path,
-    host: &dyn Host,
-) -> Result<ExecProgram, ExecFault> {
+fn program(first: &Word, base: &std::path::Path, host: &dyn Host) -> Result<ExecProgram, ExecFault> {
     let is_path = first.text.contains('/') || first.text.starts_with('~');
     if first.is_glob {
         if !is_path {
             return Err(ExecFault::GlobWithoutSlash(first.text.clone()));
         }
-        return Ok(ExecProgram::Glob(PathPattern::glob(
-            &first.pattern,
-            base,
-            host,
-        )?));
+        return Ok(ExecProgram::Glob(PathPattern::glob(&first.pattern, base, host)?));
     }
     if is_path {
         let pattern = PathPattern::literal(&first.text, base, host)?;
@@ -126,25 +114,14 @@ fn program(
         };
         let directory = first.text.ends_with('/') || host.is_dir(resolved);
         let id = host.identity(resolved);
-        return Ok(ExecProgram::Path {
-            pattern,
-            id,
-            directory,
-        });
+        return Ok(ExecProgram::Path { pattern, id, directory });
     }
     let found = host.find_program(&first.text).into_iter();
     let files = found.map(|path| {
         let resolved = host.resolve(&path);
-        ProgramFile {
-            id: host.identity(&resolved),
-            path,
-            resolved,
-        }
+        ProgramFile { id: host.identity(&resolved), path, resolved }
     });
-    Ok(ExecProgram::Word {
-        word: first.text.clone(),
-        files: files.collect(),
-    })
+    Ok(ExecProgram::Word { word: first.text.clone(), files: files.collect() })
 }
 
 /// A word of a shell.
@@ -199,9 +176,7 @@ pub(super) fn split_words(text: &str) -> Result<Vec<Word>, ExecFault> {
                     }
                 }
             }
-            '\\' => word
-                .get_or_insert_default()
-                .push(chars.next().ok_or(ExecFault::OpenQuote)?, true),
+            '\\' => word.get_or_insert_default().push(chars.next().ok_or(ExecFault::OpenQuote)?, true),
             c if c.is_whitespace() => words.extend(word.take()),
             c => word.get_or_insert_default().push(c, false),
         }
@@ -215,20 +190,13 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Vec<String> {
-        split_words(text)
-            .expect("words")
-            .into_iter()
-            .map(|word| word.text)
-            .collect()
+        split_words(text).expect("words").into_iter().map(|word| word.text).collect()
     }
 
     #[test]
     fn words_are_split_as_a_shell_does() {
         assert_eq!(words("sh -c 'a, b'"), ["sh", "-c", "a, b"]);
-        assert_eq!(
-            words(r#"a "b \" \\ \n" c\ d ''"#),
-            ["a", r#"b " \ \n"#, "c d", ""]
-        );
+        assert_eq!(words(r#"a "b \" \\ \n" c\ d ''"#), ["a", r#"b " \ \n"#, "c d", ""]);
         assert_eq!(split_words("a 'b"), Err(ExecFault::OpenQuote));
         assert_eq!(split_words("a \\"), Err(ExecFault::OpenQuote));
     }
@@ -236,10 +204,7 @@ mod tests {
     #[test]
     fn quoted_glob_characters_are_literal() {
         let words = split_words(r#""./a*"/*"#).expect("words");
-        assert_eq!(
-            (words[0].pattern.as_str(), words[0].is_glob),
-            ("./a[*]/*", true)
-        );
+        assert_eq!((words[0].pattern.as_str(), words[0].is_glob), ("./a[*]/*", true));
         assert!(!split_words("'./*'").expect("words")[0].is_glob);
     }
 }

@@ -44,15 +44,9 @@ impl Glob {
         if compiled.len() > MOST_PARTS {
             return Err(GlobError::TooLong);
         }
-        let bits = compiled
-            .iter()
-            .enumerate()
-            .filter(|(_, part)| **part == Part::AnyDepth);
+        let bits = compiled.iter().enumerate().filter(|(_, part)| **part == Part::AnyDepth);
         let any_depth = bits.fold(0, |bits, (at, _)| bits | 1 << at);
-        Ok(Self {
-            parts: compiled,
-            any_depth,
-        })
+        Ok(Self { parts: compiled, any_depth })
     }
 
     /// Whether the path below the base, or a directory above it, matches.
@@ -89,13 +83,7 @@ impl Glob {
             Part::Literal(text) => text.len(),
             Part::Pattern(pattern) => pattern.pinned(),
         });
-        (
-            self.parts
-                .iter()
-                .filter(|part| **part != Part::AnyDepth)
-                .count(),
-            pinned.sum(),
-        )
+        (self.parts.iter().filter(|part| **part != Part::AnyDepth).count(), pinned.sum())
     }
 
     fn is_match(&self, states: u64) -> bool {
@@ -161,9 +149,7 @@ mod tests {
 
     fn path(glob: &str, path: &str) -> bool {
         let parts: Vec<String> = glob.split('/').map(str::to_owned).collect();
-        Glob::new(&parts)
-            .expect("a glob")
-            .covers(path.split('/').map(str::as_bytes))
+        Glob::new(&parts).expect("a glob").covers(path.split('/').map(str::as_bytes))
     }
 
     #[test]
@@ -183,10 +169,7 @@ mod tests {
     #[test]
     fn faults() {
         assert_eq!(Glob::new(&["a**".into()]), Err(GlobError::JoinedStars));
-        assert_eq!(
-            Glob::new(&["*".into(), "..".into()]),
-            Err(GlobError::ParentAfterGlob)
-        );
+        assert_eq!(Glob::new(&["*".into(), "..".into()]), Err(GlobError::ParentAfterGlob));
         assert_eq!(Glob::new(&vec!["*".into(); 64]), Err(GlobError::TooLong));
     }
 }

@@ -71,22 +71,12 @@ impl LaunchHost {
 
     /// A launcher started in `cwd` (absolute) with this environment.
     pub fn with(cwd: PathBuf, environment: Vec<(OsString, OsString)>) -> Self {
-        let home = value(&environment, "HOME")
-            .map(PathBuf::from)
-            .filter(|home| home.is_absolute())
-            .or_else(|| {
-                home_in_passwd(|fields| {
-                    fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str())
-                })
+        let home =
+            value(&environment, "HOME").map(PathBuf::from).filter(|home| home.is_absolute()).or_else(|| {
+                home_in_passwd(|fields| fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str()))
             });
         let real_cwd = resolve_below(PathBuf::from("/"), &cwd);
-        Self {
-            cwd,
-            real_cwd,
-            home,
-            environment,
-            profiles: |_| None,
-        }
+        Self { cwd, real_cwd, home, environment, profiles: |_| None }
     }
 
     /// The same with a table of policies that come with the product.
@@ -127,10 +117,7 @@ impl Host for LaunchHost {
 
     fn identity(&self, path: &Path) -> Option<FileId> {
         let found = std::fs::metadata(path).ok()?;
-        Some(FileId {
-            dev: found.dev(),
-            ino: found.ino(),
-        })
+        Some(FileId { dev: found.dev(), ino: found.ino() })
     }
 
     fn find_program(&self, word: &str) -> Vec<PathBuf> {
@@ -145,14 +132,9 @@ impl Host for LaunchHost {
 
     fn read_file(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        std::fs::File::open(path)?
-            .take(LARGEST_POLICY + 1)
-            .read_to_end(&mut content)?;
+        std::fs::File::open(path)?.take(LARGEST_POLICY + 1).read_to_end(&mut content)?;
         if content.len() as u64 > LARGEST_POLICY {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "larger than 16 MiB",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 16 MiB"));
         }
         Ok(content)
     }
@@ -170,15 +152,11 @@ impl Host for LaunchHost {
 const LARGEST_POLICY: u64 = 16 << 20;
 
 fn value<'a>(environment: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {
-    environment
-        .iter()
-        .find(|(key, _)| key == name)
-        .map(|(_, value)| value.as_os_str())
+    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
 }
 
 fn is_program(path: &Path) -> bool {
-    std::fs::metadata(path)
-        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// Reads /etc/passwd itself: a static binary has no other name services.

@@ -64,10 +64,7 @@ impl HostFault {
 }
 
 fn syntax(message: impl Into<String>, help: impl Into<String>) -> HostFault {
-    HostFault::Syntax {
-        message: message.into(),
-        help: help.into(),
-    }
+    HostFault::Syntax { message: message.into(), help: help.into() }
 }
 
 /// Reads the value of a `net:` rule.
@@ -75,23 +72,15 @@ pub(super) fn parse(value: &Value) -> Result<NetValue, HostFault> {
     if value.text.starts_with("unix:") {
         return unix(value);
     }
-    let mut words: Vec<&str> = if value.quoted {
-        vec![&value.text]
-    } else {
-        value.text.split_whitespace().collect()
-    };
+    let mut words: Vec<&str> =
+        if value.quoted { vec![&value.text] } else { value.text.split_whitespace().collect() };
     words.extend(value.tail.split_whitespace());
     let Some((first, mut suffixes)) = words.split_first() else {
         return Err(syntax("empty host", "write a name or an address"));
     };
     refuse_later_forms(first, suffixes)?;
     let (target, port) = target(first)?;
-    let mut rule = NetRule {
-        target,
-        port,
-        private: false,
-        tunnel: false,
-    };
+    let mut rule = NetRule { target, port, private: false, tunnel: false };
     while let Some((suffix, rest)) = suffixes.split_first() {
         match *suffix {
             "private" => rule.private = true,
@@ -113,10 +102,7 @@ pub(super) fn parse(value: &Value) -> Result<NetValue, HostFault> {
 fn unix(value: &Value) -> Result<NetValue, HostFault> {
     let text = value.text["unix:".len()..].trim_start().to_owned();
     if text.is_empty() {
-        return Err(syntax(
-            "`unix:` needs a path",
-            "write `net: unix:/run/NAME.sock`",
-        ));
+        return Err(syntax("`unix:` needs a path", "write `net: unix:/run/NAME.sock`"));
     }
     if text.starts_with('@') || text.starts_with('\0') {
         return Err(syntax(
@@ -125,30 +111,16 @@ fn unix(value: &Value) -> Result<NetValue, HostFault> {
         ));
     }
     if text.starts_with('"') {
-        return Err(syntax(
-            "quotes count at the start of the value only",
-            "write `net: \"unix:PATH\"`",
-        ));
+        return Err(syntax("quotes count at the start of the value only", "write `net: \"unix:PATH\"`"));
     }
-    Ok(NetValue::Unix(Value {
-        text,
-        ..value.clone()
-    }))
+    Ok(NetValue::Unix(Value { text, ..value.clone() }))
 }
 
 /// Forms that a later version will enforce; accepting them now would grant more than they say.
 fn refuse_later_forms(first: &str, rest: &[&str]) -> Result<(), HostFault> {
-    let not_yet = |what: &str, help| {
-        Err(HostFault::NotYet {
-            what: what.to_owned(),
-            help,
-        })
-    };
+    let not_yet = |what: &str, help| Err(HostFault::NotYet { what: what.to_owned(), help });
     if !rest.is_empty() && is_methods(first) {
-        return not_yet(
-            "HTTP methods in `net:` are",
-            "write the host alone: `net: HOST`",
-        );
+        return not_yet("HTTP methods in `net:` are", "write the host alone: `net: HOST`");
     }
     if let Some(scheme) = first.find("://") {
         let host = first[scheme + 3..].split('/').next().unwrap_or("");
@@ -170,21 +142,14 @@ fn refuse_later_forms(first: &str, rest: &[&str]) -> Result<(), HostFault> {
     let is_range = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
         && path.starts_with(|c: char| c.is_ascii_digit());
     if is_range {
-        return Err(syntax(
-            "an address range begins with `cidr/`",
-            format!("write `net: cidr/{first}`"),
-        ));
+        return Err(syntax("an address range begins with `cidr/`", format!("write `net: cidr/{first}`")));
     }
-    not_yet(
-        "a URL path in `net:` is",
-        "write the host alone: `net: HOST`",
-    )
+    not_yet("a URL path in `net:` is", "write the host alone: `net: HOST`")
 }
 
 fn is_methods(word: &str) -> bool {
-    const METHODS: [&str; 10] = [
-        "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "UPGRADE",
-    ];
+    const METHODS: [&str; 10] =
+        ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "UPGRADE"];
     word.contains('|') || METHODS.contains(&word)
 }
 
@@ -193,10 +158,9 @@ fn unknown_suffix(word: &str) -> HostFault {
         .into_iter()
         .find(|known| super::key::distance(&word.to_lowercase(), known) <= 2);
     match near {
-        Some(near) => syntax(
-            format!("unknown suffix `{word}`, did you mean `{near}`?"),
-            format!("write `{near}`"),
-        ),
+        Some(near) => {
+            syntax(format!("unknown suffix `{word}`, did you mean `{near}`?"), format!("write `{near}`"))
+        }
         None => syntax(
             format!("`{word}` follows the host"),
             "write a comma between two hosts; the suffixes are `private` and `tunnel`",
@@ -228,21 +192,13 @@ fn target(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
         return Ok((from_address(IpAddr::V4(v4)), port));
     }
     let name = NamePattern::parse(host)?;
-    let target = if name.is_localhost() {
-        NetTarget::Loopback
-    } else {
-        NetTarget::Name(name)
-    };
+    let target = if name.is_localhost() { NetTarget::Loopback } else { NetTarget::Name(name) };
     Ok((target, port))
 }
 
 fn from_address(address: IpAddr) -> NetTarget {
     let address = address::canonical(address);
-    if address::is_loopback(address) {
-        NetTarget::Loopback
-    } else {
-        NetTarget::Address(address)
-    }
+    if address::is_loopback(address) { NetTarget::Loopback } else { NetTarget::Address(address) }
 }
 
 /// `[2001:db8::1]` with or without `:PORT`.
@@ -252,10 +208,7 @@ fn bracketed(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
         return Err(syntax("`[` is never closed", example));
     };
     let Ok(v6) = inside.parse::<Ipv6Addr>() else {
-        return Err(syntax(
-            format!("`{inside}` is no IPv6 address, and sets are no host patterns"),
-            example,
-        ));
+        return Err(syntax(format!("`{inside}` is no IPv6 address, and sets are no host patterns"), example));
     };
     let port = match after.strip_prefix(':') {
         Some(digits) => Some(port(digits)?),
@@ -275,16 +228,12 @@ fn cidr(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
         Some((length, digits)) => (length, Some(port(digits)?)),
         None => (after, None),
     };
-    let base = base
-        .strip_prefix('[')
-        .and_then(|base| base.strip_suffix(']'))
-        .unwrap_or(base);
+    let base = base.strip_prefix('[').and_then(|base| base.strip_suffix(']')).unwrap_or(base);
     let Ok(address) = base.parse::<IpAddr>() else {
         return Err(syntax(format!("`{base}` is no address"), example));
     };
-    let parsed = number(length)
-        .and_then(|length| u8::try_from(length).ok())
-        .and_then(|l| IpNet::new(address, l).ok());
+    let parsed =
+        number(length).and_then(|length| u8::try_from(length).ok()).and_then(|l| IpNet::new(address, l).ok());
     let Some(range) = parsed else {
         let most = if address.is_ipv4() { 32 } else { 128 };
         return Err(syntax(
@@ -293,14 +242,9 @@ fn cidr(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
         ));
     };
     if range.trunc() != range {
-        let help = format!(
-            "write `cidr/{}` for the range, or `net: {address}` for one address",
-            range.trunc()
-        );
-        return Err(syntax(
-            format!("`{range}` has bits set behind its prefix"),
-            help,
-        ));
+        let help =
+            format!("write `cidr/{}` for the range, or `net: {address}` for one address", range.trunc());
+        return Err(syntax(format!("`{range}` has bits set behind its prefix"), help));
     }
     if address::is_translated(&range) {
         return Err(syntax(
@@ -314,10 +258,7 @@ fn cidr(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
 fn split_port(text: &str) -> Result<(&str, Option<u16>), HostFault> {
     match text.rsplit_once(':') {
         None => Ok((text, None)),
-        Some(("", _)) => Err(syntax(
-            "a port without a host",
-            "write `HOST:PORT`; `*:PORT` is every name",
-        )),
+        Some(("", _)) => Err(syntax("a port without a host", "write `HOST:PORT`; `*:PORT` is every name")),
         Some((host, digits)) => Ok((host, Some(port(digits)?))),
     }
 }

@@ -62,13 +62,9 @@ impl GlobRule {
     fn covers(&self, path: &[u8], names: &[&[u8]]) -> bool {
         // The root's own slash is the one that follows it.
         let base = if self.depth == 0 { &[][..] } else { &self.base };
-        let is_below = path
-            .strip_prefix(base)
-            .is_some_and(|below| below.first().is_none_or(|byte| *byte == b'/'));
-        is_below
-            && self
-                .glob
-                .covers(names.get(self.depth..).unwrap_or_default().iter().copied())
+        let is_below =
+            path.strip_prefix(base).is_some_and(|below| below.first().is_none_or(|byte| *byte == b'/'));
+        is_below && self.glob.covers(names.get(self.depth..).unwrap_or_default().iter().copied())
     }
 }
 
@@ -87,13 +83,8 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [
-        Self::GrantRead,
-        Self::GrantWrite,
-        Self::Runtime,
-        Self::DenyRead,
-        Self::DenyWrite,
-    ];
+    const ALL: [Self; 5] =
+        [Self::GrantRead, Self::GrantWrite, Self::Runtime, Self::DenyRead, Self::DenyWrite];
 
     fn of(effect: Effect, access: PathAccess) -> Self {
         match (effect, access) {
@@ -129,11 +120,7 @@ pub(super) struct Matches {
 
 impl PathIndex {
     fn new(rules: &[Rule]) -> Self {
-        let mut index = Self {
-            literals: HashMap::new(),
-            globs: Vec::new(),
-            above: HashSet::new(),
-        };
+        let mut index = Self { literals: HashMap::new(), globs: Vec::new(), above: HashSet::new() };
         for (at, rule) in rules.iter().enumerate() {
             match &rule.body {
                 RuleBody::Path { access, pattern } => {
@@ -149,25 +136,16 @@ impl PathIndex {
     fn add(&mut self, id: RuleId, kind: Kind, pattern: &PathPattern) {
         let (spelled, resolved) = match pattern {
             PathPattern::Literal { spelled, resolved } => (spelled, resolved),
-            PathPattern::Glob {
-                base,
-                spelled_base,
-                glob,
-                ..
-            } => {
-                let bases = [
-                    Some(base),
-                    Some(spelled_base).filter(|spelled| *spelled != base),
-                ];
-                self.globs
-                    .extend(bases.into_iter().flatten().map(|base| GlobRule {
-                        id,
-                        kind,
-                        base: key(base).to_vec(),
-                        depth: components(base).count(),
-                        glob: glob.clone(),
-                        specificity: pattern.specificity(),
-                    }));
+            PathPattern::Glob { base, spelled_base, glob, .. } => {
+                let bases = [Some(base), Some(spelled_base).filter(|spelled| *spelled != base)];
+                self.globs.extend(bases.into_iter().flatten().map(|base| GlobRule {
+                    id,
+                    kind,
+                    base: key(base).to_vec(),
+                    depth: components(base).count(),
+                    glob: glob.clone(),
+                    specificity: pattern.specificity(),
+                }));
                 return;
             }
         };
@@ -175,8 +153,7 @@ impl PathIndex {
             let slot = self.literals.entry(key(path).to_vec()).or_default();
             slot.0[kind as usize].get_or_insert(id);
             if !kind.is_deny() {
-                self.above
-                    .extend(path.ancestors().skip(1).map(|above| key(above).to_vec()));
+                self.above.extend(path.ancestors().skip(1).map(|above| key(above).to_vec()));
             }
         }
     }
@@ -189,17 +166,12 @@ impl PathIndex {
             return Matches { grant, deny };
         }
         let names: Vec<&[u8]> = components(path).collect();
-        let specificity = |id: Option<RuleId>| {
-            id.and_then(|id| pattern_of(rules, id))
-                .map(PathPattern::specificity)
-        };
+        let specificity =
+            |id: Option<RuleId>| id.and_then(|id| pattern_of(rules, id)).map(PathPattern::specificity);
         let (mut best_grant, mut best_deny) = (specificity(grant), specificity(deny));
         for rule in self.globs.iter().filter(|rule| rule.kind.touches(access)) {
-            let (found, best) = if rule.kind.is_deny() {
-                (&mut deny, &mut best_deny)
-            } else {
-                (&mut grant, &mut best_grant)
-            };
+            let (found, best) =
+                if rule.kind.is_deny() { (&mut deny, &mut best_deny) } else { (&mut grant, &mut best_grant) };
             if best.is_none_or(|best| rule.specificity > best) && rule.covers(key(path), &names) {
                 (*found, *best) = (Some(rule.id), Some(rule.specificity));
             }
@@ -215,10 +187,7 @@ impl PathIndex {
         ancestors(key(path)).find_map(|above| {
             let slot = self.literals.get(above)?;
             let wanted = |kind: &&Kind| kind.is_deny() == denies && kind.touches(access);
-            Kind::ALL
-                .iter()
-                .filter(wanted)
-                .find_map(|kind| slot.0[*kind as usize])
+            Kind::ALL.iter().filter(wanted).find_map(|kind| slot.0[*kind as usize])
         })
     }
 
@@ -228,8 +197,7 @@ impl PathIndex {
             || self.literal(PathAccess::Read, directory, false).is_some()
             || self.globs.iter().any(|rule| {
                 !rule.kind.is_deny()
-                    && pattern_of(rules, rule.id)
-                        .is_some_and(|pattern| pattern.may_cover_below(directory))
+                    && pattern_of(rules, rule.id).is_some_and(|pattern| pattern.may_cover_below(directory))
             })
     }
 }

@@ -21,24 +21,17 @@ pub(super) enum Key {
 impl Key {
     /// The key of this name, in any case of its letters.
     pub(super) fn from_word(word: &str) -> Option<Self> {
-        KEYS.iter()
-            .find(|(_, name)| name.eq_ignore_ascii_case(word))
-            .map(|(key, _)| *key)
+        KEYS.iter().find(|(_, name)| name.eq_ignore_ascii_case(word)).map(|(key, _)| *key)
     }
 
     /// Its name as it is written in a policy.
     pub(super) fn name(self) -> &'static str {
-        KEYS.iter()
-            .find(|(key, _)| *key == self)
-            .map_or("", |(_, name)| name)
+        KEYS.iter().find(|(key, _)| *key == self).map_or("", |(_, name)| name)
     }
 
     /// Whether `allow:` and `deny:` may take it as their verb.
     pub(super) fn is_verb(self) -> bool {
-        matches!(
-            self,
-            Self::Read | Self::Write | Self::Net | Self::Exec | Self::Env
-        )
+        matches!(self, Self::Read | Self::Write | Self::Net | Self::Exec | Self::Env)
     }
 }
 
@@ -54,12 +47,7 @@ pub(super) fn nearest(word: &str) -> Option<&'static str> {
         .filter(|(far, _)| *far <= most)
         .min_by_key(|(far, _)| *far)
         .map(|(_, name)| name)
-        .or_else(|| {
-            SYNONYMS
-                .iter()
-                .find(|(other, _)| *other == word)
-                .map(|(_, name)| *name)
-        })
+        .or_else(|| SYNONYMS.iter().find(|(other, _)| *other == word).map(|(_, name)| *name))
 }
 
 /// Edits (insert, delete, replace, swap of neighbours) that make `b` of `a`: optimal string alignment.

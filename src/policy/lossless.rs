@@ -20,14 +20,9 @@ impl Encoded {
         use std::os::unix::ffi::OsStrExt;
         match path.to_str() {
             Some(text) => Self::Text(text.to_owned()),
-            None => Self::Hex {
-                hex: path
-                    .as_os_str()
-                    .as_bytes()
-                    .iter()
-                    .map(|b| format!("{b:02x}"))
-                    .collect(),
-            },
+            None => {
+                Self::Hex { hex: path.as_os_str().as_bytes().iter().map(|b| format!("{b:02x}")).collect() }
+            }
         }
     }
 
@@ -39,10 +34,8 @@ impl Encoded {
         if hex.len() % 2 != 0 || !hex.is_ascii() {
             return Err("a path in hexadecimal needs two digits a byte");
         }
-        let bytes: Result<Vec<u8>, _> = (0..hex.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16))
-            .collect();
+        let bytes: Result<Vec<u8>, _> =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16)).collect();
         match bytes {
             Ok(bytes) => Ok(PathBuf::from(OsString::from_vec(bytes))),
             Err(_) => Err("a path in hexadecimal holds another character"),
@@ -54,19 +47,12 @@ impl Encoded {
 pub(super) mod path {
     use super::*;
 
-    pub(in super::super) fn serialize<S: Serializer>(
-        path: &Path,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         Encoded::of(path).serialize(to)
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<PathBuf, D::Error> {
-        Encoded::deserialize(from)?
-            .into_path()
-            .map_err(serde::de::Error::custom)
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Encoded::deserialize(from)?.into_path().map_err(serde::de::Error::custom)
     }
 }
 

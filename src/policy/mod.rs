@@ -139,19 +139,11 @@ impl Policy {
 
     /// Whether this variable of the launcher's environment may be passed on.
     pub fn decide_env(&self, name: &str) -> Verdict {
-        let matching = self
-            .rules
-            .iter()
-            .enumerate()
-            .filter_map(|(at, rule)| match &rule.body {
-                RuleBody::Env(env) if env.matches(name) => {
-                    Some((RuleId(at), rule.effect, env.specificity()))
-                }
-                _ => None,
-            });
-        self.settle(matching, || {
-            format!("no rule passes the variable `{name}` on")
-        })
+        let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::Env(env) if env.matches(name) => Some((RuleId(at), rule.effect, env.specificity())),
+            _ => None,
+        });
+        self.settle(matching, || format!("no rule passes the variable `{name}` on"))
     }
 
     /// The variables that `env: NAME=VALUE` sets; of two rules for one name the later in code-point order wins.
@@ -160,9 +152,7 @@ impl Policy {
             .rules
             .iter()
             .filter_map(|rule| match &rule.body {
-                RuleBody::Env(EnvRule::Assign { name, value }) => {
-                    Some((name.clone(), value.clone()))
-                }
+                RuleBody::Env(EnvRule::Assign { name, value }) => Some((name.clone(), value.clone())),
                 _ => None,
             })
             .filter(|(name, _)| self.decide_env(name).is_allow())
@@ -182,11 +172,7 @@ impl Policy {
     ) -> Verdict {
         let (mut grant, mut deny) = (None::<(S, RuleId)>, None);
         for (id, effect, specificity) in matching {
-            let best = if effect == Effect::Deny {
-                &mut deny
-            } else {
-                &mut grant
-            };
+            let best = if effect == Effect::Deny { &mut deny } else { &mut grant };
             if best.as_ref().is_none_or(|(most, _)| specificity > *most) {
                 *best = Some((specificity, id));
             }
@@ -200,9 +186,6 @@ impl Policy {
 
     fn denied_by(&self, id: RuleId) -> Verdict {
         let text = self.rules.get(id.0).map_or("", |rule| rule.text.as_str());
-        Verdict::Deny {
-            rule: Some(id),
-            reason: format!("`{text}` denies it"),
-        }
+        Verdict::Deny { rule: Some(id), reason: format!("`{text}` denies it") }
     }
 }

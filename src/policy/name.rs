@@ -41,9 +41,7 @@ impl NamePattern {
                 return Err(NameFault::PartialGlob(label.to_owned()));
             }
         }
-        if text
-            .split('.')
-            .all(|label| label == "*" || is_number(label))
+        if text.split('.').all(|label| label == "*" || is_number(label))
             && text.split('.').any(|label| label != "*")
         {
             return Err(NameFault::Numeric(text.to_owned()));
@@ -136,28 +134,19 @@ const LONGEST_LABEL: usize = 63;
 /// IDNA (UTS 46) to ASCII in lower case; underscores are allowed, since services use them.
 fn ascii(name: &str) -> Option<String> {
     // Most names are in form already; `xn--` labels are checked for what they stand for.
-    let is_plain =
-        name.bytes().all(|b| b.is_ascii()) && !name.to_ascii_lowercase().contains("xn--");
-    let ascii = if is_plain {
-        name.to_ascii_lowercase()
-    } else {
-        idna::domain_to_ascii(name).ok()?
-    };
+    let is_plain = name.bytes().all(|b| b.is_ascii()) && !name.to_ascii_lowercase().contains("xn--");
+    let ascii = if is_plain { name.to_ascii_lowercase() } else { idna::domain_to_ascii(name).ok()? };
     let valid = |label: &str| {
         !label.is_empty()
             && label.len() <= LONGEST_LABEL
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
     ascii.split('.').all(valid).then_some(ascii)
 }
 
 /// As the URL standard decides: digits alone, or hexadecimal.
 fn is_number(label: &str) -> bool {
-    let hex = label
-        .strip_prefix("0x")
-        .or_else(|| label.strip_prefix("0X"));
+    let hex = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     match hex {
         Some(digits) => digits.bytes().all(|b| b.is_ascii_hexdigit()),
         None => !label.is_empty() && label.bytes().all(|b| b.is_ascii_digit()),
@@ -169,9 +158,7 @@ mod tests {
     use super::*;
 
     fn matches(pattern: &str, name: &str) -> bool {
-        NamePattern::parse(pattern)
-            .expect("a pattern")
-            .matches(&canonical(name).expect("a name"))
+        NamePattern::parse(pattern).expect("a pattern").matches(&canonical(name).expect("a name"))
     }
 
     #[test]
@@ -190,19 +177,8 @@ mod tests {
 
     #[test]
     fn numbers_are_no_names() {
-        for text in [
-            "127.1",
-            "0x7f.1",
-            "2130706433",
-            "0177.0.0.1",
-            "127.*",
-            "1.2.3.256",
-            "a.7",
-        ] {
-            assert!(
-                matches!(NamePattern::parse(text), Err(NameFault::Numeric(_))),
-                "{text}"
-            );
+        for text in ["127.1", "0x7f.1", "2130706433", "0177.0.0.1", "127.*", "1.2.3.256", "a.7"] {
+            assert!(matches!(NamePattern::parse(text), Err(NameFault::Numeric(_))), "{text}");
         }
         assert_eq!(canonical("2130706433"), None);
         assert_eq!(canonical("127.0.0.1"), None);
@@ -214,10 +190,7 @@ mod tests {
     #[test]
     fn partial_patterns_are_refused() {
         for text in ["api-*.x", "a?.x", "[ab].x", "**.x"] {
-            assert!(
-                matches!(NamePattern::parse(text), Err(NameFault::PartialGlob(_))),
-                "{text}"
-            );
+            assert!(matches!(NamePattern::parse(text), Err(NameFault::PartialGlob(_))), "{text}");
         }
     }
 }

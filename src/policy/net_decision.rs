@@ -34,9 +34,7 @@ impl Policy {
             let counts = effect == Effect::Grant || rule.port.is_none();
             (counts && rule.matches_name(&canonical)).then(|| (id, effect, rule.specificity()))
         });
-        self.settle(matching, || {
-            format!("no rule allows the host `{canonical}`")
-        })
+        self.settle(matching, || format!("no rule allows the host `{canonical}`"))
     }
 
     /// Decides on a connection. `names` are the allowed names whose resolution gave `address` in this run; none
@@ -95,24 +93,21 @@ impl Policy {
 
     /// The Unix sockets that rules name literally: where they are spelled, and where they are with links followed.
     pub fn unix_sockets(&self) -> impl Iterator<Item = (RuleId, &Path, &Path)> {
-        self.rules
-            .iter()
-            .enumerate()
-            .filter_map(|(at, rule)| match &rule.body {
-                RuleBody::UnixSocket(PathPattern::Literal { spelled, resolved })
-                    if rule.effect == Effect::Grant =>
-                {
-                    Some((RuleId(at), spelled.as_path(), resolved.as_path()))
-                }
-                _ => None,
-            })
+        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::UnixSocket(PathPattern::Literal { spelled, resolved })
+                if rule.effect == Effect::Grant =>
+            {
+                Some((RuleId(at), spelled.as_path(), resolved.as_path()))
+            }
+            _ => None,
+        })
     }
 
     /// The ports of the host's loopback that rules grant; `None` is a rule without a port.
     pub fn loopback_ports(&self) -> Vec<Option<u16>> {
-        let ports = self.net_rules().filter(|(_, effect, rule)| {
-            *effect == Effect::Grant && rule.target == NetTarget::Loopback
-        });
+        let ports = self
+            .net_rules()
+            .filter(|(_, effect, rule)| *effect == Effect::Grant && rule.target == NetTarget::Loopback);
         let ports: BTreeSet<Option<u16>> = ports.map(|(_, _, rule)| rule.port).collect();
         ports.into_iter().collect()
     }
@@ -133,13 +128,10 @@ impl Policy {
     }
 
     fn net_rules(&self) -> impl Iterator<Item = (RuleId, Effect, &NetRule)> {
-        self.rules
-            .iter()
-            .enumerate()
-            .filter_map(|(at, rule)| match &rule.body {
-                RuleBody::Net(net) => Some((RuleId(at), rule.effect, net)),
-                _ => None,
-            })
+        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::Net(net) => Some((RuleId(at), rule.effect, net)),
+            _ => None,
+        })
     }
 }
 
@@ -154,15 +146,9 @@ struct Target {
 impl Target {
     fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
         let address = address::canonical(address);
-        let is_own = policy
-            .local_addresses
-            .iter()
-            .any(|own| address::canonical(*own) == address);
+        let is_own = policy.local_addresses.iter().any(|own| address::canonical(*own) == address);
         Self {
-            names: names
-                .iter()
-                .filter_map(|name| name::canonical(name))
-                .collect(),
+            names: names.iter().filter_map(|name| name::canonical(name)).collect(),
             address,
             port,
             is_special: is_own || address::is_special(address),
@@ -170,12 +156,7 @@ impl Target {
     }
 
     fn refusal(&self, would_need_private: bool) -> String {
-        let Self {
-            names,
-            address,
-            port,
-            ..
-        } = self;
+        let Self { names, address, port, .. } = self;
         match names.first() {
             Some(name) if would_need_private => {
                 format!(

@@ -35,11 +35,7 @@ pub(super) struct Parsed {
 
 /// Reads a whole text; never stops at the first error.
 pub(super) fn parse(source: &Source<'_>) -> Parsed {
-    let mut parser = Parser {
-        source,
-        context: Context::None,
-        parsed: Parsed::default(),
-    };
+    let mut parser = Parser { source, context: Context::None, parsed: Parsed::default() };
     for number in 0..source.lines.len() {
         parser.line(number);
     }
@@ -63,11 +59,7 @@ struct Parser<'s, 'a> {
 
 impl<'s, 'a> Parser<'s, 'a> {
     fn at(&self, number: usize) -> Line<'s, 'a> {
-        Line {
-            source: self.source,
-            number,
-            text: self.source.lines[number],
-        }
+        Line { source: self.source, number, text: self.source.lines[number] }
     }
 
     fn line(&mut self, number: usize) {
@@ -100,9 +92,7 @@ impl<'s, 'a> Parser<'s, 'a> {
     /// One segment that begins at `start`; returns where it ends (at a comma, a comment or the end).
     fn segment(&mut self, number: usize, start: usize) -> Result<usize, Fault> {
         let line = self.source.lines[number];
-        let stop = line[start..]
-            .find([':', ',', '#', '"'])
-            .map_or(line.len(), |found| start + found);
+        let stop = line[start..].find([':', ',', '#', '"']).map_or(line.len(), |found| start + found);
         let word = line[start..stop].trim_end();
         if !line[stop..].starts_with(':') {
             return self.continued(number, start);
@@ -116,28 +106,14 @@ impl<'s, 'a> Parser<'s, 'a> {
         }
     }
 
-    fn keyed(
-        &mut self,
-        number: usize,
-        word: Range<usize>,
-        after: usize,
-        key: Key,
-    ) -> Result<usize, Fault> {
+    fn keyed(&mut self, number: usize, word: Range<usize>, after: usize, key: Key) -> Result<usize, Fault> {
         let line = self.source.lines[number];
         let start = skip_blanks(line, after);
         let (key, effect, start) = match key {
             Key::Allow | Key::Deny => {
                 self.context = Context::Broken;
                 let (verb, start) = self.verb(number, word, start, key)?;
-                (
-                    verb,
-                    if key == Key::Deny {
-                        Effect::Deny
-                    } else {
-                        Effect::Grant
-                    },
-                    start,
-                )
+                (verb, if key == Key::Deny { Effect::Deny } else { Effect::Grant }, start)
             }
             key => (key, Effect::Grant, start),
         };
@@ -146,13 +122,7 @@ impl<'s, 'a> Parser<'s, 'a> {
     }
 
     /// The verb of `allow:` and `deny:`, and where its value begins.
-    fn verb(
-        &self,
-        number: usize,
-        word: Range<usize>,
-        start: usize,
-        key: Key,
-    ) -> Result<(Key, usize), Fault> {
+    fn verb(&self, number: usize, word: Range<usize>, start: usize, key: Key) -> Result<(Key, usize), Fault> {
         let line = self.source.lines[number];
         let end = segment_end(line, start);
         let segment = line[start..end].trim_end();
@@ -160,46 +130,28 @@ impl<'s, 'a> Parser<'s, 'a> {
         if let Some(found) = Key::from_word(verb).filter(|found| found.is_verb()) {
             return Ok((found, skip_blanks(line, start + verb.len())));
         }
-        let shown = if verb.is_empty() {
-            word
-        } else {
-            start..start + verb.len()
-        };
+        let shown = if verb.is_empty() { word } else { start..start + verb.len() };
         let bare = verb.trim_end_matches(':');
         let help = match Key::from_word(bare).filter(|found| found.is_verb()) {
-            Some(found) if bare != verb => format!(
-                "leave out the second colon: `{}: {} …`",
-                key.name(),
-                found.name()
-            ),
+            Some(found) if bare != verb => {
+                format!("leave out the second colon: `{}: {} …`", key.name(), found.name())
+            }
             _ => match key::nearest(bare).filter(|_| !bare.is_empty()) {
                 Some(near) => format!("did you mean `{}: {near} …`?", key.name()),
-                None => format!(
-                    "write `{}: read PATH`; the verbs are read, write, net, exec and env",
-                    key.name()
-                ),
+                None => {
+                    format!("write `{}: read PATH`; the verbs are read, write, net, exec and env", key.name())
+                }
             },
         };
         let message = format!("unknown verb `{verb}` after `{}:`", key.name());
-        Err(Fault::new(
-            self.source.error(number, shown, message).help(help),
-            end,
-        ))
+        Err(Fault::new(self.source.error(number, shown, message).help(help), end))
     }
 
     /// A word and a colon that are no key. Fine as a value (`unix:/a`, `host:80`) unless it looks like a key.
-    fn unknown_key(
-        &mut self,
-        number: usize,
-        word: Range<usize>,
-        after: usize,
-    ) -> Result<(), Fault> {
+    fn unknown_key(&mut self, number: usize, word: Range<usize>, after: usize) -> Result<(), Fault> {
         let line = self.source.lines[number];
         let text = &line[word.clone()];
-        let is_word = !text.is_empty()
-            && text
-                .chars()
-                .all(|c| c.is_alphanumeric() || c == '-' || c == '_');
+        let is_word = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
         let blank = line[after..].chars().next().is_none_or(char::is_whitespace);
         let near = key::nearest(text);
         let misspelt = near.is_some_and(|near| key::distance(&text.to_lowercase(), near) == 1)
@@ -234,13 +186,11 @@ impl<'s, 'a> Parser<'s, 'a> {
                 let first = text.split_whitespace().next().unwrap_or("");
                 let help = match Key::from_word(first).map(Key::name).or_else(|| key::nearest(first)) {
                     Some(name) => format!("write the colon: `{name}: …`"),
-                    None => "begin it with a key, such as `read:`; a blank or comment line ends the last one".to_owned(),
+                    None => "begin it with a key, such as `read:`; a blank or comment line ends the last one"
+                        .to_owned(),
                 };
                 self.context = Context::Broken;
-                let diagnostic = self
-                    .source
-                    .error(number, start..start + text.len(), message)
-                    .help(help);
+                let diagnostic = self.source.error(number, start..start + text.len(), message).help(help);
                 Err(Fault::new(diagnostic, end))
             }
         }
@@ -264,57 +214,34 @@ impl<'s, 'a> Parser<'s, 'a> {
             let message = format!("empty value for `{}`", key.name());
             let shown = start.saturating_sub(1)..start;
             let help = format!("write what it is about: `{}: …`", key.name());
-            return Err(Fault::new(
-                self.source.error(number, shown, message).help(help),
-                end,
-            ));
+            return Err(Fault::new(self.source.error(number, shown, message).help(help), end));
         }
         if let Some(diagnostic) = self.missing_colon(number, &value, key, place) {
             return Err(Fault::new(diagnostic, end));
         }
         if line[end..].starts_with('#') && !line[..end].ends_with(char::is_whitespace) {
-            let message = format!(
-                "`#` begins a comment here, so the value is `{}` alone",
-                value.raw
-            );
+            let message = format!("`#` begins a comment here, so the value is `{}` alone", value.raw);
             let diagnostic = self.source.error(number, end..line.len(), message);
-            self.parsed
-                .diagnostics
-                .push(diagnostic.severity(Severity::Warning).help(
-                "put the value in quotes if it holds `#`; else write a blank before the comment",
-            ));
+            self.parsed.diagnostics.push(
+                diagnostic
+                    .severity(Severity::Warning)
+                    .help("put the value in quotes if it holds `#`; else write a blank before the comment"),
+            );
         }
-        self.parsed.rules.push(SpannedRule {
-            key,
-            effect,
-            value,
-            line: number,
-        });
+        self.parsed.rules.push(SpannedRule { key, effect, value, line: number });
         Ok(end)
     }
 
     /// `allow: read ./a, write ./b` would else be a file named `write ./b`.
-    fn missing_colon(
-        &self,
-        number: usize,
-        value: &Value,
-        key: Key,
-        place: Place,
-    ) -> Option<Diagnostic> {
+    fn missing_colon(&self, number: usize, value: &Value, key: Key, place: Place) -> Option<Diagnostic> {
         // `exec: env python3` is a program that has the name of a key.
         let may_be_program = key == Key::Exec && matches!(place, Place::AfterKey);
         let (first, rest) = value.raw.split_once(char::is_whitespace)?;
         let meant = Key::from_word(first).filter(|_| !value.quoted && !may_be_program)?;
         let span = value.span.start..value.span.start + first.len();
-        let message = format!(
-            "this value of `{}:` begins with the key `{first}`",
-            key.name()
-        );
-        let help = format!(
-            "write the colon: `{}: {}`, or quotes around the value",
-            meant.name(),
-            rest.trim_start()
-        );
+        let message = format!("this value of `{}:` begins with the key `{first}`", key.name());
+        let help =
+            format!("write the colon: `{}: {}`, or quotes around the value", meant.name(), rest.trim_start());
         Some(self.source.error(number, span, message).help(help))
     }
 
@@ -326,21 +253,11 @@ impl<'s, 'a> Parser<'s, 'a> {
                 "a byte order mark stands here".to_owned(),
                 "save the file as UTF-8 without a byte order mark",
             ),
-            '\0' => (
-                "a NUL byte stands here, which no name can hold".to_owned(),
-                "remove it",
-            ),
-            c => (
-                format!("the control character {} stands here", c.escape_unicode()),
-                "remove it",
-            ),
+            '\0' => ("a NUL byte stands here, which no name can hold".to_owned(), "remove it"),
+            c => (format!("the control character {} stands here", c.escape_unicode()), "remove it"),
         };
         self.context = Context::Broken;
-        self.parsed.diagnostics.push(
-            self.source
-                .error(number, at..at + c.len_utf8(), message)
-                .help(help),
-        );
+        self.parsed.diagnostics.push(self.source.error(number, at..at + c.len_utf8(), message).help(help));
     }
 }
 

@@ -16,10 +16,7 @@ impl Policy {
             return Verdict::no_rule("the path is not absolute");
         }
         let path = plain(resolved);
-        let matches = self
-            .index
-            .paths(&self.rules)
-            .find(&self.rules, access, &path);
+        let matches = self.index.paths(&self.rules).find(&self.rules, access, &path);
         match (matches.deny, matches.grant) {
             (Some(id), _) => self.denied_by(id),
             (None, Some(rule)) => Verdict::Allow { rule },
@@ -32,9 +29,7 @@ impl Policy {
 
     /// Whether some rule may grant something strictly below this directory, which must then be shown.
     pub fn covers_below(&self, directory: &Path) -> bool {
-        self.index
-            .paths(&self.rules)
-            .grants_below(&self.rules, &plain(directory))
+        self.index.paths(&self.rules).grants_below(&self.rules, &plain(directory))
     }
 
     /// Whether file content can only be judged at access time: there is a `deny:` for files, or a glob.
@@ -47,29 +42,24 @@ impl Policy {
 
     /// The `deny:` rules for files that name one place: rule, what is denied, and the place with links followed.
     pub fn denied_literals(&self) -> impl Iterator<Item = (RuleId, PathAccess, &Path)> {
-        self.rules
-            .iter()
-            .enumerate()
-            .filter_map(|(at, rule)| match &rule.body {
-                RuleBody::Path {
-                    access,
-                    pattern: PathPattern::Literal { resolved, .. },
-                } if rule.effect == Effect::Deny => Some((RuleId(at), *access, resolved.as_path())),
-                _ => None,
-            })
+        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::Path { access, pattern: PathPattern::Literal { resolved, .. } }
+                if rule.effect == Effect::Deny =>
+            {
+                Some((RuleId(at), *access, resolved.as_path()))
+            }
+            _ => None,
+        })
     }
 
     /// The trees of `runtime:` rules: where they are spelled, and where they are with links followed.
     pub fn runtime_trees(&self) -> impl Iterator<Item = (RuleId, &Path, &Path)> {
-        self.rules
-            .iter()
-            .enumerate()
-            .filter_map(|(at, rule)| match &rule.body {
-                RuleBody::Runtime {
-                    path: PathPattern::Literal { spelled, resolved },
-                } => Some((RuleId(at), spelled.as_path(), resolved.as_path())),
-                _ => None,
-            })
+        self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
+            RuleBody::Runtime { path: PathPattern::Literal { spelled, resolved } } => {
+                Some((RuleId(at), spelled.as_path(), resolved.as_path()))
+            }
+            _ => None,
+        })
     }
 
     /// Whether a `deny:` rule without glob characters takes this very path, or a directory above it, away.
@@ -89,9 +79,5 @@ fn plain(path: &Path) -> Cow<'_, Path> {
     let bytes = path.as_os_str().as_bytes();
     let odd = |pair: &[u8]| pair == b"//" || pair == b"/.";
     let is_plain = bytes.len() == 1 || !(bytes.ends_with(b"/") || bytes.windows(2).any(odd));
-    if is_plain {
-        Cow::Borrowed(path)
-    } else {
-        Cow::Owned(normalized(path))
-    }
+    if is_plain { Cow::Borrowed(path) } else { Cow::Owned(normalized(path)) }
 }

@@ -103,24 +103,14 @@ impl PathPattern {
     /// A path in which no character means more than itself, but for a leading `~`.
     pub(super) fn literal(text: &str, base: &Path, host: &dyn Host) -> Result<Self, PathFault> {
         let path = anchored(text, base, host)?;
-        Ok(Self::Literal {
-            resolved: host.resolve(&path),
-            spelled: normalized(&path),
-        })
+        Ok(Self::Literal { resolved: host.resolve(&path), spelled: normalized(&path) })
     }
 
     pub(super) fn glob(text: &str, base: &Path, host: &dyn Host) -> Result<Self, PathFault> {
-        let first = text
-            .split('/')
-            .take_while(|part| !has_glob(part))
-            .map(|part| part.len() + 1)
-            .sum::<usize>();
+        let first =
+            text.split('/').take_while(|part| !has_glob(part)).map(|part| part.len() + 1).sum::<usize>();
         let (directory, pattern) = text.split_at(first);
-        let path = if directory.is_empty() {
-            base.to_owned()
-        } else {
-            anchored(directory, base, host)?
-        };
+        let path = if directory.is_empty() { base.to_owned() } else { anchored(directory, base, host)? };
         let parts: Vec<String> = pattern.split('/').map(str::to_owned).collect();
         Ok(Self::Glob {
             spelled: text.to_owned(),
@@ -138,19 +128,10 @@ impl PathPattern {
     /// Whether it stands for this path (absolute, no `.` and `..`) or a directory above it.
     pub fn covers(&self, path: &Path) -> bool {
         match self {
-            Self::Literal { spelled, resolved } => {
-                path.starts_with(resolved) || path.starts_with(spelled)
-            }
-            Self::Glob {
-                base,
-                spelled_base,
-                glob,
-                ..
-            } => {
-                let under = |base: &Path| {
-                    path.strip_prefix(base)
-                        .is_ok_and(|below| glob.covers(components(below)))
-                };
+            Self::Literal { spelled, resolved } => path.starts_with(resolved) || path.starts_with(spelled),
+            Self::Glob { base, spelled_base, glob, .. } => {
+                let under =
+                    |base: &Path| path.strip_prefix(base).is_ok_and(|below| glob.covers(components(below)));
                 under(base) || (spelled_base != base && under(spelled_base))
             }
         }
@@ -171,16 +152,9 @@ impl PathPattern {
             Self::Literal { spelled, resolved } => {
                 self.covers(directory) || reaches(spelled) || reaches(resolved)
             }
-            Self::Glob {
-                base,
-                spelled_base,
-                glob,
-                ..
-            } => [base, spelled_base].into_iter().any(|base| {
+            Self::Glob { base, spelled_base, glob, .. } => [base, spelled_base].into_iter().any(|base| {
                 base.starts_with(directory)
-                    || directory
-                        .strip_prefix(base)
-                        .is_ok_and(|below| glob.may_cover_below(components(below)))
+                    || directory.strip_prefix(base).is_ok_and(|below| glob.may_cover_below(components(below)))
             }),
         }
     }
@@ -188,18 +162,12 @@ impl PathPattern {
     /// Orders rules that match the same path: the greater one says more about it.
     pub(super) fn specificity(&self) -> (usize, bool, usize) {
         match self {
-            Self::Literal { resolved, .. } => (
-                components(resolved).count(),
-                true,
-                resolved.as_os_str().len(),
-            ),
+            Self::Literal { resolved, .. } => {
+                (components(resolved).count(), true, resolved.as_os_str().len())
+            }
             Self::Glob { base, glob, .. } => {
                 let (parts, pinned) = glob.specificity();
-                (
-                    components(base).count() + parts,
-                    false,
-                    base.as_os_str().len() + pinned,
-                )
+                (components(base).count() + parts, false, base.as_os_str().len() + pinned)
             }
         }
     }
@@ -237,8 +205,7 @@ pub(super) fn anchored(text: &str, base: &Path, host: &dyn Host) -> Result<PathB
     let home = if user.is_empty() {
         host.home().map(Path::to_owned).ok_or(PathFault::NoHome)?
     } else {
-        host.user_home(user)
-            .ok_or_else(|| PathFault::NoUser(user.to_owned()))?
+        host.user_home(user).ok_or_else(|| PathFault::NoUser(user.to_owned()))?
     };
     // Without the slashes that follow: `~//etc` is not `/etc`.
     Ok(home.join(OsStr::new(rest.trim_start_matches('/'))))
@@ -246,6 +213,5 @@ pub(super) fn anchored(text: &str, base: &Path, host: &dyn Host) -> Result<PathB
 
 /// `@10MB`, `@5/s`: a blank, an at sign and a number at the end.
 fn is_cap(word: &str) -> bool {
-    word.strip_prefix('@')
-        .is_some_and(|size| size.starts_with(|c: char| c.is_ascii_digit()))
+    word.strip_prefix('@').is_some_and(|size| size.starts_with(|c: char| c.is_ascii_digit()))
 }

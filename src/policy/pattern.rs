@@ -39,10 +39,7 @@ enum Token {
     Byte(u8),
     One,
     Many,
-    Set {
-        negated: bool,
-        ranges: Vec<(char, char)>,
-    },
+    Set { negated: bool, ranges: Vec<(char, char)> },
 }
 
 impl Pattern {
@@ -63,10 +60,7 @@ impl Pattern {
                 _ => tokens.extend(c.encode_utf8(&mut [0; 4]).bytes().map(Token::Byte)),
             }
         }
-        Ok(Self {
-            text: text.to_owned(),
-            tokens,
-        })
+        Ok(Self { text: text.to_owned(), tokens })
     }
 
     /// The pattern as it was written.
@@ -76,10 +70,7 @@ impl Pattern {
 
     /// How many bytes of a name it pins: more is more specific.
     pub(super) fn pinned(&self) -> usize {
-        self.tokens
-            .iter()
-            .filter(|token| matches!(token, Token::Byte(_)))
-            .count()
+        self.tokens.iter().filter(|token| matches!(token, Token::Byte(_))).count()
     }
 
     pub(super) fn matches(&self, name: &[u8]) -> bool {
@@ -123,8 +114,7 @@ impl Token {
             Self::One => Some(first_char(name).1),
             Self::Set { negated, ranges } => {
                 let (c, length) = first_char(name);
-                let inside =
-                    c.is_some_and(|c| ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)));
+                let inside = c.is_some_and(|c| ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)));
                 (inside != *negated).then_some(length)
             }
         }
@@ -150,10 +140,7 @@ fn parse_set(rest: &str) -> Result<(Token, &str), GlobError> {
     let body = if negated { &rest[1..] } else { rest };
     // A `]` right after the opening stands for itself, as in fnmatch(3).
     let first = body.chars().next().ok_or(GlobError::OpenSet)?;
-    let close = body[first.len_utf8()..]
-        .find(']')
-        .ok_or(GlobError::OpenSet)?
-        + first.len_utf8();
+    let close = body[first.len_utf8()..].find(']').ok_or(GlobError::OpenSet)? + first.len_utf8();
     let members: Vec<char> = body[..close].chars().collect();
     let mut ranges = Vec::new();
     let mut at = 0;
@@ -226,9 +213,6 @@ mod tests {
     #[test]
     fn faults() {
         assert_eq!(Pattern::new("a[b"), Err(GlobError::OpenSet));
-        assert_eq!(
-            Pattern::new("[z-a]"),
-            Err(GlobError::BackwardRange('z', 'a'))
-        );
+        assert_eq!(Pattern::new("[z-a]"), Err(GlobError::BackwardRange('z', 'a')));
     }
 }

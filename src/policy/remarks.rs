@@ -41,12 +41,7 @@ fn remark(
     message: impl Into<String>,
     help: impl Into<String>,
 ) -> Diagnostic {
-    Diagnostic {
-        severity,
-        message: message.into(),
-        help: Some(help.into()),
-        ..placed.at.clone()
-    }
+    Diagnostic { severity, message: message.into(), help: Some(help.into()), ..placed.at.clone() }
 }
 
 fn is_grant(placed: &Placed) -> bool {
@@ -96,12 +91,10 @@ fn network(placed: &Placed) -> Option<Diagnostic> {
         });
     }
     match rule {
-        NetRule {
-            target: NetTarget::Range(range),
-            ..
-        } if !address::is_inside_special(range) && address::holds_special(range) => {
-            let message =
-                format!("`{range}` does not open the private and other special ranges inside it");
+        NetRule { target: NetTarget::Range(range), .. }
+            if !address::is_inside_special(range) && address::holds_special(range) =>
+        {
+            let message = format!("`{range}` does not open the private and other special ranges inside it");
             Some(remark(
                 placed,
                 Severity::Warning,
@@ -109,31 +102,13 @@ fn network(placed: &Placed) -> Option<Diagnostic> {
                 "name such a range by a rule of its own: `net: cidr/10.0.0.0/8`",
             ))
         }
-        NetRule {
-            target: NetTarget::Name(name),
-            private: true,
-            ..
-        } if name.is_open_ended() => {
-            let message =
-                "anyone can make such a name lead into your network, the metadata service included";
-            Some(remark(
-                placed,
-                Severity::Warning,
-                message,
-                "name the hosts that are meant",
-            ))
+        NetRule { target: NetTarget::Name(name), private: true, .. } if name.is_open_ended() => {
+            let message = "anyone can make such a name lead into your network, the metadata service included";
+            Some(remark(placed, Severity::Warning, message, "name the hosts that are meant"))
         }
-        NetRule {
-            target: NetTarget::Name(name),
-            ..
-        } if name.is_open_ended() && name.to_string() != "*" => {
+        NetRule { target: NetTarget::Name(name), .. } if name.is_open_ended() && name.to_string() != "*" => {
             let message = "names of any owner match this";
-            Some(remark(
-                placed,
-                Severity::Warning,
-                message,
-                "end the name with a domain: `*.example.org`",
-            ))
+            Some(remark(placed, Severity::Warning, message, "end the name with a domain: `*.example.org`"))
         }
         _ => None,
     }
@@ -141,17 +116,11 @@ fn network(placed: &Placed) -> Option<Diagnostic> {
 
 /// `read: ./a,b` is two paths. If `./a,b` is there, the comma was meant as a part of it.
 fn split_path(placed: &Placed, host: &dyn Host) -> Option<Diagnostic> {
-    let RuleBody::Path {
-        pattern: PathPattern::Literal { spelled, .. },
-        ..
-    } = &placed.rule.body
-    else {
+    let RuleBody::Path { pattern: PathPattern::Literal { spelled, .. }, .. } = &placed.rule.body else {
         return None;
     };
     let rest = placed.at.line.get(placed.at.span.end..)?;
-    let next = rest
-        .strip_prefix(',')
-        .filter(|next| !next.starts_with(char::is_whitespace))?;
+    let next = rest.strip_prefix(',').filter(|next| !next.starts_with(char::is_whitespace))?;
     let next = next.split([',', '#']).next().unwrap_or("").trim_end();
     if placed.quoted || next.is_empty() {
         return None;
@@ -161,22 +130,13 @@ fn split_path(placed: &Placed, host: &dyn Host) -> Option<Diagnostic> {
     whole.push(next);
     host.exists(whole.as_ref()).then(|| {
         let message = format!("the comma ends this path, and `{}` exists", whole.display());
-        remark(
-            placed,
-            Severity::Warning,
-            message,
-            "put the whole path in double quotes if it is meant",
-        )
+        remark(placed, Severity::Warning, message, "put the whole path in double quotes if it is meant")
     })
 }
 
 /// A path that is valid and names nothing, in a form that other tools would read otherwise.
 fn odd_path(placed: &Placed, host: &dyn Host) -> Option<Diagnostic> {
-    let RuleBody::Path {
-        pattern: PathPattern::Literal { resolved, .. },
-        ..
-    } = &placed.rule.body
-    else {
+    let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &placed.rule.body else {
         return None;
     };
     if placed.quoted || host.exists(resolved) {
@@ -192,18 +152,11 @@ fn odd_path(placed: &Placed, host: &dyn Host) -> Option<Diagnostic> {
             "write the path, with `~` for the home directory",
         ));
     }
-    let is_list = value
-        .split_whitespace()
-        .skip(1)
-        .any(|word| word.starts_with(['/', '~']) || word.starts_with("./"));
+    let is_list =
+        value.split_whitespace().skip(1).any(|word| word.starts_with(['/', '~']) || word.starts_with("./"));
     is_list.then(|| {
         let message = format!("a blank does not end a path, so this is one file named `{value}`");
-        remark(
-            placed,
-            Severity::Warning,
-            message,
-            "write a comma between two paths, or quotes around one",
-        )
+        remark(placed, Severity::Warning, message, "write a comma between two paths, or quotes around one")
     })
 }
 
@@ -215,14 +168,8 @@ fn missing_program(placed: &Placed) -> Option<Diagnostic> {
         return None;
     };
     files.is_empty().then(|| {
-        let message =
-            format!("no program `{word}` was found along PATH, so the rule stands for nothing now");
-        remark(
-            placed,
-            Severity::Note,
-            message,
-            "install it before the start, or write its path",
-        )
+        let message = format!("no program `{word}` was found along PATH, so the rule stands for nothing now");
+        remark(placed, Severity::Note, message, "install it before the start, or write its path")
     })
 }
 
@@ -238,11 +185,6 @@ fn missing_path(placed: &Placed, host: &dyn Host) -> Option<Diagnostic> {
     };
     (is_grant(placed) && !host.exists(resolved)).then(|| {
         let message = format!("`{}` does not exist", spelled.display());
-        remark(
-            placed,
-            Severity::Note,
-            message,
-            "the rule takes effect when it appears",
-        )
+        remark(placed, Severity::Note, message, "the rule takes effect when it appears")
     })
 }

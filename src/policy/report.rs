@@ -78,9 +78,7 @@ impl Diagnostic {
 
     /// Line and column.
     pub(super) fn place(&self) -> Option<(usize, usize)> {
-        self.origin
-            .as_ref()
-            .map(|origin| (origin.line, origin.column))
+        self.origin.as_ref().map(|origin| (origin.line, origin.column))
     }
 
     /// The picture for a terminal: title, `file:line:column`, the line, a caret and the proposal.
@@ -109,11 +107,7 @@ impl Diagnostic {
         if let Some(help) = help {
             group = group.element(Level::HELP.message(help));
         }
-        let renderer = if color {
-            Renderer::styled()
-        } else {
-            Renderer::plain()
-        };
+        let renderer = if color { Renderer::styled() } else { Renderer::plain() };
         renderer.decor_style(DecorStyle::Ascii).render(&[group])
     }
 }
@@ -169,17 +163,11 @@ fn visible(text: &str) -> String {
 /// A span that lies in the line at character boundaries and is not empty where it need not be.
 fn drawable(line: &str, span: &Range<usize>) -> Range<usize> {
     let start = boundary(line, span.start);
-    let after_start = line[start..]
-        .chars()
-        .next()
-        .map_or(start, |c| start + c.len_utf8());
+    let after_start = line[start..].chars().next().map_or(start, |c| start + c.len_utf8());
     start..boundary(line, span.end).max(after_start)
 }
 
 /// The last place where a character begins that is not behind `at`.
 pub(super) fn boundary(line: &str, at: usize) -> usize {
-    (0..=at.min(line.len()))
-        .rev()
-        .find(|at| line.is_char_boundary(*at))
-        .unwrap_or(0)
+    (0..=at.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0)
 }

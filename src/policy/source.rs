@@ -13,19 +13,11 @@ pub(super) struct Source<'a> {
 
 impl<'a> Source<'a> {
     pub(super) fn new(name: &str, text: &'a str) -> Self {
-        Self {
-            name: name.to_owned(),
-            lines: split_lines(text),
-        }
+        Self { name: name.to_owned(), lines: split_lines(text) }
     }
 
     /// An error at these bytes of a line (counted from 0).
-    pub(super) fn error(
-        &self,
-        line: usize,
-        span: Range<usize>,
-        message: impl Into<String>,
-    ) -> Diagnostic {
+    pub(super) fn error(&self, line: usize, span: Range<usize>, message: impl Into<String>) -> Diagnostic {
         let text = self.lines.get(line).copied().unwrap_or("");
         let before = text.get(..span.start).unwrap_or(text);
         let window = window(text, span.start);
@@ -40,11 +32,7 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn origin(&self, line: usize, column: usize) -> Origin {
-        Origin {
-            file: self.name.clone(),
-            line: line + 1,
-            column,
-        }
+        Origin { file: self.name.clone(), line: line + 1, column }
     }
 }
 
@@ -76,11 +64,7 @@ pub(super) fn decode(name: &str, bytes: Vec<u8>) -> Result<String, Box<Diagnosti
     let shown = source.lines.get(line).copied().unwrap_or("");
     let start = shown.find('\u{fffd}').unwrap_or(0);
     let end = start + shown[start..].chars().next().map_or(0, char::len_utf8);
-    Err(Box::new(
-        source
-            .error(line, start..end, "this is no UTF-8")
-            .help("save the file as UTF-8"),
-    ))
+    Err(Box::new(source.error(line, start..end, "this is no UTF-8").help("save the file as UTF-8")))
 }
 
 /// Characters that no editor shows and no rule needs; they make a line read other than it looks.
@@ -94,8 +78,7 @@ fn split_lines(text: &str) -> Vec<&str> {
     let is_end = |c: char| {
         matches!(
             c,
-            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'
-                ..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
         )
     };
     let mut lines = Vec::new();
@@ -118,7 +101,5 @@ fn split_lines(text: &str) -> Vec<&str> {
 
 /// Whether a text can stand inside one line of a policy.
 pub(super) fn is_line_safe(text: &str) -> bool {
-    !text
-        .chars()
-        .any(|c| is_forbidden(c) || matches!(c, '\u{2028}' | '\u{2029}'))
+    !text.chars().any(|c| is_forbidden(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }

@@ -13,24 +13,15 @@ impl Policy {
     /// The line to add to the policy. Where no rule can say it (a name that is no text), the line is a comment.
     pub fn suggestion(&self, denied: &Denied) -> String {
         let line = match denied {
-            Denied::Path {
-                access: PathAccess::Read,
-                path,
-            } => self.path(path).map(|path| format!("read: {path}")),
-            Denied::Path {
-                access: PathAccess::Write,
-                path,
-            } => self.path(path).map(|path| format!("write: {path}")),
-            Denied::Exec { exe, argv } => {
-                self.program(exe, argv.first().map(|name| name.as_os_str()))
+            Denied::Path { access: PathAccess::Read, path } => {
+                self.path(path).map(|path| format!("read: {path}"))
             }
+            Denied::Path { access: PathAccess::Write, path } => {
+                self.path(path).map(|path| format!("write: {path}"))
+            }
+            Denied::Exec { exe, argv } => self.program(exe, argv.first().map(|name| name.as_os_str())),
             Denied::Name(host) => name::canonical(host).map(|host| format!("net: {host}")),
-            Denied::Connect {
-                names,
-                address,
-                port,
-                ..
-            } => Some(self.connect(names, *address, *port)),
+            Denied::Connect { names, address, port, .. } => Some(self.connect(names, *address, *port)),
             Denied::Unix(path) => socket(path),
             Denied::Env(name) => variable(name),
         };
@@ -42,11 +33,7 @@ impl Policy {
         let (start, rest) = match path.strip_prefix(&self.cwd) {
             Ok(below) if below.as_os_str().is_empty() => return Some(".".to_owned()),
             Ok(below) => ("./", below),
-            Err(_) => match self
-                .home
-                .as_deref()
-                .and_then(|home| path.strip_prefix(home).ok())
-            {
+            Err(_) => match self.home.as_deref().and_then(|home| path.strip_prefix(home).ok()) {
                 Some(below) if !below.as_os_str().is_empty() => ("~/", below),
                 _ => ("", path),
             },
@@ -55,21 +42,16 @@ impl Policy {
     }
 
     fn program(&self, exe: &Path, name: Option<&OsStr>) -> Option<String> {
-        let is_bare = name
-            .is_some_and(|name| !name.as_bytes().contains(&b'/') && exe.file_name() == Some(name));
+        let is_bare =
+            name.is_some_and(|name| !name.as_bytes().contains(&b'/') && exe.file_name() == Some(name));
         let is_replaceable = self.decide_path(PathAccess::Write, exe).is_allow();
-        let program = if is_bare && !is_replaceable {
-            Path::new(name?)
-        } else {
-            exe
-        };
+        let program = if is_bare && !is_replaceable { Path::new(name?) } else { exe };
         shell_word(program.to_str()?).map(|word| format!("exec: {word}"))
     }
 
     fn connect(&self, names: &[String], address: std::net::IpAddr, port: u16) -> String {
         let address = super::address::canonical(address);
-        let is_special =
-            super::address::is_special(address) || self.local_addresses.contains(&address);
+        let is_special = super::address::is_special(address) || self.local_addresses.contains(&address);
         match names.iter().find_map(|host| name::canonical(host)) {
             Some(host) if is_special && host != "localhost" => {
                 format!("net: {host}:{port} private")
@@ -95,9 +77,7 @@ fn value(text: &str) -> Option<String> {
     if !is_line_safe(text) {
         return None;
     }
-    let is_plain = text
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "/._-+=:~".contains(c));
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=:~".contains(c));
     Some(if is_plain {
         text.to_owned()
     } else {
@@ -110,12 +90,6 @@ fn shell_word(text: &str) -> Option<String> {
     if !is_line_safe(text) || text.is_empty() {
         return None;
     }
-    let is_plain = text
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
-    Some(if is_plain {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    })
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
+    Some(if is_plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) })
 }

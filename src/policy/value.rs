@@ -40,25 +40,14 @@ impl Line<'_, '_> {
         let end = segment_end(line, start);
         let raw = line[start..end].trim_end().to_owned();
         let span = start..start + raw.len();
-        (
-            Value {
-                text: raw.clone(),
-                quoted: false,
-                tail: String::new(),
-                raw,
-                span,
-            },
-            end,
-        )
+        (Value { text: raw.clone(), quoted: false, tail: String::new(), raw, span }, end)
     }
 
     /// A value in double quotes; `start` is at the opening one.
     pub(super) fn quoted(&self, start: usize) -> Result<(Value, usize), Fault> {
         let line = self.text;
         let mut text = String::new();
-        let mut chars = line[start + 1..]
-            .char_indices()
-            .map(|(at, c)| (start + 1 + at, c));
+        let mut chars = line[start + 1..].char_indices().map(|(at, c)| (start + 1 + at, c));
         let close = loop {
             match chars.next() {
                 None => return Err(self.unclosed(start)),
@@ -80,34 +69,17 @@ impl Line<'_, '_> {
         let end = segment_end(line, close + 1);
         let tail = &line[close + 1..end];
         if !tail.trim().is_empty() && !tail.starts_with(char::is_whitespace) {
-            let diagnostic = self.error(
-                close + 1..close + 1 + tail.trim_end().len(),
-                "text follows the closing quote",
-            );
-            return Err(Fault::new(
-                diagnostic.help("put the whole value in the quotes"),
-                end,
-            ));
+            let diagnostic =
+                self.error(close + 1..close + 1 + tail.trim_end().len(), "text follows the closing quote");
+            return Err(Fault::new(diagnostic.help("put the whole value in the quotes"), end));
         }
         let span = start..start + line[start..end].trim_end().len();
         if text.is_empty() {
             let diagnostic = self.error(span, "empty value in quotes");
-            return Err(Fault::new(
-                diagnostic.help("write what the rule is about"),
-                end,
-            ));
+            return Err(Fault::new(diagnostic.help("write what the rule is about"), end));
         }
         let raw = line[span.clone()].to_owned();
-        Ok((
-            Value {
-                text,
-                quoted: true,
-                tail: tail.trim().to_owned(),
-                raw,
-                span,
-            },
-            end,
-        ))
+        Ok((Value { text, quoted: true, tail: tail.trim().to_owned(), raw, span }, end))
     }
 
     /// The words of `exec:`: both kinds of quotes count anywhere, as in a shell.
@@ -135,16 +107,7 @@ impl Line<'_, '_> {
         }
         let raw = line[start..end].trim_end().to_owned();
         let span = start..start + raw.len();
-        Ok((
-            Value {
-                text: raw.clone(),
-                quoted: false,
-                tail: String::new(),
-                raw,
-                span,
-            },
-            end,
-        ))
+        Ok((Value { text: raw.clone(), quoted: false, tail: String::new(), raw, span }, end))
     }
 
     fn unclosed(&self, at: usize) -> Fault {
@@ -162,17 +125,12 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) fn new(diagnostic: Diagnostic, resume: usize) -> Self {
-        Self {
-            diagnostic: Box::new(diagnostic),
-            resume,
-        }
+        Self { diagnostic: Box::new(diagnostic), resume }
     }
 }
 
 pub(super) fn segment_end(line: &str, start: usize) -> usize {
-    line[start..]
-        .find([',', '#'])
-        .map_or(line.len(), |found| start + found)
+    line[start..].find([',', '#']).map_or(line.len(), |found| start + found)
 }
 
 /// The end of a segment whose quotes hold a fault: behind the closing quote that an editor would show.

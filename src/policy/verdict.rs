@@ -60,10 +60,7 @@ impl Verdict {
     }
 
     pub(super) fn no_rule(reason: impl Into<String>) -> Self {
-        Self::Deny {
-            rule: None,
-            reason: reason.into(),
-        }
+        Self::Deny { rule: None, reason: reason.into() }
     }
 }
 

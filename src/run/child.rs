@@ -97,7 +97,8 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
         clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
     };
     become_init(channel, launcher, pending).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
-    let mut attach = |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
+    let mut attach =
+        |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
     init::run(command, launcher, channel.as_fd(), &mut attach)
         .map_err(|error| Failure::new(Step::Init, "poll", &error))
 }

@@ -24,7 +24,9 @@ pub enum RunError {
         source: io::Error,
     },
     /// The host does not let namespaces be made.
-    #[error("clone3(CLONE_NEWUSER|CLONE_NEWNS|CLONE_NEWPID|CLONE_NEWNET|CLONE_NEWIPC|CLONE_NEWUTS|CLONE_NEWCGROUP): {errno}: {fix}")]
+    #[error(
+        "clone3(CLONE_NEWUSER|CLONE_NEWNS|CLONE_NEWPID|CLONE_NEWNET|CLONE_NEWIPC|CLONE_NEWUTS|CLONE_NEWCGROUP): {errno}: {fix}"
+    )]
     Clone {
         /// Its errno.
         errno: Errno,
@@ -135,7 +137,9 @@ fn describe(step: Step) -> (&'static str, &'static str) {
             "mounts are refused here; in a container allow mount, and leave /proc unmasked",
         ),
         Step::Init => ("pid 1 of the run", "the host refuses it"),
-        Step::WorkingDirectory => ("the working directory", "start agentbox in a directory that you may enter"),
+        Step::WorkingDirectory => {
+            ("the working directory", "start agentbox in a directory that you may enter")
+        }
         Step::Limits => ("the limits of the run", "the host refuses setrlimit"),
         Step::Privileges => ("dropping privileges", "the host refuses it"),
         Step::Landlock => ("Landlock", "the kernel has Landlock and refuses its rules"),

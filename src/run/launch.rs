@@ -57,7 +57,8 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let own_pid = i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
+    let own_pid =
+        i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::io("pidfd_open"))?;
     let flags = ns::all().bits();
     let side = clone::clone_process(flags).map_err(failure::clone_refused)?;

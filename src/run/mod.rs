@@ -37,7 +37,8 @@ pub struct Outcome {
 }
 
 /// Signals that are passed on to the command.
-const FORWARDED: [Signal; 5] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1];
+const FORWARDED: [Signal; 5] =
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1];
 
 /// Carries `plan` out. The process must have one thread, for it is cloned.
 ///
@@ -49,7 +50,9 @@ pub fn run(plan: LaunchPlan, placement: Placement) -> Result<Outcome, RunError> 
     for signal in FORWARDED {
         signals.add(signal);
     }
-    let former = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).map_err(RunError::call("sigprocmask"))?;
+    let former = signals
+        .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
+        .map_err(RunError::call("sigprocmask"))?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(RunError::call("signalfd"))?;
     let launched = launch::launch(&plan, former)?;
@@ -107,11 +110,7 @@ fn supervise(
 
 fn header(plan: &LaunchPlan, launched: &launch::Launched) -> Map<String, Value> {
     let mut header = plan.header.clone();
-    let enforcement = Enforcement {
-        landlock: launched.landlock,
-        capture: launched.capture(),
-        stdio: false,
-    };
+    let enforcement = Enforcement { landlock: launched.landlock, capture: launched.capture(), stdio: false };
     enforcement.add_to(&mut header, plan.access.policy.full_mediation(), plan.access.enforce);
     header
 }

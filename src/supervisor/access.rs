@@ -101,14 +101,17 @@ impl AccessTable {
     /// there that only holds something of the host.
     #[must_use]
     pub fn is_private(&self, path: &Path) -> bool {
-        let Some(private) = self.private.iter().filter(|private| path.starts_with(private)).max_by_key(|p| p.as_os_str().len())
+        let Some(private) = self
+            .private
+            .iter()
+            .filter(|private| path.starts_with(private))
+            .max_by_key(|p| p.as_os_str().len())
         else {
             return false;
         };
-        !self
-            .skeleton
-            .iter()
-            .any(|directory| directory != private && directory.starts_with(private) && path.starts_with(directory))
+        !self.skeleton.iter().any(|directory| {
+            directory != private && directory.starts_with(private) && path.starts_with(directory)
+        })
     }
 
     /// Whether `path` or the file there is one of the launcher's own.

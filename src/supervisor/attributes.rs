@@ -46,7 +46,13 @@ impl Supervisor {
         })
     }
 
-    pub(super) fn change_owner(&mut self, call: &Call, which: Which, uid: u64, gid: u64) -> Result<Reply, Stop> {
+    pub(super) fn change_owner(
+        &mut self,
+        call: &Call,
+        which: Which,
+        uid: u64,
+        gid: u64,
+    ) -> Result<Reply, Stop> {
         let id = |raw: u64, own: u32| match raw as u32 {
             u32::MAX => Ok(None),
             same if same == own => Ok(Some(own)),
@@ -61,7 +67,12 @@ impl Supervisor {
         })
     }
 
-    pub(super) fn change_times(&mut self, call: &Call, which: Which, times: [TimeSpec; 2]) -> Result<Reply, Stop> {
+    pub(super) fn change_times(
+        &mut self,
+        call: &Call,
+        which: Which,
+        times: [TimeSpec; 2],
+    ) -> Result<Reply, Stop> {
         self.change(call, which, "utimes", &mut |path, _| {
             utimensat(AT_FDCWD, path, &times[0], &times[1], UtimensatFlags::FollowSymlink)
         })
@@ -73,7 +84,12 @@ impl Supervisor {
         self.change(call, which, "truncate", &mut |path, _| nix::unistd::truncate(path, length.cast_signed()))
     }
 
-    pub(super) fn set_attribute(&mut self, call: &Call, which: Which, arguments: [u64; 4]) -> Result<Reply, Stop> {
+    pub(super) fn set_attribute(
+        &mut self,
+        call: &Call,
+        which: Which,
+        arguments: [u64; 4],
+    ) -> Result<Reply, Stop> {
         let [name, value, size, flags] = arguments;
         let name = match self.attribute_name(call, name) {
             Ok(name) => name,
@@ -139,7 +155,9 @@ impl Supervisor {
         let done = act(&file.own_path(), &file);
         if let (Area::Rule(rule), Ok(())) = (area, done) {
             let label = self.access.label(Some(rule), "");
-            let event = Event::new(Kind::Observe, "fs.meta").arg("change", what).path("path", OsStr::from_bytes(&absolute));
+            let event = Event::new(Kind::Observe, "fs.meta")
+                .arg("change", what)
+                .path("path", OsStr::from_bytes(&absolute));
             self.recorder.record_folded(event.proc(call.task.lineage.clone()).rule(label))?;
         }
         Ok(done.into())

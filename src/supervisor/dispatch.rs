@@ -32,7 +32,12 @@ impl Supervisor {
         if self.command_pid.is_none() {
             self.command_pid = Some(task.tgid);
         }
-        let call = Call { id: notification.id, number: notification.number, arguments: notification.arguments, task };
+        let call = Call {
+            id: notification.id,
+            number: notification.number,
+            arguments: notification.arguments,
+            task,
+        };
         self.dispatch(&call)
     }
 
@@ -75,7 +80,9 @@ impl Supervisor {
         match i64::from(call.number) {
             libc::SYS_chmod => self.change_mode(call, path(a, true), b),
             libc::SYS_fchmod => self.change_mode(call, Which::Descriptor(at(a)), b),
-            libc::SYS_fchmodat => self.change_mode(call, Which::Path { directory: at(a), path: b, follow: true }, c),
+            libc::SYS_fchmodat => {
+                self.change_mode(call, Which::Path { directory: at(a), path: b, follow: true }, c)
+            }
             libc::SYS_fchmodat2 => {
                 let which = Which::PathOrDescriptor { directory: at(a), path: b, follow: follow_unless(d) };
                 self.change_mode(call, which, c)

@@ -69,7 +69,9 @@ impl Supervisor {
     pub(super) fn exec(&mut self, call: &Call) -> Result<Reply, Stop> {
         let (file, argv) = match self.read_exec(call) {
             Ok(read) => read,
-            Err((Errno::ENOENT | Errno::ENOTDIR, Some((absolute, argv)))) => return self.exec_absent(call, &absolute, &argv),
+            Err((Errno::ENOENT | Errno::ENOTDIR, Some((absolute, argv)))) => {
+                return self.exec_absent(call, &absolute, &argv);
+            }
             Err((errno, _)) => return Ok(Reply::Errno(errno)),
         };
         let (absolute, file) = file;
@@ -80,7 +82,11 @@ impl Supervisor {
             Judgement::Errno(errno) => Ok(Reply::Errno(errno)),
             Judgement::Deny { rule, reason } => {
                 self.refuse_exec(call, &file.path, &argv, rule, &reason, false)?;
-                if self.access.enforce { Ok(Reply::Errno(Errno::EACCES)) } else { self.start(call, Expected::any(&file, argv)) }
+                if self.access.enforce {
+                    Ok(Reply::Errno(Errno::EACCES))
+                } else {
+                    self.start(call, Expected::any(&file, argv))
+                }
             }
             Judgement::Allow(expected) => self.start(call, expected),
         }
@@ -109,18 +115,13 @@ impl Supervisor {
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, file, argv);
-        let verdict = if started_by_env {
-            Ok(("#!".to_owned(), false))
-        } else {
-            self.judge_image(file, argv)
-        };
+        let verdict =
+            if started_by_env { Ok(("#!".to_owned(), false)) } else { self.judge_image(file, argv) };
         let (label, pins_arguments) = match verdict {
             Ok(allowed) => allowed,
             Err((rule, reason)) => return Judgement::Deny { rule, reason },
         };
-        if pins_arguments
-            && let Some(variable) = environment::loads_code(&self.read_environment(call))
-        {
+        if pins_arguments && let Some(variable) = environment::loads_code(&self.read_environment(call)) {
             let reason = format!("the rule pins arguments, and {variable} loads other code");
             return Judgement::Deny { rule: None, reason };
         }
@@ -134,7 +135,11 @@ impl Supervisor {
     }
 
     /// Judges the file that the kernel runs or that it reads a `#!` line from.
-    fn judge_image(&self, file: &Found, argv: &[OsString]) -> Result<(String, bool), (Option<RuleId>, String)> {
+    fn judge_image(
+        &self,
+        file: &Found,
+        argv: &[OsString],
+    ) -> Result<(String, bool), (Option<RuleId>, String)> {
         let refuse = |reason: &str| Err((None, reason.to_owned()));
         if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
             return refuse("the file has no name");
@@ -155,7 +160,8 @@ impl Supervisor {
         let Verdict::Allow { rule } = verdict else {
             return refuse(&reason_of(&verdict));
         };
-        let writable = matches!(self.access.decide(PathAccess::Write, &file.path, Some(file.id())), Decision::Allow(_));
+        let writable =
+            matches!(self.access.decide(PathAccess::Write, &file.path, Some(file.id())), Decision::Allow(_));
         let rule_body = self.access.policy.rules.get(rule.0).map(|rule| &rule.body);
         let Some(RuleBody::Exec(exec)) = rule_body else { return refuse("no exec rule") };
         if writable && matches!(exec.program, ExecProgram::Word { .. }) {
@@ -165,7 +171,12 @@ impl Supervisor {
     }
 
     /// The image that runs `file` if it is a script, and the argv that the image gets.
-    fn interpreter(&self, file: &Found, absolute: &[u8], argv: &[OsString]) -> nix::Result<Option<(Found, Vec<OsString>)>> {
+    fn interpreter(
+        &self,
+        file: &Found,
+        absolute: &[u8],
+        argv: &[OsString],
+    ) -> nix::Result<Option<(Found, Vec<OsString>)>> {
         let mut argv = argv.to_vec();
         let mut current: Option<Found> = None;
         let mut spelled = OsString::from_vec(absolute.to_vec());
@@ -198,7 +209,8 @@ impl Supervisor {
     /// Whether the agent could make the spelled path mean another file before the interpreter
     /// opens it.
     fn could_be_swapped(&self, absolute: &[u8], file: &Found) -> bool {
-        let writable = |path: &Path| matches!(self.access.decide(PathAccess::Write, path, None), Decision::Allow(_));
+        let writable =
+            |path: &Path| matches!(self.access.decide(PathAccess::Write, path, None), Decision::Allow(_));
         let spelled = super::view::lexical(absolute);
         if spelled == file.path {
             // No link: a directory above can be exchanged only where its parent can be changed,
@@ -285,14 +297,23 @@ impl Supervisor {
                 Ok(())
             }
             Err((path, argv, rule, reason)) => {
-                let killed = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+                let killed = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
                 self.refuse_exec(&call, &path, &argv, rule, &reason, killed.is_ok())
             }
         }
     }
 
-    fn verify(&mut self, call: &Call, expected: Option<Expected>) -> Result<(Found, Vec<OsString>, Expected), Mismatch> {
-        let unreadable = |errno: Errno| (PathBuf::from("?"), Vec::new(), None, format!("its image cannot be read: {errno}"));
+    fn verify(
+        &mut self,
+        call: &Call,
+        expected: Option<Expected>,
+    ) -> Result<(Found, Vec<OsString>, Expected), Mismatch> {
+        let unreadable = |errno: Errno| {
+            (PathBuf::from("?"), Vec::new(), None, format!("its image cannot be read: {errno}"))
+        };
         let file = call.task.executable().and_then(found).map_err(unreadable)?;
         let argv = split_words(&call.task.read("cmdline").map_err(unreadable)?);
         let refuse = |rule, reason| Err((file.path.clone(), argv.clone(), rule, reason));
@@ -301,7 +322,9 @@ impl Supervisor {
             Some(expected) => expected,
             // The arguments changed after they were judged: judge what really came.
             None if self.access.enforce => match self.judge_image(&file, &argv) {
-                Ok((label, pins_arguments)) => Expected { label, pins_arguments, ..Expected::any(&file, argv.clone()) },
+                Ok((label, pins_arguments)) => {
+                    Expected { label, pins_arguments, ..Expected::any(&file, argv.clone()) }
+                }
                 Err((rule, reason)) => return refuse(rule, reason),
             },
             None => Expected::any(&file, argv.clone()),
@@ -315,7 +338,13 @@ impl Supervisor {
         Ok((file, argv, expected))
     }
 
-    fn record_spawn(&mut self, call: &Call, file: &Found, argv: &[OsString], expected: &Expected) -> Result<(), Stop> {
+    fn record_spawn(
+        &mut self,
+        call: &Call,
+        file: &Found,
+        argv: &[OsString],
+        expected: &Expected,
+    ) -> Result<(), Stop> {
         let mut event = Event::new(Kind::Observe, "proc.spawn").words("argv", argv).path("exe", &file.path);
         if let Some(script) = &expected.script {
             event = event.path("script", script);
@@ -370,13 +399,17 @@ fn can_run(file: &Found) -> nix::Result<()> {
 /// The program interpreters of the usual C libraries.
 fn is_loader(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
-    let loader = name.starts_with(b"ld-linux") || name.starts_with(b"ld-musl") || name == b"ld.so" || name.starts_with(b"ld-2.");
+    let loader = name.starts_with(b"ld-linux")
+        || name.starts_with(b"ld-musl")
+        || name == b"ld.so"
+        || name.starts_with(b"ld-2.");
     loader && (name.windows(3).any(|part| part == b".so"))
 }
 
 /// The beginning of a file; EACCES is what the kernel gives when it cannot be read either.
 fn head_of(file: &Found) -> nix::Result<Vec<u8>> {
-    let opened = nix::fcntl::open(file.own_path().as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+    let opened =
+        nix::fcntl::open(file.own_path().as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
     let Ok(opened) = opened else { return Ok(b"\x7fELF".to_vec()) };
     let mut head = vec![0; FIRST_LINE];
     let count = nix::sys::uio::pread(opened.as_fd(), &mut head, 0)?;

@@ -40,9 +40,7 @@ pub fn return_value(action: Action) -> u32 {
         Action::Allow => libc::SECCOMP_RET_ALLOW,
         Action::Kill => libc::SECCOMP_RET_KILL_PROCESS,
         Action::Notify => libc::SECCOMP_RET_USER_NOTIF,
-        Action::Errno(errno) => {
-            libc::SECCOMP_RET_ERRNO | (errno.unsigned_abs() & libc::SECCOMP_RET_DATA)
-        }
+        Action::Errno(errno) => libc::SECCOMP_RET_ERRNO | (errno.unsigned_abs() & libc::SECCOMP_RET_DATA),
     }
 }
 
@@ -61,12 +59,7 @@ struct Compiler {
 
 impl Compiler {
     fn new(options: FilterOptions) -> Self {
-        Self {
-            assembler: Assembler::new(),
-            actions: Vec::new(),
-            rules: Vec::new(),
-            options,
-        }
+        Self { assembler: Assembler::new(), actions: Vec::new(), rules: Vec::new(), options }
     }
 
     fn compile(mut self) -> Result<Vec<Instruction>, BpfError> {
@@ -158,8 +151,7 @@ impl Compiler {
             Half::Lower => 0,
             Half::Upper => 4,
         };
-        self.assembler
-            .load(ARGUMENTS + 8 * u32::from(test.argument) + upper);
+        self.assembler.load(ARGUMENTS + 8 * u32::from(test.argument) + upper);
         match test.condition {
             Condition::AnyBit(mask) => self.assembler.if_any_bit(mask, holds, fails),
             Condition::OneOf { mask, values } => {
@@ -192,11 +184,7 @@ impl Compiler {
 
     /// The place that decides by `rules`, shared by the calls that have the same.
     fn rules(&mut self, rules: &'static ArgumentRules) -> Label {
-        if let Some((_, label)) = self
-            .rules
-            .iter()
-            .find(|(known, _)| std::ptr::eq(*known, rules))
-        {
+        if let Some((_, label)) = self.rules.iter().find(|(known, _)| std::ptr::eq(*known, rules)) {
             return *label;
         }
         let label = self.assembler.label();

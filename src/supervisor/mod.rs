@@ -43,8 +43,8 @@ use nix::sys::signalfd::SignalFd;
 use self::access::AccessTable;
 use self::connections::Connections;
 pub use self::denials::Denials;
-pub use self::digest::sha256_of;
 use self::digest::Digests;
+pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
 use self::hasher::Hasher;
 use self::task::Tasks;
@@ -61,7 +61,9 @@ pub enum Stop {
     #[error("the trace cannot be written: {0}; the run was stopped")]
     Trace(#[from] TraceError),
     /// A written file cannot be watched.
-    #[error("a written file cannot be watched (inotify_add_watch): {0}; raise fs.inotify.max_user_watches; the run was stopped")]
+    #[error(
+        "a written file cannot be watched (inotify_add_watch): {0}; raise fs.inotify.max_user_watches; the run was stopped"
+    )]
     Watch(#[source] Errno),
     /// No descriptor is left.
     #[error("no descriptor is left: {0}; raise the limit of open files; the run was stopped")]

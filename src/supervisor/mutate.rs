@@ -28,7 +28,13 @@ struct Target {
 type Judged = Result<Target, Reply>;
 
 impl Supervisor {
-    pub(super) fn make_directory(&mut self, call: &Call, directory: i32, path: u64, mode: u64) -> Result<Reply, Stop> {
+    pub(super) fn make_directory(
+        &mut self,
+        call: &Call,
+        directory: i32,
+        path: u64,
+        mode: u64,
+    ) -> Result<Reply, Stop> {
         let mode = u32::try_from(mode & 0o7777).unwrap_or(0);
         if mode & 0o6000 != 0 {
             return Ok(Reply::Errno(Errno::EPERM));
@@ -40,12 +46,22 @@ impl Supervisor {
         let mode = Mode::from_bits_truncate(mode & !self.umask(call));
         let done = match self.make_pending_directory(&target.place.path(), mode)? {
             Some(done) => done,
-            None => nix::sys::stat::mkdirat(target.place.directory.file.as_fd(), target.place.name.as_os_str(), mode),
+            None => nix::sys::stat::mkdirat(
+                target.place.directory.file.as_fd(),
+                target.place.name.as_os_str(),
+                mode,
+            ),
         };
         self.finish(call, &target, "fs.mkdir", done)
     }
 
-    pub(super) fn make_node(&mut self, call: &Call, directory: i32, path: u64, mode: u64) -> Result<Reply, Stop> {
+    pub(super) fn make_node(
+        &mut self,
+        call: &Call,
+        directory: i32,
+        path: u64,
+        mode: u64,
+    ) -> Result<Reply, Stop> {
         let mode = u32::try_from(mode & 0xffff).unwrap_or(0);
         let kind = SFlag::from_bits_truncate(mode) & SFlag::S_IFMT;
         let kind = if kind.is_empty() { SFlag::S_IFREG } else { kind };
@@ -58,11 +74,18 @@ impl Supervisor {
         };
         let mode = Mode::from_bits_truncate(mode & 0o1777 & !self.umask(call));
         let place = &target.place;
-        let done = nix::sys::stat::mknodat(place.directory.file.as_fd(), place.name.as_os_str(), kind, mode, 0);
+        let done =
+            nix::sys::stat::mknodat(place.directory.file.as_fd(), place.name.as_os_str(), kind, mode, 0);
         self.finish(call, &target, "fs.mknod", done)
     }
 
-    pub(super) fn remove(&mut self, call: &Call, directory: i32, path: u64, flags: i32) -> Result<Reply, Stop> {
+    pub(super) fn remove(
+        &mut self,
+        call: &Call,
+        directory: i32,
+        path: u64,
+        flags: i32,
+    ) -> Result<Reply, Stop> {
         if flags & !libc::AT_REMOVEDIR != 0 {
             return Ok(Reply::Errno(Errno::EINVAL));
         }
@@ -78,7 +101,13 @@ impl Supervisor {
         self.finish(call, &target, "fs.delete", done)
     }
 
-    pub(super) fn make_link(&mut self, call: &Call, text: u64, directory: i32, path: u64) -> Result<Reply, Stop> {
+    pub(super) fn make_link(
+        &mut self,
+        call: &Call,
+        text: u64,
+        directory: i32,
+        path: u64,
+    ) -> Result<Reply, Stop> {
         let text = match call.path(text) {
             Ok(text) if text.is_empty() => return Ok(Reply::Errno(Errno::ENOENT)),
             Ok(text) => text,
@@ -94,7 +123,13 @@ impl Supervisor {
         self.finish_with(call, &target, Event::new(Kind::Observe, "fs.symlink").path("text", text), done)
     }
 
-    pub(super) fn rename(&mut self, call: &Call, from: (i32, u64), to: (i32, u64), flags: u64) -> Result<Reply, Stop> {
+    pub(super) fn rename(
+        &mut self,
+        call: &Call,
+        from: (i32, u64),
+        to: (i32, u64),
+        flags: u64,
+    ) -> Result<Reply, Stop> {
         let flags = RenameFlags::from_bits_retain(u32::try_from(flags & 0xffff_ffff).unwrap_or(0));
         if flags.contains(RenameFlags::RENAME_WHITEOUT) {
             return Ok(Reply::Errno(Errno::EPERM));
@@ -128,7 +163,13 @@ impl Supervisor {
         self.finish_with(call, &source, event, done)
     }
 
-    pub(super) fn hard_link(&mut self, call: &Call, from: (i32, u64), to: (i32, u64), flags: i32) -> Result<Reply, Stop> {
+    pub(super) fn hard_link(
+        &mut self,
+        call: &Call,
+        from: (i32, u64),
+        to: (i32, u64),
+        flags: i32,
+    ) -> Result<Reply, Stop> {
         if flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
             return Ok(Reply::Errno(Errno::EINVAL));
         }
@@ -210,8 +251,9 @@ impl Supervisor {
     /// Moving a directory moves what a rule protects below it: refused.
     fn refuse_subtree(&mut self, call: &Call, moved: &Target, to: &Path) -> Result<Option<Reply>, Stop> {
         let path = moved.place.path();
-        let is_directory = status_of(&moved.place)
-            .is_some_and(|status| SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR);
+        let is_directory = status_of(&moved.place).is_some_and(|status| {
+            SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
+        });
         if !is_directory {
             return Ok(None);
         }
@@ -258,11 +300,23 @@ impl Supervisor {
         false
     }
 
-    fn finish(&mut self, call: &Call, target: &Target, op: &'static str, done: nix::Result<()>) -> Result<Reply, Stop> {
+    fn finish(
+        &mut self,
+        call: &Call,
+        target: &Target,
+        op: &'static str,
+        done: nix::Result<()>,
+    ) -> Result<Reply, Stop> {
         self.finish_with(call, target, Event::new(Kind::Observe, op), done)
     }
 
-    fn finish_with(&mut self, call: &Call, target: &Target, event: Event, done: nix::Result<()>) -> Result<Reply, Stop> {
+    fn finish_with(
+        &mut self,
+        call: &Call,
+        target: &Target,
+        event: Event,
+        done: nix::Result<()>,
+    ) -> Result<Reply, Stop> {
         if let (Area::Rule(rule), Ok(())) = (target.area, done) {
             let label = self.access.label(Some(rule), "");
             let spelled = OsStr::from_bytes(&target.absolute);

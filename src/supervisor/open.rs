@@ -38,7 +38,11 @@ struct Request {
 impl Request {
     fn access(&self) -> PathAccess {
         let writes = OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_RDWR;
-        if self.flags.intersects(writes) || self.is_temporary() { PathAccess::Write } else { PathAccess::Read }
+        if self.flags.intersects(writes) || self.is_temporary() {
+            PathAccess::Write
+        } else {
+            PathAccess::Read
+        }
     }
 
     fn is_temporary(&self) -> bool {
@@ -72,7 +76,8 @@ impl Supervisor {
     fn read_request(&self, call: &Call) -> nix::Result<Request> {
         let [a, b, c, d, ..] = call.arguments;
         let path = |address| {
-            memory::read_string(call.task.tid, address, PATH_MAX).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT)))
+            memory::read_string(call.task.tid, address, PATH_MAX)
+                .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT)))
         };
         let flags = |word: u64| OFlag::from_bits_retain(call.int(word));
         let request = |directory, path, flags, mode: u64| Request {
@@ -113,8 +118,10 @@ impl Supervisor {
     /// Whether the kernel may carry the open out itself: it only reads, the path is spelled
     /// inside the system's own trees, and no rule denies anything inside the view.
     fn may_continue(&self, request: &Request, absolute: &[u8]) -> bool {
-        let plain = request.fixed && request.access() == PathAccess::Read && !request.flags.contains(OFlag::O_CREAT);
-        let terminal = [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute) || absolute.starts_with(b"/dev/pts/");
+        let plain =
+            request.fixed && request.access() == PathAccess::Read && !request.flags.contains(OFlag::O_CREAT);
+        let terminal =
+            [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute) || absolute.starts_with(b"/dev/pts/");
         if self.full_mediation || (!plain && !(terminal && request.fixed)) {
             return false;
         }
@@ -126,7 +133,13 @@ impl Supervisor {
         terminal || self.access.is_system(path)
     }
 
-    fn open_resolved(&mut self, call: &Call, request: &Request, absolute: &[u8], links: usize) -> Result<Reply, Stop> {
+    fn open_resolved(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        absolute: &[u8],
+        links: usize,
+    ) -> Result<Reply, Stop> {
         let follow = !request.flags.contains(OFlag::O_NOFOLLOW)
             && !request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL);
         match self.view.find(absolute, follow) {
@@ -142,7 +155,13 @@ impl Supervisor {
         }
     }
 
-    fn open_found(&mut self, call: &Call, request: &Request, absolute: &[u8], found: Found) -> Result<Reply, Stop> {
+    fn open_found(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        absolute: &[u8],
+        found: Found,
+    ) -> Result<Reply, Stop> {
         if request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL) {
             return Ok(Reply::Errno(Errno::EEXIST));
         }
@@ -163,7 +182,8 @@ impl Supervisor {
         let kept = if found.kind() == SFlag::S_IFLNK { OFlag::O_CREAT } else { kept };
         let flags = (request.flags & !kept) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         let mode = if request.is_temporary() { request.mode & !self.umask(call) } else { 0 };
-        let opened = match nix::fcntl::open(found.own_path().as_str(), flags, Mode::from_bits_truncate(mode)) {
+        let opened = match nix::fcntl::open(found.own_path().as_str(), flags, Mode::from_bits_truncate(mode))
+        {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
@@ -180,7 +200,8 @@ impl Supervisor {
         if request.fixed && !self.full_mediation {
             return Ok(Reply::Continue);
         }
-        let flags = (request.flags & !(OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_TRUNC)) | OFlag::O_CLOEXEC;
+        let flags =
+            (request.flags & !(OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_TRUNC)) | OFlag::O_CLOEXEC;
         let waits = found.kind() == SFlag::S_IFIFO && !request.flags.contains(OFlag::O_NONBLOCK);
         if waits {
             let (path, close_on_exec) = (found.own_path(), request.flags.contains(OFlag::O_CLOEXEC));
@@ -210,7 +231,13 @@ impl Supervisor {
     }
 
     /// Creates the file, in a directory that cannot be swapped any more.
-    fn create(&mut self, call: &Call, request: &Request, absolute: &[u8], links: usize) -> Result<Reply, Stop> {
+    fn create(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        absolute: &[u8],
+        links: usize,
+    ) -> Result<Reply, Stop> {
         let place = match self.view.place(absolute) {
             Ok(place) => place,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, absolute),
@@ -234,7 +261,14 @@ impl Supervisor {
         self.create_at(call, request, absolute, &place, area)
     }
 
-    fn create_at(&mut self, call: &Call, request: &Request, absolute: &[u8], place: &Place, area: Area) -> Result<Reply, Stop> {
+    fn create_at(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        absolute: &[u8],
+        place: &Place,
+        area: Area,
+    ) -> Result<Reply, Stop> {
         let mode = Mode::from_bits_truncate(request.mode & !self.umask(call));
         let flags = request.flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
         match self.make_pending_file(&place.path(), mode)? {
@@ -245,10 +279,11 @@ impl Supervisor {
             Some(Err(errno)) => return Ok(Reply::Errno(errno)),
             None => {}
         }
-        let opened = match nix::fcntl::openat(place.directory.file.as_fd(), place.name.as_os_str(), flags, mode) {
-            Ok(opened) => opened,
-            Err(errno) => return Ok(Reply::Errno(errno)),
-        };
+        let opened =
+            match nix::fcntl::openat(place.directory.file.as_fd(), place.name.as_os_str(), flags, mode) {
+                Ok(opened) => opened,
+                Err(errno) => return Ok(Reply::Errno(errno)),
+            };
         if let Area::Rule(rule) = area {
             let label = self.access.label(Some(rule), "");
             let file = match reopened(&opened) {
@@ -269,7 +304,8 @@ impl Supervisor {
                 && access == PathAccess::Read
             {
                 let label = self.access.label(Some(rule), "");
-                let event = Event::new(Kind::Observe, "fs.open_read").path("path", std::ffi::OsStr::from_bytes(absolute));
+                let event = Event::new(Kind::Observe, "fs.open_read")
+                    .path("path", std::ffi::OsStr::from_bytes(absolute));
                 let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
                 self.recorder.record_folded(event)?;
             }
@@ -307,7 +343,8 @@ impl Supervisor {
             PathAccess::Write => "write",
         };
         let spelled = std::ffi::OsStr::from_bytes(absolute);
-        let mut event = Event::new(Kind::Deny, op).path("target", spelled).arg("enforced", self.access.enforce);
+        let mut event =
+            Event::new(Kind::Deny, op).path("target", spelled).arg("enforced", self.access.enforce);
         if Path::new(spelled) != resolved {
             event = event.path("resolved", resolved);
         }

@@ -36,7 +36,11 @@ impl Place {
 
 impl Supervisor {
     /// Makes the directory `path` on the host if it is such a place; `None` if it is not.
-    pub(super) fn make_pending_directory(&mut self, path: &Path, mode: Mode) -> Result<Option<nix::Result<()>>, Stop> {
+    pub(super) fn make_pending_directory(
+        &mut self,
+        path: &Path,
+        mode: Mode,
+    ) -> Result<Option<nix::Result<()>>, Stop> {
         let Some(index) = self.pending_at(path) else { return Ok(None) };
         let place = &self.pending[index];
         let Some(parent) = &place.parent else { return Ok(Some(Err(Errno::ENOENT))) };
@@ -48,7 +52,11 @@ impl Supervisor {
     }
 
     /// Makes the empty file `path` on the host if it is such a place; `None` if it is not.
-    pub(super) fn make_pending_file(&mut self, path: &Path, mode: Mode) -> Result<Option<nix::Result<()>>, Stop> {
+    pub(super) fn make_pending_file(
+        &mut self,
+        path: &Path,
+        mode: Mode,
+    ) -> Result<Option<nix::Result<()>>, Stop> {
         let Some(index) = self.pending_at(path) else { return Ok(None) };
         let place = &self.pending[index];
         let Some(parent) = &place.parent else { return Ok(Some(Err(Errno::ENOENT))) };

@@ -43,7 +43,13 @@ impl Supervisor {
         }
     }
 
-    fn connect_inet(&mut self, call: &Call, socket: OwnedFd, raw: Vec<u8>, to: SocketAddr) -> Result<Reply, Stop> {
+    fn connect_inet(
+        &mut self,
+        call: &Call,
+        socket: OwnedFd,
+        raw: Vec<u8>,
+        to: SocketAddr,
+    ) -> Result<Reply, Stop> {
         // Datagram sockets are contained by the topology, and programs "connect" them only to
         // learn which source address they would have (RFC 6724 sorting in getaddrinfo).
         if !sockopt::is_stream(socket.as_fd()) {
@@ -65,12 +71,21 @@ impl Supervisor {
             && refused(&reply, &socket)
         {
             let label = "no rule: nothing listens there inside, and no rule names the host's port".to_owned();
-            self.refuse_connection(call, to, RefusedConnection { target: to.to_string(), names: Vec::new(), label })?;
+            self.refuse_connection(
+                call,
+                to,
+                RefusedConnection { target: to.to_string(), names: Vec::new(), label },
+            )?;
         }
         Ok(reply)
     }
 
-    fn refuse_connection(&mut self, call: &Call, to: SocketAddr, refused: RefusedConnection) -> Result<(), Stop> {
+    fn refuse_connection(
+        &mut self,
+        call: &Call,
+        to: SocketAddr,
+        refused: RefusedConnection,
+    ) -> Result<(), Stop> {
         let event = Event::new(Kind::Deny, "net")
             .arg("target", refused.target)
             .arg("address", to.ip().to_string())
@@ -103,7 +118,11 @@ impl Supervisor {
             return Ok(Reply::Errno(Errno::ECONNREFUSED));
         }
         if !self.made_here(&target) {
-            self.refuse_unix(call, &target.path, "the socket was not made in this run, and no rule names it")?;
+            self.refuse_unix(
+                call,
+                &target.path,
+                "the socket was not made in this run, and no rule names it",
+            )?;
             if self.access.enforce {
                 return Ok(Reply::Errno(Errno::EACCES));
             }
@@ -116,7 +135,8 @@ impl Supervisor {
     }
 
     fn made_here(&self, target: &Found) -> bool {
-        let private = self.access.decide(PathAccess::Write, &target.path, None) == Decision::Allow(Area::Private);
+        let private =
+            self.access.decide(PathAccess::Write, &target.path, None) == Decision::Allow(Area::Private);
         private || self.own_sockets.contains(&target.id())
     }
 
@@ -150,9 +170,8 @@ impl Supervisor {
         let Address::UnixPath(path) = parse(&raw) else {
             return Ok(address::bind(socket.as_fd(), &raw).map_err(errno_of).into());
         };
-        let place = View::absolute(&call.task, libc::AT_FDCWD, &path).and_then(|absolute| {
-            self.view.place(&absolute).map(|place| (absolute, place))
-        });
+        let place = View::absolute(&call.task, libc::AT_FDCWD, &path)
+            .and_then(|absolute| self.view.place(&absolute).map(|place| (absolute, place)));
         let (absolute, place) = match place {
             Ok(place) => place,
             Err(errno) => return Ok(Reply::Errno(errno)),
@@ -178,7 +197,13 @@ impl Supervisor {
         Ok(done.into())
     }
 
-    fn remember_socket(&mut self, call: &Call, absolute: &[u8], target: &std::path::Path, area: Area) -> Result<(), Stop> {
+    fn remember_socket(
+        &mut self,
+        call: &Call,
+        absolute: &[u8],
+        target: &std::path::Path,
+        area: Area,
+    ) -> Result<(), Stop> {
         if let Ok(made) = self.view.find(target.as_os_str().as_bytes(), false) {
             self.own_sockets.insert(made.id());
         }
@@ -268,14 +293,18 @@ fn parse(raw: &[u8]) -> Address {
         libc::AF_INET => {
             let ip = rest.get(2..6).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
             match (ip, port()) {
-                (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ip)), port)),
+                (Some(ip), Some(port)) => {
+                    Address::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ip)), port))
+                }
                 _ => Address::Other,
             }
         }
         libc::AF_INET6 => {
             let ip = rest.get(6..22).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
             match (ip, port()) {
-                (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)), port)),
+                (Some(ip), Some(port)) => {
+                    Address::Inet(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)), port))
+                }
                 _ => Address::Other,
             }
         }

@@ -49,7 +49,8 @@ impl Task {
 
     /// Reads a file of the task's directory.
     pub(super) fn read(&self, name: &str) -> nix::Result<Vec<u8>> {
-        let file = nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let file =
+            nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
         let mut content = Vec::new();
         let mut file = std::fs::File::from(file);
         std::io::Read::read_to_end(&mut file, &mut content)
@@ -112,7 +113,8 @@ impl Tasks {
 
     fn look_at(&mut self, tid: i32) -> nix::Result<Task> {
         let path = format!("/proc/{tid}");
-        let directory = open(path.as_str(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let directory =
+            open(path.as_str(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
         let mut task =
             Task { tid, tgid: tid, inner_tgid: 0, inner_tid: 0, lineage: String::new(), directory };
         let status = task.read("status")?;

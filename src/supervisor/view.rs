@@ -87,9 +87,8 @@ impl View {
         let base = if directory == libc::AT_FDCWD {
             task.link("cwd")?
         } else {
-            task.link(&format!("fd/{directory}")).map_err(|errno| {
-                if errno == Errno::ENOENT { Errno::EBADF } else { errno }
-            })?
+            task.link(&format!("fd/{directory}"))
+                .map_err(|errno| if errno == Errno::ENOENT { Errno::EBADF } else { errno })?
         };
         if base.as_bytes().first() != Some(&b'/') {
             return Err(Errno::ENOTDIR);
@@ -198,7 +197,9 @@ fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
     if let Some(rest) = below(b"/dev/fd") {
         return own(&[b"/fd", rest].concat());
     }
-    for (name, number) in [(&b"/dev/stdin"[..], &b"/fd/0"[..]), (b"/dev/stdout", b"/fd/1"), (b"/dev/stderr", b"/fd/2")] {
+    for (name, number) in
+        [(&b"/dev/stdin"[..], &b"/fd/0"[..]), (b"/dev/stdout", b"/fd/1"), (b"/dev/stderr", b"/fd/2")]
+    {
         if path == name {
             return own(number);
         }

@@ -100,8 +100,12 @@ impl WrittenFiles {
         if self.open.len() <= HELD {
             return;
         }
-        let settled: Vec<WatchDescriptor> =
-            self.open.iter().filter(|(_, written)| written.recorded.is_some()).map(|(watch, _)| *watch).collect();
+        let settled: Vec<WatchDescriptor> = self
+            .open
+            .iter()
+            .filter(|(_, written)| written.recorded.is_some())
+            .map(|(watch, _)| *watch)
+            .collect();
         for watch in settled {
             self.open.remove(&watch);
             // Gone already when the file was deleted.

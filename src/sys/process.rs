@@ -12,8 +12,7 @@ pub fn exit_now(code: i32) -> ! {
 fn prctl(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
     let zero: libc::c_ulong = 0;
     // SAFETY: the options that this file uses take integers only.
-    super::checked(libc::c_long::from(unsafe { libc::prctl(option, argument, zero, zero, zero) }))
-        .map(|_| ())
+    super::checked(libc::c_long::from(unsafe { libc::prctl(option, argument, zero, zero, zero) })).map(|_| ())
 }
 
 /// No later execve(2) grants privileges (PR_SET_NO_NEW_PRIVS).

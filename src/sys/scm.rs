@@ -22,15 +22,7 @@ pub fn send(socket: impl AsFd, payload: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
     let rights = [ControlMessage::ScmRights(&raw)];
     let control = if raw.is_empty() { &[][..] } else { &rights };
     let fd = socket.as_fd().as_raw_fd();
-    retry(|| {
-        sendmsg::<()>(
-            fd,
-            &[IoSlice::new(payload)],
-            control,
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )
-    })
+    retry(|| sendmsg::<()>(fd, &[IoSlice::new(payload)], control, MsgFlags::MSG_NOSIGNAL, None))
 }
 
 /// Receives into `buffer`; returns how many bytes came and the descriptors that came with them,

@@ -76,10 +76,8 @@ pub fn prefer_synchronous_wakeup(listener: BorrowedFd<'_>) -> io::Result<()> {
     const SET_FLAGS: libc::c_ulong = 0x4008_2104;
     const SYNC_WAKE_UP: libc::c_ulong = 1;
     // SAFETY: this ioctl takes its argument by value.
-    super::checked(libc::c_long::from(unsafe {
-        libc::ioctl(listener.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP)
-    }))
-    .map(|_| ())
+    super::checked(libc::c_long::from(unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) }))
+        .map(|_| ())
 }
 
 /// Takes the next waiting call.
@@ -93,12 +91,7 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Notification> {
     super::checked(libc::c_long::from(unsafe {
         libc::ioctl(listener.as_raw_fd(), SECCOMP_IOCTL_NOTIF_RECV, &raw mut raw)
     }))?;
-    Ok(Notification {
-        id: raw.id,
-        pid: raw.pid.cast_signed(),
-        number: raw.data.nr,
-        arguments: raw.data.args,
-    })
+    Ok(Notification { id: raw.id, pid: raw.pid.cast_signed(), number: raw.data.nr, arguments: raw.data.args })
 }
 
 // SECCOMP_IOWR(0, struct seccomp_notif), SECCOMP_IOWR(1, struct seccomp_notif_resp),

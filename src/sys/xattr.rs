@@ -9,9 +9,8 @@ use std::io;
 /// The errno of setxattr(2).
 pub fn set(path: &CStr, name: &CStr, value: &[u8], flags: i32) -> io::Result<()> {
     // SAFETY: path and name are C strings, `value` is a slice given with its length.
-    let result = unsafe {
-        libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags)
-    };
+    let result =
+        unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags) };
     super::checked(libc::c_long::from(result)).map(|_| ())
 }
 

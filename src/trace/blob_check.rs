@@ -53,7 +53,8 @@ impl BlobCheck {
     fn open(&self, sha256: &str) -> io::Result<File> {
         let path = self.directory.join(blob_name(sha256));
         // Neither a link nor a pipe is a blob.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+        let file =
+            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }

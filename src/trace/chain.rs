@@ -44,7 +44,8 @@ impl Body {
     /// Returns the most bytes that its line may take.
     pub(super) fn line_bound(&self) -> u64 {
         let texts = [self.result.as_ref(), self.proc.as_ref(), self.rule.as_ref()];
-        let variable = self.args.len() + self.op.len() + texts.into_iter().flatten().map(String::len).sum::<usize>();
+        let variable =
+            self.args.len() + self.op.len() + texts.into_iter().flatten().map(String::len).sum::<usize>();
         // Two hashes, three numbers, the names of all fields.
         u64::try_from(variable).unwrap_or(u64::MAX).saturating_add(336)
     }
@@ -52,7 +53,15 @@ impl Body {
     /// Returns a text that is equal for two bodies when they say the same.
     pub(super) fn key(&self) -> String {
         let field = |text: &Option<String>| text.clone().unwrap_or_default();
-        [self.kind.as_str(), self.op, &self.args, &field(&self.result), &field(&self.proc), &field(&self.rule)].join("\n")
+        [
+            self.kind.as_str(),
+            self.op,
+            &self.args,
+            &field(&self.result),
+            &field(&self.proc),
+            &field(&self.rule),
+        ]
+        .join("\n")
     }
 }
 
@@ -235,7 +244,11 @@ mod tests {
 
     #[test]
     fn the_bound_holds_for_the_longest_numbers() {
-        let event = Event::new(Kind::Observe, "fs.open_read").arg("path", "x").proc("0.2").rule("a.policy:3").result(1);
+        let event = Event::new(Kind::Observe, "fs.open_read")
+            .arg("path", "x")
+            .proc("0.2")
+            .rule("a.policy:3")
+            .result(1);
         let body = Body::new(&event);
         let mut chain = Chain { next: u64::MAX - 1, ..Chain::new() };
         let mut line = String::new();

@@ -59,7 +59,9 @@ impl Folds {
 
     /// Takes the runs that have been open long enough.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Repeats> {
-        self.take(|open| now.saturating_duration_since(open.since) >= LONGEST_OPEN || open.repeats >= MOST_REPEATS)
+        self.take(|open| {
+            now.saturating_duration_since(open.since) >= LONGEST_OPEN || open.repeats >= MOST_REPEATS
+        })
     }
 
     /// Takes all of them.
@@ -108,7 +110,8 @@ mod tests {
         for round in 0..10 {
             for name in 0..100 {
                 let (key, body) = body(&name.to_string());
-                if let Fold::Store { evicted } = folds.offer(key, &body, start + Duration::from_millis(round)) {
+                if let Fold::Store { evicted } = folds.offer(key, &body, start + Duration::from_millis(round))
+                {
                     stored += 1 + evicted.map_or(0, |repeats| repeats.count);
                 }
             }

@@ -79,7 +79,9 @@ mod tests {
         assert_eq!(former_name(name, 3), "trace.jsonl.3");
         assert_eq!(former_number(name, OsStr::new("trace.jsonl.12")), Some(12));
         assert_eq!(former_number(name, OsStr::new("trace.jsonl.12.blobs")), Some(12));
-        for other in ["trace.jsonl", "trace.jsonl.", "trace.jsonl.blobs", "trace.jsonl.0", "trace.jsonl.x", "a.1"] {
+        for other in
+            ["trace.jsonl", "trace.jsonl.", "trace.jsonl.blobs", "trace.jsonl.0", "trace.jsonl.x", "a.1"]
+        {
             assert_eq!(former_number(name, OsStr::new(other)), None, "{other}");
         }
     }

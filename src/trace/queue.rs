@@ -61,7 +61,9 @@ struct State {
 
 impl Queue {
     pub(super) fn new(mut space: Space) -> Result<Self, TraceError> {
-        space.reserve(RESERVE_FOR_END).map_err(|source| TraceError::Failed { reason: reserve_reason(&source) })?;
+        space
+            .reserve(RESERVE_FOR_END)
+            .map_err(|source| TraceError::Failed { reason: reserve_reason(&source) })?;
         Ok(Self {
             state: Mutex::new(State {
                 items: Vec::new(),
@@ -105,7 +107,9 @@ impl Queue {
                     }
                     return promise;
                 }
-                Fold::Store { evicted } => evicted.into_iter().for_each(|repeats| state.enqueue_repeats(repeats)),
+                Fold::Store { evicted } => {
+                    evicted.into_iter().for_each(|repeats| state.enqueue_repeats(repeats))
+                }
             }
         }
         state.promise(bound)?;

@@ -114,7 +114,9 @@ impl Redactor {
                 None => self.pair(&text),
             },
             "authorization" | "proxy-authorization" => match text.trim().split_once(' ') {
-                Some((scheme, credential)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
+                Some((scheme, credential))
+                    if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') =>
+                {
                     format!("{scheme} {}", self.redacted(credential.trim()))
                 }
                 _ => self.redacted(text.trim()),
@@ -176,11 +178,17 @@ impl Redactor {
             None if front.starts_with("//") => 2,
             None => return front.to_owned(),
         };
-        let authority_to = front[authority_from..].find(['/', '\\']).map_or(front.len(), |at| authority_from + at);
+        let authority_to =
+            front[authority_from..].find(['/', '\\']).map_or(front.len(), |at| authority_from + at);
         match front[authority_from..authority_to].rfind('@') {
             Some(at) => {
                 let user_info = &front[authority_from..authority_from + at];
-                format!("{}{}{}", &front[..authority_from], self.redacted(user_info), &front[authority_from + at..])
+                format!(
+                    "{}{}{}",
+                    &front[..authority_from],
+                    self.redacted(user_info),
+                    &front[authority_from + at..]
+                )
             }
             None => front.to_owned(),
         }
@@ -201,7 +209,8 @@ impl Redactor {
 
     /// HMAC-SHA256 (RFC 2104).
     fn digest(&self, value: &[u8]) -> [u8; 32] {
-        let inner = Sha256::new().chain_update(self.key.map(|byte| byte ^ 0x36)).chain_update(value).finalize();
+        let inner =
+            Sha256::new().chain_update(self.key.map(|byte| byte ^ 0x36)).chain_update(value).finalize();
         Sha256::new().chain_update(self.key.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize().into()
     }
 }
@@ -227,7 +236,8 @@ fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let escaped = after.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped =
+            after.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
         match escaped.and_then(super::event::unhex) {
             Some(decoded) => {
                 bytes.extend_from_slice(&decoded);

@@ -70,7 +70,12 @@ impl Tally {
         let mut named: Vec<Denial> = self
             .denied
             .iter()
-            .map(|((op, target), (count, rule))| Denial { op, target: target.clone(), rule: rule.clone(), count: *count })
+            .map(|((op, target), (count, rule))| Denial {
+                op,
+                target: target.clone(),
+                rule: rule.clone(),
+                count: *count,
+            })
             .collect();
         named.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (a.op, &a.target).cmp(&(b.op, &b.target))));
         Denials { named, others: self.others }

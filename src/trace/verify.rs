@@ -99,7 +99,9 @@ impl fmt::Display for Tamper {
             Self::TooLong => f.write_str("the line is longer than any entry may be"),
             Self::Edited => f.write_str("edited: its hash is not that of its text"),
             Self::Deleted { found } => write!(f, "deleted: entry {found} stands in its place"),
-            Self::OutOfOrder { found } => write!(f, "reordered or inserted: entry {found} stands in its place"),
+            Self::OutOfOrder { found } => {
+                write!(f, "reordered or inserted: entry {found} stands in its place")
+            }
             Self::Unchained => f.write_str("it does not follow the entry before it: replaced or inserted"),
             Self::WrongCheckpoint { field } => write!(f, "it tells of another history: {field} differs"),
             Self::AfterSeal => f.write_str("inserted: it follows the seal"),
@@ -168,7 +170,8 @@ impl State {
             return Err(Tamper::AfterSeal);
         }
         let fields = self.scanner.scan(line).map_err(Tamper::Malformed)?;
-        let sha = entry_sha(fields.prev.as_bytes(), fields.before_sha.as_bytes(), fields.after_sha.as_bytes());
+        let sha =
+            entry_sha(fields.prev.as_bytes(), fields.before_sha.as_bytes(), fields.after_sha.as_bytes());
         if sha != fields.sha {
             return Err(Tamper::Edited);
         }

@@ -73,7 +73,9 @@ impl WriterHandle {
     fn finish(&mut self, run_end: Option<Event>) -> Result<Finished, TraceError> {
         let thread = self.thread.take().ok_or(TraceError::Sealed)?;
         self.queue.end(run_end);
-        thread.join().unwrap_or_else(|_| Err(TraceError::Failed { reason: Arc::from("its writer has ended early") }))
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(TraceError::Failed { reason: Arc::from("its writer has ended early") }))
     }
 }
 

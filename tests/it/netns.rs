@@ -59,11 +59,7 @@ fn our_ports_cannot_be_bound_inside() {
         let net = Net::tproxy();
         let transparent = net.sockets.transparent_port;
         for port in [53, transparent] {
-            for ip in [
-                Ipv4Addr::UNSPECIFIED,
-                Ipv4Addr::LOCALHOST,
-                Ipv4Addr::new(203, 0, 113, 7),
-            ] {
+            for ip in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, Ipv4Addr::new(203, 0, 113, 7)] {
                 // std sets SO_REUSEADDR on TCP listeners: that does not help either.
                 let tcp = TcpListener::bind((ip, port)).expect_err("taken");
                 let udp = UdpSocket::bind((ip, port)).expect_err("taken");
@@ -76,24 +72,16 @@ fn our_ports_cannot_be_bound_inside() {
 
 #[test]
 fn dns_is_asked_of_any_resolver_and_answered_from_there() {
-    inside(
-        "dns_is_asked_of_any_resolver_and_answered_from_there",
-        || {
-            for net in [Net::tproxy()] {
-                for resolver in [
-                    "8.8.8.8:53",
-                    "127.0.0.53:53",
-                    "[2001:db8::53]:53",
-                    "[::1]:53",
-                ] {
-                    net.ask_dns(at(resolver), true);
-                    net.ask_dns(at(resolver), false);
-                    let listener = net.listener(Role::DnsTcp, at(resolver).ip());
-                    net.converse(&listener, at(resolver));
-                }
+    inside("dns_is_asked_of_any_resolver_and_answered_from_there", || {
+        for net in [Net::tproxy()] {
+            for resolver in ["8.8.8.8:53", "127.0.0.53:53", "[2001:db8::53]:53", "[::1]:53"] {
+                net.ask_dns(at(resolver), true);
+                net.ask_dns(at(resolver), false);
+                let listener = net.listener(Role::DnsTcp, at(resolver).ip());
+                net.converse(&listener, at(resolver));
             }
-        },
-    );
+        }
+    });
 }
 
 #[test]
@@ -112,12 +100,7 @@ fn other_datagrams_are_trapped_with_their_destination() {
         let client = UdpSocket::bind("127.0.0.1:0").expect("bind");
         client.send_to(b"own", "127.0.0.1:9999").expect("send");
         server.set_read_timeout(Some(PATIENCE)).expect("timeout");
-        assert_eq!(
-            server
-                .recv(&mut [0; 8])
-                .expect("own datagrams are let through"),
-            3
-        );
+        assert_eq!(server.recv(&mut [0; 8]).expect("own datagrams are let through"), 3);
     });
 }
 
@@ -149,44 +132,35 @@ fn without_nf_tables_the_named_ports_are_captured() {
 
 #[test]
 fn loopback_ports_of_the_host_and_the_proxy_have_listeners() {
-    inside(
-        "loopback_ports_of_the_host_and_the_proxy_have_listeners",
-        || {
-            let net = Net::tproxy();
-            for address in ["127.0.0.1:5432", "[::1]:5432"] {
-                net.converse(&net.loopback(address), at(address));
-            }
-            for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
-                net.converse(&net.listener(Role::Proxy, ip), SocketAddr::new(ip, 3128));
-            }
-        },
-    );
+    inside("loopback_ports_of_the_host_and_the_proxy_have_listeners", || {
+        let net = Net::tproxy();
+        for address in ["127.0.0.1:5432", "[::1]:5432"] {
+            net.converse(&net.loopback(address), at(address));
+        }
+        for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            net.converse(&net.listener(Role::Proxy, ip), SocketAddr::new(ip, 3128));
+        }
+    });
 }
 
 #[test]
 fn the_supervisor_gets_every_socket_and_what_is_in_force() {
-    inside(
-        "the_supervisor_gets_every_socket_and_what_is_in_force",
-        || {
-            let sockets = Net::tproxy().sockets;
-            let (child, supervisor) = UnixStream::pair().expect("socket pair");
-            sockets.send(&child).expect("send");
-            let received = NetSockets::receive(&supervisor).expect("receive");
-            assert_eq!(received.mechanism, Mechanism::Tproxy);
-            assert_eq!(received.transparent_port, sockets.transparent_port);
-            assert_eq!(received.proxy_port, 3128);
-            assert_eq!(
-                (received.ipv6, received.low_ports, received.diag),
-                (Ipv6::Present, None, None)
-            );
-            let roles = |fds: &[(Role, OwnedFd)]| fds.iter().map(|fd| fd.0).collect::<Vec<_>>();
-            assert_eq!(roles(&received.fds), roles(&sockets.fds));
-            drop(sockets);
-            let net = Net { sockets: received };
-            let listener = net.listener(Role::Transparent, Ipv4Addr::LOCALHOST.into());
-            net.converse(&listener, at("203.0.113.7:80"));
-        },
-    );
+    inside("the_supervisor_gets_every_socket_and_what_is_in_force", || {
+        let sockets = Net::tproxy().sockets;
+        let (child, supervisor) = UnixStream::pair().expect("socket pair");
+        sockets.send(&child).expect("send");
+        let received = NetSockets::receive(&supervisor).expect("receive");
+        assert_eq!(received.mechanism, Mechanism::Tproxy);
+        assert_eq!(received.transparent_port, sockets.transparent_port);
+        assert_eq!(received.proxy_port, 3128);
+        assert_eq!((received.ipv6, received.low_ports, received.diag), (Ipv6::Present, None, None));
+        let roles = |fds: &[(Role, OwnedFd)]| fds.iter().map(|fd| fd.0).collect::<Vec<_>>();
+        assert_eq!(roles(&received.fds), roles(&sockets.fds));
+        drop(sockets);
+        let net = Net { sockets: received };
+        let listener = net.listener(Role::Transparent, Ipv4Addr::LOCALHOST.into());
+        net.converse(&listener, at("203.0.113.7:80"));
+    });
 }
 
 #[test]

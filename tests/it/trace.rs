@@ -7,7 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use agentbox::trace::{
-    Event, Expectation, Kind, Outcome, Placement, Recorder, TraceError, Verification, WriterHandle, create, verify,
+    Event, Expectation, Kind, Outcome, Placement, Recorder, TraceError, Verification, WriterHandle, create,
+    verify,
 };
 use serde_json::{Value, json};
 
@@ -24,7 +25,11 @@ fn the_python_tool_takes_our_traces() {
         Err(reason) => return skip("the Python tool", &reason),
     };
     let run = |command: &str| {
-        Command::new(&python).args(["-m", "agentbox", command, "-t"]).arg(&path).output().expect("python runs")
+        Command::new(&python)
+            .args(["-m", "agentbox", command, "-t"])
+            .arg(&path)
+            .output()
+            .expect("python runs")
     };
     let verified = run("verify");
     assert!(verified.status.success(), "{verified:?}");
@@ -37,7 +42,10 @@ fn the_python_tool_takes_our_traces() {
     let plain: Vec<&str> = ours.lines().filter(is_plain).collect();
     assert_eq!(plain.len(), 4, "{ours}");
     for line in plain {
-        assert!(theirs.lines().any(|theirs| line.starts_with(theirs) && theirs.len() > 31), "{line}\n{theirs}");
+        assert!(
+            theirs.lines().any(|theirs| line.starts_with(theirs) && theirs.len() > 31),
+            "{line}\n{theirs}"
+        );
     }
     let mut altered = fs::read_to_string(&path).expect("it reads");
     altered = altered.replace("in.txt", "on.txt");
@@ -99,7 +107,9 @@ fn a_killed_run_leaves_whole_lines() {
 
 #[test]
 fn a_full_disk_stops_the_run_with_a_sealed_trace() {
-    let Some(place) = inside_mount("trace::a_full_disk_stops_the_run_with_a_sealed_trace", "tmpfs") else { return };
+    let Some(place) = inside_mount("trace::a_full_disk_stops_the_run_with_a_sealed_trace", "tmpfs") else {
+        return;
+    };
     let path = place.join("trace.jsonl");
     let (recorder, writer) = start(&path);
     let mut accepted = 0;
@@ -112,7 +122,8 @@ fn a_full_disk_stops_the_run_with_a_sealed_trace() {
     assert!(matches!(error, TraceError::Failed { .. }), "{error}");
     assert!(recorder.failed() && recorder.record(event(0)).is_err() && recorder.blob().is_err());
     // What was accepted is there, and the end has its own room.
-    let placed = writer.seal(Event::new(Kind::Meta, "run.end").arg("reason", "no disk space")).expect("sealed");
+    let placed =
+        writer.seal(Event::new(Kind::Meta, "run.end").arg("reason", "no disk space")).expect("sealed");
     let found = verify(&placed.path, &Expectation::default()).expect("a trace");
     assert_eq!(found.outcome, Outcome::Sealed);
     let stored = fs::read_to_string(&path).expect("it reads").matches("\"op\":\"fs.open_read\"").count();
@@ -122,7 +133,9 @@ fn a_full_disk_stops_the_run_with_a_sealed_trace() {
 
 #[test]
 fn without_reservations_each_line_is_written_before_going_on() {
-    let Some(place) = inside_mount("trace::without_reservations_each_line_is_written_before_going_on", "ramfs") else {
+    let Some(place) =
+        inside_mount("trace::without_reservations_each_line_is_written_before_going_on", "ramfs")
+    else {
         return;
     };
     let path = place.join("trace.jsonl");
@@ -206,14 +219,26 @@ fn show_takes_a_closed_pipe_quietly() {
 fn write_sample(path: &Path) {
     use std::os::unix::ffi::OsStrExt as _;
     let (recorder, writer) = start(path);
-    let start = Event::new(Kind::Meta, "run.start").words("argv", ["python3", "agent.py"]).arg("policy_sha256", "ab");
+    let start =
+        Event::new(Kind::Meta, "run.start").words("argv", ["python3", "agent.py"]).arg("policy_sha256", "ab");
     recorder.record(start).expect("recorded");
     for event in [
-        Event::new(Kind::Observe, "fs.open_read").path("path", "data/in.txt").proc("0").rule("agent.policy:1"),
+        Event::new(Kind::Observe, "fs.open_read")
+            .path("path", "data/in.txt")
+            .proc("0")
+            .rule("agent.policy:1"),
         Event::new(Kind::Effect, "rand.random").result(0.000_012_345).proc("0"),
-        Event::new(Kind::Effect, "net.get").arg("url", "http://h/é").result(json!({"n": [1e22, -0.0, 3], "z": null})),
-        Event::new(Kind::Observe, "proc.spawn").words("argv", [std::ffi::OsStr::from_bytes(b"a\xff b")]).proc("0.1"),
-        Event::new(Kind::Deny, "read").arg("target", "secret.txt").arg("enforced", true).proc("0.2").rule("no rule"),
+        Event::new(Kind::Effect, "net.get")
+            .arg("url", "http://h/é")
+            .result(json!({"n": [1e22, -0.0, 3], "z": null})),
+        Event::new(Kind::Observe, "proc.spawn")
+            .words("argv", [std::ffi::OsStr::from_bytes(b"a\xff b")])
+            .proc("0.1"),
+        Event::new(Kind::Deny, "read")
+            .arg("target", "secret.txt")
+            .arg("enforced", true)
+            .proc("0.2")
+            .rule("no rule"),
         Event::new(Kind::Deny, "read").arg("target", "a\nb\u{1b}[2J\u{202e}\u{7f}").arg("enforced", true),
         Event::new(Kind::Observe, "fs.open_write").path("path", "out/\u{1f600}\u{2028}\u{fffd}"),
     ] {
@@ -261,7 +286,11 @@ fn agentbox(arguments: &[&str], path: &Path) -> Output {
 /// Runs one test of this binary as a process of its own.
 fn itself(test: &str, place: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
-    command.args(["--exact", test, "--nocapture"]).env(INSIDE, place).stdout(Stdio::null()).stderr(Stdio::inherit());
+    command
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, place)
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit());
     command
 }
 
@@ -298,7 +327,8 @@ fn python_tool(directory: &Path) -> Result<PathBuf, String> {
     };
     run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
     let python = venv.join("bin/python");
-    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "agentbox-runtime==0.3.0"];
+    let install =
+        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "agentbox-runtime==0.3.0"];
     run(Command::new(&python).args(install))?;
     Ok(python)
 }

@@ -99,20 +99,13 @@ impl fmt::Display for Starter<'_> {
 
 impl Starter<'_> {
     fn profiles(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = WITH_PROFILE
-            .iter()
-            .filter(|(program, _)| self.programs.contains(program));
-        let offered: Vec<_> = known
-            .map(|(_, name)| *name)
-            .filter(|name| Some(*name) != self.profile)
-            .collect();
+        let known = WITH_PROFILE.iter().filter(|(program, _)| self.programs.contains(program));
+        let offered: Vec<_> =
+            known.map(|(_, name)| *name).filter(|name| Some(*name) != self.profile).collect();
         if self.profile.is_none() && offered.is_empty() {
             return Ok(());
         }
-        writeln!(
-            text,
-            "\n# Profiles hold what a tool needs: its helpers, caches and hosts."
-        )?;
+        writeln!(text, "\n# Profiles hold what a tool needs: its helpers, caches and hosts.")?;
         if let Some(profile) = self.profile {
             writeln!(text, "include: profile/{profile}")?;
         }
@@ -135,10 +128,7 @@ impl Starter<'_> {
             let owner = key.strip_suffix("_API_KEY").unwrap_or(key);
             let host = HOSTS.iter().find(|(name, _)| *name == owner);
             let host = host.map_or("HOST", |(_, host)| *host);
-            writeln!(
-                text,
-                "# env: {key}\n# net: {host}:443\n# secret: {key} -> {host}"
-            )?;
+            writeln!(text, "# env: {key}\n# net: {host}:443\n# secret: {key} -> {host}")?;
         }
         Ok(())
     }
@@ -147,11 +137,7 @@ impl Starter<'_> {
 impl fmt::Display for Worktree {
     fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths = [Some(&self.gitdir), self.common.as_ref()];
-        let rules: Vec<_> = paths
-            .into_iter()
-            .flatten()
-            .filter_map(|path| value(path))
-            .collect();
+        let rules: Vec<_> = paths.into_iter().flatten().filter_map(|path| value(path)).collect();
         if rules.is_empty() {
             return Ok(());
         }
@@ -170,17 +156,12 @@ impl fmt::Display for Worktree {
 /// A path as a value of a rule, quoted where its characters would mean something; none where it
 /// cannot be written on one line.
 fn value(path: &Path) -> Option<String> {
-    let path = path
-        .to_str()
-        .filter(|path| !path.chars().any(char::is_control))?;
+    let path = path.to_str().filter(|path| !path.chars().any(char::is_control))?;
     let special = |character: char| ",#\"\\*?[ ".contains(character);
     if !path.contains(special) {
         return Some(path.to_owned());
     }
-    Some(format!(
-        "\"{}\"",
-        path.replace('\\', "\\\\").replace('"', "\\\"")
-    ))
+    Some(format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
 #[cfg(test)]
@@ -188,37 +169,22 @@ mod tests {
     use super::*;
 
     fn starter() -> Starter<'static> {
-        Starter {
-            profile: None,
-            programs: vec![],
-            keys: vec![],
-            worktree: None,
-        }
+        Starter { profile: None, programs: vec![], keys: vec![], worktree: None }
     }
 
     /// The lines that are rules.
     fn rules(text: &str) -> Vec<&str> {
-        text.lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .collect()
+        text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
     }
 
     #[test]
     fn only_the_safe_rules_are_live() {
-        let live = [
-            "read: .",
-            "write: ./out",
-            "deny: read **/.env",
-            "deny: read **/.git/config",
-        ];
+        let live = ["read: .", "write: ./out", "deny: read **/.env", "deny: read **/.git/config"];
         assert_eq!(rules(&starter().to_string()), live);
         let full = Starter {
             programs: vec!["git", "make"],
             keys: vec!["OPENAI_API_KEY".to_owned(), "MY_API_KEY".to_owned()],
-            worktree: Some(Worktree {
-                gitdir: "/r/.git/worktrees/w".into(),
-                common: None,
-            }),
+            worktree: Some(Worktree { gitdir: "/r/.git/worktrees/w".into(), common: None }),
             ..starter()
         };
         let text = full.to_string();
@@ -238,12 +204,7 @@ mod tests {
 
     #[test]
     fn a_profile_is_included() {
-        let text = Starter {
-            profile: Some("git"),
-            programs: vec!["git"],
-            ..starter()
-        }
-        .to_string();
+        let text = Starter { profile: Some("git"), programs: vec!["git"], ..starter() }.to_string();
         assert!(rules(&text).contains(&"include: profile/git"));
         assert!(!text.contains("# include: profile/git"));
     }

@@ -46,7 +46,10 @@ impl Filter {
             && (self.kind.is_empty() || self.kind.iter().any(|wanted| wanted == kind))
             && (self.op.is_empty() || self.op.iter().any(|wanted| matches(wanted, op)))
             && self.proc.as_deref().is_none_or(|wanted| is_descendant(wanted, field("proc")))
-            && self.path.as_deref().is_none_or(|wanted| paths(kind, op, args).any(|path| is_under(wanted, path)))
+            && self
+                .path
+                .as_deref()
+                .is_none_or(|wanted| paths(kind, op, args).any(|path| is_under(wanted, path)))
             && self.host.as_deref().is_none_or(|wanted| hosts(op, args).any(|host| is_host(wanted, host)))
     }
 }
@@ -63,7 +66,8 @@ fn paths<'a>(kind: &str, op: &str, args: &'a Map<String, Value>) -> impl Iterato
 fn hosts<'a>(op: &str, args: &'a Map<String, Value>) -> impl Iterator<Item = &'a str> {
     let target_is_host = op == "net" || op.starts_with("net.") || op.starts_with("dns.");
     let target = target_is_host.then_some("target");
-    let named = ["host", "name", "address"].into_iter().chain(target).filter_map(|name| args.get(name)?.as_str());
+    let named =
+        ["host", "name", "address"].into_iter().chain(target).filter_map(|name| args.get(name)?.as_str());
     named.chain(args.get("url").and_then(Value::as_str).map(url_host))
 }
 
@@ -150,7 +154,8 @@ mod tests {
 
     #[test]
     fn each_option_chooses() {
-        let entry = json!({"kind": "deny", "op": "read", "args": {"target": "src/secret.txt"}, "proc": "0.2.1"});
+        let entry =
+            json!({"kind": "deny", "op": "read", "args": {"target": "src/secret.txt"}, "proc": "0.2.1"});
         let yes = [
             Filter { denied: true, ..Filter::default() },
             Filter { kind: vec!["meta".into(), "deny".into()], ..Filter::default() },
@@ -172,7 +177,8 @@ mod tests {
     #[test]
     fn hosts_are_found_where_they_stand() {
         let filter = |host: &str| Filter { host: Some(host.to_owned()), ..Filter::default() };
-        let get = json!({"kind": "effect", "op": "net.get", "args": {"url": "https://u@API.example.org:8443/x"}});
+        let get =
+            json!({"kind": "effect", "op": "net.get", "args": {"url": "https://u@API.example.org:8443/x"}});
         assert!(takes(&filter("api.example.org"), &get) && takes(&filter("*.example.org"), &get));
         let deny = json!({"kind": "deny", "op": "net", "args": {"target": "[::1]:80"}});
         assert!(takes(&filter("::1"), &deny) && !takes(&filter("::2"), &deny));

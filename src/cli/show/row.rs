@@ -75,7 +75,8 @@ fn brief(entry: &Map<String, Value>) -> String {
 
 /// JSON with a space after each comma and colon.
 fn spaced(args: &Map<String, Value>) -> String {
-    let members: Vec<String> = args.iter().map(|(key, value)| format!("{}: {value}", Value::from(key.as_str()))).collect();
+    let members: Vec<String> =
+        args.iter().map(|(key, value)| format!("{}: {value}", Value::from(key.as_str()))).collect();
     format!("{{{}}}", members.join(", "))
 }
 

@@ -18,9 +18,7 @@ use options::{Grammar, Scripts};
 
 /// Whether either name of an executable is that of an interpreter we know.
 pub(super) fn is_known(executable: &Executable) -> bool {
-    family(&executable.spelled)
-        .or_else(|| family(&executable.resolved))
-        .is_some()
+    family(&executable.spelled).or_else(|| family(&executable.resolved)).is_some()
 }
 
 /// The files that an interpreter may start again with any arguments: itself under all its names.
@@ -44,19 +42,11 @@ fn grammar(path: &Path) -> Option<&'static Grammar> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_prefix('-').unwrap_or(name);
     // python3.11, ruby3.1, python3.13t, tclsh8.6: the version is not part of the name.
-    let end = name
-        .find(|character: char| character.is_ascii_digit())
-        .unwrap_or(name.len());
+    let end = name.find(|character: char| character.is_ascii_digit()).unwrap_or(name.len());
     let (stem, version) = name.split_at(end);
-    let versioned = version
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || b".tdmu-".contains(&byte));
+    let versioned = version.bytes().all(|byte| byte.is_ascii_digit() || b".tdmu-".contains(&byte));
     let stem = stem.trim_end_matches('-');
-    versioned.then(|| {
-        options::GRAMMARS
-            .iter()
-            .find(|grammar| grammar.names.contains(&stem))
-    })?
+    versioned.then(|| options::GRAMMARS.iter().find(|grammar| grammar.names.contains(&stem)))?
 }
 
 /// The script that `argv` names to the interpreter `program`; absolute as spelled.
@@ -88,9 +78,7 @@ pub(super) fn named_script(
     }
     if path.is_dir() {
         let name = name.to_string_lossy();
-        notes.push(format!(
-            "`{name}` is a directory: a rule must allow what is run from it"
-        ));
+        notes.push(format!("`{name}` is a directory: a rule must allow what is run from it"));
         return None;
     }
     Some(path)
@@ -100,10 +88,7 @@ pub(super) fn named_script(
 fn first_operand<'a>(grammar: &Grammar, words: &[&'a [u8]]) -> Option<(&'a [u8], bool)> {
     let mut rest = words;
     if let [first, tail @ ..] = rest
-        && grammar
-            .subcommands
-            .iter()
-            .any(|name| name.as_bytes() == *first)
+        && grammar.subcommands.iter().any(|name| name.as_bytes() == *first)
     {
         rest = tail;
     }
@@ -151,10 +136,7 @@ fn step<'a>(grammar: &Grammar, word: &'a [u8]) -> Step<'a> {
     if word == b"-" {
         return Step::None;
     }
-    let end = word
-        .iter()
-        .position(|byte| *byte == b'=')
-        .unwrap_or(word.len());
+    let end = word.iter().position(|byte| *byte == b'=').unwrap_or(word.len());
     let (name, value) = word.split_at(end);
     let among = |names: &[&str]| names.iter().any(|known| known.as_bytes() == name);
     if among(grammar.ends) {
@@ -188,11 +170,7 @@ fn cluster<'a>(grammar: &Grammar, letters: &'a [u8]) -> Step<'a> {
             return Step::None;
         }
         if among(grammar.script_options) {
-            return if tail.is_empty() {
-                Step::ScriptNext
-            } else {
-                Step::Script(tail)
-            };
+            return if tail.is_empty() { Step::ScriptNext } else { Step::Script(tail) };
         }
         if among(grammar.takes_word) {
             if grammar.words_follow_cluster {
@@ -212,9 +190,7 @@ fn cluster<'a>(grammar: &Grammar, letters: &'a [u8]) -> Step<'a> {
 pub(super) fn node_modules(script: &Path) -> Option<PathBuf> {
     let bytes = script.as_os_str().as_bytes();
     let name = b"/node_modules/";
-    let start = bytes
-        .windows(name.len())
-        .position(|window| window == name)?;
+    let start = bytes.windows(name.len()).position(|window| window == name)?;
     Some(PathBuf::from(os_string(&bytes[..start + name.len() - 1])))
 }
 
@@ -224,10 +200,7 @@ mod tests {
 
     fn script(line: &str) -> Option<String> {
         let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let around = Surroundings {
-            env: &[],
-            cwd: Path::new("/w"),
-        };
+        let around = Surroundings { env: &[], cwd: Path::new("/w") };
         let program = Path::new("/nowhere").join(&argv[0]);
         named_script(&program, &argv, &around, &mut Vec::new())
             .map(|path| path.to_string_lossy().into_owned())
@@ -262,10 +235,7 @@ mod tests {
     #[test]
     fn node_deno_bun() {
         is("node a.js", "/w/a.js");
-        is(
-            "nodejs -r ./pre.js --import=x --max-old-space-size=4 a.js b",
-            "/w/a.js",
-        );
+        is("nodejs -r ./pre.js --import=x --max-old-space-size=4 a.js b", "/w/a.js");
         is("node inspect a.js", "/w/a.js");
         none("node -e 1 a.js");
         none("node --eval=1 a.js");
@@ -306,10 +276,7 @@ mod tests {
     #[test]
     fn java() {
         is("java -cp a:b -Xmx1g -jar app.jar x", "/w/app.jar");
-        is(
-            "java --enable-preview --source 21 Main.java",
-            "/w/Main.java",
-        );
+        is("java --enable-preview --source 21 Main.java", "/w/Main.java");
         none("java -cp . Main");
         none("java -m mod/Main x.java");
     }

@@ -61,19 +61,7 @@ pub(super) static GRAMMARS: [Grammar; 14] = [
         family: "node",
         names: &["node", "nodejs"],
         subcommands: &["inspect"],
-        ends: &[
-            "-e",
-            "--eval",
-            "-p",
-            "--print",
-            "-pe",
-            "--test",
-            "--run",
-            "-h",
-            "-v",
-            "--help",
-            "--version",
-        ],
+        ends: &["-e", "--eval", "-p", "--print", "-pe", "--test", "--run", "-h", "-v", "--help", "--version"],
         takes_word: &[
             "-r",
             "--require",
@@ -141,16 +129,7 @@ pub(super) static GRAMMARS: [Grammar; 14] = [
         family: "bun",
         names: &["bun"],
         subcommands: &["run"],
-        ends: &[
-            "-e",
-            "--eval",
-            "-p",
-            "--print",
-            "-h",
-            "-v",
-            "--help",
-            "--version",
-        ],
+        ends: &["-e", "--eval", "-p", "--print", "-h", "-v", "--help", "--version"],
         takes_word: &[
             "-r",
             "--preload",
@@ -198,9 +177,7 @@ pub(super) static GRAMMARS: [Grammar; 14] = [
     Grammar {
         family: "php",
         names: &["php", "php-cli", "php-cgi"],
-        ends: &[
-            "-r", "--run", "-B", "-R", "-E", "-a", "-i", "-m", "-h", "-v",
-        ],
+        ends: &["-r", "--run", "-B", "-R", "-E", "-a", "-i", "-m", "-h", "-v"],
         script_options: &["-f", "--file", "-F", "--process-file"],
         takes_word: &[
             "-c",
@@ -246,16 +223,7 @@ pub(super) static GRAMMARS: [Grammar; 14] = [
     Grammar {
         family: "java",
         names: &["java"],
-        ends: &[
-            "-m",
-            "--module",
-            "-version",
-            "--version",
-            "-help",
-            "--help",
-            "-h",
-            "-?",
-        ],
+        ends: &["-m", "--module", "-version", "--version", "-help", "--help", "-h", "-?"],
         script_options: &["-jar"],
         takes_word: &[
             "-cp",
@@ -305,16 +273,7 @@ pub(super) static GRAMMARS: [Grammar; 14] = [
     Grammar {
         family: "julia",
         names: &["julia"],
-        ends: &[
-            "-e",
-            "--eval",
-            "-E",
-            "--print",
-            "-h",
-            "-v",
-            "--help",
-            "--version",
-        ],
+        ends: &["-e", "--eval", "-E", "--print", "-h", "-v", "--help", "--version"],
         takes_word: &[
             "-L",
             "--load",

@@ -43,10 +43,7 @@ impl Start {
     /// A program found behind a shim: its directory goes first on `PATH`.
     fn behind(program: PathBuf) -> Self {
         let path_prefix = program.parent().map(Path::to_owned).into_iter().collect();
-        Self {
-            path_prefix,
-            ..Self::plain(program)
-        }
+        Self { path_prefix, ..Self::plain(program) }
     }
 }
 
@@ -84,27 +81,15 @@ fn refuse_opaque(program: &Path) -> Result<(), CommandError> {
         return Ok(());
     };
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    let opaque = |manager, hint| {
-        Err(CommandError::OpaqueShim {
-            shim: program.to_owned(),
-            manager,
-            hint,
-        })
-    };
+    let opaque = |manager, hint| Err(CommandError::OpaqueShim { shim: program.to_owned(), manager, hint });
     if program.starts_with("/snap/bin") || real == Path::new("/usr/bin/snap") {
         let hint = "a snap runs in a sandbox of its own and cannot be confined in another; \
                     install the program by other means";
         return opaque("snap", hint.to_owned());
     }
     match real.file_name().and_then(|file| file.to_str()) {
-        Some("volta-shim") => opaque(
-            "volta",
-            format!("give the path that `volta which {name}` prints"),
-        ),
-        Some("proto-shim") => opaque(
-            "proto",
-            format!("give the path that `proto bin {name}` prints"),
-        ),
+        Some("volta-shim") => opaque("volta", format!("give the path that `volta which {name}` prints")),
+        Some("proto-shim") => opaque("proto", format!("give the path that `proto bin {name}` prints")),
         _ => Ok(()),
     }
 }

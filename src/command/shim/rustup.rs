@@ -28,31 +28,22 @@ pub(super) fn behind(
         return Ok(None);
     };
     let Some(home) = around.dir("RUSTUP_HOME", ".rustup") else {
-        return Err(missing(
-            program,
-            "HOME and RUSTUP_HOME are unset".to_owned(),
-        ));
+        return Err(missing(program, "HOME and RUSTUP_HOME are unset".to_owned()));
     };
     let settings = read_setting(&home.join("settings.toml")).unwrap_or_default();
-    let word = argument
-        .and_then(|word| word.to_str())
-        .and_then(|word| word.strip_prefix('+'));
+    let word = argument.and_then(|word| word.to_str()).and_then(|word| word.strip_prefix('+'));
     let took_argument = word.is_some();
     let asked = word.map(|word| Toolchain::Name(word.to_owned()));
     let Some(toolchain) = asked.or_else(|| chosen(&settings, around)) else {
-        return Err(missing(
-            program,
-            "no default toolchain is set (rustup default stable)".to_owned(),
-        ));
+        return Err(missing(program, "no default toolchain is set (rustup default stable)".to_owned()));
     };
     let (dir, label) = match toolchain {
         Toolchain::Directory(dir) => (dir.clone(), dir.display().to_string()),
         Toolchain::Name(label) => match installed(&home, &settings, &label) {
             Some(dir) => (dir, label),
             None => {
-                let reason = format!(
-                    "the toolchain `{label}` is not installed (rustup toolchain install {label})"
-                );
+                let reason =
+                    format!("the toolchain `{label}` is not installed (rustup toolchain install {label})");
                 return Err(missing(program, reason));
             }
         },
@@ -64,19 +55,12 @@ pub(super) fn behind(
     }
     let mut start = Start::behind(candidate);
     start.took_argument = took_argument;
-    start.env.extend(
-        home.to_str()
-            .map(|home| ("RUSTUP_HOME".to_owned(), home.to_owned())),
-    );
+    start.env.extend(home.to_str().map(|home| ("RUSTUP_HOME".to_owned(), home.to_owned())));
     Ok(Some(start))
 }
 
 fn missing(program: &Path, reason: String) -> CommandError {
-    CommandError::ShimTargetMissing {
-        shim: program.to_owned(),
-        manager: "rustup",
-        reason,
-    }
+    CommandError::ShimTargetMissing { shim: program.to_owned(), manager: "rustup", reason }
 }
 
 /// A proxy is a symbolic or hard link to `rustup` under another name.
@@ -103,9 +87,7 @@ fn chosen(settings: &str, around: &Surroundings<'_>) -> Option<Toolchain> {
         return Some(named(&value.to_string_lossy(), around.cwd));
     }
     for dir in around.upwards() {
-        let key = dir
-            .to_str()
-            .and_then(|dir| toml_value(settings, "overrides", dir));
+        let key = dir.to_str().and_then(|dir| toml_value(settings, "overrides", dir));
         let found = key.map(Toolchain::Name).or_else(|| toolchain_file(dir));
         if found.is_some() {
             return found;
@@ -145,14 +127,8 @@ fn installed(home: &Path, settings: &str, label: &str) -> Option<PathBuf> {
     let configured = toml_value(settings, "", "default_host_triple");
     let arch = std::env::consts::ARCH;
     let hosts = ["gnu", "musl"].map(|libc| format!("{arch}-unknown-linux-{libc}"));
-    let names = configured
-        .into_iter()
-        .chain(hosts)
-        .map(|host| format!("{label}-{host}"));
-    std::iter::once(label.to_owned())
-        .chain(names)
-        .map(|name| toolchains.join(name))
-        .find(|dir| dir.is_dir())
+    let names = configured.into_iter().chain(hosts).map(|host| format!("{label}-{host}"));
+    std::iter::once(label.to_owned()).chain(names).map(|name| toolchains.join(name)).find(|dir| dir.is_dir())
 }
 
 /// The string at `key` in `[section]` ("" for the top) of the little TOML that rustup writes.
@@ -170,10 +146,7 @@ fn toml_value(text: &str, section: &str, key: &str) -> Option<String> {
             continue;
         }
         let value = value.trim();
-        let quote = value
-            .chars()
-            .next()
-            .filter(|quote| matches!(quote, '"' | '\''))?;
+        let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
         return value[1..].split(quote).next().map(str::to_owned);
     }
     None
@@ -185,15 +158,10 @@ mod tests {
 
     #[test]
     fn little_toml() {
-        let text = "version = \"12\"\ndefault_toolchain = \"stable\" # why\n\n[overrides]\n\"/a b\" = 'nightly'\n";
-        assert_eq!(
-            toml_value(text, "", "default_toolchain").as_deref(),
-            Some("stable")
-        );
-        assert_eq!(
-            toml_value(text, "overrides", "/a b").as_deref(),
-            Some("nightly")
-        );
+        let text =
+            "version = \"12\"\ndefault_toolchain = \"stable\" # why\n\n[overrides]\n\"/a b\" = 'nightly'\n";
+        assert_eq!(toml_value(text, "", "default_toolchain").as_deref(), Some("stable"));
+        assert_eq!(toml_value(text, "overrides", "/a b").as_deref(), Some("nightly"));
         assert_eq!(toml_value(text, "overrides", "version"), None);
         assert_eq!(
             toml_value("[toolchain]\nchannel=\"1.80\"", "toolchain", "channel").as_deref(),

@@ -9,19 +9,11 @@ use crate::command::surroundings::{Surroundings, read_setting};
 use crate::command::{CommandError, lookup};
 
 /// Files that pin tools, one `TOOL VERSION` or `TOOL = "VERSION"` a line.
-const PINS: [&str; 5] = [
-    "mise.local.toml",
-    "mise.toml",
-    ".mise.toml",
-    ".config/mise/config.toml",
-    ".tool-versions",
-];
+const PINS: [&str; 5] =
+    ["mise.local.toml", "mise.toml", ".mise.toml", ".config/mise/config.toml", ".tool-versions"];
 
 /// The program that such a shim would start; none if `program` is no such shim.
-pub(super) fn behind(
-    program: &Path,
-    around: &Surroundings<'_>,
-) -> Result<Option<Start>, CommandError> {
+pub(super) fn behind(program: &Path, around: &Surroundings<'_>) -> Result<Option<Start>, CommandError> {
     let Some((manager, root)) = manager_of(program) else {
         return Ok(None);
     };
@@ -103,10 +95,7 @@ fn candidates(installs: &Path, tool: &str, version: &str, name: &OsStr) -> Vec<P
     let longer = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     versions.extend(longer.filter(|entry| entry.starts_with(&start)));
     let places = ["bin", "go/bin", ""];
-    versions
-        .iter()
-        .flat_map(|version| places.map(|place| dir.join(version).join(place).join(name)))
-        .collect()
+    versions.iter().flat_map(|version| places.map(|place| dir.join(version).join(place).join(name))).collect()
 }
 
 #[cfg(test)]

@@ -21,49 +21,16 @@ struct Manager {
 }
 
 const MANAGERS: [Manager; 6] = [
-    Manager {
-        name: "pyenv",
-        variable: "PYENV_VERSION",
-        file: ".python-version",
-        prefix: "python-",
-    },
-    Manager {
-        name: "rbenv",
-        variable: "RBENV_VERSION",
-        file: ".ruby-version",
-        prefix: "ruby-",
-    },
-    Manager {
-        name: "nodenv",
-        variable: "NODENV_VERSION",
-        file: ".node-version",
-        prefix: "v",
-    },
-    Manager {
-        name: "goenv",
-        variable: "GOENV_VERSION",
-        file: ".go-version",
-        prefix: "go-",
-    },
-    Manager {
-        name: "jenv",
-        variable: "JENV_VERSION",
-        file: ".java-version",
-        prefix: "java-",
-    },
-    Manager {
-        name: "plenv",
-        variable: "PLENV_VERSION",
-        file: ".perl-version",
-        prefix: "perl-",
-    },
+    Manager { name: "pyenv", variable: "PYENV_VERSION", file: ".python-version", prefix: "python-" },
+    Manager { name: "rbenv", variable: "RBENV_VERSION", file: ".ruby-version", prefix: "ruby-" },
+    Manager { name: "nodenv", variable: "NODENV_VERSION", file: ".node-version", prefix: "v" },
+    Manager { name: "goenv", variable: "GOENV_VERSION", file: ".go-version", prefix: "go-" },
+    Manager { name: "jenv", variable: "JENV_VERSION", file: ".java-version", prefix: "java-" },
+    Manager { name: "plenv", variable: "PLENV_VERSION", file: ".perl-version", prefix: "perl-" },
 ];
 
 /// The program that a shim of this family would start; none if `program` is no such shim.
-pub(super) fn behind(
-    program: &Path,
-    around: &Surroundings<'_>,
-) -> Result<Option<Start>, CommandError> {
+pub(super) fn behind(program: &Path, around: &Surroundings<'_>) -> Result<Option<Start>, CommandError> {
     let Some((manager, root)) = manager_of(program) else {
         return Ok(None);
     };
@@ -124,11 +91,7 @@ fn manager_of(program: &Path) -> Option<(&'static Manager, PathBuf)> {
 /// The versions in force: the variable, the nearest version file, the global file, `system`.
 fn chosen(manager: &Manager, root: &Path, around: &Surroundings<'_>) -> Vec<String> {
     if let Some(value) = around.var(manager.variable) {
-        return value
-            .to_string_lossy()
-            .split(':')
-            .map(str::to_owned)
-            .collect();
+        return value.to_string_lossy().split(':').map(str::to_owned).collect();
     }
     let local = around.upwards().map(|dir| dir.join(manager.file));
     for file in local.chain([root.join("version")]) {
@@ -161,9 +124,7 @@ fn installed(manager: &Manager, root: &Path, version: &str) -> Option<PathBuf> {
         }
     }
     let start = format!("{short}.");
-    let names = fs::read_dir(&versions)
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = fs::read_dir(&versions).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let newest = names
         .filter(|name| usable(short) && name.starts_with(&start) && is_release(name))
         .max_by(|left, right| compare(left, right))?;
@@ -171,15 +132,11 @@ fn installed(manager: &Manager, root: &Path, version: &str) -> Option<PathBuf> {
 }
 
 fn is_release(name: &str) -> bool {
-    name.bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
 fn compare(left: &str, right: &str) -> Ordering {
-    let numbers = |name: &str| -> Vec<u64> {
-        name.split('.')
-            .map(|part| part.parse().unwrap_or(0))
-            .collect()
-    };
+    let numbers =
+        |name: &str| -> Vec<u64> { name.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
     numbers(left).cmp(&numbers(right))
 }

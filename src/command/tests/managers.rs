@@ -13,11 +13,7 @@ fn pyenv_picks_as_pyenv_does() {
         let python = format!("home/.pyenv/versions/{version}/bin/python3");
         tree.elf(&python);
         let minor = &version[..version.rfind('.').expect("a dot")];
-        tree.file(
-            &format!("home/.pyenv/versions/{version}/lib/python{minor}/os.py"),
-            b"",
-            0o644,
-        );
+        tree.file(&format!("home/.pyenv/versions/{version}/lib/python{minor}/os.py"), b"", 0o644);
     }
     tree.elf("home/.pyenv/versions/3.9.2/bin/tool");
     tree.file("home/.pyenv/version", b"3.11.7\n", 0o644);
@@ -51,19 +47,13 @@ fn pyenv_picks_as_pyenv_does() {
     tree.set("PATH", &path);
     tree.set("PYENV_VERSION", "system");
     let path = tree.ok("python3").program;
-    assert!(
-        path == system || path.starts_with("/usr/bin") || path.starts_with("/bin"),
-        "{path:?}"
-    );
+    assert!(path == system || path.starts_with("/usr/bin") || path.starts_with("/bin"), "{path:?}");
 }
 
 #[test]
 fn a_shebang_that_leads_to_a_shim() {
     let mut tree = Tree::new();
-    let shim = tree.script(
-        "home/.pyenv/shims/python3",
-        "#!/bin/bash\nexec pyenv exec\n",
-    );
+    let shim = tree.script("home/.pyenv/shims/python3", "#!/bin/bash\nexec pyenv exec\n");
     let python = tree.elf("home/.pyenv/versions/3.9.2/bin/python3");
     tree.file("home/.pyenv/version", b"3.9.2", 0o644);
     let path = format!("{}:/usr/bin", tree.at("home/.pyenv/shims").display());
@@ -79,12 +69,7 @@ fn a_shebang_that_leads_to_a_shim() {
     let command = tree.ok("./direct x");
     assert_eq!(command.program, python.clone());
     assert_eq!(command.script, Some(script.clone()));
-    let words = [
-        python.as_os_str(),
-        "-u".as_ref(),
-        script.as_os_str(),
-        "x".as_ref(),
-    ];
+    let words = [python.as_os_str(), "-u".as_ref(), script.as_os_str(), "x".as_ref()];
     assert_eq!(command.argv, words);
 }
 
@@ -93,22 +78,13 @@ fn rustup_picks_a_toolchain() {
     let mut tree = Tree::new();
     tree.elf("home/.cargo/bin/rustup");
     tree.link("home/.cargo/bin/cargo", "rustup");
-    fs::hard_link(
-        tree.at("home/.cargo/bin/rustup"),
-        tree.at("home/.cargo/bin/rustc"),
-    )
-    .expect("a hard link");
+    fs::hard_link(tree.at("home/.cargo/bin/rustup"), tree.at("home/.cargo/bin/rustc")).expect("a hard link");
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    for name in [
-        format!("stable-{host}"),
-        format!("1.80-{host}"),
-        "mine".to_owned(),
-    ] {
+    for name in [format!("stable-{host}"), format!("1.80-{host}"), "mine".to_owned()] {
         for program in ["cargo", "rustc"] {
             tree.elf(&format!("home/.rustup/toolchains/{name}/bin/{program}"));
         }
-        fs::create_dir_all(tree.at(&format!("home/.rustup/toolchains/{name}/lib/rustlib")))
-            .expect("lib");
+        fs::create_dir_all(tree.at(&format!("home/.rustup/toolchains/{name}/lib/rustlib"))).expect("lib");
     }
     let settings = format!("default_toolchain = \"stable-{host}\"\n[overrides]\n");
     tree.file("home/.rustup/settings.toml", settings.as_bytes(), 0o644);
@@ -121,25 +97,12 @@ fn rustup_picks_a_toolchain() {
     assert_eq!(command.program, chain(&format!("stable-{host}/bin/cargo")));
     assert_eq!(roots(&command), [chain(&format!("stable-{host}"))]);
     assert!(command.env.iter().any(|(name, _)| name == "RUSTUP_HOME"));
-    assert_eq!(
-        tree.ok("rustc").program,
-        chain(&format!("stable-{host}/bin/rustc"))
-    );
+    assert_eq!(tree.ok("rustc").program, chain(&format!("stable-{host}/bin/rustc")));
     let command = tree.ok("cargo +mine build");
-    assert_eq!(
-        (command.program, command.argv[1].to_str()),
-        (chain("mine/bin/cargo"), Some("build"))
-    );
+    assert_eq!((command.program, command.argv[1].to_str()), (chain("mine/bin/cargo"), Some("build")));
 
-    tree.file(
-        "work/rust-toolchain.toml",
-        b"[toolchain]\nchannel = \"1.80\"\n",
-        0o644,
-    );
-    assert_eq!(
-        tree.ok("cargo").program,
-        chain(&format!("1.80-{host}/bin/cargo"))
-    );
+    tree.file("work/rust-toolchain.toml", b"[toolchain]\nchannel = \"1.80\"\n", 0o644);
+    assert_eq!(tree.ok("cargo").program, chain(&format!("1.80-{host}/bin/cargo")));
     tree.set("RUSTUP_TOOLCHAIN", "mine");
     assert_eq!(tree.ok("cargo").program, chain("mine/bin/cargo"));
     tree.set("RUSTUP_TOOLCHAIN", "1.2.3");
@@ -174,16 +137,10 @@ fn asdf_and_mise_pins() {
 #[test]
 fn programs_of_a_word_include_what_shims_start() {
     let mut tree = Tree::new();
-    let shim = tree.script(
-        "home/.pyenv/shims/python3",
-        "#!/bin/bash\nexec pyenv exec\n",
-    );
+    let shim = tree.script("home/.pyenv/shims/python3", "#!/bin/bash\nexec pyenv exec\n");
     let python = tree.elf("home/.pyenv/versions/3.9.2/bin/python3");
     tree.file("home/.pyenv/version", b"3.9.2", 0o644);
     let path = tree.at("home/.pyenv/shims").display().to_string();
     tree.set("PATH", &path);
-    assert_eq!(
-        programs("python3".as_ref(), &tree.env, &tree.at("work")),
-        [shim, python]
-    );
+    assert_eq!(programs("python3".as_ref(), &tree.env, &tree.at("work")), [shim, python]);
 }

@@ -22,10 +22,7 @@ struct Tree {
 impl Tree {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut tree = Self {
-            dir,
-            env: Vec::new(),
-        };
+        let mut tree = Self { dir, env: Vec::new() };
         for name in ["home", "work", "bin"] {
             fs::create_dir(tree.at(name)).expect("a directory");
         }
@@ -37,9 +34,7 @@ impl Tree {
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        fs::canonicalize(self.dir.path())
-            .expect("the tree")
-            .join(name)
+        fs::canonicalize(self.dir.path()).expect("the tree").join(name)
     }
 
     fn set(&mut self, name: &str, value: &str) {
@@ -76,8 +71,7 @@ impl Tree {
     }
 
     fn ok(&self, line: &str) -> Command {
-        self.run(line)
-            .unwrap_or_else(|error| panic!("{line}: {error}"))
+        self.run(line).unwrap_or_else(|error| panic!("{line}: {error}"))
     }
 
     /// Exit code and message of a line that must fail.
@@ -89,9 +83,5 @@ impl Tree {
 }
 
 fn roots(command: &Command) -> Vec<&Path> {
-    command
-        .runtime
-        .iter()
-        .map(|root| root.path.as_path())
-        .collect()
+    command.runtime.iter().map(|root| root.path.as_path()).collect()
 }

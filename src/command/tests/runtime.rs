@@ -25,10 +25,7 @@ fn virtualenv_keeps_its_spelling_and_shows_its_base() {
     let command = tree.ok(".venv/bin/python agent.py");
     assert_eq!(command.program, spelled);
     assert_eq!(command.resolved, real);
-    assert_eq!(
-        roots(&command),
-        [tree.at("opt/python"), tree.at("work/.venv")]
-    );
+    assert_eq!(roots(&command), [tree.at("opt/python"), tree.at("work/.venv")]);
     assert!(command.own_interpreter.contains(&spelled) && command.own_interpreter.contains(&real));
     assert!(command.links.is_empty(), "{:?}", command.links);
 
@@ -37,10 +34,7 @@ fn virtualenv_keeps_its_spelling_and_shows_its_base() {
     let tool = tree.script("work/.venv/bin/tool", &text);
     let command = tree.ok(".venv/bin/tool");
     assert_eq!(command.script, Some(tool));
-    assert_eq!(
-        roots(&command),
-        [tree.at("opt/python"), tree.at("work/.venv")]
-    );
+    assert_eq!(roots(&command), [tree.at("opt/python"), tree.at("work/.venv")]);
 }
 
 #[test]
@@ -51,38 +45,22 @@ fn no_root_holds_the_directory_of_work() {
     fs::create_dir_all(tree.at("work/lib/python3.11")).expect("a directory");
     fs::write(tree.at("work/private"), "").expect("a file");
     let command = tree.ok("bin/python3");
-    assert_eq!(
-        roots(&command),
-        [
-            tree.at("work/bin"),
-            tree.at("work/lib"),
-            tree.at("work/pyvenv.cfg")
-        ]
-    );
+    assert_eq!(roots(&command), [tree.at("work/bin"), tree.at("work/lib"), tree.at("work/pyvenv.cfg")]);
     assert_eq!(command.notes.len(), 1);
 
     let tree = Tree::new();
     tree.elf("home/bin/python3");
     tree.file("home/lib/python3.11/os.py", b"", 0o644);
     let command = tree.ok(tree.at("home/bin/python3").to_str().expect("text"));
-    assert_eq!(
-        roots(&command),
-        [tree.at("home/bin/python3"), tree.at("home/lib/python3.11")]
-    );
+    assert_eq!(roots(&command), [tree.at("home/bin/python3"), tree.at("home/lib/python3.11")]);
 }
 
 #[test]
 fn node_programs_bring_their_packages() {
     let mut tree = Tree::new();
     let node = tree.elf("home/.nvm/versions/node/v20/bin/node");
-    let main = tree.script(
-        "home/.nvm/versions/node/v20/lib/node_modules/t/cli.js",
-        "#!/usr/bin/env node\n",
-    );
-    tree.link(
-        "home/.nvm/versions/node/v20/bin/t",
-        "../lib/node_modules/t/cli.js",
-    );
+    let main = tree.script("home/.nvm/versions/node/v20/lib/node_modules/t/cli.js", "#!/usr/bin/env node\n");
+    tree.link("home/.nvm/versions/node/v20/bin/t", "../lib/node_modules/t/cli.js");
     let path = format!("{}:/usr/bin", node.parent().expect("bin").display());
     tree.set("PATH", &path);
     let command = tree.ok("t x");
@@ -102,10 +80,7 @@ fn node_programs_bring_their_packages() {
 fn a_script_named_by_a_rule_is_readable() {
     let tree = Tree::new();
     let script = tree.script("bin/tool", "#!/bin/sh\n");
-    let paths: Vec<_> = runtime_of(&script)
-        .into_iter()
-        .map(|root| root.path)
-        .collect();
+    let paths: Vec<_> = runtime_of(&script).into_iter().map(|root| root.path).collect();
     assert_eq!(paths, [script]);
     assert!(runtime_of(&tree.at("bin/absent")).is_empty());
 }

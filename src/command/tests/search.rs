@@ -19,12 +19,7 @@ fn path_search_is_a_shells() {
     assert_eq!(tree.fails("").0, 127);
     let control = tree.fails("a\nb\x1b[m");
     assert!(control.1.starts_with("a\\nb\\u{1b}[m: "), "{control:?}");
-    assert_eq!(
-        resolve(&[], &tree.env, &tree.at("work"))
-            .expect_err("no word")
-            .exit_code(),
-        2
-    );
+    assert_eq!(resolve(&[], &tree.env, &tree.at("work")).expect_err("no word").exit_code(), 2);
 
     // An empty element is the current directory; a relative one starts there.
     let local = tree.elf("work/local");
@@ -55,11 +50,7 @@ fn a_script_and_its_interpreter() {
     assert_eq!(command.interpreter.as_deref(), Some(Path::new("/bin/sh")));
     assert_eq!(command.images.len(), 2);
     assert!(command.own_interpreter.contains(&PathBuf::from("/bin/sh")));
-    assert!(
-        command
-            .own_interpreter
-            .contains(&fs::canonicalize("/bin/sh").expect("a shell"))
-    );
+    assert!(command.own_interpreter.contains(&fs::canonicalize("/bin/sh").expect("a shell")));
     assert!(roots(&command).is_empty(), "{:?}", command.runtime);
 }
 
@@ -83,10 +74,7 @@ fn scripts_run_by_scripts() {
     let tree = Tree::new();
     tree.elf("bin/0");
     for (name, next) in [("1", "0"), ("2", "1"), ("3", "2"), ("4", "3"), ("5", "4")] {
-        tree.script(
-            &format!("bin/{name}"),
-            &format!("#!{}\n", tree.at("bin").join(next).display()),
-        );
+        tree.script(&format!("bin/{name}"), &format!("#!{}\n", tree.at("bin").join(next).display()));
     }
     assert_eq!(tree.ok("4").images.len(), 5);
     assert_eq!(tree.fails("5").0, 126);
@@ -110,13 +98,8 @@ fn links_on_the_way_are_named() {
 #[test]
 fn programs_of_this_machine() {
     let env: Vec<_> = std::env::vars_os().collect();
-    let around = Surroundings {
-        env: &env,
-        cwd: Path::new("/"),
-    };
-    for word in [
-        "python3", "node", "cargo", "npm", "java", "go", "git", "perl", "sh",
-    ] {
+    let around = Surroundings { env: &env, cwd: Path::new("/") };
+    for word in ["python3", "node", "cargo", "npm", "java", "go", "git", "perl", "sh"] {
         if lookup::find(word.as_ref(), &around).is_err() {
             continue;
         }
@@ -129,16 +112,8 @@ fn programs_of_this_machine() {
             "{word}"
         );
         for root in &command.runtime {
-            assert!(
-                root.path.is_absolute() && !root.path.starts_with("/usr"),
-                "{word}: {root:?}"
-            );
-            assert!(
-                around
-                    .home()
-                    .is_none_or(|home| !home.starts_with(&root.path)),
-                "{word}: {root:?}"
-            );
+            assert!(root.path.is_absolute() && !root.path.starts_with("/usr"), "{word}: {root:?}");
+            assert!(around.home().is_none_or(|home| !home.starts_with(&root.path)), "{word}: {root:?}");
         }
         assert_eq!(runtime_of(&command.program), command.runtime, "{word}");
     }
@@ -150,10 +125,7 @@ fn a_shell_line_that_hands_on_to_python() {
     let python = tree.elf("home/a b/bin/python");
     tree.file("home/a b/pyvenv.cfg", b"home = /usr/bin\n", 0o644);
     let words = "\"$0\" \"$@\"";
-    let text = format!(
-        "#!/bin/sh\n'''exec' \"{}\" {words}\n' '''\n",
-        python.display()
-    );
+    let text = format!("#!/bin/sh\n'''exec' \"{}\" {words}\n' '''\n", python.display());
     let tool = tree.script("home/a b/bin/tool", &text);
     let argv = [tool.clone().into_os_string()];
     let command = resolve(&argv, &tree.env, &tree.at("work")).expect("a command");

@@ -51,8 +51,13 @@ fn every_way_in_gives_the_same_verdict() {
         }
     }
     let expected = [
-        "a.test:80", "a.test:8080", "b.test:8080", "x.wild.test:80", "93.184.216.40:80",
-        "10.0.0.9:80", "10.0.0.9:8080",
+        "a.test:80",
+        "a.test:8080",
+        "b.test:8080",
+        "x.wild.test:80",
+        "93.184.216.40:80",
+        "10.0.0.9:80",
+        "10.0.0.9:8080",
     ];
     assert_eq!(allowed, expected);
 }

@@ -94,7 +94,9 @@ fn a_request_smuggled_in_a_body_is_not_seen() {
 #[test]
 fn the_proxy_port_wants_absolute_targets() {
     let bench = bench();
-    for head in ["GET / HTTP/1.1\r\nHost: a.test\r\n\r\n", "GET https://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n"] {
+    for head in
+        ["GET / HTTP/1.1\r\nHost: a.test\r\n\r\n", "GET https://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n"]
+    {
         let mut stream = open(bench.http);
         stream.write_all(head.as_bytes()).unwrap();
         assert!(read_response(&mut stream).0.starts_with("HTTP/1.1 400"));

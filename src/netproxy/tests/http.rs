@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::world::{
-    Bench, PUBLIC, Plan, mirror, open, read_head, read_request, read_response, server, text,
-};
+use super::world::{Bench, PUBLIC, Plan, mirror, open, read_head, read_request, read_response, server, text};
 
 const WEB: &str = "93.184.216.34:80";
 const ALT: &str = "93.184.216.34:8080";
@@ -189,14 +187,16 @@ fn an_upgrade_passes_and_is_relayed() {
     let origin = server(|mut stream| {
         let (head, _) = read_request(&mut stream).unwrap();
         assert!(head.to_ascii_lowercase().contains("upgrade: websocket"), "{head}");
-        let switch = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhi";
+        let switch =
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhi";
         let _ = stream.write_all(switch.as_bytes());
         let mut word = [0; 4];
         let _ = stream.read_exact(&mut word).and_then(|()| stream.write_all(&word));
     });
     let bench = bench("net: a.test", origin);
     let mut stream = open(bench.http);
-    let head = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let head =
+        "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     let answer = read_head(&mut stream).unwrap().to_ascii_lowercase();
     assert!(answer.starts_with("http/1.1 101") && answer.contains("upgrade: websocket"), "{answer}");

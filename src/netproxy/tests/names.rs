@@ -10,11 +10,8 @@ use super::world::{Bench, PUBLIC, Plan, names_query, open, query_bytes, reply_of
 #[test]
 fn only_names_that_a_rule_matches_are_asked_outside() {
     let names = [("a.test", PUBLIC), ("b.test", PUBLIC), ("x.c.test", PUBLIC)];
-    let bench = Bench::start(&Plan {
-        policy: "net: a.test\nnet: *.c.test",
-        names: &names,
-        ..Plan::default()
-    });
+    let bench =
+        Bench::start(&Plan { policy: "net: a.test\nnet: *.c.test", names: &names, ..Plan::default() });
     assert_eq!(bench.resolve("A.Test"), [PUBLIC.parse::<std::net::IpAddr>().unwrap()]);
     assert_eq!(bench.resolve("x.c.test").len(), 1);
     for refused in ["b.test", "c.test", "secret-payload.b.test", "a.test.evil.test"] {
@@ -52,11 +49,8 @@ fn a_name_that_leads_into_a_private_range_is_not_answered() {
 
 #[test]
 fn other_types_have_no_data() {
-    let bench = Bench::start(&Plan {
-        policy: "net: a.test",
-        names: &[("a.test", PUBLIC)],
-        ..Plan::default()
-    });
+    let bench =
+        Bench::start(&Plan { policy: "net: a.test", names: &[("a.test", PUBLIC)], ..Plan::default() });
     for kind in ["TXT", "MX", "SRV", "HTTPS", "SVCB", "PTR", "ANY"] {
         let (code, addresses) = names_query(bench.dns, "a.test", kind);
         assert_eq!((code.as_str(), addresses.len()), ("NoError", 0), "{kind}");
@@ -80,11 +74,8 @@ fn the_machine_itself_is_loopback_and_never_asked_outside() {
 
 #[test]
 fn addresses_once_given_stay() {
-    let bench = Bench::start(&Plan {
-        policy: "net: a.test",
-        names: &[("a.test", PUBLIC)],
-        ..Plan::default()
-    });
+    let bench =
+        Bench::start(&Plan { policy: "net: a.test", names: &[("a.test", PUBLIC)], ..Plan::default() });
     bench.resolve("a.test");
     bench.world.names.lock().unwrap().clear();
     bench.world.give("a.test", "93.184.216.35");
@@ -96,11 +87,8 @@ fn addresses_once_given_stay() {
 
 #[test]
 fn tcp_answers_several_queries_and_garbage_is_recorded() {
-    let bench = Bench::start(&Plan {
-        policy: "net: a.test",
-        names: &[("a.test", PUBLIC)],
-        ..Plan::default()
-    });
+    let bench =
+        Bench::start(&Plan { policy: "net: a.test", names: &[("a.test", PUBLIC)], ..Plan::default() });
     let mut stream = open(bench.dns);
     for _ in 0..2 {
         let query = query_bytes("a.test", "A");
@@ -124,11 +112,8 @@ fn tcp_answers_several_queries_and_garbage_is_recorded() {
 
 #[test]
 fn a_reply_comes_from_the_address_that_was_asked() {
-    let bench = Bench::start(&Plan {
-        policy: "net: a.test",
-        names: &[("a.test", PUBLIC)],
-        ..Plan::default()
-    });
+    let bench =
+        Bench::start(&Plan { policy: "net: a.test", names: &[("a.test", PUBLIC)], ..Plan::default() });
     // A connected socket takes datagrams from its peer alone.
     let other = SocketAddr::from(([127, 0, 0, 53], bench.dns.port()));
     assert_eq!(names_query(other, "a.test", "A").1.len(), 1);

@@ -48,10 +48,7 @@ impl Upstream for World {
         })
     }
 
-    fn connect(
-        &self,
-        destination: SocketAddr,
-    ) -> Pending<'_, io::Result<tokio::net::TcpStream>> {
+    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<tokio::net::TcpStream>> {
         let route = self.routes.lock().unwrap().get(&destination).copied();
         let route = route.or_else(|| destination.ip().is_loopback().then_some(destination));
         Box::pin(async move {

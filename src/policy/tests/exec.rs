@@ -35,49 +35,25 @@ fn words_are_files_along_the_path() {
     assert!(!runs(&policy, "/usr/bin/git", &["git", "stat"]));
     assert!(!runs(&policy, "/usr/bin/git", &["git"]));
     assert!(!runs(&policy, "/usr/bin/git", &[]));
-    assert!(
-        !runs(&policy, "/tmp/git", &["git", "status"]),
-        "a copy in another place"
-    );
+    assert!(!runs(&policy, "/tmp/git", &["git", "status"]), "a copy in another place");
     assert!(runs(&policy, "/usr/bin/python3.11", &["python3"]));
-    assert!(runs(
-        &policy,
-        "/usr/bin/python3.11",
-        &["/usr/bin/python3.11"]
-    ));
-    assert!(
-        runs(&policy, "/usr/bin/python3.11", &["-python3"]),
-        "a login shell"
-    );
+    assert!(runs(&policy, "/usr/bin/python3.11", &["/usr/bin/python3.11"]));
+    assert!(runs(&policy, "/usr/bin/python3.11", &["-python3"]), "a login shell");
     assert!(runs(&policy, "/usr/bin/busybox", &["ls", "x"]));
-    assert!(
-        !runs(&policy, "/usr/bin/busybox", &["vi"]),
-        "a program of many names"
-    );
+    assert!(!runs(&policy, "/usr/bin/busybox", &["vi"]), "a program of many names");
 }
 
 #[test]
 fn a_file_that_took_the_place_of_another_is_not_it() {
     let policy = policy_on(&host(), "exec: git\n");
     let other = Some(FileId { dev: 9, ino: 9 });
-    assert!(
-        !policy
-            .decide_exec("/usr/bin/git".as_ref(), other, &["git".into()])
-            .is_allow()
-    );
-    assert!(
-        policy
-            .decide_exec("/usr/bin/git".as_ref(), None, &["git".into()])
-            .is_allow()
-    );
+    assert!(!policy.decide_exec("/usr/bin/git".as_ref(), other, &["git".into()]).is_allow());
+    assert!(policy.decide_exec("/usr/bin/git".as_ref(), None, &["git".into()]).is_allow());
 }
 
 #[test]
 fn paths_directories_and_globs() {
-    let policy = policy_on(
-        &host(),
-        "exec: ./bin/local --ok, ./tools, '~/my tools/x*y', /opt/*/bin/**\n",
-    );
+    let policy = policy_on(&host(), "exec: ./bin/local --ok, ./tools, '~/my tools/x*y', /opt/*/bin/**\n");
     assert!(runs(&policy, "/r/bin/local", &["local", "--ok"]));
     assert!(!runs(&policy, "/r/bin/local", &["local"]));
     assert!(runs(&policy, "/r/tools/a", &["./tools/a"]));
@@ -92,14 +68,9 @@ fn paths_directories_and_globs() {
 #[test]
 fn a_word_is_no_program_that_the_agent_can_replace() {
     let policy = policy_on(&host(), "write: /usr\nexec: git\nexec: /usr/bin/busybox\n");
-    let Verdict::Deny { reason, .. } = verdict(&policy, "/usr/bin/git", &["git"]) else {
-        panic!("denied")
-    };
+    let Verdict::Deny { reason, .. } = verdict(&policy, "/usr/bin/git", &["git"]) else { panic!("denied") };
     assert!(reason.contains("name its path"), "{reason}");
-    assert!(
-        runs(&policy, "/usr/bin/busybox", &["busybox"]),
-        "a path is named"
-    );
+    assert!(runs(&policy, "/usr/bin/busybox", &["busybox"]), "a path is named");
 }
 
 #[test]
@@ -114,30 +85,15 @@ fn denials_see_through_names_and_copies() {
 #[test]
 fn a_missing_program_is_a_note() {
     let policy = policy("exec: nothing-here\n");
-    assert!(
-        policy.notes[0]
-            .message
-            .contains("no program `nothing-here`"),
-        "{:?}",
-        policy.notes
-    );
-    assert!(
-        !policy
-            .decide_exec("/x/nothing-here".as_ref(), None, &["nothing-here".into()])
-            .is_allow()
-    );
+    assert!(policy.notes[0].message.contains("no program `nothing-here`"), "{:?}", policy.notes);
+    assert!(!policy.decide_exec("/x/nothing-here".as_ref(), None, &["nothing-here".into()]).is_allow());
 }
 
 #[test]
 fn variables_are_passed_denied_and_set() {
     let policy = policy("env: AWS_*, HOME, A=1, A=2, EMPTY=\ndeny: env AWS_SECRET*, B\nenv: B=3\n");
     assert!(policy.decide_env("AWS_REGION").is_allow() && policy.decide_env("HOME").is_allow());
-    assert!(
-        !policy.decide_env("AWS_SECRET_KEY").is_allow() && !policy.decide_env("home").is_allow()
-    );
+    assert!(!policy.decide_env("AWS_SECRET_KEY").is_allow() && !policy.decide_env("home").is_allow());
     let set: Vec<(String, String)> = policy.assigned_env();
-    assert_eq!(
-        set,
-        [("A".into(), "2".into()), ("EMPTY".into(), String::new())]
-    );
+    assert_eq!(set, [("A".into(), "2".into()), ("EMPTY".into(), String::new())]);
 }

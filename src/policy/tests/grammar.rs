@@ -4,45 +4,26 @@ use super::super::{RuleBody, Severity, parse};
 use super::{FakeHost, policy, refused};
 
 fn values(text: &str) -> Vec<String> {
-    policy(text)
-        .rules
-        .iter()
-        .map(|rule| rule.text.clone())
-        .collect()
+    policy(text).rules.iter().map(|rule| rule.text.clone()).collect()
 }
 
 #[test]
 fn rules_are_read() {
     for (text, rules) in [
         ("allow: read ./a, ./b", vec!["read: ./a", "read: ./b"]),
-        (
-            "allow: read ./a, write: ./b",
-            vec!["read: ./a", "write: ./b"],
-        ),
-        (
-            "exec: sh -c 'a, b' , git",
-            vec!["exec: sh -c 'a, b'", "exec: git"],
-        ),
+        ("allow: read ./a, write: ./b", vec!["read: ./a", "write: ./b"]),
+        ("exec: sh -c 'a, b' , git", vec!["exec: sh -c 'a, b'", "exec: git"]),
         ("exec: sh -c \"a # b\" # c", vec!["exec: sh -c \"a # b\""]),
         ("exec: env python3", vec!["exec: env python3"]),
         ("exec: read: ./a", vec!["exec: read: ./a"]),
         ("net: unix:/a,b", vec!["net: unix:/a", "net: b"]),
         ("read: c:/x", vec!["read: c:/x"]),
-        (
-            "read: \"./a, b#c\", ./d",
-            vec!["read: \"./a, b#c\"", "read: ./d"],
-        ),
-        (
-            "deny: read **/.env, ./x",
-            vec!["deny: read **/.env", "deny: read ./x"],
-        ),
+        ("read: \"./a, b#c\", ./d", vec!["read: \"./a, b#c\"", "read: ./d"]),
+        ("deny: read **/.env, ./x", vec!["deny: read **/.env", "deny: read ./x"]),
         ("DENY: Net evil.org:80", vec!["deny: net evil.org:80"]),
         ("env: A=b c, B=", vec!["env: A=b c", "env: B="]),
         ("env: \"A=b, c\"", vec!["env: \"A=b, c\""]),
-        (
-            "net: a.org, b.org:443\nc.org",
-            vec!["net: a.org", "net: b.org:443", "net: c.org"],
-        ),
+        ("net: a.org, b.org:443\nc.org", vec!["net: a.org", "net: b.org:443", "net: c.org"]),
         (
             "read: ./a\u{2028}write: ./b\u{85}net: h\rnet: i\x0bnet: j",
             vec!["read: ./a", "write: ./b", "net: h", "net: i", "net: j"],
@@ -54,10 +35,7 @@ fn rules_are_read() {
             "net: [2001:db8::1]:443, cidr/10.0.0.0/8:80",
             vec!["net: [2001:db8::1]:443", "net: cidr/10.0.0.0/8:80"],
         ),
-        (
-            "net: a.org private tunnel",
-            vec!["net: a.org private tunnel"],
-        ),
+        ("net: a.org private tunnel", vec!["net: a.org private tunnel"]),
     ] {
         assert_eq!(values(text), rules, "{text:?}");
     }
@@ -67,63 +45,25 @@ fn rules_are_read() {
 fn quoted_values_are_literal() {
     let policy = policy("read: \"./a \\\"b\\\\ *\"");
     assert_eq!(policy.rules[0].value, "./a \"b\\ *");
-    let RuleBody::Path { pattern, .. } = &policy.rules[0].body else {
-        panic!("a path rule")
-    };
+    let RuleBody::Path { pattern, .. } = &policy.rules[0].body else { panic!("a path rule") };
     assert!(!pattern.is_glob());
 }
 
 /// Text, what the message holds, what the help holds.
 const FAULTS: [(&str, &str, &str); 63] = [
-    (
-        "read: ./a\nraed: ./b",
-        "unknown rule `raed`, did you mean `read`?",
-        "`read: …`",
-    ),
+    ("read: ./a\nraed: ./b", "unknown rule `raed`, did you mean `read`?", "`read: …`"),
     ("read: ./a\nfoo: bar", "unknown rule `foo`", "the rules are"),
-    (
-        "read: ./a, wirte:./b",
-        "unknown rule `wirte`, did you mean `write`?",
-        "`write: …`",
-    ),
+    ("read: ./a, wirte:./b", "unknown rule `wirte`, did you mean `write`?", "`write: …`"),
     ("foo: bar", "unknown rule `foo`", ""),
-    (
-        "deny: ./a",
-        "unknown verb `./a` after `deny:`",
-        "`deny: read PATH`",
-    ),
+    ("deny: ./a", "unknown verb `./a` after `deny:`", "`deny: read PATH`"),
     ("deny:", "unknown verb `` after `deny:`", ""),
-    (
-        "allow",
-        "value `allow` appears before any rule key",
-        "write the colon",
-    ),
-    (
-        "allow: read: ./a",
-        "unknown verb `read:` after `allow:`",
-        "leave out the second colon",
-    ),
-    (
-        "allow: raed ./a",
-        "unknown verb `raed`",
-        "did you mean `allow: read",
-    ),
+    ("allow", "value `allow` appears before any rule key", "write the colon"),
+    ("allow: read: ./a", "unknown verb `read:` after `allow:`", "leave out the second colon"),
+    ("allow: raed ./a", "unknown verb `raed`", "did you mean `allow: read"),
     ("allow: read\t./a", "unknown verb `read\t./a`", ""),
-    (
-        "allow: read ./a, write ./b",
-        "begins with the key `write`",
-        "write the colon: `write: ./b`",
-    ),
-    (
-        "read: write ./b",
-        "begins with the key `write`",
-        "write the colon",
-    ),
-    (
-        "exec: git, env python3",
-        "begins with the key `env`",
-        "write the colon",
-    ),
+    ("allow: read ./a, write ./b", "begins with the key `write`", "write the colon: `write: ./b`"),
+    ("read: write ./b", "begins with the key `write`", "write the colon"),
+    ("exec: git, env python3", "begins with the key `env`", "write the colon"),
     ("read: ,./a", "empty value for `read`", ""),
     ("read: # c", "empty value for `read`", ""),
     ("allow: read", "empty value for `read`", ""),
@@ -134,11 +74,7 @@ const FAULTS: [(&str, &str, &str); 63] = [
     ("read: \"./a\"b", "text follows the closing quote", ""),
     ("read: \"./a\" b", "`b` follows the path", ""),
     ("read: \"./a\\n\"", "`\\n` is no escape", ""),
-    (
-        "read: './a b'",
-        "single quotes do not quote",
-        "double quotes",
-    ),
+    ("read: './a b'", "single quotes do not quote", "double quotes"),
     ("\u{feff}read: ./a", "byte order mark", "without"),
     ("read: ./a\0b", "NUL", "remove"),
     ("read: ./a\u{202e}b", "control character", "remove"),
@@ -152,22 +88,14 @@ const FAULTS: [(&str, &str, &str); 63] = [
     ("exec: ''", "empty", ""),
     ("env: A B", "no name of a variable", "comma"),
     ("env: $HOME", "no name of a variable", "`HOME`"),
-    (
-        "env: A=\"b c\"",
-        "quotes count at the start",
-        "around the whole",
-    ),
+    ("env: A=\"b c\"", "quotes count at the start", "around the whole"),
     ("deny: env A=b", "takes a name", ""),
     ("net: h:*", "`*` is no port", ""),
     ("net: h:0", "`0` is no port", ""),
     ("net: h:65536", "no port", ""),
     ("net: h:\u{0661}", "no port", ""),
     ("net: ::1", "stands in brackets", "`net: [::1]`"),
-    (
-        "net: 127.0.0.0/8",
-        "begins with `cidr/`",
-        "`net: cidr/127.0.0.0/8`",
-    ),
+    ("net: 127.0.0.0/8", "begins with `cidr/`", "`net: cidr/127.0.0.0/8`"),
     ("net: [set].x", "no IPv6 address", ""),
     ("net: api-*.x", "only a whole label", ""),
     ("net: h?.x", "only a whole label", ""),
@@ -194,16 +122,8 @@ fn faults_are_named_with_what_mends_them() {
         let report = refused(text);
         assert_eq!(report.diagnostics.len(), 1, "{text:?}: {report}");
         let diagnostic = &report.diagnostics[0];
-        assert!(
-            diagnostic.message.contains(message),
-            "{text:?}: {}",
-            diagnostic.message
-        );
-        assert!(
-            diagnostic.help.as_deref().unwrap_or("").contains(help),
-            "{text:?}: {:?}",
-            diagnostic.help
-        );
+        assert!(diagnostic.message.contains(message), "{text:?}: {}", diagnostic.message);
+        assert!(diagnostic.help.as_deref().unwrap_or("").contains(help), "{text:?}: {:?}", diagnostic.help);
         assert!(diagnostic.origin.is_some(), "{text:?}");
     }
 }
@@ -225,15 +145,10 @@ fn what_is_not_enforced_is_refused() {
     ] {
         for diagnostic in refused(text).diagnostics {
             assert!(
-                diagnostic
-                    .message
-                    .contains("not enforced by this version yet, so the policy is refused"),
+                diagnostic.message.contains("not enforced by this version yet, so the policy is refused"),
                 "{text:?}: {diagnostic}"
             );
-            assert!(
-                diagnostic.to_string().starts_with("agent.policy:1:"),
-                "{diagnostic}"
-            );
+            assert!(diagnostic.to_string().starts_with("agent.policy:1:"), "{diagnostic}");
         }
     }
 }
@@ -246,15 +161,7 @@ fn all_errors_come_at_once_with_their_places() {
         .iter()
         .map(|diagnostic| diagnostic.origin.as_ref().expect("a place").to_string())
         .collect();
-    assert_eq!(
-        places,
-        [
-            "agent.policy:2:1",
-            "agent.policy:3:8",
-            "agent.policy:3:16",
-            "agent.policy:4:7"
-        ]
-    );
+    assert_eq!(places, ["agent.policy:2:1", "agent.policy:3:8", "agent.policy:3:16", "agent.policy:4:7"]);
 }
 
 #[test]
@@ -277,11 +184,7 @@ fn the_picture_shows_line_and_caret() {
 fn a_comment_in_a_value_is_warned_about() {
     let policy = policy("read: ./data#public\n");
     assert_eq!(policy.rules[0].text, "read: ./data");
-    assert!(
-        policy.warnings[0].message.contains("`#` begins a comment"),
-        "{:?}",
-        policy.warnings
-    );
+    assert!(policy.warnings[0].message.contains("`#` begins a comment"), "{:?}", policy.warnings);
     assert_eq!(policy.warnings[0].severity, Severity::Warning);
 }
 
@@ -291,9 +194,7 @@ fn long_lines_keep_their_place_and_little_else() {
     let report = refused(&line);
     let picture = report.render(false);
     assert!(
-        picture.contains("agent.policy:1:600006")
-            && picture.contains("^^^")
-            && picture.len() < 3_000,
+        picture.contains("agent.policy:1:600006") && picture.contains("^^^") && picture.len() < 3_000,
         "{picture}"
     );
     assert!(report.diagnostics[0].line.len() <= 1_000);
@@ -301,9 +202,7 @@ fn long_lines_keep_their_place_and_little_else() {
 
 #[test]
 fn long_policies_are_read_fast() {
-    let lines: String = (0..10_000)
-        .map(|n| format!("read: ./dir{n}/**/*.py, ./file{n}\n"))
-        .collect();
+    let lines: String = (0..10_000).map(|n| format!("read: ./dir{n}/**/*.py, ./file{n}\n")).collect();
     let start = std::time::Instant::now();
     let policy = parse(&lines, "agent.policy", &FakeHost::new()).expect("it parses");
     assert_eq!(policy.rules.len(), 20_000);

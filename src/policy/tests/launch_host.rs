@@ -9,10 +9,7 @@ use super::super::{Host, LaunchHost, PathAccess, load};
 fn host(directory: &Path) -> LaunchHost {
     let path = format!("{0}/bin::{0}/more", directory.display());
     let home = directory.join("home").into_os_string();
-    LaunchHost::with(
-        directory.to_owned(),
-        vec![("PATH".into(), path.into()), ("HOME".into(), home)],
-    )
+    LaunchHost::with(directory.to_owned(), vec![("PATH".into(), path.into()), ("HOME".into(), home)])
 }
 
 fn program(path: &Path, mode: u32) {
@@ -39,11 +36,7 @@ fn links_are_followed_as_far_as_they_go() {
         ("absent/../link", "real/deep"),
         ("./real//deep/.", "real/deep"),
     ] {
-        assert_eq!(
-            host.resolve(&root.join(path)),
-            root.join(resolved),
-            "{path}"
-        );
+        assert_eq!(host.resolve(&root.join(path)), root.join(resolved), "{path}");
         assert_eq!(host.resolve(path.as_ref()), root.join(resolved), "{path}");
     }
     assert!(host.resolve(&root.join("circle/x")).starts_with(&root));
@@ -58,16 +51,10 @@ fn programs_are_found_along_the_path() {
     program(&root.join("more/data"), 0o644);
     program(&root.join("here"), 0o700);
     let host = host(root);
-    assert_eq!(
-        host.find_program("tool"),
-        [root.join("bin/tool"), root.join("more/tool")]
-    );
+    assert_eq!(host.find_program("tool"), [root.join("bin/tool"), root.join("more/tool")]);
     assert!(host.find_program("data").is_empty() && host.find_program("bin").is_empty());
     assert_eq!(host.find_program("here"), [root.join("here")]);
-    assert!(
-        host.identity(&root.join("bin/tool")).is_some()
-            && host.identity(&root.join("absent")).is_none()
-    );
+    assert!(host.identity(&root.join("bin/tool")).is_some() && host.identity(&root.join("absent")).is_none());
 }
 
 #[test]
@@ -83,21 +70,11 @@ fn a_file_is_loaded_with_what_it_includes() {
     let root = tempfile::tempdir().expect("a directory");
     let root = root.path().canonicalize().expect("its path");
     fs::create_dir_all(root.join("sub")).expect("a directory");
-    fs::write(
-        root.join("agent.policy"),
-        "include: sub/more.policy\nexec: tool\n",
-    )
-    .expect("a file");
+    fs::write(root.join("agent.policy"), "include: sub/more.policy\nexec: tool\n").expect("a file");
     fs::write(root.join("sub/more.policy"), "read: ./data\nread: ~/x\n").expect("a file");
-    let policy =
-        load("agent.policy".as_ref(), &host(&root)).unwrap_or_else(|report| panic!("{report}"));
+    let policy = load("agent.policy".as_ref(), &host(&root)).unwrap_or_else(|report| panic!("{report}"));
     for path in ["sub/data/y", "home/x"] {
-        assert!(
-            policy
-                .decide_path(PathAccess::Read, &root.join(path))
-                .is_allow(),
-            "{path}"
-        );
+        assert!(policy.decide_path(PathAccess::Read, &root.join(path)).is_allow(), "{path}");
     }
 }
 
@@ -111,9 +88,6 @@ fn what_is_no_text_is_refused() {
         "agent.policy:2:10: this is no UTF-8 (save the file as UTF-8)"
     );
     let report = load("/dev/zero".as_ref(), &host(root.path())).expect_err("no end");
-    assert!(
-        report.to_string().contains("larger than 16 MiB"),
-        "{report}"
-    );
+    assert!(report.to_string().contains("larger than 16 MiB"), "{report}");
     assert!(load(root.path(), &host(root.path())).is_err());
 }

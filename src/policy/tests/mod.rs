@@ -73,8 +73,7 @@ impl Host for FakeHost {
 
     fn resolve(&self, path: &Path) -> PathBuf {
         let mut path = normalized(path);
-        while let Some((link, target)) = self.links.iter().find(|(link, _)| path.starts_with(link))
-        {
+        while let Some((link, target)) = self.links.iter().find(|(link, _)| path.starts_with(link)) {
             let rest = path.strip_prefix(link).expect("it starts with it");
             path = normalized(&target.join(rest));
         }
@@ -92,10 +91,7 @@ impl Host for FakeHost {
     fn identity(&self, path: &Path) -> Option<FileId> {
         let path = self.resolve(path);
         let ino = self.files.keys().position(|file| *file == path)?;
-        Some(FileId {
-            dev: 1,
-            ino: ino as u64,
-        })
+        Some(FileId { dev: 1, ino: ino as u64 })
     }
 
     fn find_program(&self, word: &str) -> Vec<PathBuf> {

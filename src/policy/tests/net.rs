@@ -11,25 +11,13 @@ fn connects(policy: &Policy, names: &[&str], address: &str, port: u16) -> bool {
 
 fn verdict(policy: &Policy, names: &[&str], address: &str, port: u16) -> Verdict {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    policy.decide_connect(
-        &names,
-        address.parse::<IpAddr>().expect("an address"),
-        port,
-        Transport::Tcp,
-    )
+    policy.decide_connect(&names, address.parse::<IpAddr>().expect("an address"), port, Transport::Tcp)
 }
 
 #[test]
 fn names_are_resolved_by_rule() {
-    let policy =
-        policy("net: *.x.org, api.y.org:443, Bücher.example\ndeny: net bad.x.org, half.x.org:80\n");
-    for name in [
-        "a.x.org",
-        "A.B.X.ORG.",
-        "api.y.org",
-        "bücher.example",
-        "half.x.org",
-    ] {
+    let policy = policy("net: *.x.org, api.y.org:443, Bücher.example\ndeny: net bad.x.org, half.x.org:80\n");
+    for name in ["a.x.org", "A.B.X.ORG.", "api.y.org", "bücher.example", "half.x.org"] {
         assert!(policy.decide_name(name).is_allow(), "{name}");
     }
     for name in [
@@ -56,18 +44,9 @@ fn connections_need_the_port_of_a_name() {
     assert!(!connects(&policy, &["a.org"], "1.1.1.1", 80));
     assert!(connects(&policy, &["b.org"], "1.1.1.1", 80));
     assert!(!connects(&policy, &["b.org"], "1.1.1.1", 22));
-    assert!(
-        connects(&policy, &["a.org", "c.org"], "1.1.1.1", 80),
-        "one name that allows the port is enough"
-    );
-    assert!(
-        !connects(&policy, &[], "1.1.1.1", 443),
-        "a literal address needs a rule of its own"
-    );
-    assert!(
-        !connects(&policy, &["evil.org"], "1.1.1.1", 443),
-        "names are judged again"
-    );
+    assert!(connects(&policy, &["a.org", "c.org"], "1.1.1.1", 80), "one name that allows the port is enough");
+    assert!(!connects(&policy, &[], "1.1.1.1", 443), "a literal address needs a rule of its own");
+    assert!(!connects(&policy, &["evil.org"], "1.1.1.1", 443), "names are judged again");
 }
 
 #[test]
@@ -106,8 +85,7 @@ fn special_ranges_need_a_rule_that_names_them() {
     }
     assert!(connects(&open, &[], "1.1.1.1", 80) && connects(&open, &[], "2606:4700::1", 80));
 
-    let named =
-        policy("net: 10.0.0.1, cidr/192.168.0.0/16:443, cidr/fd00::/8, [::ffff:172.16.0.1]\n");
+    let named = policy("net: 10.0.0.1, cidr/192.168.0.0/16:443, cidr/fd00::/8, [::ffff:172.16.0.1]\n");
     for (address, port) in [
         ("10.0.0.1", 1),
         ("::ffff:10.0.0.1", 1),
@@ -153,25 +131,15 @@ fn denied_addresses_stay_denied_for_names() {
 #[test]
 fn loopback_rules_mean_the_host() {
     let policy = policy("net: 127.0.0.1:5432, localhost:6379, [::1]:8080, x.org:443\n");
-    for (address, port) in [
-        ("127.0.0.1", 5432),
-        ("::1", 5432),
-        ("::1", 6379),
-        ("127.0.0.1", 8080),
-        ("0.0.0.0", 5432),
-    ] {
+    for (address, port) in
+        [("127.0.0.1", 5432), ("::1", 5432), ("::1", 6379), ("127.0.0.1", 8080), ("0.0.0.0", 5432)]
+    {
         assert!(connects(&policy, &[], address, port), "{address}:{port}");
     }
     assert!(!connects(&policy, &[], "127.0.0.1", 80) && !connects(&policy, &[], "127.0.0.2", 5432));
-    assert_eq!(
-        policy.loopback_ports(),
-        [Some(5432), Some(6379), Some(8080)]
-    );
+    assert_eq!(policy.loopback_ports(), [Some(5432), Some(6379), Some(8080)]);
     let ports = policy.named_ports();
-    assert_eq!(
-        (ports.any, ports.ports.into_iter().collect::<Vec<_>>()),
-        (false, vec![443])
-    );
+    assert_eq!((ports.any, ports.ports.into_iter().collect::<Vec<_>>()), (false, vec![443]));
     assert!(policy.decide_name("localhost").is_allow());
 }
 
@@ -180,42 +148,26 @@ fn rules_without_a_port_are_any_port() {
     let policy = policy("net: localhost, x.org, y.org:22\ndeny: net z.org:25\n");
     assert_eq!(policy.loopback_ports(), [None]);
     assert!(policy.named_ports().any);
-    assert_eq!(
-        policy.named_ports().ports.into_iter().collect::<Vec<_>>(),
-        [22]
-    );
+    assert_eq!(policy.named_ports().ports.into_iter().collect::<Vec<_>>(), [22]);
 }
 
 #[test]
 fn datagrams_are_not_let_out() {
     let policy = policy("net: 1.1.1.1\n");
     let address = "1.1.1.1".parse().expect("an address");
-    assert!(
-        !policy
-            .decide_connect(&[], address, 53, Transport::Udp)
-            .is_allow()
-    );
+    assert!(!policy.decide_connect(&[], address, 53, Transport::Udp).is_allow());
 }
 
 #[test]
 fn sockets_are_exact_or_patterns() {
-    let policy =
-        policy("net: unix:/run/a b.sock, unix:./dir/*.sock\ndeny: net unix:/r/dir/x.sock\n");
+    let policy = policy("net: unix:/run/a b.sock, unix:./dir/*.sock\ndeny: net unix:/r/dir/x.sock\n");
     for path in ["/run/a b.sock", "/r/dir/y.sock"] {
         assert!(policy.decide_unix(path.as_ref()).is_allow(), "{path}");
     }
-    for path in [
-        "/run/a b.sock/x",
-        "/run/a",
-        "/r/dir/x.sock",
-        "/r/dir/sub/y.sock",
-        "run/a b.sock",
-    ] {
+    for path in ["/run/a b.sock/x", "/run/a", "/r/dir/x.sock", "/r/dir/sub/y.sock", "run/a b.sock"] {
         assert!(!policy.decide_unix(path.as_ref()).is_allow(), "{path}");
     }
-    let sockets: Vec<_> = policy
-        .unix_sockets()
-        .map(|(rule, spelled, _)| (rule.0, spelled.to_owned()))
-        .collect();
+    let sockets: Vec<_> =
+        policy.unix_sockets().map(|(rule, spelled, _)| (rule.0, spelled.to_owned())).collect();
     assert_eq!(sockets, [(0, "/run/a b.sock".into())]);
 }

@@ -8,23 +8,16 @@ use super::super::{PathAccess, Policy, RuleId, Verdict};
 use super::{FakeHost, policy, policy_on};
 
 fn reads(policy: &Policy, path: &str) -> bool {
-    policy
-        .decide_path(PathAccess::Read, path.as_ref())
-        .is_allow()
+    policy.decide_path(PathAccess::Read, path.as_ref()).is_allow()
 }
 
 fn writes(policy: &Policy, path: &str) -> bool {
-    policy
-        .decide_path(PathAccess::Write, path.as_ref())
-        .is_allow()
+    policy.decide_path(PathAccess::Write, path.as_ref()).is_allow()
 }
 
 #[test]
 fn deny_wins_whatever_the_order() {
-    for text in [
-        "read: .\ndeny: read ./a\nread: ./a/b\n",
-        "read: ./a/b\ndeny: read ./a\nread: .\n",
-    ] {
+    for text in ["read: .\ndeny: read ./a\nread: ./a/b\n", "read: ./a/b\ndeny: read ./a\nread: .\n"] {
         let policy = policy(text);
         assert!(reads(&policy, "/r/x") && !reads(&policy, "/r/a") && !reads(&policy, "/r/a/b"));
         assert!(!reads(&policy, "/rx") && !reads(&policy, "/"));
@@ -47,21 +40,15 @@ fn the_most_specific_grant_is_named() {
     assert_eq!(rule("/r/a/x.py"), Some(RuleId(1)));
     assert_eq!(rule("/r/a/x"), Some(RuleId(2)));
     assert_eq!(rule("/r/a/b/c"), Some(RuleId(3)));
-    assert!(matches!(
-        policy.decide_path(PathAccess::Read, "/x".as_ref()),
-        Verdict::Deny { rule: None, .. }
-    ));
+    assert!(matches!(policy.decide_path(PathAccess::Read, "/x".as_ref()), Verdict::Deny { rule: None, .. }));
     assert_eq!(policy.rule_label(RuleId(3)), "agent.policy:4");
 }
 
 #[test]
 fn globs_cover_names_that_are_no_text() {
     let policy = policy("read: .\ndeny: read **/.env*\ndeny: read ./*.key\n");
-    let path = |bytes: &[u8]| {
-        policy
-            .decide_path(PathAccess::Read, Path::new(OsStr::from_bytes(bytes)))
-            .is_allow()
-    };
+    let path =
+        |bytes: &[u8]| policy.decide_path(PathAccess::Read, Path::new(OsStr::from_bytes(bytes))).is_allow();
     assert!(path(b"/r/\xff\n/x"));
     assert!(!path(b"/r/\xff\n/.env\xff"));
     assert!(!path(b"/r/a/.env/inside"));
@@ -80,17 +67,10 @@ fn relative_globs_start_at_the_launch_directory() {
 #[test]
 fn both_spellings_of_a_link_count() {
     let host = FakeHost::new().link("/r/link", "/data/real");
-    let policy = policy_on(
-        &host,
-        "read: ./link\nread: /data\ndeny: read ./link/secret\ndeny: read ./link/**/*.key\n",
-    );
+    let policy =
+        policy_on(&host, "read: ./link\nread: /data\ndeny: read ./link/secret\ndeny: read ./link/**/*.key\n");
     assert!(reads(&policy, "/data/real/x"));
-    for path in [
-        "/data/real/secret",
-        "/r/link/secret",
-        "/data/real/a/b.key",
-        "/r/link/a/b.key",
-    ] {
+    for path in ["/data/real/secret", "/r/link/secret", "/data/real/a/b.key", "/r/link/a/b.key"] {
         assert!(!reads(&policy, path), "{path}");
     }
 }
@@ -143,20 +123,10 @@ fn mediation_is_full_with_denials_and_globs_alone() {
 #[test]
 fn literal_denials_are_listed() {
     let policy = policy("deny: read ./a, **/b\ndeny: write ./c\n");
-    let listed: Vec<_> = policy
-        .denied_literals()
-        .map(|(rule, access, path)| (rule.0, access, path.to_owned()))
-        .collect();
-    assert_eq!(
-        listed,
-        [
-            (0, PathAccess::Read, "/r/a".into()),
-            (2, PathAccess::Write, "/r/c".into())
-        ]
-    );
-    assert!(
-        policy.is_denied_literal("/r/a/x".as_ref()) && !policy.is_denied_literal("/r/b".as_ref())
-    );
+    let listed: Vec<_> =
+        policy.denied_literals().map(|(rule, access, path)| (rule.0, access, path.to_owned())).collect();
+    assert_eq!(listed, [(0, PathAccess::Read, "/r/a".into()), (2, PathAccess::Write, "/r/c".into())]);
+    assert!(policy.is_denied_literal("/r/a/x".as_ref()) && !policy.is_denied_literal("/r/b".as_ref()));
 }
 
 #[test]
@@ -164,13 +134,7 @@ fn runtime_trees_are_readable_and_not_writable() {
     let policy = policy("runtime: /opt/tool\ndeny: read /opt/tool/secret\n");
     assert!(reads(&policy, "/opt/tool/lib/x") && !writes(&policy, "/opt/tool/lib/x"));
     assert!(!reads(&policy, "/opt/tool/secret"));
-    assert_eq!(
-        policy
-            .runtime_trees()
-            .map(|(rule, ..)| rule.0)
-            .collect::<Vec<_>>(),
-        [0]
-    );
+    assert_eq!(policy.runtime_trees().map(|(rule, ..)| rule.0).collect::<Vec<_>>(), [0]);
 }
 
 #[test]
@@ -187,11 +151,8 @@ fn a_launch_directory_may_be_no_text() {
     let mut host = FakeHost::new();
     host.cwd = OsStr::from_bytes(b"/r\xff*").into();
     let policy = policy_on(&host, "read: ./a\nread: **/*.py\n");
-    let path = |bytes: &[u8]| {
-        policy
-            .decide_path(PathAccess::Read, Path::new(OsStr::from_bytes(bytes)))
-            .is_allow()
-    };
+    let path =
+        |bytes: &[u8]| policy.decide_path(PathAccess::Read, Path::new(OsStr::from_bytes(bytes))).is_allow();
     assert!(path(b"/r\xff*/a/b") && path(b"/r\xff*/c/d.py"));
     assert!(!path(b"/r\xffx/c/d.py"));
 }

@@ -64,11 +64,8 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn path() -> impl Strategy<Value = PathBuf> {
-    prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..5).prop_map(|names| {
-        names
-            .iter()
-            .fold(PathBuf::from("/"), |path, name| path.join(name))
-    })
+    prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..5)
+        .prop_map(|names| names.iter().fold(PathBuf::from("/"), |path, name| path.join(name)))
 }
 
 /// Deny, access, place.

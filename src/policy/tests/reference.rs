@@ -16,10 +16,7 @@ fn blocks(mark: &str) -> Vec<String> {
                 is_open = true;
             }
             "```" => is_open = false,
-            text if is_open => blocks
-                .last_mut()
-                .expect("a block is open")
-                .push_str(&format!("{text}\n")),
+            text if is_open => blocks.last_mut().expect("a block is open").push_str(&format!("{text}\n")),
             _ => {}
         }
     }
@@ -42,10 +39,7 @@ fn what_is_called_refused_is_refused() {
     let blocks = blocks("refused");
     assert!(blocks.len() > 8);
     for text in blocks {
-        assert!(
-            parse(&text, "agent.policy", &FakeHost::new()).is_err(),
-            "{text}"
-        );
+        assert!(parse(&text, "agent.policy", &FakeHost::new()).is_err(), "{text}");
     }
 }
 
@@ -53,17 +47,11 @@ fn what_is_called_refused_is_refused() {
 #[test]
 fn tables_hold_rules() {
     let keys = ["read: ", "write: ", "deny: ", "net: ", "exec: ", "env: "];
-    let page = PAGE
-        .split("## Policies of the older")
-        .next()
-        .expect("a page");
+    let page = PAGE.split("## Policies of the older").next().expect("a page");
     let mut count = 0;
     for row in page.lines().filter(|line| line.starts_with("| `")) {
         let cell = row.split('|').nth(1).expect("a cell");
-        for text in cell
-            .split('`')
-            .filter(|text| keys.iter().any(|key| text.starts_with(key)))
-        {
+        for text in cell.split('`').filter(|text| keys.iter().any(|key| text.starts_with(key))) {
             count += 1;
             if let Err(report) = parse(text, "agent.policy", &FakeHost::new()) {
                 panic!("{text}: {report}");

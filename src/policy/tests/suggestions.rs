@@ -31,12 +31,8 @@ fn paths() {
 fn programs() {
     let host = FakeHost::new().file("/usr/bin/git", "");
     let policy = policy_on(&host, "write: ./out\n");
-    let exec = |exe: &str, name: &str| {
-        policy.suggestion(&Denied::Exec {
-            exe: exe.into(),
-            argv: vec![name.into()],
-        })
-    };
+    let exec =
+        |exe: &str, name: &str| policy.suggestion(&Denied::Exec { exe: exe.into(), argv: vec![name.into()] });
     assert_eq!(exec("/usr/bin/git", "git"), "exec: git");
     assert_eq!(exec("/usr/bin/git", "/usr/bin/git"), "exec: /usr/bin/git");
     assert_eq!(exec("/r/out/tool", "tool"), "exec: /r/out/tool");
@@ -49,32 +45,14 @@ fn hosts_and_the_rest() {
     let connect = |names: &[&str], address: &str| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let address = address.parse().expect("an address");
-        policy.suggestion(&Denied::Connect {
-            names,
-            address,
-            port: 443,
-            transport: Transport::Tcp,
-        })
+        policy.suggestion(&Denied::Connect { names, address, port: 443, transport: Transport::Tcp })
     };
     assert_eq!(connect(&["X.org."], "1.1.1.1"), "net: x.org:443");
-    assert_eq!(
-        connect(&["db.corp"], "10.0.0.1"),
-        "net: db.corp:443 private"
-    );
+    assert_eq!(connect(&["db.corp"], "10.0.0.1"), "net: db.corp:443 private");
     assert_eq!(connect(&[], "1.1.1.1"), "net: 1.1.1.1:443");
     assert_eq!(connect(&[], "2606:4700::1"), "net: [2606:4700::1]:443");
-    assert_eq!(
-        policy.suggestion(&Denied::Name("Y.org".into())),
-        "net: y.org"
-    );
-    assert_eq!(
-        policy.suggestion(&Denied::Unix("/run/a b".into())),
-        "net: \"unix:/run/a b\""
-    );
+    assert_eq!(policy.suggestion(&Denied::Name("Y.org".into())), "net: y.org");
+    assert_eq!(policy.suggestion(&Denied::Unix("/run/a b".into())), "net: \"unix:/run/a b\"");
     assert_eq!(policy.suggestion(&Denied::Env("A_B".into())), "env: A_B");
-    assert!(
-        policy
-            .suggestion(&Denied::Env("A B".into()))
-            .starts_with('#')
-    );
+    assert!(policy.suggestion(&Denied::Env("A B".into())).starts_with('#'));
 }

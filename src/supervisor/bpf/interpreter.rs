@@ -1,8 +1,6 @@
 //! Runs a classic BPF program over `struct seccomp_data`, as the kernel would, for tests.
 
-use super::{
-    AND, Instruction, JUMP, JUMP_ANY_BIT, JUMP_AT_LEAST, JUMP_EQUAL, LOAD, PROGRAM_LIMIT, RETURN,
-};
+use super::{AND, Instruction, JUMP, JUMP_ANY_BIT, JUMP_AT_LEAST, JUMP_EQUAL, LOAD, PROGRAM_LIMIT, RETURN};
 
 /// What the kernel hands to a filter (`struct seccomp_data`, man 2 seccomp).
 #[derive(Clone, Copy, Debug)]
@@ -25,23 +23,12 @@ pub(crate) struct Outcome {
 
 /// Panics on whatever the kernel's checker (`bpf_check_classic`, `seccomp_check_filter`) refuses.
 pub(crate) fn check(program: &[Instruction]) {
-    assert!(
-        !program.is_empty() && program.len() <= PROGRAM_LIMIT,
-        "length {}",
-        program.len()
-    );
-    assert_eq!(
-        program[program.len() - 1].code,
-        RETURN,
-        "the last instruction must return"
-    );
+    assert!(!program.is_empty() && program.len() <= PROGRAM_LIMIT, "length {}", program.len());
+    assert_eq!(program[program.len() - 1].code, RETURN, "the last instruction must return");
     for (at, instruction) in program.iter().enumerate() {
         let left = program.len() - at - 1;
         match instruction.code {
-            LOAD => assert!(
-                instruction.k < 64 && instruction.k.is_multiple_of(4),
-                "load at {at}"
-            ),
+            LOAD => assert!(instruction.k < 64 && instruction.k.is_multiple_of(4), "load at {at}"),
             AND | RETURN => {}
             JUMP => assert!((instruction.k as usize) < left, "jump at {at}"),
             JUMP_EQUAL | JUMP_AT_LEAST | JUMP_ANY_BIT => {
@@ -58,13 +45,7 @@ pub(crate) fn run(program: &[Instruction], data: &SeccompData) -> Outcome {
     let (mut at, mut accumulator, mut steps, mut looked_further) = (0, 0, 0, false);
     loop {
         let instruction = program[at];
-        let branch = |holds: bool| {
-            usize::from(if holds {
-                instruction.jt
-            } else {
-                instruction.jf
-            })
-        };
+        let branch = |holds: bool| usize::from(if holds { instruction.jt } else { instruction.jf });
         at += 1;
         steps += 1;
         match instruction.code {
@@ -78,11 +59,7 @@ pub(crate) fn run(program: &[Instruction], data: &SeccompData) -> Outcome {
             JUMP_AT_LEAST => at += branch(accumulator >= instruction.k),
             JUMP_ANY_BIT => at += branch(accumulator & instruction.k != 0),
             RETURN => {
-                return Outcome {
-                    value: instruction.k,
-                    steps,
-                    looked_further,
-                };
+                return Outcome { value: instruction.k, steps, looked_further };
             }
             code => panic!("unknown code {code:#x}"),
         }
@@ -93,11 +70,7 @@ fn word(data: &SeccompData, offset: u32) -> u32 {
     let half = |value: u64| {
         let [b0, b1, b2, b3, b4, b5, b6, b7] = value.to_le_bytes();
         let lower = offset.is_multiple_of(8);
-        u32::from_le_bytes(if lower {
-            [b0, b1, b2, b3]
-        } else {
-            [b4, b5, b6, b7]
-        })
+        u32::from_le_bytes(if lower { [b0, b1, b2, b3] } else { [b4, b5, b6, b7] })
     };
     match offset {
         0 => data.number,

@@ -43,12 +43,7 @@ pub struct Instruction {
 
 impl From<Instruction> for libc::sock_filter {
     fn from(instruction: Instruction) -> Self {
-        Self {
-            code: instruction.code,
-            jt: instruction.jt,
-            jf: instruction.jf,
-            k: instruction.k,
-        }
+        Self { code: instruction.code, jt: instruction.jt, jf: instruction.jf, k: instruction.k }
     }
 }
 
@@ -90,17 +85,9 @@ pub struct Label(usize);
 
 #[derive(Clone, Copy)]
 enum Operation {
-    Plain {
-        code: u16,
-        k: u32,
-    },
+    Plain { code: u16, k: u32 },
     Goto(Label),
-    Branch {
-        code: u16,
-        k: u32,
-        holds: Label,
-        fails: Label,
-    },
+    Branch { code: u16, k: u32, holds: Label, fails: Label },
 }
 
 /// Collects operations and labels; [`Assembler::assemble`] turns them into instructions.
@@ -125,34 +112,24 @@ impl Assembler {
 
     /// Makes `label` stand for the next operation.
     pub fn bind(&mut self, label: Label) {
-        if self.labels[label.0]
-            .replace(self.operations.len())
-            .is_some()
-        {
+        if self.labels[label.0].replace(self.operations.len()).is_some() {
             self.bound_twice = Some(label);
         }
     }
 
     /// Loads the 32-bit word at byte `offset` of `struct seccomp_data`.
     pub fn load(&mut self, offset: u32) {
-        self.operations.push(Operation::Plain {
-            code: LOAD,
-            k: offset,
-        });
+        self.operations.push(Operation::Plain { code: LOAD, k: offset });
     }
 
     /// Keeps the bits of `mask`.
     pub fn and(&mut self, mask: u32) {
-        self.operations
-            .push(Operation::Plain { code: AND, k: mask });
+        self.operations.push(Operation::Plain { code: AND, k: mask });
     }
 
     /// Ends the program with `value`.
     pub fn return_value(&mut self, value: u32) {
-        self.operations.push(Operation::Plain {
-            code: RETURN,
-            k: value,
-        });
+        self.operations.push(Operation::Plain { code: RETURN, k: value });
     }
 
     /// Goes on at `target`.
@@ -162,32 +139,17 @@ impl Assembler {
 
     /// Goes on at `holds` when the loaded word equals `value`, else at `fails`.
     pub fn if_equal(&mut self, value: u32, holds: Label, fails: Label) {
-        self.operations.push(Operation::Branch {
-            code: JUMP_EQUAL,
-            k: value,
-            holds,
-            fails,
-        });
+        self.operations.push(Operation::Branch { code: JUMP_EQUAL, k: value, holds, fails });
     }
 
     /// Goes on at `holds` when the loaded word is `value` or more, else at `fails`.
     pub fn if_at_least(&mut self, value: u32, holds: Label, fails: Label) {
-        self.operations.push(Operation::Branch {
-            code: JUMP_AT_LEAST,
-            k: value,
-            holds,
-            fails,
-        });
+        self.operations.push(Operation::Branch { code: JUMP_AT_LEAST, k: value, holds, fails });
     }
 
     /// Goes on at `holds` when the loaded word has any bit of `mask`, else at `fails`.
     pub fn if_any_bit(&mut self, mask: u32, holds: Label, fails: Label) {
-        self.operations.push(Operation::Branch {
-            code: JUMP_ANY_BIT,
-            k: mask,
-            holds,
-            fails,
-        });
+        self.operations.push(Operation::Branch { code: JUMP_ANY_BIT, k: mask, holds, fails });
     }
 
     /// The program, with every jump resolved.
@@ -195,10 +157,7 @@ impl Assembler {
         if let Some(label) = self.bound_twice {
             return Err(BpfError::LabelBoundTwice { label: label.0 });
         }
-        if !matches!(
-            self.operations.last(),
-            Some(Operation::Plain { code: RETURN, .. })
-        ) {
+        if !matches!(self.operations.last(), Some(Operation::Plain { code: RETURN, .. })) {
             return Err(BpfError::MissingReturn);
         }
         let layout = self.layout()?;
@@ -212,10 +171,7 @@ impl Assembler {
     /// Decides which arms need a far jump. Lengthening one branch can push another out of reach, so
     /// this repeats until nothing changes; arms are only ever lengthened, so it ends.
     fn layout(&self) -> Result<Layout, BpfError> {
-        let mut layout = Layout {
-            far: vec![Far::default(); self.operations.len()],
-            positions: Vec::new(),
-        };
+        let mut layout = Layout { far: vec![Far::default(); self.operations.len()], positions: Vec::new() };
         loop {
             layout.place();
             let mut changed = false;
@@ -242,32 +198,16 @@ impl Assembler {
         for (index, operation) in self.operations.iter().enumerate() {
             let at = layout.positions[index];
             match *operation {
-                Operation::Plain { code, k } => program.push(Instruction {
-                    code,
-                    jt: 0,
-                    jf: 0,
-                    k,
-                }),
-                Operation::Goto(target) => {
-                    program.push(far_jump(at, self.position(layout, at, target)?))
-                }
-                Operation::Branch {
-                    code,
-                    k,
-                    holds,
-                    fails,
-                } => {
+                Operation::Plain { code, k } => program.push(Instruction { code, jt: 0, jf: 0, k }),
+                Operation::Goto(target) => program.push(far_jump(at, self.position(layout, at, target)?)),
+                Operation::Branch { code, k, holds, fails } => {
                     let holds = self.position(layout, at, holds)?;
                     let fails = self.position(layout, at, fails)?;
                     let far = layout.far[index];
                     // A far arm skips to the jump that follows the branch: the first one for
                     // `holds`.
                     let jt = if far.holds { Some(0) } else { reach(at, holds) };
-                    let jf = if far.fails {
-                        Some(u8::from(far.holds))
-                    } else {
-                        reach(at, fails)
-                    };
+                    let jf = if far.fails { Some(u8::from(far.holds)) } else { reach(at, fails) };
                     let (Some(jt), Some(jf)) = (jt, jf) else {
                         return Err(BpfError::BackwardJump { at });
                     };
@@ -289,11 +229,7 @@ impl Assembler {
         let target = self.labels[label.0]
             .and_then(|operation| layout.positions.get(operation).copied())
             .ok_or(BpfError::UnboundLabel { label: label.0 })?;
-        if target <= at {
-            Err(BpfError::BackwardJump { at })
-        } else {
-            Ok(target)
-        }
+        if target <= at { Err(BpfError::BackwardJump { at }) } else { Ok(target) }
     }
 }
 
@@ -328,10 +264,5 @@ fn reach(at: usize, target: usize) -> Option<u8> {
 /// Distances fit: a program that is too long is refused before it is used.
 fn far_jump(at: usize, target: usize) -> Instruction {
     let k = u32::try_from(target - at - 1).unwrap_or(u32::MAX);
-    Instruction {
-        code: JUMP,
-        jt: 0,
-        jf: 0,
-        k,
-    }
+    Instruction { code: JUMP, jt: 0, jf: 0, k }
 }

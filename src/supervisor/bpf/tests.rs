@@ -5,42 +5,21 @@ use super::{Assembler, BpfError, Instruction, PROGRAM_LIMIT};
 
 fn run_with(program: &[Instruction], number: u32) -> Outcome {
     check(program);
-    run(
-        program,
-        &SeccompData {
-            number,
-            arch: 0,
-            instruction_pointer: 0,
-            args: [0; 6],
-        },
-    )
+    run(program, &SeccompData { number, arch: 0, instruction_pointer: 0, args: [0; 6] })
 }
 
 #[test]
 fn an_instruction_has_the_kernels_layout() {
     assert_eq!(size_of::<Instruction>(), size_of::<libc::sock_filter>());
-    let converted = libc::sock_filter::from(Instruction {
-        code: 1,
-        jt: 2,
-        jf: 3,
-        k: 4,
-    });
-    assert_eq!(
-        (converted.code, converted.jt, converted.jf, converted.k),
-        (1, 2, 3, 4)
-    );
+    let converted = libc::sock_filter::from(Instruction { code: 1, jt: 2, jf: 3, k: 4 });
+    assert_eq!((converted.code, converted.jt, converted.jf, converted.k), (1, 2, 3, 4));
 }
 
 #[test]
 fn branches_take_the_right_arm() {
     let mut assembler = Assembler::new();
-    let (five, other, big, bits, none) = (
-        assembler.label(),
-        assembler.label(),
-        assembler.label(),
-        assembler.label(),
-        assembler.label(),
-    );
+    let (five, other, big, bits, none) =
+        (assembler.label(), assembler.label(), assembler.label(), assembler.label(), assembler.label());
     let (small, masked) = (assembler.label(), assembler.label());
     assembler.load(0);
     assembler.if_equal(5, five, other);
@@ -56,15 +35,7 @@ fn branches_take_the_right_arm() {
         assembler.return_value(value);
     }
     let program = assembler.assemble().expect("assembles");
-    let cases = [
-        (5, 1),
-        (1000, 2),
-        (u32::MAX, 2),
-        (999, 3),
-        (0x10, 3),
-        (0x40, 4),
-        (0x0f, 4),
-    ];
+    let cases = [(5, 1), (1000, 2), (u32::MAX, 2), (999, 3), (0x10, 3), (0x40, 4), (0x0f, 4)];
     for (number, expected) in cases {
         assert_eq!(run_with(&program, number).value, expected, "{number}");
     }
@@ -85,11 +56,7 @@ fn chain(count: u32, fails_first: bool) -> Assembler {
             assembler.bind(next);
         }
     }
-    let order = if fails_first {
-        [(0, miss), (1, hit)]
-    } else {
-        [(1, hit), (0, miss)]
-    };
+    let order = if fails_first { [(0, miss), (1, hit)] } else { [(1, hit), (0, miss)] };
     for (value, label) in order {
         assembler.bind(label);
         assembler.return_value(value);
@@ -104,11 +71,7 @@ fn jumps_further_than_255_are_carried_on() {
             let program = chain(count, fails_first).assemble().expect("assembles");
             for number in 0..count * 2 + 2 {
                 let expected = u32::from(number % 2 == 0 && number < count * 2);
-                assert_eq!(
-                    run_with(&program, number).value,
-                    expected,
-                    "{number} of {count}"
-                );
+                assert_eq!(run_with(&program, number).value, expected, "{number} of {count}");
             }
         }
     }
@@ -151,18 +114,11 @@ fn broken_programs_are_refused() {
     unbound.return_value(0);
     assert_eq!(unbound.assemble(), Err(BpfError::UnboundLabel { label: 0 }));
     unbound.bind(nowhere);
-    assert_eq!(
-        unbound.assemble(),
-        Err(BpfError::UnboundLabel { label: 0 }),
-        "bound behind the end"
-    );
+    assert_eq!(unbound.assemble(), Err(BpfError::UnboundLabel { label: 0 }), "bound behind the end");
     unbound.return_value(0);
     assert!(unbound.assemble().is_ok());
     unbound.bind(nowhere);
-    assert_eq!(
-        unbound.assemble(),
-        Err(BpfError::LabelBoundTwice { label: 0 })
-    );
+    assert_eq!(unbound.assemble(), Err(BpfError::LabelBoundTwice { label: 0 }));
 }
 
 #[test]
@@ -172,15 +128,7 @@ fn the_kernels_limit_is_kept() {
         assembler.load(0);
     }
     assembler.return_value(0);
-    assert_eq!(
-        assembler.assemble().map(|program| program.len()),
-        Ok(PROGRAM_LIMIT)
-    );
+    assert_eq!(assembler.assemble().map(|program| program.len()), Ok(PROGRAM_LIMIT));
     assembler.return_value(0);
-    assert_eq!(
-        assembler.assemble(),
-        Err(BpfError::ProgramTooLong {
-            length: PROGRAM_LIMIT + 1
-        })
-    );
+    assert_eq!(assembler.assemble(), Err(BpfError::ProgramTooLong { length: PROGRAM_LIMIT + 1 }));
 }

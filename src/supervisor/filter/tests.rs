@@ -13,10 +13,7 @@ mod rules;
 
 const ALLOW: Action = Action::Allow;
 const NOTIFY: Action = Action::Notify;
-const OPEN: FilterOptions = FilterOptions {
-    full_mediation: false,
-    judge_locks: false,
-};
+const OPEN: FilterOptions = FilterOptions { full_mediation: false, judge_locks: false };
 
 /// Upper halves that the kernel drops where it takes an `int`.
 const UPPER: [u64; 4] = [0, 1 << 32, 0x5555_5555 << 32, 0xffff_ffff << 32];
@@ -24,10 +21,7 @@ const UPPER: [u64; 4] = [0, 1 << 32, 0x5555_5555 << 32, 0xffff_ffff << 32];
 fn every_option() -> impl Iterator<Item = FilterOptions> {
     [(false, false), (false, true), (true, false), (true, true)]
         .into_iter()
-        .map(|(full_mediation, judge_locks)| FilterOptions {
-            full_mediation,
-            judge_locks,
-        })
+        .map(|(full_mediation, judge_locks)| FilterOptions { full_mediation, judge_locks })
 }
 
 fn program(options: FilterOptions) -> Vec<Instruction> {
@@ -37,22 +31,11 @@ fn program(options: FilterOptions) -> Vec<Instruction> {
 }
 
 fn outcome(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> Outcome {
-    run(
-        program,
-        &SeccompData {
-            number,
-            arch,
-            instruction_pointer: 0x1234_5678_9abc,
-            args,
-        },
-    )
+    run(program, &SeccompData { number, arch, instruction_pointer: 0x1234_5678_9abc, args })
 }
 
 fn named(names: &str) -> Vec<Sysno> {
-    names
-        .split_whitespace()
-        .map(|name| name.parse().expect("a syscall"))
-        .collect()
+    names.split_whitespace().map(|name| name.parse().expect("a syscall")).collect()
 }
 
 /// What the table says.
@@ -66,30 +49,16 @@ fn refuse(errno: i32) -> Action {
 
 /// Asserts the action for a call whose first arguments are given.
 #[track_caller]
-fn expect<const N: usize>(
-    program: &[Instruction],
-    syscall: Sysno,
-    given: [u64; N],
-    action: Action,
-) {
+fn expect<const N: usize>(program: &[Instruction], syscall: Sysno, given: [u64; N], action: Action) {
     let mut args = [0xdead_beef_dead_beef; 6];
     args[..N].copy_from_slice(&given);
     let answer = outcome(program, ARCHITECTURE, syscall.id().unsigned_abs(), args).value;
-    assert_eq!(
-        answer,
-        return_value(action),
-        "{syscall}({given:x?}) => {answer:#x}, not {action:?}"
-    );
+    assert_eq!(answer, return_value(action), "{syscall}({given:x?}) => {answer:#x}, not {action:?}");
 }
 
 /// As [`expect`], whatever the upper halves of all given arguments hold.
 #[track_caller]
-fn expect_ints<const N: usize>(
-    program: &[Instruction],
-    syscall: Sysno,
-    given: [u64; N],
-    action: Action,
-) {
+fn expect_ints<const N: usize>(program: &[Instruction], syscall: Sysno, given: [u64; N], action: Action) {
     for upper in UPPER {
         expect(program, syscall, given.map(|value| value | upper), action);
     }
@@ -99,10 +68,7 @@ fn expect_ints<const N: usize>(
 fn every_number_gets_what_its_row_says() {
     for options in every_option() {
         let program = program(options);
-        for number in (0..2000)
-            .chain(X32_FIRST - 5..X32_FIRST + 600)
-            .chain(u32::MAX - 5..=u32::MAX)
-        {
+        for number in (0..2000).chain(X32_FIRST - 5..X32_FIRST + 600).chain(u32::MAX - 5..=u32::MAX) {
             for args in [[0; 6], [u64::MAX; 6], [0o6001; 6], [1, 2, 3, 4, 5, 6]] {
                 let expected = expected(number, options, &args);
                 let answer = outcome(&program, ARCHITECTURE, number, args).value;
@@ -113,12 +79,7 @@ fn every_number_gets_what_its_row_says() {
 }
 
 fn register() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        any::<u64>(),
-        0_u64..64,
-        0_u64..0x1_0000,
-        any::<u32>().prop_map(u64::from)
-    ]
+    prop_oneof![any::<u64>(), 0_u64..64, 0_u64..0x1_0000, any::<u32>().prop_map(u64::from)]
 }
 
 proptest! {
@@ -140,8 +101,7 @@ proptest! {
 fn calls_that_are_always_allowed_can_be_cached() {
     let program = program(OPEN);
     for number in 0..480 {
-        let Some(Decision::Always(ALLOW)) = row(number).map(|row| row.disposition.under(OPEN))
-        else {
+        let Some(Decision::Always(ALLOW)) = row(number).map(|row| row.disposition.under(OPEN)) else {
             continue;
         };
         let outcome = outcome(&program, ARCHITECTURE, number, [0; 6]);
@@ -154,16 +114,11 @@ fn calls_that_are_always_allowed_can_be_cached() {
 fn no_call_takes_many_steps_and_the_program_is_small() {
     for options in every_option() {
         let program = program(options);
-        assert!(
-            program.len() < PROGRAM_LIMIT / 4,
-            "{} instructions",
-            program.len()
-        );
+        assert!(program.len() < PROGRAM_LIMIT / 4, "{} instructions", program.len());
         for number in 0..480 {
             let steps = outcome(&program, ARCHITECTURE, number, [u64::MAX; 6]).steps;
             assert!(steps < 64, "{number} takes {steps} steps");
-            if let Some(Decision::Always(_)) = row(number).map(|row| row.disposition.under(options))
-            {
+            if let Some(Decision::Always(_)) = row(number).map(|row| row.disposition.under(options)) {
                 assert!(steps <= 24, "{number} takes {steps} steps");
             }
         }
@@ -189,19 +144,8 @@ fn other_conventions_run_nothing() {
         }
     }
     let no_call = return_value(refuse(ENOSYS));
-    for number in [
-        X32_FIRST,
-        X32_FIRST + 1,
-        X32_FIRST + 520,
-        0x8000_0000,
-        0xc000_0000,
-        u32::MAX,
-    ] {
-        assert_eq!(
-            outcome(&program, ARCHITECTURE, number, [0; 6]).value,
-            no_call,
-            "{number:#x}"
-        );
+    for number in [X32_FIRST, X32_FIRST + 1, X32_FIRST + 520, 0x8000_0000, 0xc000_0000, u32::MAX] {
+        assert_eq!(outcome(&program, ARCHITECTURE, number, [0; 6]).value, no_call, "{number:#x}");
     }
 }
 

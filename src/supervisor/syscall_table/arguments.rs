@@ -62,19 +62,12 @@ impl ArgumentRules {
     /// The action for these registers.
     pub fn action(&self, args: &[u64; 6]) -> Action {
         let holds = |clause: &&Clause| clause.when.iter().all(|test| test.holds(args));
-        self.clauses
-            .iter()
-            .find(holds)
-            .map_or(self.otherwise, |clause| clause.then)
+        self.clauses.iter().find(holds).map_or(self.otherwise, |clause| clause.then)
     }
 
     /// Whether some registers lead to the supervisor.
     pub fn may_notify(&self) -> bool {
-        self.otherwise == Action::Notify
-            || self
-                .clauses
-                .iter()
-                .any(|clause| clause.then == Action::Notify)
+        self.otherwise == Action::Notify || self.clauses.iter().any(|clause| clause.then == Action::Notify)
     }
 }
 
@@ -101,29 +94,17 @@ pub(super) const fn one_of(argument: u8, values: &'static [u32]) -> Test {
 
 /// The bits of the argument under `mask` are one of `values`.
 pub(super) const fn masked(argument: u8, mask: u32, values: &'static [u32]) -> Test {
-    Test {
-        argument,
-        half: Half::Lower,
-        condition: Condition::OneOf { mask, values },
-    }
+    Test { argument, half: Half::Lower, condition: Condition::OneOf { mask, values } }
 }
 
 /// The argument has at least one bit of `mask`.
 pub(super) const fn any_bit(argument: u8, mask: u32) -> Test {
-    Test {
-        argument,
-        half: Half::Lower,
-        condition: Condition::AnyBit(mask),
-    }
+    Test { argument, half: Half::Lower, condition: Condition::AnyBit(mask) }
 }
 
 /// The argument has a bit above the lower 32.
 pub(super) const fn any_upper_bit(argument: u8) -> Test {
-    Test {
-        argument,
-        half: Half::Upper,
-        condition: Condition::AnyBit(u32::MAX),
-    }
+    Test { argument, half: Half::Upper, condition: Condition::AnyBit(u32::MAX) }
 }
 
 /// When every test holds, this action.

@@ -95,10 +95,7 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![sync syncfs],
     },
     Group {
-        disposition: Disposition::JudgeLocks {
-            judged: &FLOCK,
-            otherwise: Action::Allow,
-        },
+        disposition: Disposition::JudgeLocks { judged: &FLOCK, otherwise: Action::Allow },
         reason: "flock takes an exclusive lock through a descriptor that is open for reading alone",
         syscalls: calls![flock],
     },
@@ -137,27 +134,19 @@ pub(super) const GROUPS: &[Group] = &[
 const SET_ID_BITS: u32 = 0o6000;
 
 const MODE_SECOND: ArgumentRules = ArgumentRules {
-    clauses: &[clause(
-        &[any_bit(1, SET_ID_BITS)],
-        Action::Errno(NOT_PERMITTED),
-    )],
+    clauses: &[clause(&[any_bit(1, SET_ID_BITS)], Action::Errno(NOT_PERMITTED))],
     otherwise: Action::Notify,
 };
 
 const MODE_THIRD: ArgumentRules = ArgumentRules {
-    clauses: &[clause(
-        &[any_bit(2, SET_ID_BITS)],
-        Action::Errno(NOT_PERMITTED),
-    )],
+    clauses: &[clause(&[any_bit(2, SET_ID_BITS)], Action::Errno(NOT_PERMITTED))],
     otherwise: Action::Notify,
 };
 
 const LOCK_EX: u32 = 2;
 
-const FLOCK: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(1, LOCK_EX)], Action::Notify)],
-    otherwise: Action::Allow,
-};
+const FLOCK: ArgumentRules =
+    ArgumentRules { clauses: &[clause(&[any_bit(1, LOCK_EX)], Action::Notify)], otherwise: Action::Allow };
 
 /// A lease on a file, or a delegation on a directory, stalls whoever opens the file next: the
 /// supervisor too, between its judgement and its answer.
@@ -165,10 +154,7 @@ const F_SETLEASE: u32 = 1024;
 const F_SETDELEG: u32 = 1024 + 16;
 
 const FCNTL: ArgumentRules = ArgumentRules {
-    clauses: &[clause(
-        &[one_of(1, &[F_SETLEASE, F_SETDELEG])],
-        Action::Errno(NOT_PERMITTED),
-    )],
+    clauses: &[clause(&[one_of(1, &[F_SETLEASE, F_SETDELEG])], Action::Errno(NOT_PERMITTED))],
     otherwise: Action::Allow,
 };
 
@@ -197,19 +183,10 @@ const SUBVOLUME_TYPES: [u32; 2] = [0x9400, 0xbc00];
 
 const IOCTL: ArgumentRules = ArgumentRules {
     clauses: &[
-        clause(
-            &[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])],
-            Action::Errno(NOT_PERMITTED),
-        ),
-        clause(
-            &[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)],
-            Action::Errno(EOPNOTSUPP),
-        ),
+        clause(&[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])], Action::Errno(NOT_PERMITTED)),
+        clause(&[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)], Action::Errno(EOPNOTSUPP)),
         clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),
-        clause(
-            &[masked(1, TYPE, &SUBVOLUME_TYPES)],
-            Action::Errno(libc::ENOTTY),
-        ),
+        clause(&[masked(1, TYPE, &SUBVOLUME_TYPES)], Action::Errno(libc::ENOTTY)),
     ],
     otherwise: Action::Allow,
 };

@@ -100,9 +100,7 @@ impl Disposition {
         match self {
             Self::Always(action) => Decision::Always(action),
             Self::Arguments(rules) => Decision::Arguments(rules),
-            Self::FullMediation { judged, .. } if options.full_mediation => {
-                Decision::Always(judged)
-            }
+            Self::FullMediation { judged, .. } if options.full_mediation => Decision::Always(judged),
             Self::JudgeLocks { judged, .. } if options.judge_locks => Decision::Arguments(judged),
             Self::FullMediation { otherwise, .. } | Self::JudgeLocks { otherwise, .. } => {
                 Decision::Always(otherwise)
@@ -157,27 +155,16 @@ pub fn row(number: u32) -> Option<&'static Row> {
 
 /// Every known syscall with its row, in the order of the numbers.
 pub fn rows() -> impl Iterator<Item = (Sysno, &'static Row)> {
-    TABLE
-        .iter()
-        .enumerate()
-        .filter_map(|(number, row)| Some((Sysno::new(number)?, row.as_ref()?)))
+    TABLE.iter().enumerate().filter_map(|(number, row)| Some((Sysno::new(number)?, row.as_ref()?)))
 }
 
 /// Every syscall that can reach the supervisor under `options`: it needs an answer for each.
 pub fn notified(options: FilterOptions) -> impl Iterator<Item = Sysno> {
-    rows()
-        .filter(move |(_, row)| row.disposition.under(options).may_notify())
-        .map(|(syscall, _)| syscall)
+    rows().filter(move |(_, row)| row.disposition.under(options).may_notify()).map(|(syscall, _)| syscall)
 }
 
-const AREAS: [&[Group]; 6] = [
-    files::GROUPS,
-    memory::GROUPS,
-    network::GROUPS,
-    privileged::GROUPS,
-    process::GROUPS,
-    withdrawn::GROUPS,
-];
+const AREAS: [&[Group]; 6] =
+    [files::GROUPS, memory::GROUPS, network::GROUPS, privileged::GROUPS, process::GROUPS, withdrawn::GROUPS];
 
 const SIZE: usize = Sysno::table_size();
 
@@ -209,14 +196,8 @@ const fn enter(table: &mut [Option<Row>; SIZE], group: &Group) {
     let mut index = 0;
     while index < group.syscalls.len() {
         let number = group.syscalls[index] as usize;
-        assert!(
-            table[number].is_none(),
-            "a syscall is in two groups of the table"
-        );
-        table[number] = Some(Row {
-            disposition: group.disposition,
-            reason: group.reason,
-        });
+        assert!(table[number].is_none(), "a syscall is in two groups of the table");
+        table[number] = Some(Row { disposition: group.disposition, reason: group.reason });
         index += 1;
     }
 }

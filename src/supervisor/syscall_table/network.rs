@@ -76,38 +76,18 @@ const NETLINK_ROUTE: u32 = 0;
 /// `socket(family, type, protocol)`, each an `int`.
 const SOCKET: ArgumentRules = ArgumentRules {
     clauses: &[
-        clause(
-            &[
-                one_of(0, &[AF_UNIX]),
-                masked(1, KIND, &[SOCK_STREAM, SOCK_SEQPACKET]),
-            ],
-            Action::Allow,
-        ),
+        clause(&[one_of(0, &[AF_UNIX]), masked(1, KIND, &[SOCK_STREAM, SOCK_SEQPACKET])], Action::Allow),
         // Each datagram names its receiver in memory, where it can change after it was judged: the
         // supervisor decides whether such a socket may exist. The kernel makes SOCK_RAW a datagram
         // socket.
-        clause(
-            &[
-                one_of(0, &[AF_UNIX]),
-                masked(1, KIND, &[SOCK_DGRAM, SOCK_RAW]),
-            ],
-            Action::Notify,
-        ),
+        clause(&[one_of(0, &[AF_UNIX]), masked(1, KIND, &[SOCK_DGRAM, SOCK_RAW])], Action::Notify),
         clause(&[one_of(0, &[AF_UNIX])], Action::Errno(ESOCKTNOSUPPORT)),
         clause(
-            &[
-                one_of(0, &[AF_INET, AF_INET6]),
-                masked(1, KIND, &[SOCK_STREAM]),
-                one_of(2, &[0, IPPROTO_TCP]),
-            ],
+            &[one_of(0, &[AF_INET, AF_INET6]), masked(1, KIND, &[SOCK_STREAM]), one_of(2, &[0, IPPROTO_TCP])],
             Action::Allow,
         ),
         clause(
-            &[
-                one_of(0, &[AF_INET, AF_INET6]),
-                masked(1, KIND, &[SOCK_DGRAM]),
-                one_of(2, &[0, IPPROTO_UDP]),
-            ],
+            &[one_of(0, &[AF_INET, AF_INET6]), masked(1, KIND, &[SOCK_DGRAM]), one_of(2, &[0, IPPROTO_UDP])],
             Action::Allow,
         ),
         // EACCES is what net.ipv4.ping_group_range answers by default.
@@ -121,30 +101,18 @@ const SOCKET: ArgumentRules = ArgumentRules {
         ),
         // As without CAP_NET_RAW.
         clause(
-            &[
-                one_of(0, &[AF_INET, AF_INET6]),
-                masked(1, KIND, &[SOCK_RAW, SOCK_PACKET]),
-            ],
+            &[one_of(0, &[AF_INET, AF_INET6]), masked(1, KIND, &[SOCK_RAW, SOCK_PACKET])],
             Action::Errno(EPERM),
         ),
         // As a kernel without MPTCP, SCTP, UDP-Lite or SMC: Go's listeners fall back from MPTCP to
         // TCP.
         clause(
-            &[
-                one_of(0, &[AF_INET, AF_INET6]),
-                masked(1, KIND, &[SOCK_STREAM, SOCK_DGRAM]),
-            ],
+            &[one_of(0, &[AF_INET, AF_INET6]), masked(1, KIND, &[SOCK_STREAM, SOCK_DGRAM])],
             Action::Errno(EPROTONOSUPPORT),
         ),
-        clause(
-            &[one_of(0, &[AF_INET, AF_INET6])],
-            Action::Errno(ESOCKTNOSUPPORT),
-        ),
+        clause(&[one_of(0, &[AF_INET, AF_INET6])], Action::Errno(ESOCKTNOSUPPORT)),
         // getifaddrs and getaddrinfo ask it for the addresses of the run's own namespace.
-        clause(
-            &[one_of(0, &[AF_NETLINK]), one_of(2, &[NETLINK_ROUTE])],
-            Action::Allow,
-        ),
+        clause(&[one_of(0, &[AF_NETLINK]), one_of(2, &[NETLINK_ROUTE])], Action::Allow),
         // As a kernel without that protocol: libaudit takes it for one without auditing.
         clause(&[one_of(0, &[AF_NETLINK])], Action::Errno(EPROTONOSUPPORT)),
     ],
@@ -154,26 +122,11 @@ const SOCKET: ArgumentRules = ArgumentRules {
 /// `socketpair(family, type, protocol, …)`.
 const SOCKETPAIR: ArgumentRules = ArgumentRules {
     clauses: &[
-        clause(
-            &[
-                one_of(0, &[AF_UNIX]),
-                masked(1, KIND, &[SOCK_STREAM, SOCK_SEQPACKET]),
-            ],
-            Action::Allow,
-        ),
-        clause(
-            &[
-                one_of(0, &[AF_UNIX]),
-                masked(1, KIND, &[SOCK_DGRAM, SOCK_RAW]),
-            ],
-            Action::Notify,
-        ),
+        clause(&[one_of(0, &[AF_UNIX]), masked(1, KIND, &[SOCK_STREAM, SOCK_SEQPACKET])], Action::Allow),
+        clause(&[one_of(0, &[AF_UNIX]), masked(1, KIND, &[SOCK_DGRAM, SOCK_RAW])], Action::Notify),
         clause(&[one_of(0, &[AF_UNIX])], Action::Errno(ESOCKTNOSUPPORT)),
         // The kernel's own answer: these families have no pairs.
-        clause(
-            &[one_of(0, &[AF_INET, AF_INET6, AF_NETLINK])],
-            Action::Errno(EOPNOTSUPP),
-        ),
+        clause(&[one_of(0, &[AF_INET, AF_INET6, AF_NETLINK])], Action::Errno(EOPNOTSUPP)),
     ],
     otherwise: Action::Errno(EAFNOSUPPORT),
 };
@@ -185,24 +138,17 @@ const MSG_FASTOPEN: u32 = 0x2000_0000;
 /// (`tcp_sendmsg_fastopen`): clients then connect as usual.
 const NO_FAST_OPEN: Action = Action::Errno(EOPNOTSUPP);
 
-const SEND_FLAGS_THIRD: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(2, MSG_FASTOPEN)], NO_FAST_OPEN)],
-    otherwise: Action::Allow,
-};
+const SEND_FLAGS_THIRD: ArgumentRules =
+    ArgumentRules { clauses: &[clause(&[any_bit(2, MSG_FASTOPEN)], NO_FAST_OPEN)], otherwise: Action::Allow };
 
-const SEND_FLAGS_FOURTH: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(3, MSG_FASTOPEN)], NO_FAST_OPEN)],
-    otherwise: Action::Allow,
-};
+const SEND_FLAGS_FOURTH: ArgumentRules =
+    ArgumentRules { clauses: &[clause(&[any_bit(3, MSG_FASTOPEN)], NO_FAST_OPEN)], otherwise: Action::Allow };
 
 /// TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE.
 const FAST_OPEN_OPTIONS: [u32; 4] = [23, 30, 33, 34];
 
 /// `setsockopt(fd, level, name, …)`.
 const SETSOCKOPT: ArgumentRules = ArgumentRules {
-    clauses: &[clause(
-        &[one_of(1, &[IPPROTO_TCP]), one_of(2, &FAST_OPEN_OPTIONS)],
-        NO_FAST_OPEN,
-    )],
+    clauses: &[clause(&[one_of(1, &[IPPROTO_TCP]), one_of(2, &FAST_OPEN_OPTIONS)], NO_FAST_OPEN)],
     otherwise: Action::Allow,
 };

@@ -19,11 +19,7 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "without OPEN_TREE_CLONE it is an open by path that nobody would judge",
         syscalls: calls![open_tree],
     },
-    Group {
-        disposition: EPERM,
-        reason: "enters a namespace that is not the run's",
-        syscalls: calls![setns],
-    },
+    Group { disposition: EPERM, reason: "enters a namespace that is not the run's", syscalls: calls![setns] },
     Group {
         disposition: EPERM,
         reason: "reaches files by handle, past every path and mount",

@@ -149,10 +149,7 @@ const CLONE_UNTRACED: u32 = 0x0080_0000;
 /// clone takes its flags as `unsigned long`, of which the kernel uses the lower half
 /// (`lower_32_bits`).
 const CLONE: ArgumentRules = ArgumentRules {
-    clauses: &[clause(
-        &[any_bit(0, NEW_NAMESPACES | CLONE_UNTRACED)],
-        Action::Errno(NOT_PERMITTED),
-    )],
+    clauses: &[clause(&[any_bit(0, NEW_NAMESPACES | CLONE_UNTRACED)], Action::Errno(NOT_PERMITTED))],
     otherwise: Action::Allow,
 };
 
@@ -182,10 +179,7 @@ const PERSONALITY: ArgumentRules = ArgumentRules {
 const PR_SET_MM: u32 = 35;
 
 const PRCTL: ArgumentRules = ArgumentRules {
-    clauses: &[clause(
-        &[one_of(0, &[PR_SET_MM])],
-        Action::Errno(NOT_PERMITTED),
-    )],
+    clauses: &[clause(&[one_of(0, &[PR_SET_MM])], Action::Errno(NOT_PERMITTED))],
     otherwise: Action::Allow,
 };
 
@@ -197,10 +191,7 @@ const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 8;
 /// where one exists.
 const SECCOMP: ArgumentRules = ArgumentRules {
     clauses: &[clause(
-        &[
-            one_of(0, &[SECCOMP_SET_MODE_FILTER]),
-            any_bit(1, SECCOMP_FILTER_FLAG_NEW_LISTENER),
-        ],
+        &[one_of(0, &[SECCOMP_SET_MODE_FILTER]), any_bit(1, SECCOMP_FILTER_FLAG_NEW_LISTENER)],
         Action::Errno(EBUSY),
     )],
     otherwise: Action::Allow,

@@ -6,14 +6,8 @@ use syscalls::Sysno;
 
 use super::*;
 
-const OPEN: FilterOptions = FilterOptions {
-    full_mediation: false,
-    judge_locks: false,
-};
-const STRICT: FilterOptions = FilterOptions {
-    full_mediation: true,
-    judge_locks: true,
-};
+const OPEN: FilterOptions = FilterOptions { full_mediation: false, judge_locks: false };
+const STRICT: FilterOptions = FilterOptions { full_mediation: true, judge_locks: true };
 
 /// `Sysno::iter` leaves the last syscall out, so the numbers are tried one by one as well.
 #[test]
@@ -24,8 +18,7 @@ fn every_known_syscall_is_classified_with_a_reason() {
     let classified: BTreeSet<Sysno> = rows().map(|(syscall, _)| syscall).collect();
     assert_eq!(classified, by_number);
     for syscall in by_number {
-        let row =
-            row(syscall.id().unsigned_abs()).unwrap_or_else(|| panic!("{syscall} is missing"));
+        let row = row(syscall.id().unsigned_abs()).unwrap_or_else(|| panic!("{syscall} is missing"));
         assert!(row.reason.len() > 20, "{syscall} needs a reason");
         assert!(!row.reason.contains("  "), "{syscall}: {:?}", row.reason);
     }
@@ -33,14 +26,7 @@ fn every_known_syscall_is_classified_with_a_reason() {
 
 #[test]
 fn numbers_that_no_row_names_are_unknown() {
-    for number in [
-        337,
-        423,
-        Sysno::last().id().unsigned_abs() + 1,
-        100_000,
-        X32_FIRST,
-        u32::MAX,
-    ] {
+    for number in [337, 423, Sysno::last().id().unsigned_abs() + 1, 100_000, X32_FIRST, u32::MAX] {
         assert!(row(number).is_none(), "{number}");
     }
     assert_eq!(UNKNOWN, Action::Errno(libc::ENOSYS));
@@ -95,25 +81,9 @@ fn the_supervisor_sees_these_calls() {
         fchownat futimesat unlinkat renameat linkat symlinkat fchmodat utimensat renameat2 \
         execveat openat2 fchmodat2 setxattrat removexattrat file_setattr";
     let expected: BTreeSet<&str> = expected.split_whitespace().collect();
-    let names = |options| {
-        notified(options)
-            .map(|syscall| syscall.name())
-            .collect::<BTreeSet<_>>()
-    };
+    let names = |options| notified(options).map(|syscall| syscall.name()).collect::<BTreeSet<_>>();
     assert_eq!(names(OPEN), expected);
-    let locks = FilterOptions {
-        judge_locks: true,
-        ..OPEN
-    };
-    assert_eq!(
-        names(locks).difference(&expected).collect::<Vec<_>>(),
-        [&"flock"]
-    );
-    assert_eq!(
-        names(FilterOptions {
-            full_mediation: true,
-            ..OPEN
-        }),
-        expected
-    );
+    let locks = FilterOptions { judge_locks: true, ..OPEN };
+    assert_eq!(names(locks).difference(&expected).collect::<Vec<_>>(), [&"flock"]);
+    assert_eq!(names(FilterOptions { full_mediation: true, ..OPEN }), expected);
 }

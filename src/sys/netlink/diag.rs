@@ -119,10 +119,7 @@ fn identity(reply: &[u8]) -> io::Result<SocketIdentity> {
 
 /// The two ends of the socket of a reply; an IPv6 socket with mapped addresses is told as IPv4.
 fn ends(reply: &[u8]) -> io::Result<(SocketAddr, SocketAddr)> {
-    Ok((
-        end(reply, REPLY_SOURCE, REPLY_SOURCE_PORT)?,
-        end(reply, REPLY_DESTINATION, REPLY_DESTINATION_PORT)?,
-    ))
+    Ok((end(reply, REPLY_SOURCE, REPLY_SOURCE_PORT)?, end(reply, REPLY_DESTINATION, REPLY_DESTINATION_PORT)?))
 }
 
 fn end(reply: &[u8], offset: usize, port: usize) -> io::Result<SocketAddr> {
@@ -164,10 +161,7 @@ mod tests {
         reply[8..24].copy_from_slice(&Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets());
         reply[24..40].copy_from_slice(&Ipv4Addr::new(203, 0, 113, 7).to_ipv6_mapped().octets());
         reply[44..52].copy_from_slice(&7u64.to_ne_bytes());
-        assert_eq!(
-            ends(&reply).expect("whole reply"),
-            (at("127.0.0.1:4660"), at("203.0.113.7:80"))
-        );
+        assert_eq!(ends(&reply).expect("whole reply"), (at("127.0.0.1:4660"), at("203.0.113.7:80")));
         assert_eq!(identity(&reply).expect("whole reply").cookie, 7);
         assert!(identity(&reply[..71]).is_err());
     }

@@ -26,13 +26,7 @@ pub(super) struct Encoder {
 
 impl Encoder {
     /// Appends a message whose family header and attributes are written by `body`.
-    pub(super) fn message(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        sequence: u32,
-        body: impl FnOnce(&mut Self),
-    ) {
+    pub(super) fn message(&mut self, kind: u16, flags: u16, sequence: u32, body: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
         self.put(&[0; 4]);
         self.put(&kind.to_ne_bytes());
@@ -90,8 +84,7 @@ impl Encoder {
     }
 
     fn align(&mut self) {
-        self.bytes
-            .resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
     }
 }
 
@@ -139,10 +132,7 @@ impl<'a> Messages<'a> {
             sequence: u32::from_ne_bytes(field(self.rest, 8)?),
             payload,
         };
-        self.rest = self
-            .rest
-            .get(length.next_multiple_of(ALIGNMENT)..)
-            .unwrap_or_default();
+        self.rest = self.rest.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
         Ok(message)
     }
 }
@@ -164,11 +154,7 @@ impl<'a> Iterator for Messages<'a> {
 
 /// The `N` bytes at `offset`; EBADMSG when there are fewer.
 pub(super) fn field<const N: usize>(bytes: &[u8], offset: usize) -> io::Result<[u8; N]> {
-    bytes
-        .get(offset..)
-        .and_then(<[u8]>::first_chunk)
-        .copied()
-        .ok_or_else(|| Errno::EBADMSG.into())
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).copied().ok_or_else(|| Errno::EBADMSG.into())
 }
 
 #[cfg(test)]
@@ -184,10 +170,7 @@ mod tests {
         let read: Vec<_> = Messages::new(&bytes).map(|m| m.expect("valid")).collect();
 
         assert_eq!((read[0].kind, read[0].sequence), (7, 42));
-        assert_eq!(
-            read[0].payload[..9],
-            [9, 0, 3, 0, b'a', b'b', b'c', b'd', 0]
-        );
+        assert_eq!(read[0].payload[..9], [9, 0, 3, 0, b'a', b'b', b'c', b'd', 0]);
         assert_eq!((read[1].kind, read[1].sequence), (8, 43));
         assert_eq!(
             read[1].payload,
@@ -210,11 +193,7 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_without_a_code_is_an_error() {
-        let message = Message {
-            kind: NLMSG_ERROR,
-            sequence: 0,
-            payload: &[0, 0],
-        };
+        let message = Message { kind: NLMSG_ERROR, sequence: 0, payload: &[0, 0] };
         assert!(message.acknowledgement().is_err());
     }
 }

@@ -12,9 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
-};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
 pub use diag::{SocketIdentity, diag_socket, tcp_cookie_of};
 pub use route::{Ipv6, add_anyip_routes, link_up_loopback};
@@ -24,12 +22,7 @@ use message::{Message, Messages};
 
 /// Opens a close-on-exec netlink socket that speaks `protocol` in the caller's network namespace.
 fn open(protocol: SockProtocol) -> io::Result<OwnedFd> {
-    Ok(socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        protocol,
-    )?)
+    Ok(socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?)
 }
 
 /// Sends `request` and succeeds when the kernel acknowledged `acknowledgements` messages and refused none.
@@ -59,11 +52,7 @@ fn exchange(
     // An error answer carries the refused message, a rule of ours at most.
     let mut buffer = [0u8; 8192];
     loop {
-        let length = match recv(
-            fd,
-            &mut buffer,
-            MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
-        ) {
+        let length = match recv(fd, &mut buffer, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC) {
             Ok(length) => length,
             Err(Errno::EAGAIN) => return Ok(()),
             Err(Errno::EINTR) => continue,

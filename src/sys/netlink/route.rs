@@ -60,9 +60,7 @@ pub fn add_anyip_routes() -> io::Result<Ipv6> {
     // IPv6 knows no scope of routes. Whatever the refusal, there is no way out by IPv6 without a route.
     match transact(socket.as_fd(), &local_default(FAMILY_INET6, 0, None), 1) {
         Ok(()) => Ok(Ipv6::Present),
-        Err(error) => error
-            .raw_os_error()
-            .map_or(Err(error), |errno| Ok(Ipv6::Absent { errno })),
+        Err(error) => error.raw_os_error().map_or(Err(error), |errno| Ok(Ipv6::Absent { errno })),
     }
 }
 
@@ -72,16 +70,7 @@ fn local_default(family: u8, scope: u8, source: Option<[u8; 4]>) -> Vec<u8> {
     encoder.message(libc::RTM_NEWROUTE, flags, 1, |message| {
         // struct rtmsg: family, two prefix lengths, tos, table, protocol, scope, type, flags
         let table = libc::RT_TABLE_LOCAL;
-        message.put(&[
-            family,
-            0,
-            0,
-            0,
-            table,
-            libc::RTPROT_BOOT,
-            scope,
-            libc::RTN_LOCAL,
-        ]);
+        message.put(&[family, 0, 0, 0, table, libc::RTPROT_BOOT, scope, libc::RTN_LOCAL]);
         message.put(&[0; 4]);
         message.attribute(libc::RTA_OIF, &LOOPBACK_INDEX.to_ne_bytes());
         if let Some(source) = source {

@@ -98,7 +98,11 @@ impl Placement {
         if is_awaited(state, &path) {
             return Err(TraceError::Busy { path });
         }
-        make_room(&destination, &destination_name, if force { Overwrite::OtherFiles } else { Overwrite::Never })?;
+        make_room(
+            &destination,
+            &destination_name,
+            if force { Overwrite::OtherFiles } else { Overwrite::Never },
+        )?;
         let (home, name, file) = if inside_granted {
             let name = OsString::from(DEFAULT_NAME);
             let (pending, file) =
@@ -148,7 +152,8 @@ impl Placement {
         let (path, moved_aside) = match &self.home {
             Home::Destination => (self.destination(), None),
             Home::Pending(pending) => {
-                let done = transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
+                let done =
+                    transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
                 pending.remove();
                 (done.path, done.moved_aside)
             }
@@ -175,7 +180,10 @@ impl Placement {
             add(&self.destination, &blobs_name(name));
         }
         for name in self.destination.names().unwrap_or_default() {
-            if former_number(&self.destination_name, &name).or_else(|| former_number(default, &name)).is_some() {
+            if former_number(&self.destination_name, &name)
+                .or_else(|| former_number(default, &name))
+                .is_some()
+            {
                 add(&self.destination, &name);
             }
         }
@@ -208,7 +216,8 @@ fn split(trace: &Path) -> Result<(&Path, OsString), TraceError> {
     let no_name = || TraceError::NoFileName { path: trace.to_owned() };
     let ends_in_slash = trace.as_os_str().as_encoded_bytes().ends_with(b"/");
     let name = trace.file_name().filter(|_| !ends_in_slash).ok_or_else(no_name)?;
-    let parent = trace.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let parent =
+        trace.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     Ok((parent, name.to_owned()))
 }
 

@@ -78,9 +78,7 @@ pub(super) fn locate_in(state: &StateDirectories, path: &Path) -> PathBuf {
 pub(super) fn is_awaited(state: &StateDirectories, destination: &Path) -> bool {
     waiting(state).iter().any(|(directory, journal)| {
         journal.destination == destination
-            && directory
-                .open_file(OsStr::new(DEFAULT_NAME))
-                .is_ok_and(|file| matches!(lock(file), Ok(None)))
+            && directory.open_file(OsStr::new(DEFAULT_NAME)).is_ok_and(|file| matches!(lock(file), Ok(None)))
     })
 }
 
@@ -195,9 +193,13 @@ fn put_in_place(directory: &Directory) -> Result<PathBuf, TraceError> {
         return Err(TraceError::Journal { path: journal_path() });
     };
     // The agent may have put another directory, or a link, where the right one was.
-    let destination = Directory::open(parent).ok().filter(|found| found.identity().ok() == Some(journal.directory));
+    let destination =
+        Directory::open(parent).ok().filter(|found| found.identity().ok() == Some(journal.directory));
     let Some(destination) = destination else {
-        return Err(TraceError::DirectoryReplaced { path: parent.to_owned(), trace: directory.join(trace_name) });
+        return Err(TraceError::DirectoryReplaced {
+            path: parent.to_owned(),
+            trace: directory.join(trace_name),
+        });
     };
     let _ = directory.remove_directory(&blobs_name(trace_name));
     transfer(directory, trace_name, &destination, name).map(|done| done.path)
@@ -205,6 +207,7 @@ fn put_in_place(directory: &Directory) -> Result<PathBuf, TraceError> {
 
 /// Returns `path` with the links of its directory followed, its own name kept.
 fn absolute(path: &Path) -> Option<PathBuf> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     Some(parent.canonicalize().ok()?.join(path.file_name()?))
 }

@@ -28,7 +28,10 @@ pub(super) fn make_room(directory: &Directory, name: &OsStr, overwrite: Overwrit
             return Err(TraceError::Occupied { path: path(), what: "no regular file" });
         }
         Some(Entry { kind: EntryKind::Link, .. }) if overwrite == Overwrite::Never => {
-            return Err(TraceError::Occupied { path: path(), what: "a symbolic link, which is not followed" });
+            return Err(TraceError::Occupied {
+                path: path(),
+                what: "a symbolic link, which is not followed",
+            });
         }
         Some(Entry { kind: EntryKind::Link, .. }) => directory.remove_file(name).map_err(read)?,
         Some(Entry { kind: EntryKind::File, identity, size }) => {

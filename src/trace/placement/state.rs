@@ -17,7 +17,9 @@ impl StateDirectories {
     pub(super) fn from_environment() -> Self {
         let mut candidates = Vec::new();
         // A relative XDG_STATE_HOME is to be ignored (XDG Base Directory Specification).
-        if let Some(state) = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
+        if let Some(state) =
+            std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute())
+        {
             candidates.push(state.join(STATE_NAME));
         }
         if let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {

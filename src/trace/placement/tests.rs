@@ -195,7 +195,8 @@ fn killed(place: &Place) -> PathBuf {
     let (_, writer, at) = place.start(true);
     let copy = place.directory.path().join("copy");
     let pending = at.parent().expect("a parent").to_owned();
-    let status = std::process::Command::new("cp").arg("-a").args([&pending, &copy]).status().expect("cp runs");
+    let status =
+        std::process::Command::new("cp").arg("-a").args([&pending, &copy]).status().expect("cp runs");
     assert!(status.success());
     writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
     fs::remove_file(place.trace()).expect("removed");
@@ -259,7 +260,8 @@ fn across_file_systems_the_trace_is_copied() {
     };
     let place = Place::new();
     let state = StateDirectories::only(&other.path().join("state"));
-    let same = fs::metadata(other.path()).expect("stat").dev() == fs::metadata(place.work(".")).expect("stat").dev();
+    let same =
+        fs::metadata(other.path()).expect("stat").dev() == fs::metadata(place.work(".")).expect("stat").dev();
     let placement = Placement::plan_with(&state, &place.trace(), true, false).expect("a placement");
     let (recorder, writer) = create(placement).expect("a writer");
     for size in [10, 300_000] {

@@ -72,7 +72,8 @@ fn move_entry(home: &Directory, name: &OsStr, to: &Directory, to_name: &OsStr) -
     let temporary = temporary_name();
     let is_directory = home.entry(name)?.is_some_and(|entry| entry.kind == EntryKind::Directory);
     if is_directory {
-        let copied = copy_directory(home, name, to, &temporary).and_then(|()| to.rename(&temporary, to, to_name));
+        let copied =
+            copy_directory(home, name, to, &temporary).and_then(|()| to.rename(&temporary, to, to_name));
         if copied.is_err() {
             let _ = remove_tree(to, &temporary);
         }

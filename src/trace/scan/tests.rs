@@ -9,7 +9,9 @@ use super::*;
 const SHA: &str = "05a780b077141b104927c9cdebc39c2c25a603dcf39eb975679d7aa1f63bbb32";
 
 fn line(args: &str) -> String {
-    format!("{{\"args\":{args},\"i\":3,\"kind\":\"deny\",\"op\":\"read\",\"prev\":\"{SHA}\",\"sha\":\"{SHA}\",\"ts\":1.5}}")
+    format!(
+        "{{\"args\":{args},\"i\":3,\"kind\":\"deny\",\"op\":\"read\",\"prev\":\"{SHA}\",\"sha\":\"{SHA}\",\"ts\":1.5}}"
+    )
 }
 
 fn scan(line: &str) -> Result<u64, Malformed> {
@@ -21,7 +23,10 @@ fn the_members_are_found() {
     let line = line("{\"target\":\"x\"}");
     let mut scanner = Scanner::default();
     let fields = scanner.scan(line.as_bytes()).expect("an entry");
-    assert_eq!((fields.index, fields.kind, fields.op, fields.args), (3, "deny", "read", "{\"target\":\"x\"}"));
+    assert_eq!(
+        (fields.index, fields.kind, fields.op, fields.args),
+        (3, "deny", "read", "{\"target\":\"x\"}")
+    );
     assert_eq!((fields.prev, fields.sha), (SHA, SHA));
     assert!(fields.before_sha.ends_with(&format!("\"prev\":\"{SHA}\"")));
     assert_eq!(fields.after_sha, ",\"ts\":1.5}");
@@ -29,7 +34,9 @@ fn the_members_are_found() {
 
 #[test]
 fn blobs_are_mentioned_with_their_size() {
-    let line = line(&format!("{{\"a\":[{{\"blob\":\"{SHA}\",\"size\":7}}],\"b\":{{\"blob\":\"{SHA}\"}},\"size\":9}}"));
+    let line = line(&format!(
+        "{{\"a\":[{{\"blob\":\"{SHA}\",\"size\":7}}],\"b\":{{\"blob\":\"{SHA}\"}},\"size\":9}}"
+    ));
     let mut scanner = Scanner::default();
     scanner.scan(line.as_bytes()).expect("an entry");
     let mention = |size| BlobMention { sha256: SHA.to_owned(), size };
@@ -38,9 +45,23 @@ fn blobs_are_mentioned_with_their_size() {
 
 #[test]
 fn only_canonical_text_is_taken() {
-    for args in ["{ }", "{\"a\":1,}", "{\"a\" :1}", "{\"a\":01}", "{\"a\":.5}", "{\"a\":1.}", "{\"a\":1e}", "{\"a\":+1}",
-        "{\"a\":nul}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12\"}", "{a:1}", "{\"a\":\"\t\"}", "[1,]", "{\"a\":NaN}"]
-    {
+    for args in [
+        "{ }",
+        "{\"a\":1,}",
+        "{\"a\" :1}",
+        "{\"a\":01}",
+        "{\"a\":.5}",
+        "{\"a\":1.}",
+        "{\"a\":1e}",
+        "{\"a\":+1}",
+        "{\"a\":nul}",
+        "{\"a\":\"\\x\"}",
+        "{\"a\":\"\\u12\"}",
+        "{a:1}",
+        "{\"a\":\"\t\"}",
+        "[1,]",
+        "{\"a\":NaN}",
+    ] {
         assert!(matches!(scan(&line(args)), Err(Malformed::Syntax { .. })), "{args}");
     }
     assert!(matches!(scan(&line("{\"b\":1,\"a\":2}")), Err(Malformed::UnorderedKeys { .. })));
@@ -50,12 +71,9 @@ fn only_canonical_text_is_taken() {
 
 #[test]
 fn missing_members_are_named() {
-    for (gone, name) in [
-        ("\"i\":3,", "i"),
-        ("\"kind\":\"deny\",", "kind"),
-        ("\"op\":\"read\",", "op"),
-        (",\"ts\":1.5", "ts"),
-    ] {
+    for (gone, name) in
+        [("\"i\":3,", "i"), ("\"kind\":\"deny\",", "kind"), ("\"op\":\"read\",", "op"), (",\"ts\":1.5", "ts")]
+    {
         assert_eq!(scan(&line("{}").replace(gone, "")), Err(Malformed::Field { name }));
     }
     assert_eq!(scan(&line("[]")), Err(Malformed::Field { name: "args" }));

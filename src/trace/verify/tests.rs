@@ -31,7 +31,9 @@ impl Sample {
         let blob = blobs.join(blob_name(&body.sha256));
 
         let mut events = vec![Event::new(Kind::Meta, "run.start").arg("argv", json!(["true"]))];
-        events.extend((0..7).map(|number| Event::new(Kind::Observe, "fs.open_read").arg("path", number.to_string())));
+        events.extend(
+            (0..7).map(|number| Event::new(Kind::Observe, "fs.open_read").arg("path", number.to_string())),
+        );
         events.push(Event::new(Kind::Effect, "http.exchange").result(json!({"body": body})));
         events.push(Event::new(Kind::Meta, "run.end").arg("returncode", 0));
         let lines = chained(&events, true);
@@ -115,7 +117,8 @@ fn reordered_and_repeated_entries_are_found() {
 #[test]
 fn an_inserted_or_replaced_entry_is_found() {
     let sample = Sample::new();
-    let other: Vec<Event> = (0..4).map(|_| Event::new(Kind::Observe, "fs.open_read").arg("path", "other")).collect();
+    let other: Vec<Event> =
+        (0..4).map(|_| Event::new(Kind::Observe, "fs.open_read").arg("path", "other")).collect();
     let other = chained(&other, false);
     let outcome = sample.with(|lines| lines.insert(3, other[3].clone()));
     assert_eq!(outcome, tampered(3, Tamper::Unchained));
@@ -160,7 +163,10 @@ fn what_is_no_entry_is_found() {
         lines.push_str(junk);
         sample.write(lines);
         let outcome = sample.verify().outcome;
-        assert!(matches!(outcome, Outcome::Tampered { entry: 5, reason: Tamper::Malformed(_) }), "{junk:?} {outcome:?}");
+        assert!(
+            matches!(outcome, Outcome::Tampered { entry: 5, reason: Tamper::Malformed(_) }),
+            "{junk:?} {outcome:?}"
+        );
     }
     let spaced = sample.with(|lines| lines[3] = lines[3].replace("\":", "\": "));
     assert!(matches!(spaced, Outcome::Tampered { entry: 3, reason: Tamper::Malformed(_) }));
@@ -236,8 +242,11 @@ fn a_missing_or_altered_blob_is_found() {
     std::fs::write(&sample.blob, b"not zstd").expect("written");
     assert_eq!(sample.verify().outcome, altered);
     // A bomb is not unpacked: what goes beyond the recorded size is not read.
-    std::fs::write(&sample.blob, zstd::encode_all(std::io::Read::take(std::io::repeat(0), 1 << 30), 1).expect("zstd"))
-        .expect("written");
+    std::fs::write(
+        &sample.blob,
+        zstd::encode_all(std::io::Read::take(std::io::repeat(0), 1 << 30), 1).expect("zstd"),
+    )
+    .expect("written");
     assert_eq!(sample.verify().outcome, altered);
 
     let missing = tampered(8, Tamper::BlobMissing { sha256 });

@@ -72,7 +72,8 @@ fn many_producers_make_one_chain() {
             let recorder = recorder.clone();
             std::thread::spawn(move || {
                 for number in 0..2000 {
-                    let event = Event::new(Kind::Observe, "fs.open_read").arg("path", format!("{thread}/{number}"));
+                    let event =
+                        Event::new(Kind::Observe, "fs.open_read").arg("path", format!("{thread}/{number}"));
                     recorder.record(event).expect("recorded");
                 }
             })

@@ -15,8 +15,7 @@ use agentbox::sys::netlink::{Ipv6, tcp_cookie_of};
 use agentbox::sys::sockopt::socket_cookie;
 use caps::CapSet;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrStorage,
-    recvmsg, sendmsg,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrStorage, recvmsg, sendmsg,
 };
 
 const INSIDE: &str = "AGENTBOX_TEST_INSIDE";
@@ -30,11 +29,7 @@ pub(crate) fn inside(test: &str, body: impl FnOnce()) {
         return body();
     }
     let exe = std::env::current_exe().expect("own path");
-    run(
-        Command::new("unshare").args(["--map-root-user", "--net"]),
-        &exe,
-        test,
-    );
+    run(Command::new("unshare").args(["--map-root-user", "--net"]), &exe, test);
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -43,10 +38,7 @@ pub(crate) fn inside(test: &str, body: impl FnOnce()) {
     let copy = directory.path().join("it");
     fs::copy(exe, &copy).expect("copy");
     fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("mode");
-    let (uid, gid) = (
-        format!("--reuid={OTHER_USER}"),
-        format!("--regid={OTHER_USER}"),
-    );
+    let (uid, gid) = (format!("--reuid={OTHER_USER}"), format!("--regid={OTHER_USER}"));
     let mut command = Command::new("setpriv");
     command.args([&uid, &gid, "--clear-groups", "unshare"]);
     command.args(["--map-current-user", "--keep-caps", "--net"]);
@@ -63,10 +55,7 @@ fn run(command: &mut Command, exe: &Path, test: &str) {
         .expect("unshare and setpriv are installed");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}{errors}"
-    );
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
 }
 
 pub(crate) fn at(text: &str) -> SocketAddr {
@@ -87,12 +76,7 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn tproxy() -> Self {
-        let spec = NetSpec {
-            tproxy: true,
-            ports: vec![80],
-            loopback: vec![5432],
-            proxy_port: 3128,
-        };
+        let spec = NetSpec { tproxy: true, ports: vec![80], loopback: vec![5432], proxy_port: 3128 };
         let net = Self::new(&spec);
         assert_eq!(net.sockets.mechanism, Mechanism::Tproxy);
         net
@@ -134,12 +118,7 @@ impl Net {
         assert_eq!(client.local_addr().expect("address"), from);
         assert!(from.ip().is_loopback(), "dialled from {from}");
 
-        let diag = self
-            .sockets
-            .fds
-            .iter()
-            .find(|fd| fd.0 == Role::Diag)
-            .expect("diag");
+        let diag = self.sockets.fds.iter().find(|fd| fd.0 == Role::Diag).expect("diag");
         let found = tcp_cookie_of(diag.1.as_fd(), from, destination).expect("look-up");
         let found = found.expect("the client's socket");
         assert_eq!(found.cookie, socket_cookie(&client).expect("cookie"));
@@ -182,21 +161,12 @@ impl Net {
 
 fn local(fd: &OwnedFd) -> SocketAddr {
     let storage: Result<SockaddrStorage, _> = nix::sys::socket::getsockname(fd.as_raw_fd());
-    storage
-        .ok()
-        .and_then(|storage| std(&storage))
-        .unwrap_or_else(|| at("0.0.0.0:0")) // the diag socket
+    storage.ok().and_then(|storage| std(&storage)).unwrap_or_else(|| at("0.0.0.0:0")) // the diag socket
 }
 
 fn std(storage: &SockaddrStorage) -> Option<SocketAddr> {
-    let v4 = storage
-        .as_sockaddr_in()
-        .map(|a| SocketAddr::V4((*a).into()));
-    v4.or_else(|| {
-        storage
-            .as_sockaddr_in6()
-            .map(|a| SocketAddr::V6((*a).into()))
-    })
+    let v4 = storage.as_sockaddr_in().map(|a| SocketAddr::V4((*a).into()));
+    v4.or_else(|| storage.as_sockaddr_in6().map(|a| SocketAddr::V6((*a).into())))
 }
 
 /// A datagram, its sender, and where it was sent as far as the socket tells.
@@ -205,32 +175,22 @@ pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u8>, SocketAddr, Option<SocketAd
     let mut control = nix::cmsg_space!([u8; 64]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = MsgFlags::empty();
-    let message =
-        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)
-            .expect("a datagram");
+    let message = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)
+        .expect("a datagram");
     let from = message.address.as_ref().and_then(std).expect("sender");
     let mut asked = None;
     for part in message.cmsgs().expect("whole") {
         asked = match part {
             ControlMessageOwned::Ipv4PacketInfo(i) => {
                 let ip = Ipv4Addr::from(u32::from_be(i.ipi_addr.s_addr));
-                assert_eq!(
-                    u32::from_be(i.ipi_spec_dst.s_addr),
-                    ip.to_bits(),
-                    "answers come from there"
-                );
+                assert_eq!(u32::from_be(i.ipi_spec_dst.s_addr), ip.to_bits(), "answers come from there");
                 Some(SocketAddr::new(ip.into(), 0))
             }
-            ControlMessageOwned::Ipv6PacketInfo(i) => Some(SocketAddr::new(
-                Ipv6Addr::from(i.ipi6_addr.s6_addr).into(),
-                0,
-            )),
-            ControlMessageOwned::Ipv4OrigDstAddr(a) => {
-                Some(SocketAddr::V4(SockaddrIn::from(a).into()))
+            ControlMessageOwned::Ipv6PacketInfo(i) => {
+                Some(SocketAddr::new(Ipv6Addr::from(i.ipi6_addr.s6_addr).into(), 0))
             }
-            ControlMessageOwned::Ipv6OrigDstAddr(a) => {
-                Some(SocketAddr::V6(SockaddrIn6::from(a).into()))
-            }
+            ControlMessageOwned::Ipv4OrigDstAddr(a) => Some(SocketAddr::V4(SockaddrIn::from(a).into())),
+            ControlMessageOwned::Ipv6OrigDstAddr(a) => Some(SocketAddr::V6(SockaddrIn6::from(a).into())),
             _ => asked,
         };
     }
@@ -245,18 +205,14 @@ fn answer(socket: &OwnedFd, to: SocketAddr, source: IpAddr) {
         IpAddr::V4(ip) => {
             v4 = nix::libc::in_pktinfo {
                 ipi_ifindex: 0,
-                ipi_spec_dst: nix::libc::in_addr {
-                    s_addr: ip.to_bits().to_be(),
-                },
+                ipi_spec_dst: nix::libc::in_addr { s_addr: ip.to_bits().to_be() },
                 ipi_addr: nix::libc::in_addr { s_addr: 0 },
             };
             ControlMessage::Ipv4PacketInfo(&v4)
         }
         IpAddr::V6(ip) => {
             v6 = nix::libc::in6_pktinfo {
-                ipi6_addr: nix::libc::in6_addr {
-                    s6_addr: ip.octets(),
-                },
+                ipi6_addr: nix::libc::in6_addr { s6_addr: ip.octets() },
                 ipi6_ifindex: 0,
             };
             ControlMessage::Ipv6PacketInfo(&v6)
@@ -264,12 +220,5 @@ fn answer(socket: &OwnedFd, to: SocketAddr, source: IpAddr) {
     };
     let to = SockaddrStorage::from(to);
     let parts = [IoSlice::new(b"answer")];
-    sendmsg(
-        socket.as_raw_fd(),
-        &parts,
-        &[control],
-        MsgFlags::empty(),
-        Some(&to),
-    )
-    .expect("send");
+    sendmsg(socket.as_raw_fd(), &parts, &[control], MsgFlags::empty(), Some(&to)).expect("send");
 }

@@ -1,8 +1,7 @@
 //! Calls that are decided on their arguments, one test a rule, upper register halves included.
 
 use libc::{
-    EACCES, EAFNOSUPPORT, EBUSY, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM, EPROTONOSUPPORT,
-    ESOCKTNOSUPPORT,
+    EACCES, EAFNOSUPPORT, EBUSY, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
 };
 use syscalls::Sysno;
 
@@ -53,12 +52,7 @@ fn sockets_of_listed_families_alone_exist() {
     cases.push(([0xffff_ffff, 1, 0], refuse(EAFNOSUPPORT)));
     for (given, action) in cases {
         for flags in FLAGS {
-            expect_ints(
-                &program,
-                Sysno::socket,
-                [given[0], given[1] | flags, given[2]],
-                action,
-            );
+            expect_ints(&program, Sysno::socket, [given[0], given[1] | flags, given[2]], action);
         }
     }
 }
@@ -99,12 +93,7 @@ fn fast_open_is_refused() {
         expect_ints(&program, Sysno::sendmmsg, [3, 0, 1, flags], action);
     }
     for option in [23, 30, 33, 34] {
-        expect_ints(
-            &program,
-            Sysno::setsockopt,
-            [3, 6, option],
-            refuse(EOPNOTSUPP),
-        );
+        expect_ints(&program, Sysno::setsockopt, [3, 6, option], refuse(EOPNOTSUPP));
         expect_ints(&program, Sysno::setsockopt, [3, 1, option], ALLOW);
     }
     expect_ints(&program, Sysno::setsockopt, [3, 6, 1], ALLOW);
@@ -116,14 +105,7 @@ fn new_namespaces_are_refused() {
     const SIGCHLD: u64 = 17;
     const THREAD: u64 = 0x003d_0f00; // what pthread_create passes
     let program = program(OPEN);
-    for flags in [
-        SIGCHLD,
-        THREAD,
-        0x4000 | 0x100 | SIGCHLD,
-        0x0100_0011,
-        0x80 | SIGCHLD,
-        0xff,
-    ] {
+    for flags in [SIGCHLD, THREAD, 0x4000 | 0x100 | SIGCHLD, 0x0100_0011, 0x80 | SIGCHLD, 0xff] {
         expect_ints(&program, Sysno::clone, [flags], ALLOW);
     }
     let namespaces = [17, 25, 26, 27, 28, 29, 30].map(|bit| 1_u64 << bit);
@@ -134,11 +116,7 @@ fn new_namespaces_are_refused() {
     for flags in [0, 0x200, 0x400, 0x600, 0x4_0000, 0x1_0000] {
         expect(&program, Sysno::unshare, [flags], ALLOW);
     }
-    for flag in
-        namespaces
-            .into_iter()
-            .chain([0x80, 0x0010_0000, 0x80 | 0x400, 1 << 32, (1 << 40) | 0x400])
-    {
+    for flag in namespaces.into_iter().chain([0x80, 0x0010_0000, 0x80 | 0x400, 1 << 32, (1 << 40) | 0x400]) {
         expect(&program, Sysno::unshare, [flag], refuse(EPERM));
     }
     expect(&program, Sysno::clone3, [0, 88], refuse(ENOSYS));
@@ -175,18 +153,7 @@ fn terminals_are_not_typed_into() {
     }
     // TCGETS, TCSETS, TIOCGWINSZ, TIOCSCTTY, TIOCSPGRP, FIONREAD, FIONBIO, FIOCLEX, TIOCGPTN,
     // SIOCGIFCONF
-    for command in [
-        0x5401,
-        0x5402,
-        0x5413,
-        0x540e,
-        0x5410,
-        0x541b,
-        0x5421,
-        0x5451,
-        0x8004_5430,
-        0x8912,
-    ] {
+    for command in [0x5401, 0x5402, 0x5413, 0x540e, 0x5410, 0x541b, 0x5421, 0x5451, 0x8004_5430, 0x8912] {
         expect_ints(&program, Sysno::ioctl, [0, command], ALLOW);
     }
 }
@@ -199,26 +166,12 @@ fn inodes_and_subvolumes_do_not_change_unseen() {
         expect_ints(&program, Sysno::ioctl, [3, command], refuse(EOPNOTSUPP));
     }
     // Subvolume and snapshot create and destroy, old and new; bcachefs' subvolume create
-    for command in [
-        0x5000_940e,
-        0x5000_9418,
-        0x5000_9401,
-        0x5000_9417,
-        0x5000_940f,
-        0x5000_943f,
-        0x4018_bc10,
-    ] {
+    for command in [0x5000_940e, 0x5000_9418, 0x5000_9401, 0x5000_9417, 0x5000_940f, 0x5000_943f, 0x4018_bc10]
+    {
         expect_ints(&program, Sysno::ioctl, [3, command], refuse(ENOTTY));
     }
     // FICLONE, FICLONERANGE, FIDEDUPERANGE, FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FIEMAP
-    for command in [
-        0x4004_9409,
-        0x4020_940d,
-        0xc018_9436,
-        0x8008_6601,
-        0x801c_581f,
-        0xc020_660b,
-    ] {
+    for command in [0x4004_9409, 0x4020_940d, 0xc018_9436, 0x8008_6601, 0x801c_581f, 0xc020_660b] {
         expect_ints(&program, Sysno::ioctl, [3, command], ALLOW);
     }
 }
@@ -231,10 +184,7 @@ fn leases_are_refused_and_locks_judged_on_demand() {
     for command in [0, 1, 2, 3, 4, 6, 7, 37, 38, 1025, 1026, 1030, 1031, 1033] {
         expect_ints(&open, Sysno::fcntl, [3, command], ALLOW);
     }
-    let judged = program(FilterOptions {
-        judge_locks: true,
-        ..OPEN
-    });
+    let judged = program(FilterOptions { judge_locks: true, ..OPEN });
     for (operation, action) in [(1, ALLOW), (8, ALLOW), (5, ALLOW), (2, NOTIFY), (6, NOTIFY)] {
         expect_ints(&judged, Sysno::flock, [3, operation], action);
         expect_ints(&open, Sysno::flock, [3, operation], ALLOW);
@@ -270,13 +220,7 @@ fn a_guests_filter_is_fine_and_its_listener_is_not() {
 #[test]
 fn attributes_are_read_by_path_unless_files_are_mediated() {
     let syscalls = [Sysno::getxattr, Sysno::lgetxattr, Sysno::getxattrat];
-    let (open, mediated) = (
-        program(OPEN),
-        program(FilterOptions {
-            full_mediation: true,
-            ..OPEN
-        }),
-    );
+    let (open, mediated) = (program(OPEN), program(FilterOptions { full_mediation: true, ..OPEN }));
     for syscall in syscalls {
         expect(&open, syscall, [0], ALLOW);
         expect(&mediated, syscall, [0], refuse(EOPNOTSUPP));
@@ -304,10 +248,5 @@ fn refusals_use_the_errno_that_programs_survive() {
     for syscall in named(absent) {
         expect(&program, syscall, [0; 6], refuse(ENOSYS));
     }
-    expect(
-        &program,
-        Sysno::lsm_set_self_attr,
-        [0; 6],
-        refuse(EOPNOTSUPP),
-    );
+    expect(&program, Sysno::lsm_set_self_attr, [0; 6], refuse(EOPNOTSUPP));
 }
