@@ -194,6 +194,9 @@ fn the_directory_is_the_one_that_was_held() {
 fn killed(place: &Place) -> PathBuf {
     let (_, writer, at) = place.start(true);
     let copy = place.directory.path().join("copy");
+    while fs::metadata(&at).expect("stat").len() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     let pending = at.parent().expect("a parent").to_owned();
     let status = std::process::Command::new("cp").arg("-a").args([&pending, &copy]).status().expect("cp runs");
     assert!(status.success());

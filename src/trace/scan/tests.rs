@@ -85,6 +85,12 @@ proptest! {
     }
 
     #[test]
+    fn the_plain_length_is_that_of_a_plain_loop(bytes in prop::collection::vec(prop_oneof![any::<u8>(), 0x1e_u8..0x24, 0x5b_u8..0x5e], 0..40)) {
+        let special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+        prop_assert_eq!(plain_length(&bytes), bytes.iter().position(special).unwrap_or(bytes.len()));
+    }
+
+    #[test]
     fn any_bytes_are_scanned_without_panic(bytes: Vec<u8>) {
         let _ = Scanner::default().scan(&bytes);
     }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::blob::BlobStore;
-use super::super::chain::{Body, Chain};
-use super::super::event::{Event, Kind};
+use super::super::chain::{Body, Chain, entry_sha};
+use super::super::event::{Event, Kind, hex};
 use super::super::layout::{blob_name, blobs_name};
 use super::*;
 
@@ -319,6 +319,6 @@ fn rehashed(line: &str) -> String {
     let prev_from = line.find("\"prev\":\"").expect("a hash") + "\"prev\":\"".len();
     let prev = &line[prev_from..prev_from + 64];
     let (before, after) = (&line[..from], line[to..].trim_end());
-    let sha = entry_sha(prev.as_bytes(), before.as_bytes(), after.as_bytes());
+    let sha = hex(&entry_sha(prev.as_bytes(), before.as_bytes(), after.as_bytes()));
     format!("{before},\"sha\":\"{sha}\"{after}\n")
 }
