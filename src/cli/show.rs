@@ -41,7 +41,10 @@ impl ShowCommand {
         let path = trace::locate(asked);
         if path != asked {
             let place = escape::text(&path.to_string_lossy());
-            writeln!(io::stderr(), "agentbox: this trace is not in place yet, it is read from {place}")?;
+            writeln!(
+                io::stderr(),
+                "agentbox: this trace is not in place yet, it is read from {place}"
+            )?;
         }
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
@@ -94,12 +97,21 @@ impl Ending {
     fn note(&self, err: &mut impl Write) -> io::Result<()> {
         if self.unreadable > 0 {
             let (count, line) = (self.unreadable, self.first_unreadable);
-            writeln!(err, "agentbox: {count} lines are no entries, the first is line {line}: see agentbox verify")?;
+            writeln!(
+                err,
+                "agentbox: {count} lines are no entries, the first is line {line}: see agentbox verify"
+            )?;
         }
         if let Some(bytes) = self.torn {
-            writeln!(err, "agentbox: the last line is torn ({bytes} bytes): the run was interrupted")?;
+            writeln!(
+                err,
+                "agentbox: the last line is torn ({bytes} bytes): the run was interrupted"
+            )?;
         } else if !self.sealed {
-            writeln!(err, "agentbox: the trace is not sealed: nothing says that this is all")?;
+            writeln!(
+                err,
+                "agentbox: the trace is not sealed: nothing says that this is all"
+            )?;
         }
         Ok(())
     }
@@ -107,11 +119,25 @@ impl Ending {
 
 /// A reader that has seen enough and closes the pipe is no failure.
 fn closed_or(error: io::Error) -> anyhow::Result<u8> {
-    if error.kind() == io::ErrorKind::BrokenPipe { Ok(0) } else { Err(error.into()) }
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Ok(0)
+    } else {
+        Err(error.into())
+    }
 }
 
-fn print(path: &Path, filter: &Filter, style: &Style, out: &mut impl Write) -> Result<Ending, Stopped> {
-    let read = |source| Stopped::Trace(TraceError::Read { path: path.to_owned(), source });
+fn print(
+    path: &Path,
+    filter: &Filter,
+    style: &Style,
+    out: &mut impl Write,
+) -> Result<Ending, Stopped> {
+    let read = |source| {
+        Stopped::Trace(TraceError::Read {
+            path: path.to_owned(),
+            source,
+        })
+    };
     let file = File::open(path).map_err(read)?;
     let mut reader = Reader::new(file);
     let mut ending = Ending::default();
@@ -123,7 +149,9 @@ fn print(path: &Path, filter: &Filter, style: &Style, out: &mut impl Write) -> R
             break;
         };
         if number == 1 && !trace::looks_like_a_trace(bytes) {
-            return Err(Stopped::Trace(TraceError::NotATrace { path: path.to_owned() }));
+            return Err(Stopped::Trace(TraceError::NotATrace {
+                path: path.to_owned(),
+            }));
         }
         if matches!(line, Line::Torn(_)) {
             ending.torn = Some(bytes.len());

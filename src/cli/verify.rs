@@ -38,7 +38,10 @@ impl VerifyCommand {
     /// Runs the command and returns its exit code.
     pub fn run(self) -> anyhow::Result<u8> {
         if self.key.is_some() {
-            writeln!(io::stderr(), "agentbox: this version has no signatures yet: use --head instead of --key")?;
+            writeln!(
+                io::stderr(),
+                "agentbox: this version has no signatures yet: use --head instead of --key"
+            )?;
             return Ok(UNREADABLE);
         }
         let path = trace::locate(&self.file.unwrap_or(self.trace));
@@ -66,28 +69,49 @@ fn exit_code(outcome: &Outcome) -> u8 {
 }
 
 fn report(out: &mut impl Write, found: &Verification, pinned: bool) -> io::Result<()> {
-    let Verification { entries, head, outcome } = found;
+    let Verification {
+        entries,
+        head,
+        outcome,
+    } = found;
     match outcome {
         Outcome::Tampered { entry, reason } => {
             let what = match reason {
-                Tamper::BlobMissing { .. } | Tamper::BlobAltered { .. } | Tamper::OtherHead => "found",
+                Tamper::BlobMissing { .. } | Tamper::BlobAltered { .. } | Tamper::OtherHead => {
+                    "found"
+                }
                 _ => "hash chain breaks",
             };
-            writeln!(out, "agentbox: TAMPERED — {what} at entry {entry}: {reason}")?;
+            writeln!(
+                out,
+                "agentbox: TAMPERED — {what} at entry {entry}: {reason}"
+            )?;
             return writeln!(out, "agentbox: head {head} after {entries} intact entries");
         }
-        Outcome::Sealed => writeln!(out, "agentbox: trace ok — {entries} entries, hash chain verified")?,
+        Outcome::Sealed => writeln!(
+            out,
+            "agentbox: trace ok — {entries} entries, hash chain verified"
+        )?,
         Outcome::Unsealed | Outcome::Torn { .. } => {
-            writeln!(out, "agentbox: trace intact — {entries} entries, hash chain verified")?;
+            writeln!(
+                out,
+                "agentbox: trace intact — {entries} entries, hash chain verified"
+            )?;
         }
     }
     writeln!(out, "agentbox: head {head}")?;
     match outcome {
         Outcome::Torn { bytes } => {
-            writeln!(out, "agentbox: torn — the last line was not finished ({bytes} bytes): the run was interrupted")
+            writeln!(
+                out,
+                "agentbox: torn — the last line was not finished ({bytes} bytes): the run was interrupted"
+            )
         }
         Outcome::Unsealed => {
-            writeln!(out, "agentbox: not sealed — the run was interrupted, or its end was cut off")
+            writeln!(
+                out,
+                "agentbox: not sealed — the run was interrupted, or its end was cut off"
+            )
         }
         _ if pinned => writeln!(out, "agentbox: sealed, and the head is the expected one"),
         _ => writeln!(

@@ -54,7 +54,10 @@ pub(super) struct Directory {
 
 impl BlobStore {
     pub(super) fn new(directory: OwnedFd) -> Self {
-        Self::Directory(Arc::new(Directory { fd: directory, next: AtomicU64::new(0) }))
+        Self::Directory(Arc::new(Directory {
+            fd: directory,
+            next: AtomicU64::new(0),
+        }))
     }
 
     pub(super) fn in_memory() -> Self {
@@ -62,13 +65,23 @@ impl BlobStore {
     }
 
     pub(super) fn start(&self) -> BlobWriter {
-        BlobWriter { store: self.clone(), hash: Sha256::new(), size: 0, held: Vec::new(), spilled: None }
+        BlobWriter {
+            store: self.clone(),
+            hash: Sha256::new(),
+            size: 0,
+            held: Vec::new(),
+            spilled: None,
+        }
     }
 
     pub(super) fn content(&self, sha256: &str) -> Option<Vec<u8>> {
         match self {
             Self::Directory(_) => None,
-            Self::Memory(blobs) => blobs.lock().unwrap_or_else(PoisonError::into_inner).get(sha256).cloned(),
+            Self::Memory(blobs) => blobs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(sha256)
+                .cloned(),
         }
     }
 }
@@ -90,15 +103,22 @@ impl BlobWriter {
 
     /// Ends the body and gives it its name.
     pub fn finish(mut self) -> Result<BlobRef, TraceError> {
-        let blob = BlobRef { sha256: hex(&self.hash.finalize_reset()), size: self.size };
+        let blob = BlobRef {
+            sha256: hex(&self.hash.finalize_reset()),
+            size: self.size,
+        };
         match &self.store {
             BlobStore::Memory(blobs) => {
                 let content = std::mem::take(&mut self.held);
-                blobs.lock().unwrap_or_else(PoisonError::into_inner).insert(blob.sha256.clone(), content);
+                blobs
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(blob.sha256.clone(), content);
             }
             BlobStore::Directory(directory) => {
                 let directory = Arc::clone(directory);
-                self.keep(&directory, &blob.sha256).map_err(|source| TraceError::StoreBlob { source })?;
+                self.keep(&directory, &blob.sha256)
+                    .map_err(|source| TraceError::StoreBlob { source })?;
             }
         }
         Ok(blob)
@@ -161,11 +181,21 @@ impl Temporary {
     fn create(directory: &Arc<Directory>) -> io::Result<Self> {
         let number = directory.next.fetch_add(1, Ordering::Relaxed);
         let name = format!("{TEMPORARY_PREFIX}{number}");
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = openat(&directory.fd, name.as_str(), flags, Mode::from_bits_truncate(FILE_MODE))?;
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file = openat(
+            &directory.fd,
+            name.as_str(),
+            flags,
+            Mode::from_bits_truncate(FILE_MODE),
+        )?;
         let directory = Arc::clone(directory);
         // From here on the name is removed again when anything fails.
-        let mut temporary = Self { directory, name, encoder: None };
+        let mut temporary = Self {
+            directory,
+            name,
+            encoder: None,
+        };
         temporary.encoder = Some(Encoder::new(File::from(file), LEVEL)?);
         Ok(temporary)
     }
@@ -174,7 +204,12 @@ impl Temporary {
         if let Some(encoder) = self.encoder.take() {
             encoder.finish()?;
         }
-        renameat(self.directory.fd.as_fd(), self.name.as_str(), self.directory.fd.as_fd(), name)?;
+        renameat(
+            self.directory.fd.as_fd(),
+            self.name.as_str(),
+            self.directory.fd.as_fd(),
+            name,
+        )?;
         self.name.clear();
         Ok(())
     }
@@ -196,7 +231,11 @@ impl Write for Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.name.is_empty() {
-            let _ = unlinkat(&self.directory.fd, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
+            let _ = unlinkat(
+                &self.directory.fd,
+                self.name.as_str(),
+                UnlinkatFlags::NoRemoveDir,
+            );
         }
     }
 }
@@ -213,7 +252,15 @@ mod tests {
 
     fn names(directory: &tempfile::TempDir) -> Vec<String> {
         let entries = std::fs::read_dir(directory.path()).expect("it lists");
-        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect()
+        entries
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .into_string()
+                    .expect("UTF-8")
+            })
+            .collect()
     }
 
     #[test]
@@ -227,9 +274,13 @@ mod tests {
             let blob = writer.finish().expect("it is stored");
             assert_eq!(blob.size, u64::try_from(content.len()).expect("fits"));
             assert_eq!(blob.sha256, hex(&Sha256::digest(&content)));
-            let file = File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
+            let file =
+                File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
             assert_eq!(zstd::decode_all(&file).expect("zstd"), content);
-            assert_eq!(std::os::unix::fs::MetadataExt::mode(&file.metadata().expect("stat")) & 0o777, 0o600);
+            assert_eq!(
+                std::os::unix::fs::MetadataExt::mode(&file.metadata().expect("stat")) & 0o777,
+                0o600
+            );
         }
     }
 

@@ -29,7 +29,10 @@ impl BlobCheck {
     /// Checks the blobs beside the trace at `path`.
     pub(super) fn beside(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default();
-        Self { directory: path.with_file_name(blobs_name(name)), good: HashSet::new() }
+        Self {
+            directory: path.with_file_name(blobs_name(name)),
+            good: HashSet::new(),
+        }
     }
 
     pub(super) fn check(&mut self, mention: &BlobMention) -> Result<(), Tamper> {
@@ -38,7 +41,9 @@ impl BlobCheck {
             return Ok(());
         }
         let sha256 = || mention.sha256.clone();
-        let file = self.open(&mention.sha256).map_err(|_| Tamper::BlobMissing { sha256: sha256() })?;
+        let file = self
+            .open(&mention.sha256)
+            .map_err(|_| Tamper::BlobMissing { sha256: sha256() })?;
         match content_is(file, mention) {
             Ok(true) => {}
             Ok(false) | Err(_) => return Err(Tamper::BlobAltered { sha256: sha256() }),
@@ -53,7 +58,10 @@ impl BlobCheck {
     fn open(&self, sha256: &str) -> io::Result<File> {
         let path = self.directory.join(blob_name(sha256));
         // Neither a link nor a pipe is a blob.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -77,5 +85,6 @@ fn content_is(file: File, mention: &BlobMention) -> io::Result<bool> {
         hash.update(&buffer[..count]);
         size += u64::try_from(count).unwrap_or(u64::MAX);
     }
-    Ok(mention.size.is_none_or(|expected| expected == size) && hex(&hash.finalize()) == mention.sha256)
+    Ok(mention.size.is_none_or(|expected| expected == size)
+        && hex(&hash.finalize()) == mention.sha256)
 }

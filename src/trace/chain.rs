@@ -34,7 +34,11 @@ impl Body {
             kind: event.kind,
             op: event.op,
             args,
-            result: event.result.as_ref().filter(|result| !result.is_null()).map(canonical::to_string),
+            result: event
+                .result
+                .as_ref()
+                .filter(|result| !result.is_null())
+                .map(canonical::to_string),
             proc: event.proc.as_deref().map(string),
             rule: event.rule.as_deref().map(string),
             blobs,
@@ -44,15 +48,27 @@ impl Body {
     /// Returns the most bytes that its line may take.
     pub(super) fn line_bound(&self) -> u64 {
         let texts = [self.result.as_ref(), self.proc.as_ref(), self.rule.as_ref()];
-        let variable = self.args.len() + self.op.len() + texts.into_iter().flatten().map(String::len).sum::<usize>();
+        let variable = self.args.len()
+            + self.op.len()
+            + texts.into_iter().flatten().map(String::len).sum::<usize>();
         // Two hashes, three numbers, the names of all fields.
-        u64::try_from(variable).unwrap_or(u64::MAX).saturating_add(336)
+        u64::try_from(variable)
+            .unwrap_or(u64::MAX)
+            .saturating_add(336)
     }
 
     /// Returns a text that is equal for two bodies when they say the same.
     pub(super) fn key(&self) -> String {
         let field = |text: &Option<String>| text.clone().unwrap_or_default();
-        [self.kind.as_str(), self.op, &self.args, &field(&self.result), &field(&self.proc), &field(&self.rule)].join("\n")
+        [
+            self.kind.as_str(),
+            self.op,
+            &self.args,
+            &field(&self.result),
+            &field(&self.proc),
+            &field(&self.rule),
+        ]
+        .join("\n")
     }
 }
 
@@ -67,7 +83,12 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn new() -> Self {
-        Self { next: 0, head: ZERO_SHA.to_owned(), blob_root: ZERO_SHA.to_owned(), last_micros: 0 }
+        Self {
+            next: 0,
+            head: ZERO_SHA.to_owned(),
+            blob_root: ZERO_SHA.to_owned(),
+            last_micros: 0,
+        }
     }
 
     /// Number of entries so far.
@@ -96,7 +117,13 @@ impl Chain {
     /// Appends one entry: leaves its line, with the newline, in `line`.
     ///
     /// `count` is how many identical events this one entry stands for, where that is not one by itself.
-    pub(super) fn append(&mut self, body: &Body, count: Option<u64>, micros: u64, line: &mut String) {
+    pub(super) fn append(
+        &mut self,
+        body: &Body,
+        count: Option<u64>,
+        micros: u64,
+        line: &mut String,
+    ) {
         self.last_micros = self.last_micros.max(micros);
         line.clear();
         line.push_str("{\"args\":");
@@ -109,7 +136,11 @@ impl Chain {
             ",\"i\":{},\"kind\":\"{}\",\"op\":\"{}\",\"prev\":\"{}\"",
             self.next, body.kind, body.op, self.head
         );
-        for (name, text) in [("proc", &body.proc), ("result", &body.result), ("rule", &body.rule)] {
+        for (name, text) in [
+            ("proc", &body.proc),
+            ("result", &body.result),
+            ("rule", &body.rule),
+        ] {
             if let Some(text) = text {
                 let _ = write!(line, ",\"{name}\":{text}");
             }
@@ -149,7 +180,10 @@ pub(super) fn next_blob_root(root: &str, sha256: &str) -> String {
 
 /// Whether `text` is a SHA-256 in lower-case hex.
 pub(super) fn is_sha256(text: &[u8]) -> bool {
-    text.len() == 64 && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == 64
+        && text
+            .iter()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Writes seconds with at most six decimals: what Python's `repr` gives for such a time, whole seconds as an integer.
@@ -169,7 +203,9 @@ fn find_blobs(map: &Map<String, Value>, found: &mut Vec<String>) {
     members.sort_unstable_by_key(|(key, _)| key.as_bytes());
     for (key, value) in members {
         match value {
-            Value::String(text) if key == "blob" && is_sha256(text.as_bytes()) => found.push(text.clone()),
+            Value::String(text) if key == "blob" && is_sha256(text.as_bytes()) => {
+                found.push(text.clone())
+            }
             other => find_blobs_in_value(other, found),
         }
     }
@@ -178,7 +214,9 @@ fn find_blobs(map: &Map<String, Value>, found: &mut Vec<String>) {
 fn find_blobs_in_value(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => find_blobs(map, found),
-        Value::Array(items) => items.iter().for_each(|item| find_blobs_in_value(item, found)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| find_blobs_in_value(item, found)),
         _ => {}
     }
 }
@@ -196,7 +234,10 @@ mod tests {
     #[test]
     fn the_line_is_the_known_one() {
         // The first entry of a trace that the Python tool wrote.
-        let expected = include_str!("../../tests/vectors/trace-python.jsonl").lines().next().expect("a line");
+        let expected = include_str!("../../tests/vectors/trace-python.jsonl")
+            .lines()
+            .next()
+            .expect("a line");
         let stored: Value = serde_json::from_str(expected).expect("JSON");
         let mut event = Event::new(Kind::Meta, "run.start");
         event.args = stored["args"].as_object().expect("an object").clone();
@@ -235,12 +276,23 @@ mod tests {
 
     #[test]
     fn the_bound_holds_for_the_longest_numbers() {
-        let event = Event::new(Kind::Observe, "fs.open_read").arg("path", "x").proc("0.2").rule("a.policy:3").result(1);
+        let event = Event::new(Kind::Observe, "fs.open_read")
+            .arg("path", "x")
+            .proc("0.2")
+            .rule("a.policy:3")
+            .result(1);
         let body = Body::new(&event);
-        let mut chain = Chain { next: u64::MAX - 1, ..Chain::new() };
+        let mut chain = Chain {
+            next: u64::MAX - 1,
+            ..Chain::new()
+        };
         let mut line = String::new();
         chain.append(&body, Some(u64::MAX), u64::MAX, &mut line);
-        assert!(u64::try_from(line.len()).expect("fits") <= body.line_bound(), "{}", line.len());
+        assert!(
+            u64::try_from(line.len()).expect("fits") <= body.line_bound(),
+            "{}",
+            line.len()
+        );
     }
 
     #[test]

@@ -60,7 +60,14 @@ pub struct Event {
 impl Event {
     /// Starts an event without arguments.
     pub fn new(kind: Kind, op: &'static str) -> Self {
-        Self { kind, op, args: Map::new(), result: None, proc: None, rule: None }
+        Self {
+            kind,
+            op,
+            args: Map::new(),
+            result: None,
+            proc: None,
+            rule: None,
+        }
     }
 
     /// Adds an argument.
@@ -156,12 +163,19 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// Reads hex of either case; `None` when it is not hex.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    let nibble = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let nibble = |byte: u8| {
+        char::from(byte)
+            .to_digit(16)
+            .and_then(|digit| u8::try_from(digit).ok())
+    };
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {
         return None;
     }
-    pairs.iter().map(|[high, low]| Some(nibble(*high)? << 4 | nibble(*low)?)).collect()
+    pairs
+        .iter()
+        .map(|[high, low]| Some(nibble(*high)? << 4 | nibble(*low)?))
+        .collect()
 }
 
 #[cfg(test)]

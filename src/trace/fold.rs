@@ -52,14 +52,28 @@ impl Folds {
             }
             return Fold::Counted { first_repeat };
         }
-        let evicted = if self.open.len() >= MOST_OPEN { self.evict_oldest() } else { None };
-        self.open.insert(key, Open { body: Arc::clone(body), repeats: 0, since: now });
+        let evicted = if self.open.len() >= MOST_OPEN {
+            self.evict_oldest()
+        } else {
+            None
+        };
+        self.open.insert(
+            key,
+            Open {
+                body: Arc::clone(body),
+                repeats: 0,
+                since: now,
+            },
+        );
         Fold::Store { evicted }
     }
 
     /// Takes the runs that have been open long enough.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Repeats> {
-        self.take(|open| now.saturating_duration_since(open.since) >= LONGEST_OPEN || open.repeats >= MOST_REPEATS)
+        self.take(|open| {
+            now.saturating_duration_since(open.since) >= LONGEST_OPEN
+                || open.repeats >= MOST_REPEATS
+        })
     }
 
     /// Takes all of them.
@@ -69,7 +83,11 @@ impl Folds {
 
     /// Returns when a run is next due; `None` while there is no repeat.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.open.values().filter(|open| open.repeats > 0).map(|open| open.since + LONGEST_OPEN).min()
+        self.open
+            .values()
+            .filter(|open| open.repeats > 0)
+            .map(|open| open.since + LONGEST_OPEN)
+            .min()
     }
 
     fn take(&mut self, is_due: impl Fn(&Open) -> bool) -> Vec<Repeats> {
@@ -77,16 +95,31 @@ impl Folds {
             .open
             .extract_if(|_, open| is_due(open))
             .filter(|(_, open)| open.repeats > 0)
-            .map(|(_, open)| (open.since, Repeats { body: open.body, count: open.repeats }))
+            .map(|(_, open)| {
+                (
+                    open.since,
+                    Repeats {
+                        body: open.body,
+                        count: open.repeats,
+                    },
+                )
+            })
             .collect();
         due.sort_by_key(|(since, _)| *since);
         due.into_iter().map(|(_, repeats)| repeats).collect()
     }
 
     fn evict_oldest(&mut self) -> Option<Repeats> {
-        let oldest = self.open.iter().min_by_key(|(_, open)| open.since).map(|(key, _)| key.clone())?;
+        let oldest = self
+            .open
+            .iter()
+            .min_by_key(|(_, open)| open.since)
+            .map(|(key, _)| key.clone())?;
         let open = self.open.remove(&oldest)?;
-        (open.repeats > 0).then_some(Repeats { body: open.body, count: open.repeats })
+        (open.repeats > 0).then_some(Repeats {
+            body: open.body,
+            count: open.repeats,
+        })
     }
 }
 
@@ -96,7 +129,9 @@ mod tests {
     use super::*;
 
     fn body(target: &str) -> (String, Arc<Body>) {
-        let body = Arc::new(Body::new(&Event::new(Kind::Deny, "read").arg("target", target)));
+        let body = Arc::new(Body::new(
+            &Event::new(Kind::Deny, "read").arg("target", target),
+        ));
         (body.key(), body)
     }
 
@@ -108,12 +143,18 @@ mod tests {
         for round in 0..10 {
             for name in 0..100 {
                 let (key, body) = body(&name.to_string());
-                if let Fold::Store { evicted } = folds.offer(key, &body, start + Duration::from_millis(round)) {
+                if let Fold::Store { evicted } =
+                    folds.offer(key, &body, start + Duration::from_millis(round))
+                {
                     stored += 1 + evicted.map_or(0, |repeats| repeats.count);
                 }
             }
         }
-        stored += folds.take_all().iter().map(|repeats| repeats.count).sum::<u64>();
+        stored += folds
+            .take_all()
+            .iter()
+            .map(|repeats| repeats.count)
+            .sum::<u64>();
         assert_eq!(stored, 1000);
     }
 
@@ -126,7 +167,11 @@ mod tests {
         assert_eq!(folds.due(), None);
         folds.offer(key, &body, start + Duration::from_millis(500));
         assert_eq!(folds.due(), Some(start + Duration::from_millis(1500)));
-        assert!(folds.take_due(start + Duration::from_millis(1400)).is_empty());
+        assert!(
+            folds
+                .take_due(start + Duration::from_millis(1400))
+                .is_empty()
+        );
         assert_eq!(folds.take_due(start + Duration::from_millis(1500)).len(), 1);
         assert_eq!(folds.due(), None);
     }

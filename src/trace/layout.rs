@@ -56,7 +56,10 @@ pub fn former_name(name: &OsStr, number: u32) -> OsString {
 
 /// Returns the number that makes `candidate` a former trace (or the blobs of one) of the name `name`.
 pub fn former_number(name: &OsStr, candidate: &OsStr) -> Option<u32> {
-    let rest = candidate.as_encoded_bytes().strip_prefix(name.as_encoded_bytes())?.strip_prefix(b".")?;
+    let rest = candidate
+        .as_encoded_bytes()
+        .strip_prefix(name.as_encoded_bytes())?
+        .strip_prefix(b".")?;
     let digits = rest.strip_suffix(BLOBS_SUFFIX.as_bytes()).unwrap_or(rest);
     if digits.first() == Some(&b'0') || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -78,8 +81,18 @@ mod tests {
         let name = OsStr::new("trace.jsonl");
         assert_eq!(former_name(name, 3), "trace.jsonl.3");
         assert_eq!(former_number(name, OsStr::new("trace.jsonl.12")), Some(12));
-        assert_eq!(former_number(name, OsStr::new("trace.jsonl.12.blobs")), Some(12));
-        for other in ["trace.jsonl", "trace.jsonl.", "trace.jsonl.blobs", "trace.jsonl.0", "trace.jsonl.x", "a.1"] {
+        assert_eq!(
+            former_number(name, OsStr::new("trace.jsonl.12.blobs")),
+            Some(12)
+        );
+        for other in [
+            "trace.jsonl",
+            "trace.jsonl.",
+            "trace.jsonl.blobs",
+            "trace.jsonl.0",
+            "trace.jsonl.x",
+            "a.1",
+        ] {
             assert_eq!(former_number(name, OsStr::new(other)), None, "{other}");
         }
     }

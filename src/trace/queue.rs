@@ -61,7 +61,11 @@ struct State {
 
 impl Queue {
     pub(super) fn new(mut space: Space) -> Result<Self, TraceError> {
-        space.reserve(RESERVE_FOR_END).map_err(|source| TraceError::Failed { reason: reserve_reason(&source) })?;
+        space
+            .reserve(RESERVE_FOR_END)
+            .map_err(|source| TraceError::Failed {
+                reason: reserve_reason(&source),
+            })?;
         Ok(Self {
             state: Mutex::new(State {
                 items: Vec::new(),
@@ -87,12 +91,18 @@ impl Queue {
         let body = Arc::new(Body::new(event));
         let bound = body.line_bound();
         if bound > LONGEST_WRITTEN_LINE {
-            return Err(TraceError::EntryTooLong { bytes: bound, limit: LONGEST_WRITTEN_LINE });
+            return Err(TraceError::EntryTooLong {
+                bytes: bound,
+                limit: LONGEST_WRITTEN_LINE,
+            });
         }
         let key = (repeat == Repeat::Fold && bound <= LONGEST_FOLDED).then(|| body.key());
         let mut state = self.lock();
         while state.promised > QUEUE_BYTES && state.failure.is_none() && !state.ending {
-            state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .work_done
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         state.check_open()?;
         if let Some(key) = key {
@@ -105,12 +115,21 @@ impl Queue {
                     }
                     return promise;
                 }
-                Fold::Store { evicted } => evicted.into_iter().for_each(|repeats| state.enqueue_repeats(repeats)),
+                Fold::Store { evicted } => evicted
+                    .into_iter()
+                    .for_each(|repeats| state.enqueue_repeats(repeats)),
             }
         }
         state.promise(bound)?;
         state.tally.count(event);
-        state.enqueue(Item { body, count: None, micros: now_micros() }, bound);
+        state.enqueue(
+            Item {
+                body,
+                count: None,
+                micros: now_micros(),
+            },
+            bound,
+        );
         let ticket = state.accepted;
         self.work_arrived.notify_one();
         if state.space.as_ref().is_some_and(Space::write_through) {
@@ -124,17 +143,30 @@ impl Queue {
         let mut state = self.lock();
         loop {
             let now = Instant::now();
-            let due = if state.ending { state.folds.take_all() } else { state.folds.take_due(now) };
-            due.into_iter().for_each(|repeats| state.enqueue_repeats(repeats));
+            let due = if state.ending {
+                state.folds.take_all()
+            } else {
+                state.folds.take_due(now)
+            };
+            due.into_iter()
+                .for_each(|repeats| state.enqueue_repeats(repeats));
             if !state.items.is_empty() {
                 let promised = std::mem::take(&mut state.queued);
-                return Work::Write { items: std::mem::take(&mut state.items), promised };
+                return Work::Write {
+                    items: std::mem::take(&mut state.items),
+                    promised,
+                };
             }
             if state.ending {
-                return Work::End { run_end: state.run_end.take() };
+                return Work::End {
+                    run_end: state.run_end.take(),
+                };
             }
             state = match state.folds.due() {
-                None => self.work_arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .work_arrived
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(at) => self.wait_for(state, at.saturating_duration_since(now)),
             };
         }
@@ -186,18 +218,32 @@ impl Queue {
     }
 
     fn wait_for<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
-        self.work_arrived.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+        self.work_arrived
+            .wait_timeout(state, time)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 
-    fn wait_until_stored(&self, mut state: MutexGuard<'_, State>, ticket: u64) -> Result<(), TraceError> {
+    fn wait_until_stored(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        ticket: u64,
+    ) -> Result<(), TraceError> {
         while state.stored < ticket {
             if let Some(reason) = &state.failure {
-                return Err(TraceError::Failed { reason: Arc::clone(reason) });
+                return Err(TraceError::Failed {
+                    reason: Arc::clone(reason),
+                });
             }
-            state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .work_done
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         match &state.failure {
-            Some(reason) => Err(TraceError::Failed { reason: Arc::clone(reason) }),
+            Some(reason) => Err(TraceError::Failed {
+                reason: Arc::clone(reason),
+            }),
             None => Ok(()),
         }
     }
@@ -206,7 +252,9 @@ impl Queue {
 impl State {
     fn check_open(&self) -> Result<(), TraceError> {
         if let Some(reason) = &self.failure {
-            return Err(TraceError::Failed { reason: Arc::clone(reason) });
+            return Err(TraceError::Failed {
+                reason: Arc::clone(reason),
+            });
         }
         if self.ending {
             return Err(TraceError::Sealed);
@@ -238,7 +286,14 @@ impl State {
     /// Queues a run of repeats, whose bytes were promised when it began.
     fn enqueue_repeats(&mut self, repeats: Repeats) {
         let bound = repeats.body.line_bound();
-        self.enqueue(Item { body: repeats.body, count: Some(repeats.count), micros: now_micros() }, bound);
+        self.enqueue(
+            Item {
+                body: repeats.body,
+                count: Some(repeats.count),
+                micros: now_micros(),
+            },
+            bound,
+        );
     }
 
     fn fail(&mut self, reason: Arc<str>) {
@@ -251,6 +306,8 @@ fn reserve_reason(source: &std::io::Error) -> Arc<str> {
 }
 
 pub(super) fn now_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

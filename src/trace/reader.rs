@@ -36,7 +36,14 @@ impl<R: Read> Reader<R> {
     }
 
     fn with_longest(input: R, longest: usize) -> Self {
-        Self { input, buffer: Vec::new(), from: 0, to: 0, longest, ended: false }
+        Self {
+            input,
+            buffer: Vec::new(),
+            from: 0,
+            to: 0,
+            longest,
+            ended: false,
+        }
     }
 
     /// Returns the next line, or `None` after the last.

@@ -30,12 +30,18 @@ struct Memory {
 
 impl Recorder {
     pub(super) fn to_file(queue: Arc<Queue>, blobs: BlobStore) -> Self {
-        Self { sink: Sink::File(queue), blobs }
+        Self {
+            sink: Sink::File(queue),
+            blobs,
+        }
     }
 
     /// Returns a recorder that keeps events and blobs in memory, for tests: see [`events`](Self::events).
     pub fn null() -> Self {
-        Self { sink: Sink::Memory(Arc::default()), blobs: BlobStore::in_memory() }
+        Self {
+            sink: Sink::Memory(Arc::default()),
+            blobs: BlobStore::in_memory(),
+        }
     }
 
     /// Records an event. When this returns, the disk has room for it; it waits while too much is queued.
@@ -85,7 +91,11 @@ impl Recorder {
     pub fn totals(&self) -> Totals {
         match &self.sink {
             Sink::File(queue) => queue.totals(),
-            Sink::Memory(memory) => memory.lock().unwrap_or_else(PoisonError::into_inner).tally.totals(),
+            Sink::Memory(memory) => memory
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .tally
+                .totals(),
         }
     }
 
@@ -93,7 +103,11 @@ impl Recorder {
     pub fn denials(&self) -> Denials {
         match &self.sink {
             Sink::File(queue) => queue.denials(),
-            Sink::Memory(memory) => memory.lock().unwrap_or_else(PoisonError::into_inner).tally.denials(),
+            Sink::Memory(memory) => memory
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .tally
+                .denials(),
         }
     }
 
@@ -101,7 +115,11 @@ impl Recorder {
     pub fn events(&self) -> Vec<Event> {
         match &self.sink {
             Sink::File(_) => Vec::new(),
-            Sink::Memory(memory) => memory.lock().unwrap_or_else(PoisonError::into_inner).events.clone(),
+            Sink::Memory(memory) => memory
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .events
+                .clone(),
         }
     }
 
@@ -125,6 +143,8 @@ impl Recorder {
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("totals", &self.totals()).finish_non_exhaustive()
+        f.debug_struct("Recorder")
+            .field("totals", &self.totals())
+            .finish_non_exhaustive()
     }
 }

@@ -79,7 +79,9 @@ impl Redactor {
     /// Makes a redactor with a fresh key.
     pub fn new() -> Result<Self, TraceError> {
         let mut key = [0; BLOCK];
-        getrandom::fill(&mut key[..32]).map_err(|error| TraceError::Randomness { source: error.into() })?;
+        getrandom::fill(&mut key[..32]).map_err(|error| TraceError::Randomness {
+            source: error.into(),
+        })?;
         Ok(Self { key })
     }
 
@@ -103,18 +105,28 @@ impl Redactor {
         let text = super::event::display_bytes(value);
         if !is_secret_header(&name) {
             return match name.as_str() {
-                "location" | "content-location" | "referer" | "refresh" | "link" => self.urls_in(&text),
+                "location" | "content-location" | "referer" | "refresh" | "link" => {
+                    self.urls_in(&text)
+                }
                 _ => text,
             };
         }
         match name.as_str() {
-            "cookie" => text.split(';').map(|pair| self.pair(pair)).collect::<Vec<_>>().join(";"),
+            "cookie" => text
+                .split(';')
+                .map(|pair| self.pair(pair))
+                .collect::<Vec<_>>()
+                .join(";"),
             "set-cookie" => match text.split_once(';') {
                 Some((pair, attributes)) => format!("{};{attributes}", self.pair(pair)),
                 None => self.pair(&text),
             },
             "authorization" | "proxy-authorization" => match text.trim().split_once(' ') {
-                Some((scheme, credential)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
+                Some((scheme, credential))
+                    if scheme
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b == b'-') =>
+                {
                     format!("{scheme} {}", self.redacted(credential.trim()))
                 }
                 _ => self.redacted(text.trim()),
@@ -128,7 +140,10 @@ impl Redactor {
         &self,
         headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     ) -> Vec<(String, String)> {
-        headers.into_iter().map(|(name, value)| (name.to_owned(), self.header(name, value))).collect()
+        headers
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), self.header(name, value)))
+            .collect()
     }
 
     /// Returns a URL, or the path and query of a request line, as it may stand in a line.
@@ -164,7 +179,9 @@ impl Redactor {
                 _ => out.push_str(pair),
             }
             let mut chars = after.chars();
-            let Some(separator) = chars.next() else { return out };
+            let Some(separator) = chars.next() else {
+                return out;
+            };
             out.push(separator);
             rest = chars.as_str();
         }
@@ -176,11 +193,18 @@ impl Redactor {
             None if front.starts_with("//") => 2,
             None => return front.to_owned(),
         };
-        let authority_to = front[authority_from..].find(['/', '\\']).map_or(front.len(), |at| authority_from + at);
+        let authority_to = front[authority_from..]
+            .find(['/', '\\'])
+            .map_or(front.len(), |at| authority_from + at);
         match front[authority_from..authority_to].rfind('@') {
             Some(at) => {
                 let user_info = &front[authority_from..authority_from + at];
-                format!("{}{}{}", &front[..authority_from], self.redacted(user_info), &front[authority_from + at..])
+                format!(
+                    "{}{}{}",
+                    &front[..authority_from],
+                    self.redacted(user_info),
+                    &front[authority_from + at..]
+                )
             }
             None => front.to_owned(),
         }
@@ -188,7 +212,10 @@ impl Redactor {
 
     /// Redacts each word of a header's value that is a URL.
     fn urls_in(&self, text: &str) -> String {
-        text.split(' ').map(|word| self.url(word)).collect::<Vec<_>>().join(" ")
+        text.split(' ')
+            .map(|word| self.url(word))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     fn pair(&self, pair: &str) -> String {
@@ -201,8 +228,15 @@ impl Redactor {
 
     /// HMAC-SHA256 (RFC 2104).
     fn digest(&self, value: &[u8]) -> [u8; 32] {
-        let inner = Sha256::new().chain_update(self.key.map(|byte| byte ^ 0x36)).chain_update(value).finalize();
-        Sha256::new().chain_update(self.key.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize().into()
+        let inner = Sha256::new()
+            .chain_update(self.key.map(|byte| byte ^ 0x36))
+            .chain_update(value)
+            .finalize();
+        Sha256::new()
+            .chain_update(self.key.map(|byte| byte ^ 0x5c))
+            .chain_update(inner)
+            .finalize()
+            .into()
     }
 }
 
@@ -214,7 +248,9 @@ impl fmt::Debug for Redactor {
 
 /// Whether the values of this header are secret.
 pub fn is_secret_header(name: &str) -> bool {
-    SECRET_HEADERS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
+    SECRET_HEADERS
+        .iter()
+        .any(|secret| name.eq_ignore_ascii_case(secret))
 }
 
 /// Whether the values of this query parameter are secret. A name with percent signs is judged by what they stand for.
@@ -227,7 +263,10 @@ fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let escaped = after.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = after
+            .get(..2)
+            .filter(|_| *first == b'%')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match escaped.and_then(super::event::unhex) {
             Some(decoded) => {
                 bytes.extend_from_slice(&decoded);
@@ -259,13 +298,22 @@ mod tests {
     fn the_digest_is_hmac_sha256() {
         // RFC 4231, test case 2.
         let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
-        assert_eq!(hex(&redactor().digest(b"what do ya want for nothing?")), expected);
-        assert_eq!(redactor().redacted("what do ya want for nothing?"), "redacted:5bdcc146bf60754e");
+        assert_eq!(
+            hex(&redactor().digest(b"what do ya want for nothing?")),
+            expected
+        );
+        assert_eq!(
+            redactor().redacted("what do ya want for nothing?"),
+            "redacted:5bdcc146bf60754e"
+        );
     }
 
     #[test]
     fn two_runs_have_two_keys() {
-        let (first, second) = (Redactor::new().expect("random"), Redactor::new().expect("random"));
+        let (first, second) = (
+            Redactor::new().expect("random"),
+            Redactor::new().expect("random"),
+        );
         assert_eq!(first.redacted("x"), first.redacted("x"));
         assert_ne!(first.redacted("x"), second.redacted("x"));
     }
@@ -282,13 +330,27 @@ mod tests {
             ("X-Api-Key", "hunter2"),
             ("X-Goog-Api-Key", "hunter2"),
             ("Private-Token", "hunter2"),
-            ("Location", "https://u:hunter2@h/cb?code=hunter2#access_token=hunter2"),
+            (
+                "Location",
+                "https://u:hunter2@h/cb?code=hunter2#access_token=hunter2",
+            ),
         ] {
             let shown = redactor.header(name, value.as_bytes());
-            assert!(!shown.contains("hunter2") && shown.contains("redacted:"), "{name}: {shown}");
+            assert!(
+                !shown.contains("hunter2") && shown.contains("redacted:"),
+                "{name}: {shown}"
+            );
         }
-        assert!(redactor.header("Authorization", b"Bearer t").starts_with("Bearer redacted:"));
-        assert!(redactor.header("Set-Cookie", b"sid=1; Path=/").ends_with("; Path=/"));
+        assert!(
+            redactor
+                .header("Authorization", b"Bearer t")
+                .starts_with("Bearer redacted:")
+        );
+        assert!(
+            redactor
+                .header("Set-Cookie", b"sid=1; Path=/")
+                .ends_with("; Path=/")
+        );
         assert_eq!(redactor.header("Accept", b"*/*"), "*/*");
     }
 

@@ -7,8 +7,15 @@ use thiserror::Error;
 
 use super::chain::is_sha256;
 
+mod lexer;
+
+use lexer::Lexer;
+
 /// The deepest nesting that is followed: what serde_json takes as well.
 const DEEPEST: usize = 120;
+
+/// A SHA-256 in hex. The hashes of an entry are compared with right ones, so that only their length matters here.
+const SHA256_DIGITS: usize = 64;
 
 /// Whether a file that begins with these bytes is meant to be a trace.
 pub fn looks_like_a_trace(start: &[u8]) -> bool {
@@ -92,10 +99,13 @@ impl Scanner {
     pub fn scan<'a>(&mut self, line: &'a [u8]) -> Result<Fields<'a>, Malformed> {
         self.blobs.clear();
         let text = std::str::from_utf8(line).map_err(|_| Malformed::NotUtf8)?;
-        let mut cursor = Cursor { text, bytes: line, at: 0, blobs: &mut self.blobs };
+        let mut cursor = Cursor {
+            lexer: Lexer::new(text),
+            blobs: &mut self.blobs,
+        };
         let fields = cursor.entry()?;
-        if cursor.at != line.len() {
-            return Err(cursor.syntax());
+        if cursor.lexer.at != line.len() {
+            return Err(cursor.lexer.syntax());
         }
         Ok(fields)
     }
@@ -107,9 +117,7 @@ impl Scanner {
 }
 
 struct Cursor<'a, 'b> {
-    text: &'a str,
-    bytes: &'a [u8],
-    at: usize,
+    lexer: Lexer<'a>,
     blobs: &'b mut Vec<BlobMention>,
 }
 
@@ -136,11 +144,11 @@ impl<'a> Cursor<'a, '_> {
     fn entry(&mut self) -> Result<Fields<'a>, Malformed> {
         let mut found = Found::default();
         let mut previous = None;
-        self.expect(b'{')?;
+        self.lexer.expect(b'{')?;
         loop {
-            let member_from = self.at;
+            let member_from = self.lexer.at;
             if previous.is_some() {
-                self.expect(b',')?;
+                self.lexer.expect(b',')?;
             }
             let key = self.key(previous)?;
             previous = Some(key);
@@ -150,40 +158,42 @@ impl<'a> Cursor<'a, '_> {
                 ("i", Passed::Number(text)) => found.index = text.parse().ok(),
                 ("kind", Passed::String(text)) => found.kind = Some(text),
                 ("op", Passed::String(text)) => found.op = Some(text),
-                ("prev", Passed::String(text)) if is_sha256(text.as_bytes()) => found.prev = Some(text),
-                ("sha", Passed::String(text)) if is_sha256(text.as_bytes()) => {
-                    found.sha = Some((member_from, text, self.at));
+                ("prev", Passed::String(text)) if text.len() == SHA256_DIGITS => {
+                    found.prev = Some(text)
+                }
+                ("sha", Passed::String(text)) if text.len() == SHA256_DIGITS => {
+                    found.sha = Some((member_from, text, self.lexer.at));
                 }
                 ("ts", Passed::Number(_)) => found.has_time = true,
                 _ => {}
             }
-            if self.peek() == Some(b'}') {
-                self.at += 1;
+            if self.lexer.peek() == Some(b'}') {
+                self.lexer.at += 1;
                 break;
             }
         }
-        found.fields(self.text)
+        found.fields(self.lexer.text)
     }
 
     fn value(&mut self, depth: usize) -> Result<Passed<'a>, Malformed> {
-        let from = self.at;
-        match self.peek() {
-            Some(b'"') => return Ok(Passed::String(self.string()?)),
-            Some(b'-' | b'0'..=b'9') => return Ok(Passed::Number(self.number()?)),
+        let from = self.lexer.at;
+        match self.lexer.peek() {
+            Some(b'"') => return Ok(Passed::String(self.lexer.string()?)),
+            Some(b'-' | b'0'..=b'9') => return Ok(Passed::Number(self.lexer.number()?)),
             Some(b'{') => self.object(depth)?,
             Some(b'[') => self.array(depth)?,
-            _ => self.word()?,
+            _ => self.lexer.word()?,
         }
-        Ok(Passed::Other(&self.text[from..self.at]))
+        Ok(Passed::Other(&self.lexer.text[from..self.lexer.at]))
     }
 
     fn object(&mut self, depth: usize) -> Result<(), Malformed> {
         if depth >= DEEPEST {
             return Err(Malformed::TooDeep);
         }
-        self.expect(b'{')?;
-        if self.peek() == Some(b'}') {
-            self.at += 1;
+        self.lexer.expect(b'{')?;
+        if self.lexer.peek() == Some(b'}') {
+            self.lexer.at += 1;
             return Ok(());
         }
         let mut previous = None;
@@ -194,19 +204,24 @@ impl<'a> Cursor<'a, '_> {
             match (key, self.value(depth + 1)?) {
                 ("blob", Passed::String(text)) if is_sha256(text.as_bytes()) => {
                     mention = Some(self.blobs.len());
-                    self.blobs.push(BlobMention { sha256: text.to_owned(), size: None });
+                    self.blobs.push(BlobMention {
+                        sha256: text.to_owned(),
+                        size: None,
+                    });
                 }
                 ("size", Passed::Number(text)) => {
-                    if let Some(mention) = mention.and_then(|position: usize| self.blobs.get_mut(position)) {
+                    if let Some(mention) =
+                        mention.and_then(|position: usize| self.blobs.get_mut(position))
+                    {
                         mention.size = text.parse().ok();
                     }
                 }
                 _ => {}
             }
-            match self.next() {
+            match self.lexer.next() {
                 Some(b',') => {}
                 Some(b'}') => return Ok(()),
-                _ => return Err(self.syntax()),
+                _ => return Err(self.lexer.syntax()),
             }
         }
     }
@@ -215,27 +230,29 @@ impl<'a> Cursor<'a, '_> {
         if depth >= DEEPEST {
             return Err(Malformed::TooDeep);
         }
-        self.expect(b'[')?;
-        if self.peek() == Some(b']') {
-            self.at += 1;
+        self.lexer.expect(b'[')?;
+        if self.lexer.peek() == Some(b']') {
+            self.lexer.at += 1;
             return Ok(());
         }
         loop {
             self.value(depth + 1)?;
-            match self.next() {
+            match self.lexer.next() {
                 Some(b',') => {}
                 Some(b']') => return Ok(()),
-                _ => return Err(self.syntax()),
+                _ => return Err(self.lexer.syntax()),
             }
         }
     }
 
     /// Takes a key with its colon, which must come after `previous` in code point order.
     fn key(&mut self, previous: Option<&str>) -> Result<&'a str, Malformed> {
-        let at = self.at;
-        let key = self.string()?;
-        self.expect(b':')?;
-        let Some(previous) = previous else { return Ok(key) };
+        let at = self.lexer.at;
+        let key = self.lexer.string()?;
+        self.lexer.expect(b':')?;
+        let Some(previous) = previous else {
+            return Ok(key);
+        };
         let order = if key.contains('\\') || previous.contains('\\') {
             decode(previous).cmp(&decode(key))
         } else {
@@ -246,91 +263,6 @@ impl<'a> Cursor<'a, '_> {
             std::cmp::Ordering::Equal => Err(Malformed::RepeatedKey { at }),
             std::cmp::Ordering::Greater => Err(Malformed::UnorderedKeys { at }),
         }
-    }
-
-    fn string(&mut self) -> Result<&'a str, Malformed> {
-        self.expect(b'"')?;
-        let from = self.at;
-        loop {
-            self.at += plain_length(&self.bytes[self.at..]);
-            match self.next() {
-                Some(b'"') => return Ok(&self.text[from..self.at - 1]),
-                Some(b'\\') => self.escape()?,
-                // The end of the line, or a control character, which canonical text has nowhere.
-                _ => return Err(self.syntax()),
-            }
-        }
-    }
-
-    fn escape(&mut self) -> Result<(), Malformed> {
-        match self.next() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(()),
-            Some(b'u') if self.bytes.get(self.at..self.at + 4).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) => {
-                self.at += 4;
-                Ok(())
-            }
-            _ => Err(self.syntax()),
-        }
-    }
-
-    fn number(&mut self) -> Result<&'a str, Malformed> {
-        let from = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        // RFC 8259, section 6: no leading zero.
-        if self.peek() == Some(b'0') {
-            self.at += 1;
-        } else {
-            self.digits()?;
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        Ok(&self.text[from..self.at])
-    }
-
-    fn digits(&mut self) -> Result<(), Malformed> {
-        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += count;
-        if count == 0 { Err(self.syntax()) } else { Ok(()) }
-    }
-
-    fn word(&mut self) -> Result<(), Malformed> {
-        let rest = &self.bytes[self.at..];
-        let word = ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word.as_bytes()));
-        self.at += word.ok_or_else(|| self.syntax())?.len();
-        Ok(())
-    }
-
-    fn expect(&mut self, byte: u8) -> Result<(), Malformed> {
-        if self.peek() != Some(byte) {
-            return Err(self.syntax());
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    fn next(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
-    }
-
-    fn syntax(&self) -> Malformed {
-        Malformed::Syntax { at: self.at }
     }
 }
 
@@ -353,26 +285,6 @@ impl<'a> Found<'a> {
             after_sha: &text[sha_to..],
         })
     }
-}
-
-/// Returns how many bytes come before the first quote, backslash or control character.
-fn plain_length(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    // Eight bytes at a time: a byte below `n` borrows into its high bit when `n` is taken from it. A borrow may
-    // spoil later bytes, never earlier ones, and only the first hit counts.
-    let below = |word: u64, n: u64| word.wrapping_sub(ONES * n) & !word & HIGHS;
-    let equal = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (position, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let hits = below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
-        if hits != 0 {
-            return position * 8 + hits.trailing_zeros() as usize / 8;
-        }
-    }
-    let is_special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
-    words.len() * 8 + rest.iter().position(is_special).unwrap_or(rest.len())
 }
 
 /// Returns a key's own text. A lone surrogate, which no text of ours has, is taken as it is written.

@@ -19,7 +19,11 @@ pub(super) struct Space {
 impl Space {
     /// Takes another descriptor of the trace, which ends at 0.
     pub(super) fn new(file: File) -> Self {
-        Self { file, reserved_to: 0, write_through: false }
+        Self {
+            file,
+            reserved_to: 0,
+            write_through: false,
+        }
     }
 
     pub(super) fn write_through(&self) -> bool {
@@ -35,7 +39,12 @@ impl Space {
         let offset = offset(self.reserved_to)?;
         let length = offset_between(self.reserved_to, target)?;
         loop {
-            match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, length) {
+            match fallocate(
+                &self.file,
+                FallocateFlags::FALLOC_FL_KEEP_SIZE,
+                offset,
+                length,
+            ) {
                 Ok(()) => break,
                 Err(Errno::EINTR) => {}
                 // Not every file system can reserve (fallocate(2)); those that cannot say so at the first try.

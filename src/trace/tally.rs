@@ -70,15 +70,34 @@ impl Tally {
         let mut named: Vec<Denial> = self
             .denied
             .iter()
-            .map(|((op, target), (count, rule))| Denial { op, target: target.clone(), rule: rule.clone(), count: *count })
+            .map(|((op, target), (count, rule))| Denial {
+                op,
+                target: target.clone(),
+                rule: rule.clone(),
+                count: *count,
+            })
             .collect();
-        named.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (a.op, &a.target).cmp(&(b.op, &b.target))));
-        Denials { named, others: self.others }
+        named.sort_by(|a, b| {
+            b.count
+                .cmp(&a.count)
+                .then_with(|| (a.op, &a.target).cmp(&(b.op, &b.target)))
+        });
+        Denials {
+            named,
+            others: self.others,
+        }
     }
 
     fn count_denial(&mut self, event: &Event) {
-        let target = event.args.get("target").and_then(|target| target.as_str()).unwrap_or_default();
-        let key = (event.op, target.chars().take(LONGEST_TARGET).collect::<String>());
+        let target = event
+            .args
+            .get("target")
+            .and_then(|target| target.as_str())
+            .unwrap_or_default();
+        let key = (
+            event.op,
+            target.chars().take(LONGEST_TARGET).collect::<String>(),
+        );
         if let Some((count, _)) = self.denied.get_mut(&key) {
             *count += 1;
         } else if self.denied.len() < MOST_NAMES {
@@ -103,9 +122,20 @@ mod tests {
         }
         tally.count(&Event::new(Kind::Effect, "dns.lookup"));
         let denials = tally.denials();
-        let order: Vec<(&str, u64)> = denials.named.iter().map(|d| (d.target.as_str(), d.count)).collect();
+        let order: Vec<(&str, u64)> = denials
+            .named
+            .iter()
+            .map(|d| (d.target.as_str(), d.count))
+            .collect();
         assert_eq!(order, [("b", 3), ("c", 2), ("a", 1)]);
-        assert_eq!(tally.totals(), Totals { effects: 1, observations: 0, denials: 6 });
+        assert_eq!(
+            tally.totals(),
+            Totals {
+                effects: 1,
+                observations: 0,
+                denials: 6
+            }
+        );
     }
 
     #[test]
@@ -116,6 +146,9 @@ mod tests {
         }
         let denials = tally.denials();
         assert_eq!(denials.named.len(), MOST_NAMES);
-        assert_eq!(denials.others + denials.named.iter().map(|d| d.count).sum::<u64>(), 5000);
+        assert_eq!(
+            denials.others + denials.named.iter().map(|d| d.count).sum::<u64>(),
+            5000
+        );
     }
 }

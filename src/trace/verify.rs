@@ -106,14 +106,25 @@ impl fmt::Display for Tamper {
             Self::TooLong => f.write_str("the line is longer than any entry may be"),
             Self::Edited => f.write_str("edited: its hash is not that of its text"),
             Self::Deleted { found } => write!(f, "deleted: entry {found} stands in its place"),
-            Self::OutOfOrder { found } => write!(f, "reordered or inserted: entry {found} stands in its place"),
-            Self::Unchained => f.write_str("it does not follow the entry before it: replaced or inserted"),
-            Self::WrongCheckpoint { field } => write!(f, "it tells of another history: {field} differs"),
+            Self::OutOfOrder { found } => write!(
+                f,
+                "reordered or inserted: entry {found} stands in its place"
+            ),
+            Self::Unchained => {
+                f.write_str("it does not follow the entry before it: replaced or inserted")
+            }
+            Self::WrongCheckpoint { field } => {
+                write!(f, "it tells of another history: {field} differs")
+            }
             Self::AfterSeal => f.write_str("inserted: it follows the seal"),
             Self::BlobMissing { sha256 } => write!(f, "its blob {sha256} is missing"),
             Self::BlobAltered { sha256 } => write!(f, "its blob {sha256} was altered"),
-            Self::NotExamined => f.write_str("it was not examined: the verifier ran out of resources"),
-            Self::OtherHead => f.write_str("the trace ends otherwise than expected: its head is another"),
+            Self::NotExamined => {
+                f.write_str("it was not examined: the verifier ran out of resources")
+            }
+            Self::OtherHead => {
+                f.write_str("the trace ends otherwise than expected: its head is another")
+            }
         }
     }
 }
@@ -122,23 +133,36 @@ impl fmt::Display for Tamper {
 ///
 /// An error means that it cannot be read or is no trace at all.
 pub fn verify(path: &Path, expected: &Expectation) -> Result<Verification, TraceError> {
-    let read = |source| TraceError::Read { path: path.to_owned(), source };
+    let read = |source| TraceError::Read {
+        path: path.to_owned(),
+        source,
+    };
     let file = File::open(path).map_err(read)?;
     if file.metadata().map_err(read)?.is_dir() {
-        return Err(TraceError::NotATrace { path: path.to_owned() });
+        return Err(TraceError::NotATrace {
+            path: path.to_owned(),
+        });
     }
     let mut state = State::new(path);
     let mut bad = None;
-    let end = examine_all(&mut Reader::new(file), looks_like_a_trace, |finding| match state.take(finding) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(reason) => {
-            bad = Some(reason);
-            ControlFlow::Break(())
-        }
-    });
+    let end = examine_all(
+        &mut Reader::new(file),
+        looks_like_a_trace,
+        |finding| match state.take(finding) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(reason) => {
+                bad = Some(reason);
+                ControlFlow::Break(())
+            }
+        },
+    );
     let outcome = match (bad, end.map_err(read)?) {
         (Some(reason), _) => state.tampered(reason),
-        (None, End::NotATrace) => return Err(TraceError::NotATrace { path: path.to_owned() }),
+        (None, End::NotATrace) => {
+            return Err(TraceError::NotATrace {
+                path: path.to_owned(),
+            });
+        }
         (None, End::TooLong) => state.tampered(Tamper::TooLong),
         (None, End::Torn { .. }) if state.sealed => state.tampered(Tamper::AfterSeal),
         (None, End::Torn { bytes }) => Outcome::Torn { bytes },
@@ -198,16 +222,29 @@ impl State {
     }
 
     fn tampered(&self, reason: Tamper) -> Outcome {
-        Outcome::Tampered { entry: self.entries, reason }
+        Outcome::Tampered {
+            entry: self.entries,
+            reason,
+        }
     }
 
     fn conclude(self, mut outcome: Outcome, expected: &Expectation) -> Verification {
         let head = self.head();
-        let other_head = expected.head.as_ref().is_some_and(|expected| *expected != head);
+        let other_head = expected
+            .head
+            .as_ref()
+            .is_some_and(|expected| *expected != head);
         if other_head && !matches!(outcome, Outcome::Tampered { .. }) {
-            outcome = Outcome::Tampered { entry: self.entries.saturating_sub(1), reason: Tamper::OtherHead };
+            outcome = Outcome::Tampered {
+                entry: self.entries.saturating_sub(1),
+                reason: Tamper::OtherHead,
+            };
         }
-        Verification { entries: self.entries, head, outcome }
+        Verification {
+            entries: self.entries,
+            head,
+            outcome,
+        }
     }
 }
 
@@ -216,7 +253,10 @@ fn check_history(args: &str, entries: u64, head: &str, blob_root: &str) -> Resul
     let args: serde_json::Value = serde_json::from_str(args).unwrap_or_default();
     let text = |name| args.get(name).and_then(serde_json::Value::as_str);
     let checks = [
-        ("entries", args.get("entries").and_then(serde_json::Value::as_u64) == Some(entries)),
+        (
+            "entries",
+            args.get("entries").and_then(serde_json::Value::as_u64) == Some(entries),
+        ),
         ("head", text("head") == Some(head)),
         ("blobs", text("blobs") == Some(blob_root)),
     ];

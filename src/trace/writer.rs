@@ -25,7 +25,9 @@ use super::space::Space;
 /// This starts a thread: clone the run's first process before.
 pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceError> {
     let (placement, file, blobs) = placement.into_parts()?;
-    let another = file.try_clone().map_err(|source| TraceError::StartWriter { source })?;
+    let another = file
+        .try_clone()
+        .map_err(|source| TraceError::StartWriter { source })?;
     let queue = Arc::new(Queue::new(Space::new(another))?);
     let writer = Writer {
         queue: Arc::clone(&queue),
@@ -34,14 +36,24 @@ pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceErr
         line: String::new(),
         written_to: 0,
         failed: false,
-        checkpoint: Checkpoint { entries: 0, at: Instant::now() },
+        checkpoint: Checkpoint {
+            entries: 0,
+            at: Instant::now(),
+        },
     };
     let thread = thread::Builder::new()
         .name("trace".to_owned())
         .spawn(move || writer.run())
         .map_err(|source| TraceError::StartWriter { source })?;
     let recorder = Recorder::to_file(Arc::clone(&queue), BlobStore::new(blobs));
-    Ok((recorder, WriterHandle { queue, thread: Some(thread), placement: Some(placement) }))
+    Ok((
+        recorder,
+        WriterHandle {
+            queue,
+            thread: Some(thread),
+            placement: Some(placement),
+        },
+    ))
 }
 
 /// The end of the writer that closes the trace. Dropped without [`seal`](Self::seal), it leaves an unsealed trace.
@@ -73,13 +85,19 @@ impl WriterHandle {
     fn finish(&mut self, run_end: Option<Event>) -> Result<Finished, TraceError> {
         let thread = self.thread.take().ok_or(TraceError::Sealed)?;
         self.queue.end(run_end);
-        thread.join().unwrap_or_else(|_| Err(TraceError::Failed { reason: Arc::from("its writer has ended early") }))
+        thread.join().unwrap_or_else(|_| {
+            Err(TraceError::Failed {
+                reason: Arc::from("its writer has ended early"),
+            })
+        })
     }
 }
 
 impl std::fmt::Debug for WriterHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WriterHandle").field("placement", &self.placement).finish_non_exhaustive()
+        f.debug_struct("WriterHandle")
+            .field("placement", &self.placement)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,10 +155,12 @@ impl Writer {
         if self.failed {
             return;
         }
-        self.chain.append(&item.body, item.count, item.micros, &mut self.line);
+        self.chain
+            .append(&item.body, item.count, item.micros, &mut self.line);
         if let Err(source) = self.append_line() {
             self.failed = true;
-            self.queue.fail(Arc::from(format!("writing has failed: {source}")));
+            self.queue
+                .fail(Arc::from(format!("writing has failed: {source}")));
         }
     }
 
@@ -160,7 +180,11 @@ impl Writer {
     }
 
     fn write_meta(&mut self, event: &Event) {
-        let item = Item { body: Arc::new(Body::new(event)), count: None, micros: self.chain.last_micros() };
+        let item = Item {
+            body: Arc::new(Body::new(event)),
+            count: None,
+            micros: self.chain.last_micros(),
+        };
         self.write(&item);
     }
 
@@ -169,31 +193,47 @@ impl Writer {
         let long_ago = self.checkpoint.at.elapsed() >= Duration::from_secs(CHECKPOINT_SECONDS);
         if new >= CHECKPOINT_ENTRIES || long_ago {
             self.write_meta(&self.chain.checkpoint("checkpoint"));
-            self.checkpoint = Checkpoint { entries: self.chain.entries(), at: Instant::now() };
+            self.checkpoint = Checkpoint {
+                entries: self.chain.entries(),
+                at: Instant::now(),
+            };
         }
     }
 
     fn end(mut self, run_end: Option<&Event>) -> Result<Finished, TraceError> {
         if let Some(run_end) = run_end {
-            self.write(&Item { body: Arc::new(Body::new(run_end)), count: None, micros: now_micros() });
+            self.write(&Item {
+                body: Arc::new(Body::new(run_end)),
+                count: None,
+                micros: now_micros(),
+            });
             self.write_meta(&self.chain.checkpoint("run.seal"));
         }
         self.queue.release();
         // What is reserved behind the end is given back.
         let truncated = self.truncate();
         if self.failed {
-            let reason = self.queue.failure().unwrap_or_else(|| Arc::from("writing has failed"));
+            let reason = self
+                .queue
+                .failure()
+                .unwrap_or_else(|| Arc::from("writing has failed"));
             return Err(TraceError::Failed { reason });
         }
         truncated.map_err(|source| TraceError::Sync { source })?;
         if run_end.is_some() {
-            self.file.sync_all().map_err(|source| TraceError::Sync { source })?;
+            self.file
+                .sync_all()
+                .map_err(|source| TraceError::Sync { source })?;
         }
-        Ok(Finished { entries: self.chain.entries(), head: self.chain.head().to_owned() })
+        Ok(Finished {
+            entries: self.chain.entries(),
+            head: self.chain.head().to_owned(),
+        })
     }
 
     fn truncate(&self) -> io::Result<()> {
-        let end = i64::try_from(self.written_to).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let end = i64::try_from(self.written_to)
+            .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         Ok(ftruncate(&*self.file, end)?)
     }
 }

@@ -1,2 +1,4 @@
 //! The one integration binary: each topic is a file of its own, listed here.
+mod readers;
+mod sample;
 mod trace;

@@ -1,15 +1,15 @@
 //! Traces on real file systems, under kill -9, and against the Python tool that shares the format.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agentbox::trace::{
-    Event, Expectation, Kind, Outcome, Placement, Recorder, TraceError, Verification, WriterHandle, create, verify,
-};
-use serde_json::{Value, json};
+use agentbox::trace::{Event, Expectation, Kind, Outcome, Placement, TraceError, verify};
+use serde_json::Value;
+
+use crate::sample::{agentbox, event, start, text, write_sample};
 
 /// Tells a test that it runs as the child of itself, and where to work.
 const INSIDE: &str = "AGENTBOX_TEST_INSIDE";
@@ -24,20 +24,33 @@ fn the_python_tool_takes_our_traces() {
         Err(reason) => return skip("the Python tool", &reason),
     };
     let run = |command: &str| {
-        Command::new(&python).args(["-m", "agentbox", command, "-t"]).arg(&path).output().expect("python runs")
+        Command::new(&python)
+            .args(["-m", "agentbox", command, "-t"])
+            .arg(&path)
+            .output()
+            .expect("python runs")
     };
     let verified = run("verify");
     assert!(verified.status.success(), "{verified:?}");
-    assert_eq!(text(&verified.stdout), "agentbox: trace ok — 10 entries, hash chain verified\n");
+    assert_eq!(
+        text(&verified.stdout),
+        "agentbox: trace ok — 10 entries, hash chain verified\n"
+    );
 
     let theirs = text(&run("show").stdout);
     let ours = text(&agentbox(&["show", "-t"], &path).stdout);
     // The same columns; ours adds who and why, quotes words, and escapes what would forge a row.
-    let is_plain = |line: &&str| !line.starts_with('#') && !line.contains(['{', '\\', '\'', '\u{2028}']);
+    let is_plain =
+        |line: &&str| !line.starts_with('#') && !line.contains(['{', '\\', '\'', '\u{2028}']);
     let plain: Vec<&str> = ours.lines().filter(is_plain).collect();
     assert_eq!(plain.len(), 4, "{ours}");
     for line in plain {
-        assert!(theirs.lines().any(|theirs| line.starts_with(theirs) && theirs.len() > 31), "{line}\n{theirs}");
+        assert!(
+            theirs
+                .lines()
+                .any(|theirs| line.starts_with(theirs) && theirs.len() > 31),
+            "{line}\n{theirs}"
+        );
     }
     let mut altered = fs::read_to_string(&path).expect("it reads");
     altered = altered.replace("in.txt", "on.txt");
@@ -65,7 +78,12 @@ with open(sys.argv[1], "w", encoding="utf-8", newline="") as out:
         entry["sha"] = prev = hashlib.sha256((prev + canonical()).encode()).hexdigest()
         out.write(canonical() + "\n")
 "#;
-    let Ok(status) = Command::new("python3").arg("-c").arg(program).arg(&path).status() else {
+    let Ok(status) = Command::new("python3")
+        .arg("-c")
+        .arg(program)
+        .arg(&path)
+        .status()
+    else {
         return skip("a trace that Python writes", "there is no python3");
     };
     assert!(status.success());
@@ -81,25 +99,38 @@ fn a_killed_run_leaves_whole_lines() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("trace.jsonl");
     for round in 0..8 {
-        let mut child = itself("trace::a_killed_run_leaves_whole_lines", &path).spawn().expect("it starts");
+        let mut child = itself("trace::a_killed_run_leaves_whole_lines", &path)
+            .spawn()
+            .expect("it starts");
         wait_for(&path);
         std::thread::sleep(Duration::from_millis(7 * round));
         child.kill().expect("killed");
         child.wait().expect("it ended");
         let found = verify(&path, &Expectation::default()).expect("a trace");
-        assert!(matches!(found.outcome, Outcome::Unsealed | Outcome::Torn { .. }), "{found:?}");
+        assert!(
+            matches!(found.outcome, Outcome::Unsealed | Outcome::Torn { .. }),
+            "{found:?}"
+        );
         assert!(found.entries > 0);
         // What it had reserved does not keep the next run from starting, nor is its trace lost.
         let next = Placement::plan(&path, false, false).expect("a placement");
         let former = directory.path().join(format!("trace.jsonl.{}", round + 1));
-        assert_eq!(verify(&former, &Expectation::default()).expect("a trace"), found);
+        assert_eq!(
+            verify(&former, &Expectation::default()).expect("a trace"),
+            found
+        );
         drop(next);
     }
 }
 
 #[test]
 fn a_full_disk_stops_the_run_with_a_sealed_trace() {
-    let Some(place) = inside_mount("trace::a_full_disk_stops_the_run_with_a_sealed_trace", "tmpfs") else { return };
+    let Some(place) = inside_mount(
+        "trace::a_full_disk_stops_the_run_with_a_sealed_trace",
+        "tmpfs",
+    ) else {
+        return;
+    };
     let path = place.join("trace.jsonl");
     let (recorder, writer) = start(&path);
     let mut accepted = 0;
@@ -112,17 +143,25 @@ fn a_full_disk_stops_the_run_with_a_sealed_trace() {
     assert!(matches!(error, TraceError::Failed { .. }), "{error}");
     assert!(recorder.failed() && recorder.record(event(0)).is_err() && recorder.blob().is_err());
     // What was accepted is there, and the end has its own room.
-    let placed = writer.seal(Event::new(Kind::Meta, "run.end").arg("reason", "no disk space")).expect("sealed");
+    let placed = writer
+        .seal(Event::new(Kind::Meta, "run.end").arg("reason", "no disk space"))
+        .expect("sealed");
     let found = verify(&placed.path, &Expectation::default()).expect("a trace");
     assert_eq!(found.outcome, Outcome::Sealed);
-    let stored = fs::read_to_string(&path).expect("it reads").matches("\"op\":\"fs.open_read\"").count();
+    let stored = fs::read_to_string(&path)
+        .expect("it reads")
+        .matches("\"op\":\"fs.open_read\"")
+        .count();
     assert_eq!(u64::try_from(stored).expect("fits"), accepted);
     assert!(accepted > 1000, "{accepted}");
 }
 
 #[test]
 fn without_reservations_each_line_is_written_before_going_on() {
-    let Some(place) = inside_mount("trace::without_reservations_each_line_is_written_before_going_on", "ramfs") else {
+    let Some(place) = inside_mount(
+        "trace::without_reservations_each_line_is_written_before_going_on",
+        "ramfs",
+    ) else {
         return;
     };
     let path = place.join("trace.jsonl");
@@ -132,115 +171,25 @@ fn without_reservations_each_line_is_written_before_going_on() {
         let found = verify(&path, &Expectation::default()).expect("a trace");
         assert_eq!(found.entries, number + 1);
     }
-    let placed = writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-    assert_eq!(verify(&placed.path, &Expectation::default()).expect("a trace").outcome, Outcome::Sealed);
-}
-
-#[test]
-fn verify_answers_by_its_exit_code() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("trace.jsonl");
-    write_sample(&path);
-    let sealed = agentbox(&["verify"], &path);
-    assert_eq!(sealed.status.code(), Some(0));
-    let out = text(&sealed.stdout);
-    assert!(out.starts_with("agentbox: trace ok — 10 entries, hash chain verified\n"), "{out}");
-    let head = found(&path).head;
-    assert!(out.contains(&head) && out.contains("unsigned"), "{out}");
-    assert_eq!(agentbox(&["verify", "--head", &head, "-t"], &path).status.code(), Some(0));
-    assert_eq!(agentbox(&["verify", "--head", &"0".repeat(64), "-t"], &path).status.code(), Some(1));
-    assert_eq!(agentbox(&["verify", "--head", "x", "-t"], &path).status.code(), Some(2));
-
-    let whole = fs::read_to_string(&path).expect("it reads");
-    fs::write(&path, &whole[..whole.len() - 5]).expect("written");
-    let torn = agentbox(&["verify"], &path);
-    assert_eq!(torn.status.code(), Some(3));
-    assert!(text(&torn.stdout).contains("torn"), "{torn:?}");
-    fs::write(&path, whole.replacen("in.txt", "on.txt", 1)).expect("written");
-    let tampered = agentbox(&["verify"], &path);
-    assert_eq!(tampered.status.code(), Some(1));
-    assert!(text(&tampered.stdout).starts_with("agentbox: TAMPERED — hash chain breaks at entry 1: edited"));
-    fs::write(&path, "no trace\n").expect("written");
-    for path in [&path, &directory.path().join("missing"), directory.path()] {
-        assert_eq!(agentbox(&["verify"], path).status.code(), Some(2));
-        assert_eq!(agentbox(&["show"], path).status.code(), Some(2));
-    }
-}
-
-#[test]
-fn show_prints_what_is_asked_for() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("trace.jsonl");
-    write_sample(&path);
-    let shown = text(&agentbox(&["show", "--denied", "-t"], &path).stdout);
-    assert_eq!(shown.lines().count(), 2, "{shown}");
-    assert!(shown.contains("   5  deny     read            secret.txt  [0.2, no rule]\n"), "{shown}");
-    assert!(shown.contains("a\\nb\\x1b[2J"), "{shown}");
-    let stored = fs::read_to_string(&path).expect("it reads");
-    assert_eq!(text(&agentbox(&["show", "--json", "-t"], &path).stdout), stored);
-    let whole = text(&agentbox(&["show"], &path).stdout);
-    assert!(whole.starts_with("# command    python3 agent.py\n"), "{whole}");
-}
-
-#[test]
-fn show_takes_a_closed_pipe_quietly() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("trace.jsonl");
-    let (recorder, writer) = start(&path);
-    (0..20_000).for_each(|number| recorder.record(event(number)).expect("recorded"));
-    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_agentbox"))
-        .args(["show", "-t"])
-        .arg(&path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut some = [0; 100];
-    child.stdout.take().expect("a pipe").read_exact(&mut some).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
-}
-
-/// Ten entries of every sort.
-fn write_sample(path: &Path) {
-    use std::os::unix::ffi::OsStrExt as _;
-    let (recorder, writer) = start(path);
-    let start = Event::new(Kind::Meta, "run.start").words("argv", ["python3", "agent.py"]).arg("policy_sha256", "ab");
-    recorder.record(start).expect("recorded");
-    for event in [
-        Event::new(Kind::Observe, "fs.open_read").path("path", "data/in.txt").proc("0").rule("agent.policy:1"),
-        Event::new(Kind::Effect, "rand.random").result(0.000_012_345).proc("0"),
-        Event::new(Kind::Effect, "net.get").arg("url", "http://h/é").result(json!({"n": [1e22, -0.0, 3], "z": null})),
-        Event::new(Kind::Observe, "proc.spawn").words("argv", [std::ffi::OsStr::from_bytes(b"a\xff b")]).proc("0.1"),
-        Event::new(Kind::Deny, "read").arg("target", "secret.txt").arg("enforced", true).proc("0.2").rule("no rule"),
-        Event::new(Kind::Deny, "read").arg("target", "a\nb\u{1b}[2J\u{202e}\u{7f}").arg("enforced", true),
-        Event::new(Kind::Observe, "fs.open_write").path("path", "out/\u{1f600}\u{2028}\u{fffd}"),
-    ] {
-        recorder.record(event).expect("recorded");
-    }
-    writer.seal(Event::new(Kind::Meta, "run.end").arg("returncode", 0)).expect("sealed");
-}
-
-fn start(path: &Path) -> (Recorder, WriterHandle) {
-    create(Placement::plan(path, false, false).expect("a placement")).expect("a writer")
-}
-
-fn event(number: u64) -> Event {
-    let path = format!("data/{number}/with/a/path/that/is/long/enough/to/fill/a/disk/soon");
-    Event::new(Kind::Observe, "fs.open_read").arg("path", path).arg("sha256", "0".repeat(64))
+    let placed = writer
+        .seal(Event::new(Kind::Meta, "run.end"))
+        .expect("sealed");
+    assert_eq!(
+        verify(&placed.path, &Expectation::default())
+            .expect("a trace")
+            .outcome,
+        Outcome::Sealed
+    );
 }
 
 fn record_without_end(path: &Path) {
     let (recorder, _writer) = start(path);
     for number in 0.. {
         recorder.record(event(number)).expect("recorded");
-        recorder.deny(Event::new(Kind::Deny, "read").arg("target", "secret.txt")).expect("recorded");
+        recorder
+            .deny(Event::new(Kind::Deny, "read").arg("target", "secret.txt"))
+            .expect("recorded");
     }
-}
-
-fn found(path: &Path) -> Verification {
-    verify(path, &Expectation::default()).expect("a trace")
 }
 
 fn wait_for(path: &Path) {
@@ -253,15 +202,14 @@ fn wait_for(path: &Path) {
     panic!("nothing was written to {}", path.display());
 }
 
-/// Runs the product on a trace.
-fn agentbox(arguments: &[&str], path: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_agentbox")).args(arguments).arg(path).output().expect("it runs")
-}
-
 /// Runs one test of this binary as a process of its own.
 fn itself(test: &str, place: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
-    command.args(["--exact", test, "--nocapture"]).env(INSIDE, place).stdout(Stdio::null()).stderr(Stdio::inherit());
+    command
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, place)
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit());
     command
 }
 
@@ -270,12 +218,19 @@ fn inside_mount(test: &str, kind: &str) -> Option<PathBuf> {
     if let Some(place) = std::env::var_os(INSIDE) {
         let place = PathBuf::from(place);
         let options = ["-t", kind, "-o", "size=8m", "none"];
-        let status = Command::new("mount").args(options).arg(&place).status().expect("mount runs");
+        let status = Command::new("mount")
+            .args(options)
+            .arg(&place)
+            .status()
+            .expect("mount runs");
         assert!(status.success());
         return Some(place);
     }
     let unshare = ["--user", "--map-root-user", "--mount"];
-    let possible = Command::new("unshare").args(unshare).args(["mount", "-t", kind, "none", "/mnt"]).output();
+    let possible = Command::new("unshare")
+        .args(unshare)
+        .args(["mount", "-t", kind, "none", "/mnt"])
+        .output();
     if !possible.is_ok_and(|output| output.status.success()) {
         skip(kind, "it cannot be mounted in a user namespace here");
         return None;
@@ -283,9 +238,18 @@ fn inside_mount(test: &str, kind: &str) -> Option<PathBuf> {
     let directory = tempfile::tempdir().expect("a directory");
     let inner = itself(test, directory.path());
     let mut command = Command::new("unshare");
-    command.args(unshare).arg(inner.get_program()).args(inner.get_args()).env(INSIDE, directory.path());
+    command
+        .args(unshare)
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env(INSIDE, directory.path());
     let output = command.output().expect("unshare runs");
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     None
 }
 
@@ -294,21 +258,28 @@ fn python_tool(directory: &Path) -> Result<PathBuf, String> {
     let venv = directory.join("venv");
     let run = |command: &mut Command| {
         let output = command.output().map_err(|error| error.to_string())?;
-        if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(text(&output.stderr))
+        }
     };
     run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
     let python = venv.join("bin/python");
-    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "agentbox-runtime==0.3.0"];
+    let install = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "agentbox-runtime==0.3.0",
+    ];
     run(Command::new(&python).args(install))?;
     Ok(python)
 }
 
 fn skip(what: &str, reason: &str) {
     let _ = writeln!(io::stderr(), "SKIP {what}: {reason}");
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The stored lines are what they are hashed as: parsing them and printing them canonically changes nothing.

@@ -48,8 +48,14 @@ mod tests {
 
     #[test]
     fn nothing_dangerous_is_left() {
-        assert_eq!(text("a\nb\r\t\u{1b}[2J\u{7f}\u{9b}31m"), "a\\nb\\r\\t\\x1b[2J\\x7f\\x9b31m");
-        assert_eq!(text("\u{202e}gpj\u{2066}\u{2028}"), "\\u{202e}gpj\\u{2066}\\u{2028}");
+        assert_eq!(
+            text("a\nb\r\t\u{1b}[2J\u{7f}\u{9b}31m"),
+            "a\\nb\\r\\t\\x1b[2J\\x7f\\x9b31m"
+        );
+        assert_eq!(
+            text("\u{202e}gpj\u{2066}\u{2028}"),
+            "\\u{202e}gpj\\u{2066}\\u{2028}"
+        );
         assert_eq!(text("é 😀 日本"), "é 😀 日本");
     }
 

@@ -41,13 +41,25 @@ impl Filter {
         let field = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
         let (kind, op) = (field("kind"), field("op"));
         let empty = Map::new();
-        let args = entry.get("args").and_then(Value::as_object).unwrap_or(&empty);
+        let args = entry
+            .get("args")
+            .and_then(Value::as_object)
+            .unwrap_or(&empty);
         (!self.denied || kind == "deny")
             && (self.kind.is_empty() || self.kind.iter().any(|wanted| wanted == kind))
             && (self.op.is_empty() || self.op.iter().any(|wanted| matches(wanted, op)))
-            && self.proc.as_deref().is_none_or(|wanted| is_descendant(wanted, field("proc")))
-            && self.path.as_deref().is_none_or(|wanted| paths(kind, op, args).any(|path| is_under(wanted, path)))
-            && self.host.as_deref().is_none_or(|wanted| hosts(op, args).any(|host| is_host(wanted, host)))
+            && self
+                .proc
+                .as_deref()
+                .is_none_or(|wanted| is_descendant(wanted, field("proc")))
+            && self
+                .path
+                .as_deref()
+                .is_none_or(|wanted| paths(kind, op, args).any(|path| is_under(wanted, path)))
+            && self
+                .host
+                .as_deref()
+                .is_none_or(|wanted| hosts(op, args).any(|host| is_host(wanted, host)))
     }
 }
 
@@ -56,14 +68,20 @@ fn paths<'a>(kind: &str, op: &str, args: &'a Map<String, Value>) -> impl Iterato
     let target_is_path = kind == "deny" && (op == "read" || op == "write" || op.starts_with("fs."));
     let names = ["path", "resolved", "from", "to", "executable"];
     let target = target_is_path.then_some("target");
-    names.into_iter().chain(target).filter_map(|name| args.get(name)?.as_str())
+    names
+        .into_iter()
+        .chain(target)
+        .filter_map(|name| args.get(name)?.as_str())
 }
 
 /// The strings of an entry that are hosts or addresses.
 fn hosts<'a>(op: &str, args: &'a Map<String, Value>) -> impl Iterator<Item = &'a str> {
     let target_is_host = op == "net" || op.starts_with("net.") || op.starts_with("dns.");
     let target = target_is_host.then_some("target");
-    let named = ["host", "name", "address"].into_iter().chain(target).filter_map(|name| args.get(name)?.as_str());
+    let named = ["host", "name", "address"]
+        .into_iter()
+        .chain(target)
+        .filter_map(|name| args.get(name)?.as_str());
     named.chain(args.get("url").and_then(Value::as_str).map(url_host))
 }
 
@@ -80,18 +98,28 @@ fn is_host(wanted: &str, host: &str) -> bool {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => &host,
     };
-    let bare = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
-    [host.as_str(), name, bare].into_iter().any(|candidate| matches(&wanted, candidate))
+    let bare = name
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .trim_end_matches('.');
+    [host.as_str(), name, bare]
+        .into_iter()
+        .any(|candidate| matches(&wanted, candidate))
 }
 
 fn is_under(wanted: &str, path: &str) -> bool {
     let root = wanted.trim_end_matches('/');
-    matches(wanted, path) || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+    matches(wanted, path)
+        || path
+            .strip_prefix(root)
+            .is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Whether `lineage` is `wanted` or below it: `0.2` has the child `0.2.1`, the later image `0.2:1`, the thread `0.2#1`.
 fn is_descendant(wanted: &str, lineage: &str) -> bool {
-    lineage.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ':', '#', '~']))
+    lineage
+        .strip_prefix(wanted)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ':', '#', '~']))
 }
 
 /// Whether `text` matches a pattern in which `*` stands for any characters and `?` for one.
@@ -112,7 +140,9 @@ fn matches(pattern: &str, text: &str) -> bool {
                 t += 1;
             }
             _ => {
-                let Some((after_star, from)) = retry else { return false };
+                let Some((after_star, from)) = retry else {
+                    return false;
+                };
                 retry = Some((after_star, from + 1));
                 p = after_star;
                 t = from + 1;
@@ -152,26 +182,59 @@ mod tests {
     fn each_option_chooses() {
         let entry = json!({"kind": "deny", "op": "read", "args": {"target": "src/secret.txt"}, "proc": "0.2.1"});
         let yes = [
-            Filter { denied: true, ..Filter::default() },
-            Filter { kind: vec!["meta".into(), "deny".into()], ..Filter::default() },
-            Filter { op: vec!["re*".into()], ..Filter::default() },
-            Filter { proc: Some("0.2".into()), ..Filter::default() },
-            Filter { path: Some("src".into()), ..Filter::default() },
-            Filter { path: Some("*.txt".into()), ..Filter::default() },
+            Filter {
+                denied: true,
+                ..Filter::default()
+            },
+            Filter {
+                kind: vec!["meta".into(), "deny".into()],
+                ..Filter::default()
+            },
+            Filter {
+                op: vec!["re*".into()],
+                ..Filter::default()
+            },
+            Filter {
+                proc: Some("0.2".into()),
+                ..Filter::default()
+            },
+            Filter {
+                path: Some("src".into()),
+                ..Filter::default()
+            },
+            Filter {
+                path: Some("*.txt".into()),
+                ..Filter::default()
+            },
         ];
         assert!(yes.iter().all(|filter| takes(filter, &entry)));
         let no = [
-            Filter { kind: vec!["meta".into()], ..Filter::default() },
-            Filter { proc: Some("0.20".into()), ..Filter::default() },
-            Filter { path: Some("sr".into()), ..Filter::default() },
-            Filter { host: Some("src".into()), ..Filter::default() },
+            Filter {
+                kind: vec!["meta".into()],
+                ..Filter::default()
+            },
+            Filter {
+                proc: Some("0.20".into()),
+                ..Filter::default()
+            },
+            Filter {
+                path: Some("sr".into()),
+                ..Filter::default()
+            },
+            Filter {
+                host: Some("src".into()),
+                ..Filter::default()
+            },
         ];
         assert!(!no.iter().any(|filter| takes(filter, &entry)));
     }
 
     #[test]
     fn hosts_are_found_where_they_stand() {
-        let filter = |host: &str| Filter { host: Some(host.to_owned()), ..Filter::default() };
+        let filter = |host: &str| Filter {
+            host: Some(host.to_owned()),
+            ..Filter::default()
+        };
         let get = json!({"kind": "effect", "op": "net.get", "args": {"url": "https://u@API.example.org:8443/x"}});
         assert!(takes(&filter("api.example.org"), &get) && takes(&filter("*.example.org"), &get));
         let deny = json!({"kind": "deny", "op": "net", "args": {"target": "[::1]:80"}});

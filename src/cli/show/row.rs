@@ -11,15 +11,35 @@ const LONGEST_JSON: usize = 60;
 /// Characters of anything else that are shown.
 const LONGEST_BRIEF: usize = 400;
 
-pub(super) fn write(entry: &Map<String, Value>, color: bool, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(
+    entry: &Map<String, Value>,
+    color: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).map(escape::text);
-    let index = entry.get("i").map(|index| escape::text(&index.to_string())).unwrap_or_default();
-    let (kind, op) = (text("kind").unwrap_or_default(), text("op").unwrap_or_default());
+    let index = entry
+        .get("i")
+        .map(|index| escape::text(&index.to_string()))
+        .unwrap_or_default();
+    let (kind, op) = (
+        text("kind").unwrap_or_default(),
+        text("op").unwrap_or_default(),
+    );
     let brief = escape::text(&shorten(&brief(entry), LONGEST_BRIEF));
     let row = format!("{index:>4}  {kind:<8} {op:<15} {brief}");
-    let times = entry.get("count").and_then(Value::as_u64).map(|count| format!("{count} times"));
-    let notes: Vec<String> = [text("proc"), text("rule"), times].into_iter().flatten().collect();
-    let notes = if notes.is_empty() { String::new() } else { format!("  [{}]", notes.join(", ")) };
+    let times = entry
+        .get("count")
+        .and_then(Value::as_u64)
+        .map(|count| format!("{count} times"));
+    let notes: Vec<String> = [text("proc"), text("rule"), times]
+        .into_iter()
+        .flatten()
+        .collect();
+    let notes = if notes.is_empty() {
+        String::new()
+    } else {
+        format!("  [{}]", notes.join(", "))
+    };
     match color_of(&kind).filter(|_| color) {
         Some(code) => writeln!(out, "\x1b[{code}m{row}\x1b[0m\x1b[2m{notes}\x1b[0m"),
         None => writeln!(out, "{row}{notes}"),
@@ -47,7 +67,10 @@ fn color_of(kind: &str) -> Option<&'static str> {
 /// What the entry is about, in a few words.
 fn brief(entry: &Map<String, Value>) -> String {
     let empty = Map::new();
-    let args = entry.get("args").and_then(Value::as_object).unwrap_or(&empty);
+    let args = entry
+        .get("args")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
     let text = |name: &str| args.get(name).and_then(Value::as_str);
     if let Some(path) = text("path") {
         return path.to_owned();
@@ -75,7 +98,10 @@ fn brief(entry: &Map<String, Value>) -> String {
 
 /// JSON with a space after each comma and colon.
 fn spaced(args: &Map<String, Value>) -> String {
-    let members: Vec<String> = args.iter().map(|(key, value)| format!("{}: {value}", Value::from(key.as_str()))).collect();
+    let members: Vec<String> = args
+        .iter()
+        .map(|(key, value)| format!("{}: {value}", Value::from(key.as_str())))
+        .collect();
     format!("{{{}}}", members.join(", "))
 }
 
@@ -108,18 +134,28 @@ mod tests {
 
     #[test]
     fn rows_are_aligned() {
-        let entry = json!({"i": 14, "kind": "deny", "op": "read", "args": {"target": "secret.txt"}});
+        let entry =
+            json!({"i": 14, "kind": "deny", "op": "read", "args": {"target": "secret.txt"}});
         assert_eq!(row(&entry), "  14  deny     read            secret.txt\n");
         let entry = json!({"i": 0, "kind": "meta", "op": "run.start", "args": {"argv": ["a b", "c'd", ""]}});
-        assert_eq!(row(&entry), "   0  meta     run.start       'a b' 'c'\"'\"'d' ''\n");
+        assert_eq!(
+            row(&entry),
+            "   0  meta     run.start       'a b' 'c'\"'\"'d' ''\n"
+        );
         let entry = json!({"i": 2, "kind": "deny", "op": "net", "args": {"target": "h:1"}, "proc": "0.2", "rule": "no rule", "count": 3});
-        assert_eq!(row(&entry), "   2  deny     net             h:1  [0.2, no rule, 3 times]\n");
+        assert_eq!(
+            row(&entry),
+            "   2  deny     net             h:1  [0.2, no rule, 3 times]\n"
+        );
     }
 
     #[test]
     fn arguments_without_a_main_one_are_shown_as_json() {
         let entry = json!({"i": 1, "kind": "meta", "op": "run.end", "args": {"returncode": 0, "z": [1, 2]}});
-        assert_eq!(row(&entry), "   1  meta     run.end         {\"returncode\": 0, \"z\": [1,2]}\n");
+        assert_eq!(
+            row(&entry),
+            "   1  meta     run.end         {\"returncode\": 0, \"z\": [1,2]}\n"
+        );
     }
 
     #[test]

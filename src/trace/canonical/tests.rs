@@ -36,30 +36,46 @@ fn floats_print_as_python_prints_them() {
 #[test]
 fn strings_escape_only_what_they_must() {
     let text = "a\"\\/\u{8}\u{c}\n\r\t\u{1}\u{1f}\u{7f}é\u{2028}😀";
-    assert_eq!(to_string(&json!(text)), "\"a\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\\u001f\u{7f}é\u{2028}😀\"");
+    assert_eq!(
+        to_string(&json!(text)),
+        "\"a\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\\u001f\u{7f}é\u{2028}😀\""
+    );
 }
 
 #[test]
 fn keys_stand_in_code_point_order() {
     // UTF-16 would put the emoji before U+FFFD.
     let value = json!({"\u{1f600}": 1, "\u{fffd}": 2, "b": 3, "B": {"z": [], "a": {}}});
-    assert_eq!(to_string(&value), "{\"B\":{\"a\":{},\"z\":[]},\"b\":3,\"\u{fffd}\":2,\"\u{1f600}\":1}");
+    assert_eq!(
+        to_string(&value),
+        "{\"B\":{\"a\":{},\"z\":[]},\"b\":3,\"\u{fffd}\":2,\"\u{1f600}\":1}"
+    );
 }
 
 #[test]
 fn random_values_print_as_python_prints_them() {
     let program = "import sys, json\nfor line in sys.stdin.buffer:\n    v = json.loads(line)\n    sys.stdout.buffer.write((json.dumps(v, sort_keys=True, separators=(',', ':'), ensure_ascii=False) + '\\n').encode())\n";
-    let Ok(mut python) =
-        Command::new("python3").args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+    let Ok(mut python) = Command::new("python3")
+        .args(["-c", program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
     else {
-        let _ = writeln!(std::io::stderr(), "SKIP canonical form against Python: there is no python3");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIP canonical form against Python: there is no python3"
+        );
         return;
     };
     let mut runner = TestRunner::deterministic();
-    let values: Vec<Value> =
-        (0..2000).map(|_| values().new_tree(&mut runner).expect("a value").current()).collect();
+    let values: Vec<Value> = (0..2000)
+        .map(|_| values().new_tree(&mut runner).expect("a value").current())
+        .collect();
     let mut stdin = python.stdin.take().expect("a pipe");
-    let lines: Vec<String> = values.iter().map(|value| serde_json::to_string(value).expect("JSON")).collect();
+    let lines: Vec<String> = values
+        .iter()
+        .map(|value| serde_json::to_string(value).expect("JSON"))
+        .collect();
     let feeder = std::thread::spawn(move || {
         for line in lines {
             writeln!(stdin, "{line}").expect("python reads");
@@ -80,7 +96,9 @@ fn values() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        any::<f64>().prop_filter("JSON has no NaN", |f| f.is_finite()).prop_map(Value::from),
+        any::<f64>()
+            .prop_filter("JSON has no NaN", |f| f.is_finite())
+            .prop_map(Value::from),
         (-1.0e6..1.0e6_f64).prop_map(Value::from),
         (0_u64..4_000_000_000_000_000)
             .prop_map(|micros| Value::from(std::time::Duration::from_micros(micros).as_secs_f64())),

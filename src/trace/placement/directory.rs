@@ -41,7 +41,11 @@ impl Directory {
     /// Opens a directory that the caller named; links on the way are the caller's own.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let path = path.canonicalize()?;
-        let fd = open(&path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let fd = open(
+            &path,
+            OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )?;
         Ok(Self { fd, path })
     }
 
@@ -53,7 +57,10 @@ impl Directory {
         if stat.st_uid != nix::unistd::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
             return Err(Errno::EPERM.into());
         }
-        Ok(Self { fd, path: path.to_owned() })
+        Ok(Self {
+            fd,
+            path: path.to_owned(),
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -78,8 +85,14 @@ impl Directory {
 
     /// Creates a file for appending; an existing name, a link included, is an error.
     pub(super) fn create_file(&self, name: &OsStr) -> io::Result<File> {
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_APPEND | OFlag::O_NOFOLLOW;
-        Ok(File::from(openat(&self.fd, name, flags | OFlag::O_CLOEXEC, Mode::from_bits_truncate(FILE_MODE))?))
+        let flags =
+            OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_APPEND | OFlag::O_NOFOLLOW;
+        Ok(File::from(openat(
+            &self.fd,
+            name,
+            flags | OFlag::O_CLOEXEC,
+            Mode::from_bits_truncate(FILE_MODE),
+        )?))
     }
 
     /// Opens an existing file for reading; never through a link, never waiting for a pipe's other end.
@@ -96,7 +109,10 @@ impl Directory {
     pub(super) fn open_directory(&self, name: &OsStr) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fd = openat(&self.fd, name, flags, Mode::empty())?;
-        Ok(Self { fd, path: self.join(name) })
+        Ok(Self {
+            fd,
+            path: self.join(name),
+        })
     }
 
     /// Opens the directory itself for reading: to lock it, or to bring it to disk.
@@ -111,12 +127,20 @@ impl Directory {
         let this = self.open_self()?;
         // The link of a descriptor leads to what is held, whatever happened to the path since.
         let listing = std::fs::read_dir(format!("/proc/self/fd/{}", this.as_raw_fd()))?;
-        listing.map(|entry| entry.map(|entry| entry.file_name())).collect()
+        listing
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect()
     }
 
     /// Renames without replacing anything.
     pub(super) fn rename(&self, name: &OsStr, to: &Self, to_name: &OsStr) -> io::Result<()> {
-        match renameat2(&self.fd, name, &to.fd, to_name, RenameFlags::RENAME_NOREPLACE) {
+        match renameat2(
+            &self.fd,
+            name,
+            &to.fd,
+            to_name,
+            RenameFlags::RENAME_NOREPLACE,
+        ) {
             // Not every file system knows the flag (rename(2)).
             Err(Errno::EINVAL | Errno::ENOSYS) => self.rename_by_link(name, to, to_name),
             result => Ok(result?),
@@ -125,7 +149,10 @@ impl Directory {
 
     /// A link, like a new directory, never replaces anything either.
     fn rename_by_link(&self, name: &OsStr, to: &Self, to_name: &OsStr) -> io::Result<()> {
-        if self.entry(name)?.is_some_and(|entry| entry.kind == EntryKind::Directory) {
+        if self
+            .entry(name)?
+            .is_some_and(|entry| entry.kind == EntryKind::Directory)
+        {
             mkdirat(&to.fd, to_name, Mode::from_bits_truncate(DIRECTORY_MODE))?;
             return Ok(renameat(&self.fd, name, &to.fd, to_name)?);
         }
@@ -167,9 +194,16 @@ fn entry(stat: &FileStat) -> Entry {
         SFlag::S_IFLNK => EntryKind::Link,
         _ => EntryKind::Special,
     };
-    Entry { identity: identity(stat), kind, size: u64::try_from(stat.st_size).unwrap_or(0) }
+    Entry {
+        identity: identity(stat),
+        kind,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+    }
 }
 
 fn identity(stat: &FileStat) -> FileIdentity {
-    FileIdentity { dev: stat.st_dev, ino: stat.st_ino }
+    FileIdentity {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+    }
 }

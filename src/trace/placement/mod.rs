@@ -82,7 +82,12 @@ impl Placement {
     /// `inside_granted` says that the agent could reach that path: the trace is then written elsewhere. A former
     /// trace at that path is renamed. `force` lets a file that is no trace be overwritten.
     pub fn plan(trace: &Path, inside_granted: bool, force: bool) -> Result<Self, TraceError> {
-        Self::plan_with(&StateDirectories::from_environment(), trace, inside_granted, force)
+        Self::plan_with(
+            &StateDirectories::from_environment(),
+            trace,
+            inside_granted,
+            force,
+        )
     }
 
     fn plan_with(
@@ -92,24 +97,42 @@ impl Placement {
         force: bool,
     ) -> Result<Self, TraceError> {
         let (parent, destination_name) = split(trace)?;
-        let destination = Directory::open(parent)
-            .map_err(|source| TraceError::OpenDirectory { path: parent.to_owned(), source })?;
+        let destination = Directory::open(parent).map_err(|source| TraceError::OpenDirectory {
+            path: parent.to_owned(),
+            source,
+        })?;
         let path = destination.join(&destination_name);
         if is_awaited(state, &path) {
             return Err(TraceError::Busy { path });
         }
-        make_room(&destination, &destination_name, if force { Overwrite::OtherFiles } else { Overwrite::Never })?;
+        make_room(
+            &destination,
+            &destination_name,
+            if force {
+                Overwrite::OtherFiles
+            } else {
+                Overwrite::Never
+            },
+        )?;
         let (home, name, file) = if inside_granted {
             let name = OsString::from(DEFAULT_NAME);
             let (pending, file) =
-                Pending::create(state, &destination, &destination_name, |place| make_files(place, &name))?;
+                Pending::create(state, &destination, &destination_name, |place| {
+                    make_files(place, &name)
+                })?;
             (Home::Pending(pending), name, file)
         } else {
             let file = make_files(&destination, &destination_name)?;
             (Home::Destination, destination_name.clone(), file)
         };
-        let mut placement =
-            Self { home, name, destination, destination_name, file: Some(file), protected: Vec::new() };
+        let mut placement = Self {
+            home,
+            name,
+            destination,
+            destination_name,
+            file: Some(file),
+            protected: Vec::new(),
+        };
         placement.protected = placement.find_protected();
         Ok(placement)
     }
@@ -136,7 +159,10 @@ impl Placement {
         let blobs = self
             .home()
             .open_directory(&blobs_name)
-            .map_err(|source| TraceError::Read { path: self.home().join(&blobs_name), source })?;
+            .map_err(|source| TraceError::Read {
+                path: self.home().join(&blobs_name),
+                source,
+            })?;
         let file = self.file.take().ok_or(TraceError::Sealed)?;
         Ok((self, file, blobs.into_fd()))
     }
@@ -148,12 +174,22 @@ impl Placement {
         let (path, moved_aside) = match &self.home {
             Home::Destination => (self.destination(), None),
             Home::Pending(pending) => {
-                let done = transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
+                let done = transfer(
+                    &pending.directory,
+                    &self.name,
+                    &self.destination,
+                    &self.destination_name,
+                )?;
                 pending.remove();
                 (done.path, done.moved_aside)
             }
         };
-        Ok(Placed { path, moved_aside, entries: 0, head: String::new() })
+        Ok(Placed {
+            path,
+            moved_aside,
+            entries: 0,
+            head: String::new(),
+        })
     }
 
     fn home(&self) -> &Directory {
@@ -166,8 +202,15 @@ impl Placement {
     fn find_protected(&self) -> Vec<Protected> {
         let mut found = Vec::new();
         let mut add = |directory: &Directory, name: &OsStr| {
-            let identity = directory.entry(name).ok().flatten().map(|entry| entry.identity);
-            found.push(Protected { path: directory.join(name), identity });
+            let identity = directory
+                .entry(name)
+                .ok()
+                .flatten()
+                .map(|entry| entry.identity);
+            found.push(Protected {
+                path: directory.join(name),
+                identity,
+            });
         };
         let default = OsStr::new(DEFAULT_NAME);
         for name in [self.destination_name.as_os_str(), default] {
@@ -175,7 +218,10 @@ impl Placement {
             add(&self.destination, &blobs_name(name));
         }
         for name in self.destination.names().unwrap_or_default() {
-            if former_number(&self.destination_name, &name).or_else(|| former_number(default, &name)).is_some() {
+            if former_number(&self.destination_name, &name)
+                .or_else(|| former_number(default, &name))
+                .is_some()
+            {
                 add(&self.destination, &name);
             }
         }
@@ -183,7 +229,10 @@ impl Placement {
             add(&pending.directory, &self.name);
             add(&pending.directory, &blobs_name(&self.name));
             let path = pending.parent.path().to_owned();
-            found.push(Protected { path, identity: pending.parent.identity().ok() });
+            found.push(Protected {
+                path,
+                identity: pending.parent.identity().ok(),
+            });
         }
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup();
@@ -205,27 +254,53 @@ impl Drop for Placement {
 }
 
 fn split(trace: &Path) -> Result<(&Path, OsString), TraceError> {
-    let no_name = || TraceError::NoFileName { path: trace.to_owned() };
+    let no_name = || TraceError::NoFileName {
+        path: trace.to_owned(),
+    };
     let ends_in_slash = trace.as_os_str().as_encoded_bytes().ends_with(b"/");
-    let name = trace.file_name().filter(|_| !ends_in_slash).ok_or_else(no_name)?;
-    let parent = trace.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let name = trace
+        .file_name()
+        .filter(|_| !ends_in_slash)
+        .ok_or_else(no_name)?;
+    let parent = trace
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or_else(|| Path::new("."));
     Ok((parent, name.to_owned()))
 }
 
 fn make_files(directory: &Directory, name: &OsStr) -> Result<Flock<File>, TraceError> {
     let path = || directory.join(name);
-    let file = directory.create_file(name).map_err(|source| TraceError::Create { path: path(), source })?;
-    let own = file_identity(&file).map_err(|source| TraceError::Create { path: path(), source })?;
-    let file = lock(file).map_err(|source| TraceError::Create { path: path(), source })?;
+    let file = directory
+        .create_file(name)
+        .map_err(|source| TraceError::Create {
+            path: path(),
+            source,
+        })?;
+    let own = file_identity(&file).map_err(|source| TraceError::Create {
+        path: path(),
+        source,
+    })?;
+    let file = lock(file).map_err(|source| TraceError::Create {
+        path: path(),
+        source,
+    })?;
     // Another run that came between making and locking has taken the name.
-    let still_ours = directory.entry(name).ok().flatten().is_some_and(|entry| entry.identity == own);
+    let still_ours = directory
+        .entry(name)
+        .ok()
+        .flatten()
+        .is_some_and(|entry| entry.identity == own);
     let Some(file) = file.filter(|_| still_ours) else {
         return Err(TraceError::Busy { path: path() });
     };
     let blobs = blobs_name(name);
     if let Err(source) = directory.create_directory(&blobs) {
         let _ = directory.remove_file(name);
-        return Err(TraceError::Create { path: directory.join(&blobs), source });
+        return Err(TraceError::Create {
+            path: directory.join(&blobs),
+            source,
+        });
     }
     Ok(file)
 }

@@ -67,11 +67,16 @@ pub(super) fn locate_in(state: &StateDirectories, path: &Path) -> PathBuf {
     if path.symlink_metadata().is_ok() {
         return path.to_owned();
     }
-    let Some(wanted) = absolute(path) else { return path.to_owned() };
+    let Some(wanted) = absolute(path) else {
+        return path.to_owned();
+    };
     waiting(state)
         .into_iter()
         .find(|(_, journal)| journal.destination == wanted)
-        .map_or_else(|| path.to_owned(), |(directory, _)| directory.join(OsStr::new(DEFAULT_NAME)))
+        .map_or_else(
+            || path.to_owned(),
+            |(directory, _)| directory.join(OsStr::new(DEFAULT_NAME)),
+        )
 }
 
 /// Whether a run is under way whose trace belongs at `destination`.
@@ -94,7 +99,10 @@ impl Pending {
         fill: impl FnOnce(&Directory) -> Result<T, TraceError>,
     ) -> Result<(Self, T), TraceError> {
         let parent = state.create_pending()?;
-        let create = |source| TraceError::Create { path: parent.path().to_owned(), source };
+        let create = |source| TraceError::Create {
+            path: parent.path().to_owned(),
+            source,
+        };
         let _guard = hold(&parent).map_err(create)?;
         let own_name = OsString::from(format!("{}-{}", now_micros(), std::process::id()));
         let directory = parent.create_directory(&own_name).map_err(create)?;
@@ -102,9 +110,19 @@ impl Pending {
             destination: destination.join(name),
             directory: destination.identity().map_err(create)?,
         };
-        let filled = journal.write(&directory).map_err(create).and_then(|()| fill(&directory));
+        let filled = journal
+            .write(&directory)
+            .map_err(create)
+            .and_then(|()| fill(&directory));
         match filled {
-            Ok(filled) => Ok((Self { parent, name: own_name, directory }, filled)),
+            Ok(filled) => Ok((
+                Self {
+                    parent,
+                    name: own_name,
+                    directory,
+                },
+                filled,
+            )),
             Err(error) => {
                 let _ = remove_tree(&parent, &own_name);
                 Err(error)
@@ -122,13 +140,17 @@ impl Pending {
 impl Journal {
     fn write(&self, directory: &Directory) -> io::Result<()> {
         let mut fields: Map<String, Value> =
-            path_value("destination", self.destination.as_os_str().as_bytes()).into_iter().collect();
+            path_value("destination", self.destination.as_os_str().as_bytes())
+                .into_iter()
+                .collect();
         fields.insert("dev".to_owned(), self.directory.dev.into());
         fields.insert("ino".to_owned(), self.directory.ino.into());
         let mut text = String::new();
         canonical::write_object(&mut text, &fields);
         text.push('\n');
-        directory.create_file(OsStr::new(JOURNAL_NAME))?.write_all(text.as_bytes())
+        directory
+            .create_file(OsStr::new(JOURNAL_NAME))?
+            .write_all(text.as_bytes())
     }
 
     fn read(directory: &Directory) -> Option<Self> {
@@ -140,8 +162,14 @@ impl Journal {
             Some(hex) => OsString::from_vec(unhex(hex.as_str()?)?),
             None => OsString::from(fields.get("destination")?.as_str()?),
         };
-        let directory = FileIdentity { dev: fields.get("dev")?.as_u64()?, ino: fields.get("ino")?.as_u64()? };
-        Some(Self { destination: PathBuf::from(destination), directory })
+        let directory = FileIdentity {
+            dev: fields.get("dev")?.as_u64()?,
+            ino: fields.get("ino")?.as_u64()?,
+        };
+        Some(Self {
+            destination: PathBuf::from(destination),
+            directory,
+        })
     }
 }
 
@@ -154,7 +182,9 @@ fn waiting(state: &StateDirectories) -> Vec<(Directory, Journal)> {
     let mut found = Vec::new();
     for parent in state.existing_pending() {
         for name in parent.names().unwrap_or_default() {
-            let Ok(directory) = parent.open_directory(&name) else { continue };
+            let Ok(directory) = parent.open_directory(&name) else {
+                continue;
+            };
             if let Some(journal) = Journal::read(&directory) {
                 found.push((directory, journal));
             }
@@ -190,14 +220,26 @@ fn recover_one(parent: &Directory, name: &OsStr) -> Option<Recovered> {
 fn put_in_place(directory: &Directory) -> Result<PathBuf, TraceError> {
     let trace_name = OsStr::new(DEFAULT_NAME);
     let journal_path = || directory.join(OsStr::new(JOURNAL_NAME));
-    let journal = Journal::read(directory).ok_or_else(|| TraceError::Journal { path: journal_path() })?;
-    let (Some(parent), Some(name)) = (journal.destination.parent(), journal.destination.file_name()) else {
-        return Err(TraceError::Journal { path: journal_path() });
+    let journal = Journal::read(directory).ok_or_else(|| TraceError::Journal {
+        path: journal_path(),
+    })?;
+    let (Some(parent), Some(name)) = (
+        journal.destination.parent(),
+        journal.destination.file_name(),
+    ) else {
+        return Err(TraceError::Journal {
+            path: journal_path(),
+        });
     };
     // The agent may have put another directory, or a link, where the right one was.
-    let destination = Directory::open(parent).ok().filter(|found| found.identity().ok() == Some(journal.directory));
+    let destination = Directory::open(parent)
+        .ok()
+        .filter(|found| found.identity().ok() == Some(journal.directory));
     let Some(destination) = destination else {
-        return Err(TraceError::DirectoryReplaced { path: parent.to_owned(), trace: directory.join(trace_name) });
+        return Err(TraceError::DirectoryReplaced {
+            path: parent.to_owned(),
+            trace: directory.join(trace_name),
+        });
     };
     let _ = directory.remove_directory(&blobs_name(trace_name));
     transfer(directory, trace_name, &destination, name).map(|done| done.path)
@@ -205,6 +247,9 @@ fn put_in_place(directory: &Directory) -> Result<PathBuf, TraceError> {
 
 /// Returns `path` with the links of its directory followed, its own name kept.
 fn absolute(path: &Path) -> Option<PathBuf> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or_else(|| Path::new("."));
     Some(parent.canonicalize().ok()?.join(path.file_name()?))
 }

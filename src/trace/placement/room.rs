@@ -16,22 +16,54 @@ pub(super) enum Overwrite {
 }
 
 /// Frees `name` in `directory`, before a run.
-pub(super) fn make_room(directory: &Directory, name: &OsStr, overwrite: Overwrite) -> Result<(), TraceError> {
+pub(super) fn make_room(
+    directory: &Directory,
+    name: &OsStr,
+    overwrite: Overwrite,
+) -> Result<(), TraceError> {
     let path = || directory.join(name);
-    let read = |source| TraceError::Read { path: path(), source };
+    let read = |source| TraceError::Read {
+        path: path(),
+        source,
+    };
     match directory.entry(name).map_err(read)? {
         None => {}
-        Some(Entry { kind: EntryKind::Directory, .. }) => {
-            return Err(TraceError::Occupied { path: path(), what: "a directory" });
+        Some(Entry {
+            kind: EntryKind::Directory,
+            ..
+        }) => {
+            return Err(TraceError::Occupied {
+                path: path(),
+                what: "a directory",
+            });
         }
-        Some(Entry { kind: EntryKind::Special, .. }) => {
-            return Err(TraceError::Occupied { path: path(), what: "no regular file" });
+        Some(Entry {
+            kind: EntryKind::Special,
+            ..
+        }) => {
+            return Err(TraceError::Occupied {
+                path: path(),
+                what: "no regular file",
+            });
         }
-        Some(Entry { kind: EntryKind::Link, .. }) if overwrite == Overwrite::Never => {
-            return Err(TraceError::Occupied { path: path(), what: "a symbolic link, which is not followed" });
+        Some(Entry {
+            kind: EntryKind::Link,
+            ..
+        }) if overwrite == Overwrite::Never => {
+            return Err(TraceError::Occupied {
+                path: path(),
+                what: "a symbolic link, which is not followed",
+            });
         }
-        Some(Entry { kind: EntryKind::Link, .. }) => directory.remove_file(name).map_err(read)?,
-        Some(Entry { kind: EntryKind::File, identity, size }) => {
+        Some(Entry {
+            kind: EntryKind::Link,
+            ..
+        }) => directory.remove_file(name).map_err(read)?,
+        Some(Entry {
+            kind: EntryKind::File,
+            identity,
+            size,
+        }) => {
             let file = directory.open_file(name).map_err(read)?;
             if file_identity(&file).map_err(read)? != identity {
                 return Err(TraceError::Busy { path: path() });
@@ -78,8 +110,13 @@ pub(super) fn free_name(directory: &Directory, name: &OsStr) -> Result<OsString,
 /// cut short; where that has blobs of its own, to a number of its own.
 fn adopt_blobs(directory: &Directory, name: &OsStr) -> Result<(), TraceError> {
     let blobs = blobs_name(name);
-    let read = |source| TraceError::Read { path: directory.join(&blobs), source };
-    if directory.entry(&blobs).map_err(read)?.is_none() || directory.remove_directory(&blobs).is_ok() {
+    let read = |source| TraceError::Read {
+        path: directory.join(&blobs),
+        source,
+    };
+    if directory.entry(&blobs).map_err(read)?.is_none()
+        || directory.remove_directory(&blobs).is_ok()
+    {
         return Ok(());
     }
     let mut number = highest_former(directory, name)?.max(1);
@@ -94,12 +131,21 @@ fn adopt_blobs(directory: &Directory, name: &OsStr) -> Result<(), TraceError> {
 }
 
 fn highest_former(directory: &Directory, name: &OsStr) -> Result<u32, TraceError> {
-    let names =
-        directory.names().map_err(|source| TraceError::Read { path: directory.path().to_owned(), source })?;
-    let highest = names.iter().filter_map(|candidate| former_number(name, candidate)).max();
+    let names = directory.names().map_err(|source| TraceError::Read {
+        path: directory.path().to_owned(),
+        source,
+    })?;
+    let highest = names
+        .iter()
+        .filter_map(|candidate| former_number(name, candidate))
+        .max();
     Ok(highest.unwrap_or(0).min(u32::MAX / 2))
 }
 
 fn rename_error(directory: &Directory, from: &OsStr, to: &OsStr, source: io::Error) -> TraceError {
-    TraceError::Rename { from: directory.join(from), to: directory.join(to), source }
+    TraceError::Rename {
+        from: directory.join(from),
+        to: directory.join(to),
+        source,
+    }
 }

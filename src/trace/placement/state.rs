@@ -17,13 +17,22 @@ impl StateDirectories {
     pub(super) fn from_environment() -> Self {
         let mut candidates = Vec::new();
         // A relative XDG_STATE_HOME is to be ignored (XDG Base Directory Specification).
-        if let Some(state) = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
+        if let Some(state) = std::env::var_os("XDG_STATE_HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+        {
             candidates.push(state.join(STATE_NAME));
         }
-        if let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
+        if let Some(home) = std::env::var_os("HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+        {
             candidates.push(home.join(".local/state").join(STATE_NAME));
         }
-        candidates.push(PathBuf::from(format!("/tmp/{STATE_NAME}-{}", nix::unistd::geteuid())));
+        candidates.push(PathBuf::from(format!(
+            "/tmp/{STATE_NAME}-{}",
+            nix::unistd::geteuid()
+        )));
         Self(candidates)
     }
 
@@ -37,10 +46,10 @@ impl StateDirectories {
         let mut tried = PathBuf::new();
         for candidate in &self.0 {
             let pending = candidate.join(PENDING_NAME);
-            if make_private(candidate).is_some() && make_private(&pending).is_some() {
-                if let Ok(directory) = Directory::open_private(&pending) {
-                    return Ok(directory);
-                }
+            if make_private(candidate).is_some()
+                && let Some(directory) = make_private(&pending)
+            {
+                return Ok(directory);
             }
             tried.clone_from(candidate);
         }

@@ -37,7 +37,12 @@ pub(super) fn transfer(
         let result = move_blobs_and_trace(home, name, to, &to_name);
         attempt += 1;
         match result {
-            Ok(()) => return Ok(Transferred { path: to.join(&to_name), moved_aside }),
+            Ok(()) => {
+                return Ok(Transferred {
+                    path: to.join(&to_name),
+                    moved_aside,
+                });
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {
                 if is_being_written(to, &to_name) {
                     to_name = free_name(to, &to_name)?;
@@ -46,14 +51,23 @@ pub(super) fn transfer(
                 }
             }
             Err(source) => {
-                return Err(TraceError::Place { from: home.join(name), to: to.join(&to_name), source });
+                return Err(TraceError::Place {
+                    from: home.join(name),
+                    to: to.join(&to_name),
+                    source,
+                });
             }
         }
     }
 }
 
 /// The blobs go first: where the trace is, its blobs are.
-fn move_blobs_and_trace(home: &Directory, name: &OsStr, to: &Directory, to_name: &OsStr) -> io::Result<()> {
+fn move_blobs_and_trace(
+    home: &Directory,
+    name: &OsStr,
+    to: &Directory,
+    to_name: &OsStr,
+) -> io::Result<()> {
     if to.entry(to_name)?.is_some() {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
@@ -70,16 +84,20 @@ fn move_entry(home: &Directory, name: &OsStr, to: &Directory, to_name: &OsStr) -
         result => return result,
     }
     let temporary = temporary_name();
-    let is_directory = home.entry(name)?.is_some_and(|entry| entry.kind == EntryKind::Directory);
+    let is_directory = home
+        .entry(name)?
+        .is_some_and(|entry| entry.kind == EntryKind::Directory);
     if is_directory {
-        let copied = copy_directory(home, name, to, &temporary).and_then(|()| to.rename(&temporary, to, to_name));
+        let copied = copy_directory(home, name, to, &temporary)
+            .and_then(|()| to.rename(&temporary, to, to_name));
         if copied.is_err() {
             let _ = remove_tree(to, &temporary);
         }
         copied?;
         remove_tree(home, name)
     } else {
-        let copied = copy_file(home, name, to, &temporary).and_then(|()| to.rename(&temporary, to, to_name));
+        let copied =
+            copy_file(home, name, to, &temporary).and_then(|()| to.rename(&temporary, to, to_name));
         if copied.is_err() {
             let _ = to.remove_file(&temporary);
         }
@@ -93,15 +111,26 @@ fn copy_file(from: &Directory, name: &OsStr, to: &Directory, to_name: &OsStr) ->
     let mut source = from.open_file(name)?;
     let mut target: File = to.create_file(to_name)?;
     // Plain reads and writes: copy_file_range refuses a target that is open for appending.
-    io::copy(&mut io::BufReader::with_capacity(1 << 18, &mut source), &mut io::BufWriter::new(&mut target))?;
+    io::copy(
+        &mut io::BufReader::with_capacity(1 << 18, &mut source),
+        &mut io::BufWriter::new(&mut target),
+    )?;
     target.sync_all()
 }
 
-fn copy_directory(from: &Directory, name: &OsStr, to: &Directory, to_name: &OsStr) -> io::Result<()> {
+fn copy_directory(
+    from: &Directory,
+    name: &OsStr,
+    to: &Directory,
+    to_name: &OsStr,
+) -> io::Result<()> {
     let source = from.open_directory(name)?;
     let target = to.create_directory(to_name)?;
     for entry in source.names()? {
-        if !entry.as_encoded_bytes().starts_with(TEMPORARY_PREFIX.as_bytes()) {
+        if !entry
+            .as_encoded_bytes()
+            .starts_with(TEMPORARY_PREFIX.as_bytes())
+        {
             copy_file(&source, &entry, &target, &entry)?;
         }
     }
@@ -120,9 +149,16 @@ pub(super) fn remove_tree(parent: &Directory, name: &OsStr) -> io::Result<()> {
 /// Another run may have started on this name meanwhile: its trace is not to be moved under its feet.
 fn is_being_written(directory: &Directory, name: &OsStr) -> bool {
     let is_file = matches!(directory.entry(name), Ok(Some(entry)) if entry.kind == EntryKind::File);
-    is_file && directory.open_file(name).is_ok_and(|file| matches!(lock(file), Ok(None)))
+    is_file
+        && directory
+            .open_file(name)
+            .is_ok_and(|file| matches!(lock(file), Ok(None)))
 }
 
 fn temporary_name() -> OsString {
-    OsString::from(format!("{TEMPORARY_PREFIX}{}-{}", std::process::id(), now_micros()))
+    OsString::from(format!(
+        "{TEMPORARY_PREFIX}{}-{}",
+        std::process::id(),
+        now_micros()
+    ))
 }

@@ -76,9 +76,18 @@ pub(super) fn examine_all<R: Read>(
     let receiver = Mutex::new(receiver);
     let wanted = thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS));
     thread::scope(|scope| {
-        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, || work(&receiver)).is_ok();
+        let start = |_: &usize| {
+            thread::Builder::new()
+                .spawn_scoped(scope, || work(&receiver))
+                .is_ok()
+        };
         let threads = (0..wanted).filter(start).count();
-        let mut line_up = LineUp { sender, threads, under_way: VecDeque::new(), scanner: Scanner::default() };
+        let mut line_up = LineUp {
+            sender,
+            threads,
+            under_way: VecDeque::new(),
+            scanner: Scanner::default(),
+        };
         let end = read_all(reader, is_start, &mut line_up, &mut take)?;
         match line_up.drain(&mut take) {
             ControlFlow::Continue(()) => Ok(end),
@@ -113,7 +122,8 @@ fn read_all<R: Read>(
         }
         batch.bytes.extend_from_slice(bytes);
         batch.ends.push(batch.bytes.len());
-        if batch.bytes.len() >= BATCH && line_up.submit(std::mem::take(&mut batch), take).is_break() {
+        if batch.bytes.len() >= BATCH && line_up.submit(std::mem::take(&mut batch), take).is_break()
+        {
             return Ok(End::Stopped);
         }
     }
@@ -128,11 +138,17 @@ struct LineUp {
 }
 
 impl LineUp {
-    fn submit(&mut self, batch: Batch, take: &mut impl FnMut(Finding) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn submit(
+        &mut self,
+        batch: Batch,
+        take: &mut impl FnMut(Finding) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         // A line that is longer than a batch is not held in several copies.
         if self.threads == 0 || batch.bytes.len() > 2 * BATCH {
             self.drain(take)?;
-            return examine_batch(&mut self.scanner, &batch).into_iter().try_for_each(take);
+            return examine_batch(&mut self.scanner, &batch)
+                .into_iter()
+                .try_for_each(take);
         }
         while self.under_way.len() >= self.threads * BATCHES_A_THREAD {
             self.take_first(take)?;
@@ -142,7 +158,9 @@ impl LineUp {
             Ok(()) => self.under_way.push_back(findings),
             Err(returned) => {
                 self.drain(take)?;
-                return examine_batch(&mut self.scanner, &returned.0.batch).into_iter().try_for_each(take);
+                return examine_batch(&mut self.scanner, &returned.0.batch)
+                    .into_iter()
+                    .try_for_each(take);
             }
         }
         ControlFlow::Continue(())
@@ -156,7 +174,9 @@ impl LineUp {
     }
 
     fn take_first(&mut self, take: &mut impl FnMut(Finding) -> ControlFlow<()>) -> ControlFlow<()> {
-        let Some(findings) = self.under_way.pop_front() else { return ControlFlow::Continue(()) };
+        let Some(findings) = self.under_way.pop_front() else {
+            return ControlFlow::Continue(());
+        };
         match findings.recv() {
             Ok(findings) => findings.into_iter().try_for_each(take),
             // A thread that ended early examined nothing: the trace must not pass for that.
@@ -169,7 +189,9 @@ fn work(jobs: &Mutex<Receiver<Job>>) {
     let mut scanner = Scanner::default();
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { batch, answer }) = job else { return };
+        let Ok(Job { batch, answer }) = job else {
+            return;
+        };
         // Nobody waits any more once a bad entry was found.
         let _ = answer.send(examine_batch(&mut scanner, &batch));
     }
@@ -187,10 +209,14 @@ fn examine_batch(scanner: &mut Scanner, batch: &Batch) -> Vec<Finding> {
 
 fn examine(scanner: &mut Scanner, line: &[u8]) -> Finding {
     let fields = scanner.scan(line).map_err(Tamper::Malformed)?;
-    let sha = entry_sha(fields.prev.as_bytes(), fields.before_sha.as_bytes(), fields.after_sha.as_bytes());
+    let sha = entry_sha(
+        fields.prev.as_bytes(),
+        fields.before_sha.as_bytes(),
+        fields.after_sha.as_bytes(),
+    );
     let digits = |text: &str| <[u8; 64]>::try_from(text.as_bytes()).map_err(|_| Tamper::Edited);
     let stored = digits(fields.sha)?;
-    if !is_hex_of(&stored, &sha) {
+    if stored != hex_digits(&sha) {
         return Err(Tamper::Edited);
     }
     let is_seal = fields.op == "run.seal";
@@ -199,14 +225,21 @@ fn examine(scanner: &mut Scanner, line: &[u8]) -> Finding {
         index: fields.index,
         prev: digits(fields.prev)?,
         sha: stored,
-        history: tells.then(|| History { is_seal, args: fields.args.to_owned() }),
+        history: tells.then(|| History {
+            is_seal,
+            args: fields.args.to_owned(),
+        }),
         blobs: scanner.blobs().to_vec(),
     })
 }
 
-/// Whether `text` is `bytes` in lower-case hex.
-fn is_hex_of(text: &[u8; 64], bytes: &[u8; 32]) -> bool {
-    let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-    let (pairs, _) = text.as_chunks::<2>();
-    pairs.iter().zip(bytes).all(|(pair, byte)| *pair == [digit(byte >> 4), digit(byte & 0x0f)])
+/// Returns the lower-case hex of a hash.
+fn hex_digits(hash: &[u8; 32]) -> [u8; 64] {
+    let digit = |nibble: u8| nibble + if nibble < 10 { b'0' } else { b'a' - 10 };
+    let mut text = [0; 64];
+    let (pairs, _) = text.as_chunks_mut::<2>();
+    for (pair, byte) in pairs.iter_mut().zip(hash) {
+        *pair = [digit(byte >> 4), digit(byte & 0x0f)];
+    }
+    text
 }
