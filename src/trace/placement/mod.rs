@@ -133,7 +133,7 @@ impl Placement {
             file: Some(file),
             protected: Vec::new(),
         };
-        placement.protected = placement.find_protected();
+        placement.protected = placement.find_protected(state);
         Ok(placement)
     }
 
@@ -199,8 +199,8 @@ impl Placement {
         }
     }
 
-    fn find_protected(&self) -> Vec<Protected> {
-        let mut found = Vec::new();
+    fn find_protected(&self, state: &StateDirectories) -> Vec<Protected> {
+        let mut found = state.protected();
         let mut add = |directory: &Directory, name: &OsStr| {
             let identity = directory
                 .entry(name)
@@ -228,11 +228,6 @@ impl Placement {
         if let Home::Pending(pending) = &self.home {
             add(&pending.directory, &self.name);
             add(&pending.directory, &blobs_name(&self.name));
-            let path = pending.parent.path().to_owned();
-            found.push(Protected {
-                path,
-                identity: pending.parent.identity().ok(),
-            });
         }
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup();

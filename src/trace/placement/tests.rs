@@ -253,7 +253,7 @@ fn what_must_be_protected_is_named() {
     assert!(
         protected
             .iter()
-            .any(|protected| protected.path.ends_with("state/pending"))
+            .any(|protected| protected.path.ends_with("state") && protected.identity.is_some())
     );
 
     drop(placement);

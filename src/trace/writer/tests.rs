@@ -207,3 +207,22 @@ fn an_entry_too_long_is_refused_and_the_trace_goes_on() {
         3
     );
 }
+
+#[test]
+fn a_body_that_cannot_be_stored_stops_the_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (recorder, writer) = start(directory.path());
+    recorder
+        .record(Event::new(Kind::Meta, "run.start"))
+        .expect("recorded");
+    std::fs::remove_dir(directory.path().join("trace.jsonl.blobs")).expect("removed");
+    let mut blob = recorder.blob().expect("a blob");
+    std::io::Write::write_all(&mut blob, b"body").expect("held");
+    assert!(matches!(blob.finish(), Err(TraceError::StoreBlob { .. })));
+    assert!(recorder.failed() && recorder.record(read("x")).is_err());
+    let placed = writer
+        .seal(Event::new(Kind::Meta, "run.end"))
+        .expect("sealed");
+    let found = verify(&placed.path, &Expectation::default()).expect("a trace");
+    assert_eq!((found.entries, found.outcome), (3, Outcome::Sealed));
+}
