@@ -226,3 +226,27 @@ fn a_body_that_cannot_be_stored_stops_the_run() {
     let found = verify(&placed.path, &Expectation::default()).expect("a trace");
     assert_eq!((found.entries, found.outcome), (3, Outcome::Sealed));
 }
+
+#[test]
+fn repeats_reach_the_disk_while_the_run_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (recorder, _writer) = start(directory.path());
+    for _ in 0..5 {
+        recorder.deny(read("secret.txt")).expect("recorded");
+        recorder
+            .record_folded(Event::new(Kind::Effect, "clock.now"))
+            .expect("recorded");
+    }
+    let counts = || -> Vec<u64> {
+        let entries = entries(&directory.path().join("trace.jsonl"));
+        entries
+            .iter()
+            .map(|entry| entry["count"].as_u64().unwrap_or(1))
+            .collect()
+    };
+    let start = Instant::now();
+    while counts() != [1, 1, 4, 4] && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(counts(), [1, 1, 4, 4]);
+}
