@@ -13,6 +13,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::message::{Failure, Message, Step};
+use super::stdio::CommandEnds;
 use crate::fsview::{self, FsSpec, LandlockRule, Pending, Source};
 use crate::ns::net::{self, NetSpec};
 use crate::ns::{channel, idmap, init, privileges};
@@ -48,6 +49,8 @@ pub(super) struct Ends {
     pub(super) sockets: OwnedFd,
     /// A pidfd of the launcher.
     pub(super) launcher: OwnedFd,
+    /// What the command gets as descriptors 0, 1 and 2 in place of the launcher's.
+    pub(super) stdio: CommandEnds,
 }
 
 /// Runs as pid 1 of the new namespaces; never returns.
@@ -142,6 +145,7 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
         fsview::restrict(&spec.landlock).map_err(|error| Failure::text(Step::Landlock, &error))?;
     // The supervisor reads the arguments of the first execve(2) from this process.
     process::set_dumpable(true).map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
+    ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.
     process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;

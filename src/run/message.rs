@@ -20,11 +20,12 @@ pub(super) enum Step {
     Limits,
     Privileges,
     Landlock,
+    Stdio,
     Filter,
     Exec,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step::DeathSignal,
     Step::IdMap,
     Step::Hostname,
@@ -35,6 +36,7 @@ const STEPS: [Step; 12] = [
     Step::Limits,
     Step::Privileges,
     Step::Landlock,
+    Step::Stdio,
     Step::Filter,
     Step::Exec,
 ];

@@ -153,6 +153,8 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
+    /// A signal came that was meant to end the run.
+    interrupted: bool,
 }
 
 /// How a run went, as far as the supervisor knows.
@@ -162,6 +164,8 @@ pub struct Finished {
     pub last_words: Option<Vec<u8>>,
     /// What was refused.
     pub denials: Denials,
+    /// A signal came that was meant to end the run.
+    pub interrupted: bool,
 }
 
 impl Supervisor {
@@ -204,6 +208,7 @@ impl Supervisor {
             expected: HashMap::new(),
             follow_ups: HashMap::new(),
             command_pid: None,
+            interrupted: false,
         })
     }
 
@@ -238,7 +243,7 @@ impl Supervisor {
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
         }
-        Ok(Finished { last_words: self.last_words, denials: self.denials })
+        Ok(Finished { last_words: self.last_words, denials: self.denials, interrupted: self.interrupted })
     }
 
     fn wait(&self, listening: bool) -> Result<Ready, Stop> {
