@@ -78,7 +78,10 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
         .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
     let sockets = net::setup(&spec.net).map_err(|error| Failure::text(Step::Network, &error))?;
     sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
-    channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &[])
+    // From here on 0, 1 and 2 are the command's; pid 1 closes them.
+    let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
+    let input: Vec<_> = input.iter().map(AsFd::as_fd).collect();
+    channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &input)
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
     let (root, pending) = fsview::build(&spec.fs, &spec.sources)
@@ -145,7 +148,6 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
         fsview::restrict(&spec.landlock).map_err(|error| Failure::text(Step::Landlock, &error))?;
     // The supervisor reads the arguments of the first execve(2) from this process.
     process::set_dumpable(true).map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
-    ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.
     process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;

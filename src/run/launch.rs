@@ -64,7 +64,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let (stdio, their_stdio) = Stdio::prepare()?;
+    let (mut stdio, their_stdio) = Stdio::prepare()?;
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::io("pidfd_open"))?;
@@ -85,6 +85,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
         let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
         match Message::decode(&bytes) {
             Some(Message::Sockets) => {
+                stdio.settle_input(descriptors.into_iter().next());
                 sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
                 // Its ids are mapped: from now on nobody reads the launcher's memory.
                 process::set_dumpable(false).map_err(RunError::io("prctl(PR_SET_DUMPABLE)"))?;

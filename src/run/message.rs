@@ -14,13 +14,13 @@ pub(super) enum Step {
     IdMap,
     Hostname,
     Network,
+    Stdio,
     View,
     Init,
     WorkingDirectory,
     Limits,
     Privileges,
     Landlock,
-    Stdio,
     Filter,
     Exec,
 }
@@ -30,13 +30,13 @@ const STEPS: [Step; 13] = [
     Step::IdMap,
     Step::Hostname,
     Step::Network,
+    Step::Stdio,
     Step::View,
     Step::Init,
     Step::WorkingDirectory,
     Step::Limits,
     Step::Privileges,
     Step::Landlock,
-    Step::Stdio,
     Step::Filter,
     Step::Exec,
 ];
@@ -73,7 +73,8 @@ pub(super) enum Message {
     Failed(Failure),
     /// How the command ended.
     End(CommandEnd),
-    /// The sockets of the network namespace wait on their own channel.
+    /// The sockets of the network namespace wait on their own channel; the descriptor, if there
+    /// is one, is the file that the command reads as standard input.
     Sockets,
 }
 

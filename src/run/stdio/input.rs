@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Seek as _};
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::thread::JoinHandle;
 
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open, readlink};
+use nix::sys::stat::{Mode, fstat};
 use nix::sys::statfs::{
     CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC,
     fstatfs,
@@ -15,22 +16,50 @@ use nix::sys::statfs::{
 use nix::unistd::{Whence, lseek};
 use sha2::{Digest as _, Sha256};
 
+use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 use crate::trace::hex;
 
 const BLOCK: usize = 128 * 1024;
 
-/// Opens what is behind `own` once more, at the same offset, for reading alone.
+/// Opens the file behind `own` at its offset, through a mount that is read-only: the kernel then
+/// refuses to open it for writing through /proc/self/fd, and to change its mode or owner. Runs
+/// in the cloned child, who may mount.
 ///
 /// # Errors
-/// EACCES when the file may not be opened by its path any more.
-pub(super) fn open_again(own: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", own.as_raw_fd());
-    // Opening a FIFO waits for its writer, which is the descriptor itself.
-    let again = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY, Mode::empty())?;
-    if let Ok(offset) = lseek(own, 0, Whence::SeekCur) {
-        lseek(&again, offset, Whence::SeekSet)?;
+/// When the file has no path here any more, or may not be mounted or opened.
+pub(super) fn open_read_only(own: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let path = readlink(link(own).as_str())?;
+    // A mount can be cloned through a descriptor of this mount namespace alone (open_tree(2)).
+    let file = open(path.as_os_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+    let tree = mount::clone_tree(file.as_fd(), c"", false)?;
+    mount::set_attributes(tree.as_fd(), RDONLY | NOSUID | NODEV | NOEXEC, 0, false)?;
+    let opened = open(link(tree.as_fd()).as_str(), READ, Mode::empty())?;
+    let (wanted, got) = (fstat(own)?, fstat(&opened)?);
+    if (wanted.st_dev, wanted.st_ino) != (got.st_dev, got.st_ino) {
+        // Another file has that name now.
+        return Err(Errno::ESTALE.into());
     }
-    Ok(again)
+    lseek(&opened, lseek(own, 0, Whence::SeekCur)?, Whence::SeekSet)?;
+    Ok(opened)
+}
+
+/// Opens the pipe behind `own` for reading alone, if it could be written to.
+///
+/// # Errors
+/// The errno of open(2).
+pub(super) fn open_again(own: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlag::from_bits_retain(fcntl(own, FcntlArg::F_GETFL)?);
+    if flags & OFlag::O_ACCMODE == OFlag::O_RDONLY {
+        return Ok(None);
+    }
+    // Opening a FIFO waits for its writer, which is the descriptor itself.
+    Ok(Some(open(link(own).as_str(), READ, Mode::empty())?))
+}
+
+const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_CLOEXEC).union(OFlag::O_NOCTTY);
+
+fn link(file: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// What standard input held when the run started, from its offset on.
@@ -46,7 +75,7 @@ pub(super) struct Content {
 /// The thread that digests.
 #[derive(Debug)]
 pub(super) struct Hashing {
-    thread: JoinHandle<io::Result<Option<Content>>>,
+    thread: JoinHandle<io::Result<Content>>,
     file: File,
     before: Stamp,
 }
@@ -59,31 +88,25 @@ impl Hashing {
         let offset = file.stream_position()?;
         let copy = file.try_clone()?;
         let before = stamp(&file)?;
-        let thread = std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-            if is_of_kernel(&copy) { Ok(None) } else { digest(&copy, offset, before.0).map(Some) }
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("stdin".to_owned())
+            .spawn(move || digest(&copy, offset, before.0))?;
         Ok(Self { thread, file, before })
     }
 
-    /// Waits for the digest; `None` for a file that the kernel makes up as it is read.
-    pub(super) fn finish(mut self) -> io::Result<Option<Content>> {
-        let mut content =
-            self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the digest failed")))?;
-        if let Some(content) = &mut content {
-            content.changed = stamp(&self.file)? != self.before;
-        }
-        // What the command has read of an open of its own counts as read from the launcher's.
-        let offset = self.file.stream_position()?;
-        let own = io::stdin();
-        if lseek(&own, 0, Whence::SeekCur).is_ok_and(|own| i64::try_from(offset) != Ok(own)) {
-            let _ = lseek(&own, i64::try_from(offset).unwrap_or(i64::MAX), Whence::SeekSet);
-        }
-        Ok(content)
+    /// Waits for the digest. What the command has read counts as read from the launcher's own
+    /// standard input, whoever shares that.
+    pub(super) fn finish(mut self) -> io::Result<Content> {
+        let content = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the digest failed")))?;
+        let changed = stamp(&self.file)? != self.before;
+        let offset = i64::try_from(self.file.stream_position()?).map_err(io::Error::other)?;
+        lseek(io::stdin(), offset, Whence::SeekSet)?;
+        Ok(Content { changed, ..content })
     }
 }
 
 /// Such files have no size, and reading some of them waits or consumes.
-fn is_of_kernel(file: &File) -> bool {
+pub(super) fn is_of_kernel(file: BorrowedFd<'_>) -> bool {
     fstatfs(file).is_ok_and(|status| {
         [CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC]
             .contains(&status.filesystem_type())

@@ -84,20 +84,28 @@ pub enum StdioError {
     },
 }
 
-/// What the command's process puts in place of the launcher's descriptors.
+/// What the command gets in place of the launcher's descriptors.
 #[derive(Debug, Default)]
-pub(super) struct CommandEnds([Option<OwnedFd>; 3]);
+pub(super) struct CommandEnds {
+    ends: [Option<OwnedFd>; 3],
+    /// Standard input is a regular file.
+    file: bool,
+}
 
 impl CommandEnds {
-    /// Puts them in place.
+    /// Puts them in place, in the cloned child; gives the file that is now standard input.
     ///
     /// # Errors
     /// The errno of dup2(2).
-    pub(super) fn install(&self) -> nix::Result<()> {
-        let [input, output, error] = &self.0;
-        input.as_ref().map_or(Ok(()), dup2_stdin)?;
+    pub(super) fn install(&self) -> nix::Result<Option<OwnedFd>> {
+        let [input, output, error] = &self.ends;
+        // A file that cannot be mounted or opened from here (deleted, of another user, in a mount
+        // that is not ours) is relayed by the launcher, who has it open.
+        let file = if self.file { input::open_read_only(io::stdin().as_fd()).ok() } else { None };
+        file.as_ref().or(input.as_ref()).map_or(Ok(()), dup2_stdin)?;
         output.as_ref().map_or(Ok(()), dup2_stdout)?;
-        error.as_ref().map_or(Ok(()), dup2_stderr)
+        error.as_ref().map_or(Ok(()), dup2_stderr)?;
+        Ok(file)
     }
 }
 
@@ -106,7 +114,7 @@ impl CommandEnds {
 pub(super) struct Stdio {
     treatments: [Treatment; 3],
     flows: [Option<Flow>; 3],
-    /// Standard input as a file: the command's own open of it.
+    /// The command's own open of the file that is standard input.
     file: Option<File>,
 }
 
@@ -120,32 +128,44 @@ impl Stdio {
         let own = [own_input.as_fd(), own_output.as_fd(), own_error.as_fd()];
         let (output, error) = treatment::outputs(own[1], own[2])?;
         let mut ends = CommandEnds::default();
-        let input = input(own[0], &mut ends)?;
+        let input = Descriptor::of(Stream::Input, own[0])?.as_input()?;
         let mut stdio = Self { treatments: [input, output, error], flows: [None, None, None], file: None };
         for ((stream, own), treatment) in Stream::ALL.into_iter().zip(own).zip(stdio.treatments) {
             let failed = |call| move |source| StdioError::Call { stream, call, source };
             let end = match treatment {
-                Treatment::Passed(_) | Treatment::File | Treatment::Pipe => continue,
+                Treatment::Passed(_) => continue,
+                Treatment::Pipe => match input::open_again(own).map_err(failed("open"))? {
+                    Some(again) => again,
+                    None => continue,
+                },
                 Treatment::Unusable => unusable(stream).map_err(failed("open(/dev/null)"))?,
                 Treatment::WithOutput => {
-                    let output = ends.0[1].as_ref().map(OwnedFd::try_clone).transpose();
-                    ends.0[2] = output.map_err(failed("dup"))?;
+                    let output = ends.ends[1].as_ref().map(OwnedFd::try_clone).transpose();
+                    ends.ends[2] = output.map_err(failed("dup"))?;
                     continue;
                 }
-                Treatment::Relayed => {
+                Treatment::File | Treatment::Relayed => {
                     let (flow, end) = flow(stream, own).map_err(failed("pipe2"))?;
                     stdio.flows[stream as usize] = Some(flow);
                     end
                 }
             };
-            ends.0[stream as usize] = Some(end);
+            ends.ends[stream as usize] = Some(end);
         }
-        if input == Treatment::File {
-            let file = ends.0[0].as_ref().map_or_else(|| own[0].try_clone_to_owned(), OwnedFd::try_clone);
-            let failed = |source| StdioError::Call { stream: Stream::Input, call: "dup", source };
-            stdio.file = Some(File::from(file.map_err(failed)?));
-        }
+        ends.file = input == Treatment::File;
         Ok((stdio, ends))
+    }
+
+    /// Hears whether the command reads its standard input from a file of its own.
+    pub(super) fn settle_input(&mut self, file: Option<OwnedFd>) {
+        match file {
+            Some(file) => {
+                self.flows[0] = None;
+                self.file = Some(File::from(file));
+            }
+            None if self.treatments[0] == Treatment::File => self.treatments[0] = Treatment::Relayed,
+            None => {}
+        }
     }
 
     /// For each stream, what the trace proves.
@@ -204,18 +224,6 @@ impl Stdio {
         }
         Ok(())
     }
-}
-
-/// Decides on standard input. What was opened for writing too is opened again, for reading alone.
-fn input(own: BorrowedFd<'_>, ends: &mut CommandEnds) -> Result<Treatment, StdioError> {
-    let descriptor = Descriptor::of(Stream::Input, own)?;
-    let treatment = descriptor.as_input()?;
-    if descriptor.is_writable() && matches!(treatment, Treatment::File | Treatment::Pipe) {
-        // A file of another user may refuse it.
-        let Ok(again) = input::open_again(own) else { return Ok(Treatment::Relayed) };
-        ends.0[0] = Some(again);
-    }
-    Ok(treatment)
 }
 
 /// A descriptor that refuses the stream's direction with EBADF.

@@ -60,10 +60,9 @@ impl Running {
             [stream(Stream::Input, input), stream(Stream::Output, output), stream(Stream::Error, error)];
         if let Some(hashing) = hashing {
             said[0] = match hashing.finish() {
-                Ok(Some(content)) => {
+                Ok(content) => {
                     Said::Held { sha256: content.sha256, size: content.size, changed: content.changed }
                 }
-                Ok(None) => Said::Nothing("a file that the kernel makes up as it is read"),
                 Err(error) => Said::Unreadable(error),
             };
         }

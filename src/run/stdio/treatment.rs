@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 
-use super::{StdioError, Stream};
+use super::{StdioError, Stream, input};
 use crate::sys::descriptor;
 
 /// What the command gets for one of the launcher's descriptors.
@@ -14,7 +14,7 @@ use crate::sys::descriptor;
 pub(super) enum Treatment {
     /// The launcher's own, as it is, and not digested: what it is.
     Passed(&'static str),
-    /// The regular file, for reading alone.
+    /// The regular file, through a mount that is read-only; where that cannot be had, relayed.
     File,
     /// The pipe, for reading alone: a relay would take from it what others are to read.
     Pipe,
@@ -36,6 +36,8 @@ pub(super) struct Descriptor {
     device: (u64, u64),
     flags: OFlag,
     terminal: bool,
+    /// In a file system like /proc.
+    of_kernel: bool,
 }
 
 /// null(4).
@@ -52,16 +54,12 @@ impl Descriptor {
             device: (libc::major(status.st_rdev).into(), libc::minor(status.st_rdev).into()),
             flags: OFlag::from_bits_retain(flags),
             terminal: std::io::IsTerminal::is_terminal(&file),
+            of_kernel: input::is_of_kernel(file),
         })
     }
 
     fn mode(&self) -> OFlag {
         self.flags & OFlag::O_ACCMODE
-    }
-
-    /// May be written to as well, which the command may not.
-    pub(super) fn is_writable(&self) -> bool {
-        self.mode() == OFlag::O_RDWR
     }
 
     fn passed(&self) -> Option<Treatment> {
@@ -82,7 +80,8 @@ impl Descriptor {
             return Ok(Treatment::Unusable);
         }
         Ok(self.passed().unwrap_or(match self.kind {
-            SFlag::S_IFREG => Treatment::File,
+            // What the kernel makes up as it is read cannot be read twice.
+            SFlag::S_IFREG if !self.of_kernel => Treatment::File,
             SFlag::S_IFIFO => Treatment::Pipe,
             // A socket would be a way out, a device takes ioctl(2).
             _ => Treatment::Relayed,
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     fn descriptor(kind: SFlag, flags: OFlag) -> Descriptor {
-        Descriptor { kind, id: (1, 2), device: (0, 0), flags, terminal: false }
+        Descriptor { kind, id: (1, 2), device: (0, 0), flags, terminal: false, of_kernel: false }
     }
 
     #[test]
