@@ -112,6 +112,12 @@ impl View {
         })
     }
 
+    /// What comes from the host, now or as soon as it is there.
+    pub(super) fn shown(&self) -> Vec<PathBuf> {
+        let mounts = self.mounts.iter().map(|op| op.target.clone());
+        mounts.chain(self.pending.iter().map(|root| root.path.clone())).collect()
+    }
+
     /// What may be read without a record.
     pub(super) fn system(roots: &[Root], fs: &FsSpec) -> Vec<PathBuf> {
         let mut system = vec![PathBuf::from("/proc"), PathBuf::from("/dev")];
