@@ -20,7 +20,7 @@ const PRIVATE_SIZE: &str = "50%";
 
 /// Devices that may be opened for reading and writing.
 pub(super) fn devices() -> Vec<PathBuf> {
-    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx"]).map(PathBuf::from).collect()
+    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx", "/dev/stdin"]).map(PathBuf::from).collect()
 }
 
 /// The view as decisions see it.
@@ -220,7 +220,9 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
     let nodes = DEVICES.iter().map(|path| MountOp {
         target: PathBuf::from(path),
         kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
-        attributes: NOSUID | NOEXEC,
+        // A device takes writes through a read-only mount; its mode and owner, which are the
+        // host's, do not change.
+        attributes: NOSUID | NOEXEC | RDONLY,
     });
     [proc, pts].into_iter().chain(nodes).collect()
 }

@@ -89,6 +89,7 @@ fn supervise(
         listener: launched.listener,
         init: launched.init,
         root: launched.root,
+        inherited: launched.stdio.mounts(),
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),

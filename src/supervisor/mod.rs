@@ -103,6 +103,8 @@ pub struct Setup {
     pub init: i32,
     /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
     pub root: OwnedFd,
+    /// Mounts outside of it that standard input, output and error lead to.
+    pub inherited: Vec<u64>,
     /// Decides on files.
     pub access: AccessTable,
     /// Decides on the command's own programs.
@@ -174,7 +176,7 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root);
+        let view = View::of(setup.root, setup.inherited);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         // Older kernels answer every call as well, only slower.
         let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());

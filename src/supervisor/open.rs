@@ -130,7 +130,7 @@ impl Supervisor {
             return false;
         }
         let text = absolute;
-        if text.windows(3).any(|part| part == b"/..") {
+        if text.windows(3).any(|part| part == b"/..") || View::is_descriptor(text) {
             return false;
         }
         let path = Path::new(OsStr::from_bytes(text));
@@ -241,7 +241,8 @@ impl Supervisor {
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
     fn open_special(&self, request: &Request, found: &Found) -> Result<Reply, Stop> {
-        if request.fixed && !self.full_mediation {
+        // Landlock knows the view alone, and not the launcher's terminal.
+        if request.fixed && !self.full_mediation && !self.view.is_inherited(found) {
             return Ok(Reply::Continue);
         }
         let flags =

@@ -24,6 +24,7 @@ use self::input::Hashing;
 use self::relay::{Flow, Relay};
 use self::report::Running;
 use self::treatment::{Descriptor, Treatment};
+use crate::sys::descriptor;
 
 /// One of the three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +167,16 @@ impl Stdio {
             None if self.treatments[0] == Treatment::File => self.treatments[0] = Treatment::Relayed,
             None => {}
         }
+    }
+
+    /// The mounts that what is handed in leads to.
+    pub(super) fn mounts(&self) -> Vec<u64> {
+        let passed = |treatment: &Treatment| matches!(treatment, Treatment::Passed(_) | Treatment::Pipe);
+        let own = [io::stdin().as_fd(), io::stdout().as_fd(), io::stderr().as_fd()].map(descriptor::mount_id);
+        let own = own.into_iter().zip(&self.treatments).filter(|(_, treatment)| passed(treatment));
+        let file = self.file.as_ref().map(|file| descriptor::mount_id(file.as_fd()));
+        // Without STATX_MNT_ID (Linux 5.8) there is no such call.
+        own.map(|(mount, _)| mount).chain(file).flatten().collect()
     }
 
     /// For each stream, what the trace proves.
