@@ -210,7 +210,9 @@ impl View {
     /// Whether `found` came in as a standard descriptor: the path that it has outside means
     /// something else in the view.
     pub(super) fn is_inherited(&self, found: &Found) -> bool {
-        !self.inherited.is_empty()
+        // All pipes share one mount.
+        found.path.is_absolute()
+            && !self.inherited.is_empty()
             && descriptor::mount_id(found.file.as_fd()).is_ok_and(|mount| self.inherited.contains(&mount))
     }
 
