@@ -3,4 +3,5 @@
 mod netns;
 mod readers;
 mod sample;
+mod stdio;
 mod trace;
