@@ -90,6 +90,10 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
     for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees).skip(usize::from(whole)) {
         builder.mount_one(op, source, cloned)?;
     }
+    // Again, for those inside a file system that was mounted just now.
+    for directory in &spec.directories {
+        builder.make_directory(directory)?;
+    }
     for link in &spec.links {
         builder.make_link(&link.path, &link.target)?;
     }

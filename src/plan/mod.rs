@@ -121,7 +121,7 @@ impl LaunchPlan {
             access: AccessTable {
                 system: mounts::View::system(&roots, &fs),
                 private: view.private.clone(),
-                skeleton: view.skeleton.clone(),
+                skeleton: view.holders(&roots),
                 devices: mounts::devices(),
                 protected,
                 enforce,

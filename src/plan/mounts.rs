@@ -100,6 +100,14 @@ impl View {
         }
     }
 
+    /// Directories inside private ones that are not the run's own: what lies there is the host's,
+    /// and a glob shows only a part of its root.
+    pub(super) fn holders(&self, roots: &[Root]) -> Vec<PathBuf> {
+        let below = |path: &&PathBuf| self.private.iter().any(|private| path.starts_with(private));
+        let roots = roots.iter().map(|root| &root.path).filter(below);
+        self.skeleton.iter().chain(roots).cloned().collect()
+    }
+
     fn shows(&self, path: &Path) -> bool {
         self.skeleton.iter().any(|directory| directory == path) || self.covers(path)
     }
