@@ -9,7 +9,8 @@ use nix::sys::signal::SigSet;
 use super::child::{self, ChildSpec, Ends};
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
-use crate::fsview::Source;
+use crate::fsview::{Door, Source};
+use crate::ns::handoff::{self, Role};
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::ns::{self, channel};
 use crate::plan::LaunchPlan;
@@ -28,6 +29,8 @@ pub(super) struct Launched {
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
     pub(super) sockets: NetSockets,
+    /// In the order of the plan's sockets.
+    pub(super) doors: Vec<Door>,
     pub(super) landlock: bool,
 }
 
@@ -88,7 +91,25 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
         }
     };
     let sockets = sockets.ok_or(RunError::Silent)?;
-    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, landlock })
+    let doors = receive_doors(&our_sockets)?;
+    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, doors, landlock })
+}
+
+/// Receives what the child handed over before it was ready.
+fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
+    let mut fds = handoff::recv_fds(sockets).map_err(RunError::io("recvmsg"))?.into_iter();
+    let mut doors = Vec::new();
+    while let Some((role, listener)) = fds.next() {
+        match (role, fds.next()) {
+            (Role::Unix(at), Some((Role::UnixFile(same), file)))
+                if at == same && usize::from(at) == doors.len() =>
+            {
+                doors.push(Door { listener, file });
+            }
+            _ => return Err(RunError::Silent),
+        }
+    }
+    Ok(doors)
 }
 
 /// Tells the command's process to execute the command.
@@ -113,6 +134,7 @@ fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunEr
         hostname: process.hostname.clone(),
         fs: plan.fs.clone(),
         sources,
+        unix: plan.unix.clone(),
         net: plan.net.clone(),
         landlock: plan.landlock.clone(),
         filter: filter.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect(),

@@ -6,6 +6,8 @@ mod launch;
 mod message;
 mod network;
 
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -14,6 +16,7 @@ use serde_json::{Map, Value};
 
 pub use failure::RunError;
 
+use crate::fsview::Door;
 use crate::ns::init::CommandEnd;
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -76,7 +79,15 @@ fn supervise(
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let connections = Arc::new(Connections::default());
-    let proxy = network::start(&policy, launched.sockets, &recorder, &connections, plan.access.enforce)?;
+    let (listeners, relayed) = doors(plan.unix, launched.doors);
+    let proxy = network::start(
+        &policy,
+        launched.sockets,
+        listeners,
+        &recorder,
+        &connections,
+        plan.access.enforce,
+    )?;
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
@@ -89,7 +100,7 @@ fn supervise(
         signals,
         channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
-        relayed: plan.unix,
+        relayed,
     };
     let supervisor = Supervisor::new(setup)?;
     launch::go(&launched.go)?;
@@ -108,6 +119,15 @@ fn supervise(
     let placed = writer.seal(run_end(end))?;
     let code = u8::try_from(end.code).unwrap_or(255);
     Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
+}
+
+/// Sockets of the host, each with something of ours that stands for it.
+type Sockets = Vec<(PathBuf, OwnedFd)>;
+
+/// What the proxy listens on, and what the supervisor connects to.
+fn doors(paths: Vec<PathBuf>, doors: Vec<Door>) -> (Sockets, Sockets) {
+    let both = paths.into_iter().zip(doors);
+    both.map(|(path, door)| ((path.clone(), door.listener), (path, door.file))).unzip()
 }
 
 fn header(plan: &LaunchPlan, landlock: bool, capture: String) -> Map<String, Value> {
