@@ -115,8 +115,9 @@ impl Supervisor {
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, file, argv);
+        let spelled = super::view::lexical(absolute);
         let verdict =
-            if started_by_env { Ok(("#!".to_owned(), false)) } else { self.judge_image(file, argv) };
+            if started_by_env { Ok(("#!".to_owned(), false)) } else { self.judge_image(&spelled, file, argv) };
         let (label, pins_arguments) = match verdict {
             Ok(allowed) => allowed,
             Err((rule, reason)) => return Judgement::Deny { rule, reason },
@@ -137,6 +138,7 @@ impl Supervisor {
     /// Judges the file that the kernel runs or that it reads a `#!` line from.
     fn judge_image(
         &self,
+        spelled: &Path,
         file: &Found,
         argv: &[OsString],
     ) -> Result<(String, bool), (Option<RuleId>, String)> {
@@ -150,7 +152,7 @@ impl Supervisor {
         if self.access.is_protected(&file.path, Some(file.id())) {
             return refuse("it belongs to the launcher");
         }
-        let verdict = self.access.policy.decide_exec(&file.path, Some(file.id()), argv);
+        let verdict = self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv);
         if let Verdict::Deny { rule: Some(rule), reason } = verdict {
             return Err((Some(rule), reason));
         }
@@ -321,7 +323,7 @@ impl Supervisor {
         let expected = match as_judged {
             Some(expected) => expected,
             // The arguments changed after they were judged: judge what really came.
-            None if self.access.enforce => match self.judge_image(&file, &argv) {
+            None if self.access.enforce => match self.judge_image(&file.path, &file, &argv) {
                 Ok((label, pins_arguments)) => {
                     Expected { label, pins_arguments, ..Expected::any(&file, argv.clone()) }
                 }
