@@ -250,9 +250,11 @@ impl Supervisor {
             (request.flags & !(OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_TRUNC)) | OFlag::O_CLOEXEC;
         let waits = found.kind() == SFlag::S_IFIFO && !request.flags.contains(OFlag::O_NONBLOCK);
         if waits {
-            let (path, close_on_exec) = (found.own_path(), request.flags.contains(OFlag::O_CLOEXEC));
+            let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
+            // `found` is closed when the thread runs: the path must be that of the copy.
             let Ok(file) = found.file.try_clone() else { return Ok(Reply::Errno(Errno::EMFILE)) };
             return Ok(Reply::Later(Box::new(move || {
+                let path = super::view::own_path(file.as_fd());
                 let opened = nix::fcntl::open(path.as_str(), flags, Mode::empty());
                 drop(file);
                 match opened {
