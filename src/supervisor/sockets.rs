@@ -12,8 +12,9 @@ use nix::sys::stat::{Mode, SFlag, umask};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::view::{Found, Spelled, View};
+use super::view::{Found, Place, Spelled, View};
 use super::{RefusedConnection, Stop, Supervisor};
+use crate::ns::init;
 use crate::policy::{Denied, FileId, PathAccess, Transport};
 use crate::sys::{address, memory, pidfd, sockopt};
 use crate::trace::{Event, Kind};
@@ -127,11 +128,12 @@ impl Supervisor {
                 return Ok(Reply::Errno(Errno::EACCES));
             }
         }
-        let own = address::unix(target.own_path().as_bytes());
-        let keep = target.file;
-        let reply = connect_now(socket, own);
-        drop(keep);
-        Ok(reply)
+        Ok(connect_later(socket, move |socket| {
+            let done = address::connect(socket.as_fd(), &address::unix(target.own_path().as_bytes()));
+            // The path is that of the descriptor, which must stay open until then.
+            drop(target);
+            done
+        }))
     }
 
     fn made_here(&self, target: &Found) -> bool {
@@ -181,20 +183,51 @@ impl Supervisor {
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &target, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
+        let done = match self.bind_inside(call, &socket, &raw, &path)? {
+            Some(done) => done,
+            None => self.bind_here(call, &socket, &place),
+        };
+        if done.is_ok() {
+            self.remember_socket(call, &spelled, &target, area)?;
+        }
+        Ok(done.into())
+    }
+
+    /// Has pid 1 bind the socket to the address as it is spelled, which getsockname(2) gives back.
+    /// The path that was judged cannot change meanwhile: renames and links wait for us. `None` where
+    /// the spelling means something else to another process.
+    fn bind_inside(
+        &mut self,
+        call: &Call,
+        socket: &OwnedFd,
+        raw: &[u8],
+        path: &[u8],
+    ) -> Result<Option<nix::Result<()>>, Stop> {
+        if path.starts_with(b"/proc/") || path.starts_with(b"/dev/") {
+            return Ok(None);
+        }
+        let start = if path.starts_with(b"/") { Ok("/".into()) } else { call.task.link("cwd") };
+        let directory = match start.and_then(|start| self.view.find(start.as_bytes(), true)) {
+            Ok(directory) => directory.file,
+            Err(errno) => return Ok(Some(Err(errno))),
+        };
+        let request = init::bind_request(self.umask(call), raw);
+        self.ask_init(&request, &[socket.as_fd(), directory.as_fd()]).map(Some)
+    }
+
+    /// Binds the socket by a path of our own.
+    fn bind_here(&self, call: &Call, socket: &OwnedFd, place: &Place) -> nix::Result<()> {
         let mut own = place.directory.own_path().into_bytes();
         own.push(b'/');
         own.extend_from_slice(place.name.as_bytes());
         if own.len() >= address::UNIX_PATH {
-            return Ok(Reply::Errno(Errno::EINVAL));
+            return Err(Errno::EINVAL);
         }
         // This thread's umask is its own; the socket gets the mode that the task would give it.
         let former = umask(Mode::from_bits_truncate(self.umask(call)));
         let done = address::bind(socket.as_fd(), &address::unix(&own)).map_err(errno_of);
         umask(former);
-        if done.is_ok() {
-            self.remember_socket(call, &spelled, &target, area)?;
-        }
-        Ok(done.into())
+        done
     }
 
     fn remember_socket(
@@ -265,12 +298,19 @@ fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Connects at once where the socket does not wait, else in a thread of its own.
 fn connect_now(socket: OwnedFd, raw: Vec<u8>) -> Reply {
-    if sockopt::is_nonblocking(socket.as_fd()) || !sockopt::is_stream(socket.as_fd()) {
-        return address::connect(socket.as_fd(), &raw).map_err(errno_of).into();
+    connect_later(socket, move |socket| address::connect(socket.as_fd(), &raw))
+}
+
+/// Connects at once where the socket does not wait, else in a thread of its own.
+fn connect_later(
+    socket: OwnedFd,
+    connect: impl FnOnce(&OwnedFd) -> std::io::Result<()> + Send + 'static,
+) -> Reply {
+    if sockopt::is_nonblocking(socket.as_fd()) || sockopt::is_datagram(socket.as_fd()) {
+        return connect(&socket).map_err(errno_of).into();
     }
-    Reply::Later(Box::new(move || address::connect(socket.as_fd(), &raw).map_err(errno_of).into()))
+    Reply::Later(Box::new(move || connect(&socket).map_err(errno_of).into()))
 }
 
 fn refused(reply: &Reply, socket: &OwnedFd) -> bool {
