@@ -219,13 +219,20 @@ impl Supervisor {
     fn could_be_swapped(&self, absolute: &[u8], file: &Found) -> bool {
         let writable =
             |path: &Path| matches!(self.access.decide(PathAccess::Write, path, None), Decision::Allow(_));
-        let spelled = super::view::lexical(absolute);
-        if spelled == file.path {
-            // No link: a directory above can be exchanged only where its parent can be changed,
-            // and then the file itself is the agent's, which its exec rule accepts.
+        if file.held.is_some() {
+            // A sibling can put another file behind the descriptor.
+            return true;
+        }
+        // A directory above can be exchanged only where its parent can be changed, and then the
+        // file itself is the agent's, which its exec rule accepts.
+        if super::view::lexical(absolute) == file.path || writable(&file.path) {
             return false;
         }
-        spelled.ancestors().any(writable) && !writable(&file.path)
+        let is_private_root = |path: &Path| self.access.private.iter().any(|root| root == path);
+        match self.view.crossed(absolute) {
+            Ok(crossed) => crossed.iter().any(|path| writable(path) && !is_private_root(path)),
+            Err(_) => true,
+        }
     }
 
     fn read_exec(&self, call: &Call) -> Result<((Spelled, Found), Vec<OsString>), ExecError> {
