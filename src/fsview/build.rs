@@ -71,6 +71,8 @@ fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
 /// The first step that the kernel refused.
 pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), FsviewError> {
     let mut trees = clone_sources(spec, sources)?;
+    // Before the new root hides a directory of the old one.
+    let mut pending = Pending::keep(&spec.pending)?;
     let mut own = OwnDevices::default();
     let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
     let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
@@ -96,8 +98,9 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
     for file in &spec.files {
         builder.generate(file)?;
     }
-    let scratch = if spec.pending.is_empty() || whole { None } else { Some(builder.scratch()?) };
-    let pending = Pending::keep(&spec.pending, scratch)?;
+    if !spec.pending.is_empty() && !whole {
+        pending.scratch = Some(builder.scratch()?);
+    }
     if !whole {
         mount::set_attributes(builder.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
