@@ -2,6 +2,7 @@
 //! file that was judged.
 
 use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
@@ -11,7 +12,7 @@ use nix::unistd::{Gid, Uid};
 
 use super::access::Area;
 use super::call::{Call, Reply};
-use super::view::{Found, Spelled, View, found_held};
+use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::{memory, xattr};
@@ -141,10 +142,15 @@ impl Supervisor {
             }
             Err((errno, _)) => return Ok(Reply::Errno(errno)),
         };
-        let decision = self.decide_found(call, PathAccess::Write, None, &file);
-        let area = match self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? {
-            Some(area) => area,
-            None => return Ok(Reply::Errno(Errno::EACCES)),
+        let anonymous = file.path.as_os_str().as_bytes().first() != Some(&b'/') || file.status.st_nlink == 0;
+        let area = if anonymous {
+            Area::Private
+        } else {
+            let decision = self.access.decide(PathAccess::Write, &file.path, Some(file.id()));
+            match self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? {
+                Some(area) => area,
+                None => return Ok(Reply::Errno(Errno::EACCES)),
+            }
         };
         let done = act(&file.own_path(), &file);
         if let (Area::Rule(rule), Ok(())) = (area, done) {
@@ -160,7 +166,7 @@ impl Supervisor {
         let plain = |errno| (errno, None);
         let (directory, path, follow, may_be_empty) = match which {
             Which::Descriptor(number) => {
-                let file = call.task.descriptor(number).and_then(found_held).map_err(plain)?;
+                let file = call.task.descriptor(number).and_then(found).map_err(plain)?;
                 return Ok((Spelled::of_file(&file.path), file));
             }
             Which::Path { directory, path, follow } => (directory, path, follow, false),
@@ -168,7 +174,7 @@ impl Supervisor {
         };
         let path = call.path(path).map_err(plain)?;
         if path.is_empty() && may_be_empty {
-            let file = call.task.descriptor(directory).and_then(found_held).map_err(plain)?;
+            let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
             return Ok((Spelled::of_file(&file.path), file));
         }
         let spelled = View::absolute(&call.task, directory, &path).map_err(plain)?;

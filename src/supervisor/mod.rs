@@ -21,7 +21,6 @@ pub mod filter;
 mod hasher;
 mod mutate;
 mod open;
-mod outside;
 mod pending;
 mod sockets;
 pub mod syscall_table;

@@ -186,7 +186,7 @@ impl Supervisor {
         };
         // Whoever holds a second name holds the file: both names need the right to change it.
         if source.status.st_nlink != 0 {
-            let decision = self.decide_found(call, PathAccess::Write, None, &source);
+            let decision = self.access.decide(PathAccess::Write, &source.path, Some(source.id()));
             let spelled = Spelled::of_file(&source.path);
             if self.judge(call, PathAccess::Write, &spelled, &source.path, &decision)?.is_none() {
                 return Ok(Reply::Errno(Errno::EACCES));
@@ -211,7 +211,7 @@ impl Supervisor {
     fn linked_file(&self, call: &Call, from: (i32, u64), flags: i32) -> nix::Result<super::view::Found> {
         let path = call.path(from.1)?;
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-            return super::view::found_held(call.task.descriptor(from.0)?);
+            return super::view::found(call.task.descriptor(from.0)?);
         }
         let spelled = View::absolute(&call.task, from.0, &path)?;
         self.view.find(&spelled.absolute, flags & libc::AT_SYMLINK_FOLLOW != 0)

@@ -130,8 +130,7 @@ impl Supervisor {
             return false;
         }
         let text = absolute;
-        // A link to an object: it may be an open file of no mount here, which Landlock refuses.
-        if text.windows(3).any(|part| part == b"/..") || super::view::is_magic(text) {
+        if text.windows(3).any(|part| part == b"/..") {
             return false;
         }
         let path = Path::new(OsStr::from_bytes(text));
@@ -206,7 +205,8 @@ impl Supervisor {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
         let access = request.access();
-        let decision = self.decide_found(call, access, Some(request.flags), &found);
+        let decision = self.access.decide(access, &found.path, Some(found.id()));
+        let decision = if is_anonymous(&found) { Decision::Allow(Area::Private) } else { decision };
         let area = match self.judge(call, access, spelled, &found.path, &decision)? {
             Some(area) => area,
             None => return Ok(Reply::Errno(Errno::EACCES)),
@@ -241,9 +241,7 @@ impl Supervisor {
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
     fn open_special(&self, request: &Request, found: &Found) -> Result<Reply, Stop> {
-        // A terminal of the host, held as a descriptor: Landlock knows no place for it.
-        let is_foreign = found.held.is_some() && found.path.has_root();
-        if request.fixed && !self.full_mediation && !is_foreign {
+        if request.fixed && !self.full_mediation {
             return Ok(Reply::Continue);
         }
         let flags =
@@ -448,4 +446,10 @@ impl Supervisor {
 fn reopened(file: &OwnedFd) -> nix::Result<Found> {
     let path = super::view::own_path(file.as_fd());
     found(nix::fcntl::open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
+}
+
+/// Pipes, memfds, sockets and other objects without a name: the process has them already.
+fn is_anonymous(found: &Found) -> bool {
+    let path = found.path.as_os_str().as_bytes();
+    path.first() != Some(&b'/') || path.starts_with(b"/memfd:") || found.status.st_nlink == 0
 }

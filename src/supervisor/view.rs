@@ -10,7 +10,6 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-use super::outside::Held;
 use super::task::Task;
 use crate::policy::FileId;
 use crate::trace::Event;
@@ -24,8 +23,6 @@ pub(super) struct Found {
     pub(super) path: PathBuf,
     /// Its status at that moment.
     pub(super) status: FileStat,
-    /// Set when a descriptor led to it, and no path.
-    pub(super) held: Option<Held>,
 }
 
 impl Found {
@@ -216,7 +213,7 @@ impl View {
         let name = OsStr::from_bytes(magic.name);
         let object = nix::fcntl::openat(&holder, name, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
         if magic.rest.is_empty() {
-            return Ok(Found { held: Some(Held { flags: self.flags_of(magic) }), ..found(object)? });
+            return found(object);
         }
         let base = found(object)?;
         if base.kind() != SFlag::S_IFDIR {
@@ -226,28 +223,13 @@ impl View {
         absolute.extend_from_slice(magic.rest);
         self.find(&absolute, follow)
     }
-
-    /// What a descriptor was opened for (proc_pid_fdinfo(5)).
-    fn flags_of(&self, magic: &MagicLink<'_>) -> Option<OFlag> {
-        let directory = magic.directory.strip_suffix(b"/fd")?;
-        let path = [directory, b"/fdinfo/", magic.name].concat();
-        let file = self.open(&path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-        let text = std::io::read_to_string(std::fs::File::from(file)).ok()?;
-        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
-        Some(OFlag::from_bits_retain(i32::from_str_radix(flags.trim(), 8).ok()?))
-    }
-}
-
-/// Looks at a descriptor that a task holds, as O_PATH.
-pub(super) fn found_held(file: OwnedFd) -> nix::Result<Found> {
-    Ok(Found { held: Some(Held { flags: None }), ..found(file)? })
 }
 
 /// Looks at an O_PATH descriptor.
 pub(super) fn found(file: OwnedFd) -> nix::Result<Found> {
     let status = fstat(&file)?;
     let path = PathBuf::from(readlink(own_path(file.as_fd()).as_str())?);
-    Ok(Found { file, path, status, held: None })
+    Ok(Found { file, path, status })
 }
 
 fn trim_slashes(path: &[u8]) -> &[u8] {
@@ -292,11 +274,6 @@ fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
         }
     }
     Cow::Borrowed(path)
-}
-
-/// Whether `absolute` goes through a link that leads to an object.
-pub(super) fn is_magic(absolute: &[u8]) -> bool {
-    MagicLink::parse(absolute).is_some()
 }
 
 /// A path that goes through a link of /proc/PID which names an object.
