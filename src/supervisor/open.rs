@@ -250,6 +250,7 @@ impl Supervisor {
         let waits = found.kind() == SFlag::S_IFIFO && !request.flags.contains(OFlag::O_NONBLOCK);
         if waits {
             let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
+            // `found` is closed when the thread runs: the path must be that of the copy.
             let Ok(file) = found.file.try_clone() else { return Ok(Reply::Errno(Errno::EMFILE)) };
             return Ok(Reply::Later(Box::new(move || {
                 let path = super::view::own_path(file.as_fd());
