@@ -10,7 +10,7 @@ mod pivot;
 mod tree;
 
 pub use build::{Source, build};
-pub use landlock::{LandlockRule, Right, restrict};
+pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use pending::Pending;
 pub use pivot::enter;
 

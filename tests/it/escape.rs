@@ -1,0 +1,4 @@
+//! Hostile programs against a real run: every one of them must lose, as root and as nobody.
+
+mod cell;
+mod signals;
