@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::links;
-use super::roots::Root;
+use super::roots::{Root, exec_reaches};
 use super::{HostFacts, PRIVATE_HOME};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, LandlockRule, Link, MountKind, MountOp, PendingRoot, Right};
@@ -30,6 +30,8 @@ pub(super) struct View {
     mounts: Vec<MountOp>,
     /// Places that rules name and that do not exist yet.
     pending: Vec<PendingRoot>,
+    /// Roots that the kernel reads and starts programs from without asking.
+    direct: Vec<PathBuf>,
     /// Paths as rules spell them: the links on the way to them are shown.
     spelled: Vec<PathBuf>,
 }
@@ -76,7 +78,9 @@ impl View {
             .chain(policy.granted_programs().flat_map(|(_, exec)| super::roots::programs(&exec.program)))
             .chain([facts.cwd.clone()])
             .collect();
-        Self { private, skeleton, mounts, pending, spelled }
+        let starts = |root: &&Root| root.is_system() || exec_reaches(policy, &root.path);
+        let direct = roots.iter().filter(starts).map(|root| root.path.clone()).collect();
+        Self { private, skeleton, mounts, pending, direct, spelled }
     }
 
     /// Everything that the builder needs.
@@ -100,10 +104,6 @@ impl View {
         }
     }
 
-    fn shows(&self, path: &Path) -> bool {
-        self.skeleton.iter().any(|directory| directory == path) || self.covers(path)
-    }
-
     fn covers(&self, path: &Path) -> bool {
         self.mounts.iter().any(|op| {
             matches!(op.kind, MountKind::Bind { .. })
@@ -120,27 +120,28 @@ impl View {
         system
     }
 
-    /// The Landlock rules that say the same as the mounts.
+    /// The Landlock rules: what the kernel may open for the run by itself. Files that rules grant
+    /// are not among them, for their opens are recorded: the supervisor, which Landlock does not
+    /// bind, hands out the descriptors. So no race leads past the record (landlock(7) judges the
+    /// opener alone).
     pub(super) fn landlock(&self) -> Vec<LandlockRule> {
-        let mut rules = vec![LandlockRule { path: PathBuf::from("/"), right: Right::List }];
+        let rule = |path: &Path, right| LandlockRule { path: path.to_owned(), right };
+        let mut rules = vec![rule(Path::new("/"), Right::List), rule(Path::new("/etc"), Right::Read)];
+        rules.extend(self.direct.iter().map(|path| rule(path, Right::Execute)));
         for op in &self.mounts {
             let device = op.target.starts_with("/dev");
+            let whole = op.target == Path::new("/");
+            let bound = matches!(op.kind, MountKind::Bind { .. });
             let right = match (&op.kind, op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
                 (MountKind::Mask, ..) => continue,
                 _ if device => Right::Write,
+                _ if bound && !whole => continue,
                 (_, true, true) => Right::Read,
                 (_, true, false) => Right::Execute,
                 (_, false, true) => Right::Write,
                 (_, false, false) => Right::All,
             };
-            rules.push(LandlockRule { path: op.target.clone(), right });
-        }
-        rules.push(LandlockRule { path: PathBuf::from("/etc"), right: Right::Read });
-        for root in &self.pending {
-            // What appears later is judged by the nearest directory above that is there now.
-            let base = root.path.ancestors().skip(1).find(|above| self.shows(above));
-            let right = if root.attributes & RDONLY == 0 { Right::Write } else { Right::Read };
-            rules.extend(base.map(|base| LandlockRule { path: base.to_owned(), right }));
+            rules.push(rule(&op.target, right));
         }
         rules
     }

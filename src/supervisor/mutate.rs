@@ -12,7 +12,7 @@ use nix::unistd::{LinkatFlags, UnlinkatFlags};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::view::{Place, Spelled, View};
+use super::view::{Found, Place, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{FileId, PathAccess};
 use crate::trace::{Event, Kind};
@@ -185,12 +185,10 @@ impl Supervisor {
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         // Whoever holds a second name holds the file: both names need the right to change it.
-        if source.status.st_nlink != 0 {
-            let decision = self.access.decide(PathAccess::Write, &source.path, Some(source.id()));
-            let spelled = Spelled::of_file(&source.path);
-            if self.judge(call, PathAccess::Write, &spelled, &source.path, &decision)?.is_none() {
-                return Ok(Reply::Errno(Errno::EACCES));
-            }
+        let decision = self.decide_file(PathAccess::Write, &source);
+        let spelled = Spelled::of_file(&source.path);
+        if self.judge(call, PathAccess::Write, &spelled, &source.path, &decision)?.is_none() {
+            return Ok(Reply::Errno(Errno::EACCES));
         }
         let target = match self.name(call, to.0, to.1)? {
             Ok(target) => target,
@@ -205,10 +203,17 @@ impl Supervisor {
             LinkatFlags::AT_SYMLINK_FOLLOW,
         );
         let event = Event::new(Kind::Observe, "fs.link").path("of", &source.path);
-        self.finish_with(call, &target, event, done)
+        let reply = self.finish_with(call, &target, event, done)?;
+        if let (Area::Rule(rule), Ok(()), 0) = (target.area, done, source.status.st_nlink) {
+            // Made without a name (O_TMPFILE): its content counts from now on.
+            let label = self.access.label(Some(rule), "");
+            let named = Found { path: target.place.path(), ..source };
+            self.written.watch(named, &call.task.lineage, label).map_err(Stop::Watch)?;
+        }
+        Ok(reply)
     }
 
-    fn linked_file(&self, call: &Call, from: (i32, u64), flags: i32) -> nix::Result<super::view::Found> {
+    fn linked_file(&self, call: &Call, from: (i32, u64), flags: i32) -> nix::Result<Found> {
         let path = call.path(from.1)?;
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
             return super::view::found(call.task.descriptor(from.0)?);
@@ -273,9 +278,9 @@ impl Supervisor {
     fn subtree_changes_meaning(&self, place: &Place, to: &Path) -> bool {
         /// Entries that are looked at; a larger tree is not moved under `deny:` or globs.
         const ENTRIES: usize = 100_000;
-        let own = format!("{}/{}", place.directory.own_path(), place.name.to_string_lossy());
+        let own = Path::new(&place.directory.own_path()).join(&place.name);
         let mut left = ENTRIES;
-        let mut queue = vec![(PathBuf::from(own), PathBuf::new())];
+        let mut queue = vec![(own, PathBuf::new())];
         while let Some((directory, below)) = queue.pop() {
             let Ok(entries) = std::fs::read_dir(&directory) else { return true };
             for entry in entries {

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl, readlinkat};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
 use super::view::{Found, Place, Spelled, View, found, lexical};
 use super::{Stop, Supervisor};
-use crate::policy::PathAccess;
+use crate::policy::{PathAccess, RuleId};
 use crate::sys::memory;
 use crate::trace::{Event, Kind};
 
@@ -68,7 +68,8 @@ impl Supervisor {
             Ok(spelled) => spelled,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        if self.may_continue(&request, &spelled.absolute) {
+        if request.fixed && !self.full_mediation && is_terminal(&spelled.absolute) {
+            // Only the task itself has the controlling terminal that /dev/tty means.
             return Ok(Reply::Continue);
         }
         if request.resolve != 0 {
@@ -119,22 +120,16 @@ impl Supervisor {
         }
     }
 
-    /// Whether the kernel may carry the open out itself: it only reads, the path is spelled
-    /// inside the system's own trees, and no rule denies anything inside the view.
-    fn may_continue(&self, request: &Request, absolute: &[u8]) -> bool {
-        let plain =
-            request.fixed && request.access() == PathAccess::Read && !request.flags.contains(OFlag::O_CREAT);
-        let terminal =
-            [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute) || absolute.starts_with(b"/dev/pts/");
-        if self.full_mediation || (!plain && !(terminal && request.fixed)) {
-            return false;
-        }
-        let text = absolute;
-        if text.windows(3).any(|part| part == b"/..") {
-            return false;
-        }
-        let path = Path::new(OsStr::from_bytes(text));
-        terminal || self.access.is_system(path)
+    /// Whether the kernel may carry the open out itself: it only reads, the file is one of the
+    /// system's own, and no rule denies anything inside the view. Should the path mean another file
+    /// by the time the kernel looks, Landlock withholds every file that is recorded.
+    fn may_continue(&self, request: &Request, found: &Found) -> bool {
+        request.fixed
+            && !self.full_mediation
+            && request.access() == PathAccess::Read
+            && !request.flags.contains(OFlag::O_CREAT)
+            && self.access.is_system(&found.path)
+            && !self.access.is_protected(&found.path, Some(found.id()))
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
@@ -204,15 +199,26 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFLNK && !request.flags.contains(OFlag::O_PATH) {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
+        if self.may_continue(request, &found) {
+            return Ok(Reply::Continue);
+        }
         let access = request.access();
-        let decision = self.access.decide(access, &found.path, Some(found.id()));
-        let decision = if is_anonymous(&found) { Decision::Allow(Area::Private) } else { decision };
+        let mut decision = self.decide_file(access, &found);
+        if matches!(decision, Decision::Deny { .. })
+            && access == PathAccess::Read
+            && self.is_held(call, &spelled.absolute, &found)
+        {
+            decision = Decision::Allow(Area::Private);
+        }
         let area = match self.judge(call, access, spelled, &found.path, &decision)? {
             Some(area) => area,
             None => return Ok(Reply::Errno(Errno::EACCES)),
         };
         if found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
-            return self.open_special(request, &found);
+            if let Area::Rule(rule) = area {
+                self.record_special(call, access, spelled, &found, rule)?;
+            }
+            return self.open_special(request, &found, area);
         }
         let kept = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let kept = if found.kind() == SFlag::S_IFLNK { OFlag::O_CREAT } else { kept };
@@ -238,19 +244,60 @@ impl Supervisor {
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
     }
 
+    /// Decides on a file that was found. Pipes, memfds and sockets the process has already; a file
+    /// whose last name is gone is judged by the name that it had.
+    pub(super) fn decide_file(&self, access: PathAccess, found: &Found) -> Decision {
+        match found.former_path() {
+            None => Decision::Allow(Area::Private),
+            Some(path) => self.access.decide(access, path, Some(found.id())),
+        }
+    }
+
+    /// Whether `absolute` is a descriptor of the task itself through which it can read this very
+    /// file already, as /dev/stdin is when the launcher's input is a file.
+    fn is_held(&self, call: &Call, absolute: &[u8], found: &Found) -> bool {
+        let Some(number) = super::view::own_descriptor(&call.task, absolute) else { return false };
+        let Ok(held) = self.fetch(call, number) else { return false };
+        let flags = fcntl(&held, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
+        let reads = flags.is_ok_and(|flags| {
+            !flags.contains(OFlag::O_PATH) && flags & OFlag::O_ACCMODE != OFlag::O_WRONLY
+        });
+        let same = |status: FileStat| (status.st_dev, status.st_ino) == (found.id().dev, found.id().ino);
+        reads && fstat(&held).is_ok_and(same)
+    }
+
+    fn record_special(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        spelled: &Spelled,
+        found: &Found,
+        rule: RuleId,
+    ) -> Result<(), Stop> {
+        let op = if access == PathAccess::Read { "fs.open_read" } else { "fs.open_write" };
+        let kind = if found.kind() == SFlag::S_IFIFO { "fifo" } else { "device" };
+        let event = spelled.add_to(Event::new(Kind::Observe, op).arg("type", kind), "path", &found.path);
+        let event = event.proc(call.task.lineage.clone()).rule(self.access.label(Some(rule), ""));
+        Ok(self.recorder.record_folded(event)?)
+    }
+
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
-    fn open_special(&self, request: &Request, found: &Found) -> Result<Reply, Stop> {
-        if request.fixed && !self.full_mediation {
+    fn open_special(&self, request: &Request, found: &Found, area: Area) -> Result<Reply, Stop> {
+        let own = matches!(area, Area::System | Area::Private);
+        if request.fixed && !self.full_mediation && own {
             return Ok(Reply::Continue);
         }
         let flags =
             (request.flags & !(OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_TRUNC)) | OFlag::O_CLOEXEC;
         let waits = found.kind() == SFlag::S_IFIFO && !request.flags.contains(OFlag::O_NONBLOCK);
         if waits {
-            let (path, close_on_exec) = (found.own_path(), request.flags.contains(OFlag::O_CLOEXEC));
+            let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
             let Ok(file) = found.file.try_clone() else { return Ok(Reply::Errno(Errno::EMFILE)) };
             return Ok(Reply::Later(Box::new(move || {
+                // The number of the descriptor that this thread holds: another one could stand for
+                // any other file by now.
+                let path = super::view::own_path(file.as_fd());
                 let opened = nix::fcntl::open(path.as_str(), flags, Mode::empty());
                 drop(file);
                 match opened {
@@ -446,8 +493,7 @@ fn reopened(file: &OwnedFd) -> nix::Result<Found> {
     found(nix::fcntl::open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
-/// Pipes, memfds, sockets and other objects without a name: the process has them already.
-fn is_anonymous(found: &Found) -> bool {
-    let path = found.path.as_os_str().as_bytes();
-    path.first() != Some(&b'/') || path.starts_with(b"/memfd:") || found.status.st_nlink == 0
+fn is_terminal(absolute: &[u8]) -> bool {
+    [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute)
+        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }

@@ -35,6 +35,17 @@ impl Found {
         FileId { dev: self.status.st_dev, ino: self.status.st_ino }
     }
 
+    /// The path by which rules judge it: of a file whose last name is gone, the one that it had
+    /// (proc_pid_fd(5)). `None` for objects that never had one: pipes, sockets, memfds.
+    pub(super) fn former_path(&self) -> Option<&Path> {
+        let path = self.path.as_os_str().as_bytes();
+        if path.first() != Some(&b'/') || (self.status.st_nlink == 0 && path.starts_with(b"/memfd:")) {
+            return None;
+        }
+        let former = if self.status.st_nlink == 0 { path.strip_suffix(b" (deleted)") } else { None };
+        Some(Path::new(OsStr::from_bytes(former.unwrap_or(path))))
+    }
+
     /// A path of ours that leads to this very file (proc_pid_fd(5)).
     pub(super) fn own_path(&self) -> String {
         own_path(self.file.as_fd())
@@ -242,14 +253,19 @@ fn trim_slashes(path: &[u8]) -> &[u8] {
 
 /// Puts what means the calling task into words: the links /proc/self and /proc/thread-self mean
 /// whoever follows them, and that would be us.
-fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
+fn name_self<'a>(task: &Task, spelled: &'a [u8]) -> Cow<'a, [u8]> {
+    let squeezed = squeeze(spelled);
+    let path = &*squeezed;
     let own = |rest: &[u8]| {
         let mut text = format!("/proc/{}", task.inner_tgid).into_bytes();
         text.extend_from_slice(rest);
         Cow::Owned(text)
     };
+    if path == b"/etc/mtab" {
+        return own(b"/mounts");
+    }
     if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
-        return Cow::Borrowed(path);
+        return Cow::Borrowed(spelled);
     }
     let below = |prefix: &[u8]| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest[0] == b'/');
     if let Some(rest) = below(b"/dev/fd") {
@@ -273,7 +289,38 @@ fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
             return own(&[&name[b"/proc".len()..], rest].concat());
         }
     }
-    Cow::Borrowed(path)
+    squeezed
+}
+
+/// Takes out what means nothing to the kernel: `//` and `/./`.
+fn squeeze(path: &[u8]) -> Cow<'_, [u8]> {
+    let idle = |part: &[u8]| part == b"//" || part == b"/.";
+    if !path.windows(2).any(idle) {
+        return Cow::Borrowed(path);
+    }
+    let mut squeezed = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, after)) = rest.split_first() {
+        if rest.starts_with(b"//") {
+            rest = after;
+        } else if rest.starts_with(b"/./") {
+            rest = &rest[2..];
+        } else {
+            squeezed.push(first);
+            rest = after;
+        }
+    }
+    Cow::Owned(squeezed)
+}
+
+/// The number, if `absolute` is a descriptor of `task` itself, with no more path behind it.
+pub(super) fn own_descriptor(task: &Task, absolute: &[u8]) -> Option<i32> {
+    let magic = MagicLink::parse(absolute).filter(|magic| magic.rest.is_empty())?;
+    let own = format!("/proc/{}/fd", task.inner_tgid);
+    if magic.directory != own.as_bytes() {
+        return None;
+    }
+    std::str::from_utf8(magic.name).ok()?.parse().ok()
 }
 
 /// A path that goes through a link of /proc/PID which names an object.
@@ -356,6 +403,13 @@ mod tests {
         assert_eq!(parse(b"/proc"), None);
         assert_eq!(parse(b"/proc/7"), None);
         assert_eq!(parse(b"/proc/7/task"), None);
+    }
+
+    #[test]
+    fn what_means_nothing_is_taken_out() {
+        assert_eq!(*super::squeeze(b"//proc/.//self/./fd/.."), b"/proc/self/fd/.."[..]);
+        assert_eq!(*super::squeeze(b"/a/.b/./."), b"/a/.b/."[..]);
+        assert_eq!(*super::squeeze(b"/a/b/"), b"/a/b/"[..]);
     }
 
     #[test]
