@@ -124,22 +124,20 @@ impl View {
     /// are not among them, for their opens are recorded: the supervisor, which Landlock does not
     /// bind, hands out the descriptors. So no race leads past the record (landlock(7) judges the
     /// opener alone).
-    pub(super) fn landlock(&self) -> Vec<LandlockRule> {
+    pub(super) fn landlock(&self, files: &[GeneratedFile]) -> Vec<LandlockRule> {
         let rule = |path: &Path, right| LandlockRule { path: path.to_owned(), right };
-        let mut rules = vec![rule(Path::new("/"), Right::List), rule(Path::new("/etc"), Right::Read)];
+        let mut rules = vec![rule(Path::new("/"), Right::List)];
+        rules.extend(files.iter().map(|file| rule(&file.path, Right::Read)));
         rules.extend(self.direct.iter().map(|path| rule(path, Right::Execute)));
         for op in &self.mounts {
-            let device = op.target.starts_with("/dev");
-            let whole = op.target == Path::new("/");
-            let bound = matches!(op.kind, MountKind::Bind { .. });
-            let right = match (&op.kind, op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
-                (MountKind::Mask, ..) => continue,
-                _ if device => Right::Write,
-                _ if bound && !whole => continue,
-                (_, true, true) => Right::Read,
-                (_, true, false) => Right::Execute,
-                (_, false, true) => Right::Write,
-                (_, false, false) => Right::All,
+            let right = match &op.kind {
+                // Rights reach into what is mounted below, so private directories get none either.
+                MountKind::New { filesystem, .. } if filesystem == "proc" => Right::Read,
+                MountKind::New { filesystem, .. } if filesystem == "devpts" => Right::Write,
+                MountKind::Bind { .. } if op.target.starts_with("/dev") => Right::Write,
+                // The host's own root under `--observe`.
+                MountKind::Bind { .. } if op.target == Path::new("/") => Right::All,
+                _ => continue,
             };
             rules.push(rule(&op.target, right));
         }

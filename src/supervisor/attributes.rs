@@ -139,7 +139,10 @@ impl Supervisor {
             Err((Errno::ENOENT | Errno::ENOTDIR, Some(spelled))) => {
                 return self.absent(call, PathAccess::Write, &spelled);
             }
-            Err((errno, _)) => return Ok(Reply::Errno(errno)),
+            Err((errno, Some(spelled))) => {
+                return self.unreachable(call, PathAccess::Write, &spelled, errno);
+            }
+            Err((errno, None)) => return Ok(Reply::Errno(errno)),
         };
         let decision = self.decide_file(PathAccess::Write, &file);
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? else {

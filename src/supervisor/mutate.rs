@@ -175,10 +175,11 @@ impl Supervisor {
         }
         let source = match self.linked_file(call, from, flags) {
             Ok(source) => source,
-            Err(Errno::ENOENT) => {
+            Err(errno @ (Errno::ENOENT | Errno::EACCES)) => {
                 let spelled = call.path(from.1).and_then(|path| View::absolute(&call.task, from.0, &path));
                 return match spelled {
-                    Ok(spelled) => self.absent(call, PathAccess::Read, &spelled),
+                    Ok(spelled) if errno == Errno::ENOENT => self.absent(call, PathAccess::Read, &spelled),
+                    Ok(spelled) => self.unreachable(call, PathAccess::Read, &spelled, errno),
                     Err(errno) => Ok(Reply::Errno(errno)),
                 };
             }
@@ -233,7 +234,7 @@ impl Supervisor {
             Err(Errno::ENOENT | Errno::ENOTDIR) => {
                 return Ok(Err(self.absent(call, PathAccess::Write, &spelled)?));
             }
-            Err(errno) => return Ok(Err(Reply::Errno(errno))),
+            Err(errno) => return Ok(Err(self.unreachable(call, PathAccess::Write, &spelled, errno)?)),
         };
         let path = place.path();
         let status = status_of(&place);

@@ -182,7 +182,7 @@ impl Supervisor {
                 self.open_resolved(call, request, spelled, links)
             }
             Err(Errno::ENOENT | Errno::ENOTDIR) => self.absent(call, request.access(), spelled),
-            Err(errno) => Ok(Reply::Errno(errno)),
+            Err(errno) => self.unreachable(call, request.access(), spelled, errno),
         }
     }
 
@@ -284,7 +284,8 @@ impl Supervisor {
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
     fn open_special(&self, request: &Request, found: &Found, area: Area) -> Result<Reply, Stop> {
-        let own = matches!(area, Area::System | Area::Private);
+        let fifo = found.kind() == SFlag::S_IFIFO && found.former_path().is_some();
+        let own = matches!(area, Area::System | Area::Private) && !fifo;
         if request.fixed && !self.full_mediation && own {
             return Ok(Reply::Continue);
         }
@@ -332,7 +333,7 @@ impl Supervisor {
         let place = match self.view.place(&spelled.absolute) {
             Ok(place) => place,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, spelled),
-            Err(errno) => return Ok(Reply::Errno(errno)),
+            Err(errno) => return self.unreachable(call, PathAccess::Write, spelled, errno),
         };
         if place.trailing_slash {
             return Ok(Reply::Errno(Errno::EISDIR));
@@ -421,6 +422,24 @@ impl Supervisor {
             Some(_) => Ok(Reply::Errno(Errno::ENOENT)),
             None => Ok(Reply::Errno(Errno::EACCES)),
         }
+    }
+
+    /// What cannot be looked at: below a directory that a rule closed by a mount, it is refused by
+    /// that rule.
+    pub(super) fn unreachable(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        spelled: &Spelled,
+        errno: Errno,
+    ) -> Result<Reply, Stop> {
+        if errno == Errno::EACCES {
+            let path = self.view.blocked_at(&spelled.absolute);
+            let decision = self.access.decide(access, &path, None);
+            // Only for the record: the answer is the same.
+            self.judge(call, access, spelled, &path, &decision)?;
+        }
+        Ok(Reply::Errno(errno))
     }
 
     /// Records a refusal; gives the area of what may happen.

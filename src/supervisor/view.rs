@@ -214,6 +214,41 @@ impl View {
         Err(Errno::EAGAIN)
     }
 
+    /// Where the way to `absolute` ends for want of rights, links followed, with what is left of it.
+    pub(super) fn blocked_at(&self, absolute: &[u8]) -> PathBuf {
+        let mut walked = PathBuf::from("/");
+        let mut links = 0;
+        let mut rest: Vec<Vec<u8>> = absolute.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect();
+        while let Some(part) = rest.pop() {
+            match &*part {
+                b"" | b"." => continue,
+                b".." => {
+                    walked.pop();
+                    continue;
+                }
+                name => walked.push(OsStr::from_bytes(name)),
+            }
+            let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+            let looked = self.open(walked.as_os_str().as_bytes(), flags, Mode::empty());
+            let target = match &looked {
+                Ok(file) => nix::fcntl::readlinkat(file, ""),
+                Err(_) => break,
+            };
+            let Ok(target) = target else { continue };
+            links += 1;
+            if links > 40 {
+                break;
+            }
+            walked.pop();
+            if target.as_bytes().first() == Some(&b'/') {
+                walked = PathBuf::from("/");
+            }
+            rest.extend(target.as_bytes().split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec));
+        }
+        let left: Vec<u8> = rest.iter().rev().flat_map(|part| [b"/", &**part].concat()).collect();
+        lexical(&[walked.as_os_str().as_bytes(), &left].concat())
+    }
+
     /// Follows /proc/PID/fd/N, cwd, root or exe: the link leads to an object, not to a path.
     fn find_magic(&self, magic: &MagicLink<'_>, follow: bool) -> nix::Result<Found> {
         let holder = self.open(magic.directory, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;

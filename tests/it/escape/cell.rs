@@ -155,8 +155,11 @@ impl Fight {
     /// How many refusals of `op` whose target ends with `end` are recorded, repeats included.
     pub(crate) fn denials(&self, op: &str, end: &str) -> u64 {
         self.found("deny", op)
-            .filter(|entry| entry["args"]["target"].as_str().is_some_and(|target| target.ends_with(end)))
-            .map(|entry| entry["args"]["count"].as_u64().or_else(|| entry["count"].as_u64()).unwrap_or(1))
+            .filter(|entry| {
+                let target = entry["args"]["resolved"].as_str().or(entry["args"]["target"].as_str());
+                target.is_some_and(|target| target.ends_with(end))
+            })
+            .map(|entry| entry["count"].as_u64().unwrap_or(1))
             .sum()
     }
 
