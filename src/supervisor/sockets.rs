@@ -216,7 +216,7 @@ impl Supervisor {
     }
 
     /// The task's descriptor itself: a copy that no sibling can exchange.
-    fn fetch(&self, call: &Call, number: i32) -> nix::Result<OwnedFd> {
+    pub(super) fn fetch(&self, call: &Call, number: i32) -> nix::Result<OwnedFd> {
         let process = pidfd::open(call.task.tgid).map_err(errno_of)?;
         pidfd::fetch(process.as_fd(), number).map_err(errno_of)
     }
