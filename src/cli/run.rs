@@ -136,7 +136,7 @@ fn describe(denied: &policy::Denied) -> String {
     }
 }
 
-fn tell(lines: impl IntoIterator<Item = String>) {
+pub(super) fn tell(lines: impl IntoIterator<Item = String>) {
     let mut stderr = std::io::stderr().lock();
     for line in lines {
         // A closed stderr has no reader to tell.

@@ -72,7 +72,7 @@ fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
 pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), FsviewError> {
     let mut trees = clone_sources(spec, sources)?;
     let mut own = OwnDevices::default();
-    let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
+    let whole = spec.is_whole();
     let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
     let root = match root {
         Some(root) => root,

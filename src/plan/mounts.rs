@@ -58,6 +58,7 @@ impl View {
         let depth = |op: &MountOp| op.target.components().count();
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
+            mounts.extend(device_nodes());
             mounts.extend(masks(policy, roots, protected));
         }
         let pending = if enforce { pending(policy, roots) } else { Vec::new() };
@@ -210,12 +211,16 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
         kind: MountKind::New { filesystem: "devpts".to_owned(), options },
         attributes: NOSUID | NOEXEC,
     };
-    let nodes = DEVICES.iter().map(|path| MountOp {
+    vec![proc, pts]
+}
+
+/// The host's own nodes: a user namespace makes none (mknod(2), EPERM).
+fn device_nodes() -> impl Iterator<Item = MountOp> {
+    DEVICES.iter().map(|path| MountOp {
         target: PathBuf::from(path),
         kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
         attributes: NOSUID | NOEXEC,
-    });
-    [proc, pts].into_iter().chain(nodes).collect()
+    })
 }
 
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
@@ -236,6 +241,8 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
         protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
     );
     masks.retain(|op| matches!(op.kind, MountKind::Mask) || op.target.symlink_metadata().is_ok());
+    // A tree that is bound again, read-only, would show again what was hidden in it before.
+    masks.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
     masks
 }
 

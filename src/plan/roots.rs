@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::command::{self, Command};
-use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody};
+use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody, lossless};
 
 /// Why a tree is visible.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -20,6 +20,7 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Root {
     /// Where it is, on the host and in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Why.
     pub why: Why,
