@@ -58,8 +58,10 @@ impl View {
         let depth = |op: &MountOp| op.target.components().count();
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
-            mounts.extend(device_nodes());
             mounts.extend(masks(policy, roots, protected));
+            mounts.extend(device_nodes());
+            // A tree that is bound again, read-only, would show again what was hidden in it before.
+            mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
         }
         let pending = if enforce { pending(policy, roots) } else { Vec::new() };
         let skeleton = skeleton(&mounts, roots, &pending, &facts.cwd);
@@ -241,8 +243,6 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
         protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
     );
     masks.retain(|op| matches!(op.kind, MountKind::Mask) || op.target.symlink_metadata().is_ok());
-    // A tree that is bound again, read-only, would show again what was hidden in it before.
-    masks.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
     masks
 }
 
