@@ -14,7 +14,7 @@ use crate::trace::{Placement, recover_pending};
 
 /// Run a command, confined by a policy and recorded.
 #[derive(Debug, clap::Args)]
-pub struct RunCommand {
+pub(super) struct RunCommand {
     #[command(flatten)]
     policy: PolicyArgument,
     /// Where the trace goes
@@ -55,7 +55,8 @@ pub(super) struct Prepared {
 pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Prepared, Failure> {
     let unreadable = |error: std::io::Error| Failure::launcher(format!("the working directory: {error}"));
     let facts = HostFacts::gather().map_err(unreadable)?;
-    let host = LaunchHost::new().map_err(unreadable)?.profiles(command::profiles::profile);
+    let host =
+        LaunchHost::new().map_err(unreadable)?.profiles(command::profiles::profile).finder(command::programs);
     let mut policy = policy::load(&policy.policy, &host)?;
     policy.local_addresses.clone_from(&facts.addresses);
     let command = command::resolve(words, &facts.environment, &facts.cwd)?;

@@ -31,12 +31,11 @@ pub(super) struct Launched {
     pub(super) landlock: bool,
 }
 
-impl Launched {
-    pub(super) fn capture(&self) -> String {
-        match self.sockets.mechanism {
-            Mechanism::Tproxy => "tproxy".to_owned(),
-            Mechanism::Ports { errno } => format!("ports (nf_tables: errno {errno})"),
-        }
+/// How connections are captured, for the trace.
+pub(super) fn capture(sockets: &NetSockets) -> String {
+    match sockets.mechanism {
+        Mechanism::Tproxy => "tproxy".to_owned(),
+        Mechanism::Ports { errno } => format!("ports (nf_tables: errno {errno})"),
     }
 }
 

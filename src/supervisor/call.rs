@@ -10,8 +10,6 @@ use super::task::Task;
 /// A waiting call. Its registers are a copy; its memory is read once and then not again.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
-    /// Cookie of the notification.
-    pub(super) id: u64,
     pub(super) number: i32,
     pub(super) arguments: [u64; 6],
     pub(super) task: Rc<Task>,

@@ -1,4 +1,6 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
 mod netns;
+mod readers;
+mod sample;
 mod trace;
