@@ -9,7 +9,7 @@ use crate::plan::{LaunchPlan, PlanError, Request};
 
 /// Print what `run` would do as an OCI runtime specification; run nothing.
 #[derive(Debug, clap::Args)]
-pub struct SpecCommand {
+pub(super) struct SpecCommand {
     #[command(flatten)]
     policy: PolicyArgument,
     /// The command and its arguments

@@ -72,9 +72,9 @@ fn no_capabilities() -> Result<LinuxCapabilities, PlanError> {
 /// Reads the command back.
 pub(super) fn read_process(spec: &Spec, argv0: Option<OsString>) -> Result<ProcessPlan, PlanError> {
     let missing = |member| PlanError::Missing { member };
-    let process = spec.process().as_ref().ok_or(missing("process"))?;
+    let process = spec.process().as_ref().ok_or_else(|| missing("process"))?;
     let mut words = process.args().iter().flatten().map(|word| decode(word));
-    let program = PathBuf::from(words.next().ok_or(missing("process.args"))?);
+    let program = PathBuf::from(words.next().ok_or_else(|| missing("process.args"))?);
     Ok(ProcessPlan {
         program,
         argv: argv0.into_iter().chain(words).collect(),
@@ -82,7 +82,7 @@ pub(super) fn read_process(spec: &Spec, argv0: Option<OsString>) -> Result<Proce
         cwd: read_path(process.cwd()),
         uid: process.user().uid(),
         gid: process.user().gid(),
-        hostname: spec.hostname().clone().ok_or(missing("hostname"))?,
+        hostname: spec.hostname().clone().ok_or_else(|| missing("hostname"))?,
     })
 }
 
