@@ -1,5 +1,6 @@
 //! The view as a list of mounts, computed from one merged tree of roots.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::links;
@@ -250,11 +251,12 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
 /// Literal rules whose place is absent and not inside a root that covers it anyway.
 fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
     let mut pending: Vec<PendingRoot> = Vec::new();
+    let mut known: HashSet<&Path> = HashSet::new();
     for rule in policy.rules.iter().filter(|rule| rule.effect == Effect::Grant) {
         let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &rule.body else {
             continue;
         };
-        if resolved.symlink_metadata().is_ok() || pending.iter().any(|known| known.path == *resolved) {
+        if resolved.symlink_metadata().is_ok() || !known.insert(resolved) {
             continue;
         }
         let writable = policy.decide_path(PathAccess::Write, resolved).is_allow();
