@@ -1,6 +1,6 @@
 //! The view as a list of mounts, computed from one merged tree of roots.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::links;
@@ -94,7 +94,8 @@ impl View {
         links.extend(self.spelled.iter().flat_map(|path| links::leading_to(path)));
         links.sort_by(|a, b| a.path.cmp(&b.path));
         links.dedup_by(|a, b| a.path == b.path);
-        links.retain(|link| !self.covers(&link.path));
+        let trees = self.trees();
+        links.retain(|link| !covers(&trees, &link.path));
         FsSpec {
             mounts: self.mounts.clone(),
             directories: self.skeleton.clone(),
@@ -104,16 +105,13 @@ impl View {
         }
     }
 
-    fn shows(&self, path: &Path) -> bool {
-        self.skeleton.iter().any(|directory| directory == path) || self.covers(path)
-    }
-
-    fn covers(&self, path: &Path) -> bool {
-        self.mounts.iter().any(|op| {
-            matches!(op.kind, MountKind::Bind { .. })
-                && path.starts_with(&op.target)
-                && op.target != Path::new("/")
-        })
+    /// Trees of the host that are mounted.
+    fn trees(&self) -> HashSet<&Path> {
+        self.mounts
+            .iter()
+            .filter(|op| matches!(op.kind, MountKind::Bind { .. }) && op.target != Path::new("/"))
+            .map(|op| op.target.as_path())
+            .collect()
     }
 
     /// What may be read without a record.
@@ -140,9 +138,12 @@ impl View {
             rules.push(LandlockRule { path: op.target.clone(), right });
         }
         rules.push(LandlockRule { path: PathBuf::from("/etc"), right: Right::Read });
+        let trees = self.trees();
+        let skeleton: HashSet<&Path> = self.skeleton.iter().map(PathBuf::as_path).collect();
+        let shows = |path: &Path| skeleton.contains(path) || covers(&trees, path);
         for root in &self.pending {
             // What appears later is judged by the nearest directory above that is there now.
-            let base = root.path.ancestors().skip(1).find(|above| self.shows(above));
+            let base = root.path.ancestors().skip(1).find(|above| shows(above));
             let right = if root.attributes & RDONLY == 0 { Right::Write } else { Right::Read };
             rules.extend(base.map(|base| LandlockRule { path: base.to_owned(), right }));
         }
@@ -150,11 +151,17 @@ impl View {
     }
 }
 
+/// Whether `path` is one of `trees` or in one.
+fn covers(trees: &HashSet<&Path>, path: &Path) -> bool {
+    path.ancestors().any(|above| trees.contains(above))
+}
+
 /// One mount for each root that differs from the mount around it.
 fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
     let mut sorted: Vec<&Root> = roots.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
     let mut mounts: Vec<MountOp> = Vec::new();
+    let mut places: HashMap<&Path, usize> = HashMap::new();
     for root in sorted {
         let mut attributes = NOSUID | NODEV;
         if !root.writable {
@@ -163,14 +170,14 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
         if !root.executable {
             attributes |= NOEXEC;
         }
-        let around = mounts.iter().filter(|op| root.path.starts_with(&op.target)).next_back();
+        let around = root.path.ancestors().find_map(|above| mounts.get(*places.get(above)?));
         let hidden = private
             .iter()
             .any(|path| root.path.starts_with(path) && around.is_none_or(|op| path.starts_with(&op.target)));
         match around {
             Some(op) if op.target == root.path => {
                 // Two reasons for one place: the wider one counts.
-                if let Some(op) = mounts.iter_mut().find(|op| op.target == root.path) {
+                if let Some(op) = places.get(root.path.as_path()).and_then(|at| mounts.get_mut(*at)) {
                     op.attributes &= attributes;
                 }
                 continue;
@@ -178,6 +185,7 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
             Some(op) if op.attributes == attributes && !hidden => continue,
             _ => {}
         }
+        places.insert(&root.path, mounts.len());
         mounts.push(bind(&root.path, attributes));
     }
     mounts
@@ -274,7 +282,8 @@ fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
 
 /// Directories that exist only to hold mounts, and the working directory.
 fn skeleton(mounts: &[MountOp], roots: &[Root], pending: &[PendingRoot], cwd: &Path) -> Vec<PathBuf> {
-    let root_around = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
+    let roots: HashSet<&Path> = roots.iter().map(|root| root.path.as_path()).collect();
+    let root_around = |path: &Path| path.ancestors().any(|above| roots.contains(above));
     let mut directories: Vec<PathBuf> = mounts
         .iter()
         .flat_map(|op| op.target.ancestors().skip(1))
