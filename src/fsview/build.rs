@@ -89,7 +89,7 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
     let mut trees = clone_sources(spec, sources)?;
     // Before the new root hides a directory of the old one.
     let mut pending = Pending::keep(&spec.pending)?;
-    let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
+    let whole = spec.is_whole();
     let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
     let (root, own) = match root {
         Some(root) => (root, false),
