@@ -14,8 +14,6 @@ use crate::policy::lossless;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// List directories.
-    List,
     /// Read files and list directories.
     Read,
     /// Read, and start programs.
@@ -42,7 +40,6 @@ const HANDLED: ABI = ABI::V4;
 fn access(right: Right) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     match right {
-        Right::List => BitFlags::from(AccessFs::ReadDir),
         Right::Read => read,
         Right::Execute => read | AccessFs::Execute,
         Right::Write => AccessFs::from_all(HANDLED) & !BitFlags::from(AccessFs::Execute),

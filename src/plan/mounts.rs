@@ -21,7 +21,7 @@ const PRIVATE_SIZE: &str = "50%";
 
 /// Devices that may be opened for reading and writing.
 pub(super) fn devices() -> Vec<PathBuf> {
-    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx"]).map(PathBuf::from).collect()
+    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx", "/dev/stdin"]).map(PathBuf::from).collect()
 }
 
 /// The view as decisions see it.
@@ -41,6 +41,7 @@ impl View {
         roots: &[Root],
         facts: &HostFacts,
         protected: &[Protected],
+        sockets: &[PathBuf],
         enforce: bool,
     ) -> Self {
         // A rule about such a place means the host's.
@@ -65,12 +66,17 @@ impl View {
             mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
         }
         let pending = if enforce { pending(policy, roots) } else { Vec::new() };
-        let skeleton = skeleton(&mounts, roots, &pending, &facts.cwd);
+        // Directories for sockets inside private ones are the run's own like those.
+        let apart = sockets.iter().filter(|path| !private.iter().any(|own| path.starts_with(own)));
+        let holders = apart.filter_map(|path| path.parent()).chain([facts.cwd.as_path()]);
+        let skeleton = skeleton(&mounts, roots, &pending, holders);
         let spelled = policy
             .rules
             .iter()
             .filter_map(|rule| match &rule.body {
-                RuleBody::Path { pattern, .. } | RuleBody::Runtime { path: pattern } => Some(pattern),
+                RuleBody::Path { pattern, .. }
+                | RuleBody::Runtime { path: pattern }
+                | RuleBody::UnixSocket(pattern) => Some(pattern),
                 _ => None,
             })
             .map(|pattern| match pattern {
@@ -114,6 +120,12 @@ impl View {
             .collect()
     }
 
+    /// What comes from the host, now or as soon as it is there.
+    pub(super) fn shown(&self) -> Vec<PathBuf> {
+        let mounts = self.mounts.iter().map(|op| op.target.clone());
+        mounts.chain(self.pending.iter().map(|root| root.path.clone())).collect()
+    }
+
     /// What may be read without a record.
     pub(super) fn system(roots: &[Root], fs: &FsSpec) -> Vec<PathBuf> {
         let mut system = vec![PathBuf::from("/proc"), PathBuf::from("/dev")];
@@ -124,20 +136,22 @@ impl View {
 
     /// The Landlock rules that say the same as the mounts.
     pub(super) fn landlock(&self) -> Vec<LandlockRule> {
-        let mut rules = vec![LandlockRule { path: PathBuf::from("/"), right: Right::List }];
+        // Rights add up along a path: what is visible may be read, and that is said once.
+        let rule = |path: &str, right| LandlockRule { path: PathBuf::from(path), right };
+        let mut rules = vec![rule("/", Right::Read), rule("/dev", Right::Write)];
         for op in &self.mounts {
-            let device = op.target.starts_with("/dev");
-            let right = match (&op.kind, op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
-                (MountKind::Mask, ..) => continue,
-                _ if device => Right::Write,
-                (_, true, true) => Right::Read,
-                (_, true, false) => Right::Execute,
-                (_, false, true) => Right::Write,
-                (_, false, false) => Right::All,
+            let right = match (op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
+                (true, true) => continue,
+                (true, false) => Right::Execute,
+                (false, true) => Right::Write,
+                (false, false) => Right::All,
             };
-            rules.push(LandlockRule { path: op.target.clone(), right });
+            let said =
+                op.target.starts_with("/dev") || (op.target.starts_with("/etc") && right == Right::Execute);
+            if !said && op.kind != MountKind::Mask {
+                rules.push(LandlockRule { path: op.target.clone(), right });
+            }
         }
-        rules.push(LandlockRule { path: PathBuf::from("/etc"), right: Right::Read });
         let trees = self.trees();
         let skeleton: HashSet<&Path> = self.skeleton.iter().map(PathBuf::as_path).collect();
         let shows = |path: &Path| skeleton.contains(path) || covers(&trees, path);
@@ -231,7 +245,9 @@ fn device_nodes() -> impl Iterator<Item = MountOp> {
     DEVICES.iter().map(|path| MountOp {
         target: PathBuf::from(path),
         kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
-        attributes: NOSUID | NOEXEC,
+        // A device takes writes through a read-only mount; its mode and owner, which are the
+        // host's, do not change.
+        attributes: NOSUID | NOEXEC | RDONLY,
     })
 }
 
@@ -280,15 +296,20 @@ fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
     pending
 }
 
-/// Directories that exist only to hold mounts, and the working directory.
-fn skeleton(mounts: &[MountOp], roots: &[Root], pending: &[PendingRoot], cwd: &Path) -> Vec<PathBuf> {
+/// Directories that exist only to hold mounts and sockets, and the working directory.
+fn skeleton<'a>(
+    mounts: &'a [MountOp],
+    roots: &[Root],
+    pending: &'a [PendingRoot],
+    holders: impl Iterator<Item = &'a Path>,
+) -> Vec<PathBuf> {
     let roots: HashSet<&Path> = roots.iter().map(|root| root.path.as_path()).collect();
     let root_around = |path: &Path| path.ancestors().any(|above| roots.contains(above));
     let mut directories: Vec<PathBuf> = mounts
         .iter()
         .flat_map(|op| op.target.ancestors().skip(1))
         .chain(pending.iter().flat_map(|root| root.base.ancestors()))
-        .chain(cwd.ancestors())
+        .chain(holders.flat_map(Path::ancestors))
         .filter(|path| *path != Path::new("/") && !root_around(path))
         .map(Path::to_owned)
         .collect();

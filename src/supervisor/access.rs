@@ -31,6 +31,9 @@ pub struct AccessTable {
     /// Directories that exist in the view only to hold something that a rule shows.
     #[serde(with = "lossless::paths")]
     pub skeleton: Vec<PathBuf>,
+    /// What the host shows of itself by a rule: not the run's own, even below a private directory.
+    #[serde(with = "lossless::paths")]
+    pub shown: Vec<PathBuf>,
     /// Devices that may be read and written.
     #[serde(with = "lossless::paths")]
     pub devices: Vec<PathBuf>,
@@ -110,8 +113,8 @@ impl AccessTable {
         self.system.iter().any(|tree| path.starts_with(tree))
     }
 
-    /// Whether `path` is the run's own: below a private directory, and not below a directory
-    /// there that only holds something of the host.
+    /// Whether `path` is the run's own: below a private directory, and not below something of
+    /// the host there.
     #[must_use]
     pub fn is_private(&self, path: &Path) -> bool {
         let Some(private) = self
@@ -122,7 +125,7 @@ impl AccessTable {
         else {
             return false;
         };
-        !self.skeleton.iter().any(|directory| {
+        !self.skeleton.iter().chain(&self.shown).any(|directory| {
             directory != private && directory.starts_with(private) && path.starts_with(directory)
         })
     }

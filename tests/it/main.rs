@@ -4,4 +4,5 @@ mod netns;
 mod oci;
 mod readers;
 mod sample;
+mod stdio;
 mod trace;
