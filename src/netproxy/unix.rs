@@ -38,8 +38,7 @@ pub(crate) struct HostSocket {
 impl HostSocket {
     /// Must be called before the agent starts.
     pub(crate) fn new(path: PathBuf, policy: &Policy) -> Self {
-        let exposed =
-            path.ancestors().any(|above| policy.decide_path(PathAccess::Write, above).is_allow());
+        let exposed = path.ancestors().any(|above| policy.decide_path(PathAccess::Write, above).is_allow());
         let pinned = exposed.then(|| open(&path));
         Self { path, pinned }
     }
@@ -167,11 +166,7 @@ where
 }
 
 impl<F: Unpin> AsyncWrite for BytesOnly<F> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 

@@ -13,8 +13,7 @@ const MOST_NAMES: usize = 4096;
 
 /// Their paths with links followed, sorted.
 pub(super) fn sockets(policy: &Policy) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> =
-        policy.unix_sockets().map(|(_, _, resolved)| resolved.to_owned()).collect();
+    let mut found: Vec<PathBuf> = policy.unix_sockets().map(|(_, _, resolved)| resolved.to_owned()).collect();
     let mut names = MOST_NAMES;
     for rule in policy.rules.iter().filter(|rule| rule.effect == Effect::Grant) {
         if let RuleBody::UnixSocket(pattern @ PathPattern::Glob { base, glob, .. }) = &rule.body {

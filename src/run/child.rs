@@ -84,15 +84,14 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
     let built = fsview::build(&spec.fs, &spec.sources, &spec.unix)
         .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
     hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
-    fsview::enter(&built.root).map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
+    fsview::enter(&built.root)
+        .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
     Ok(built.pending)
 }
 
 fn hand_over(doors: Vec<Door>, sockets: &OwnedFd) -> std::io::Result<()> {
     let doors = (0u16..).zip(doors);
-    let fds = doors.flat_map(|(at, door)| {
-        [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]
-    });
+    let fds = doors.flat_map(|(at, door)| [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]);
     handoff::send_fds(sockets, &fds.collect::<Vec<_>>())
 }
 

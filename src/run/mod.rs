@@ -80,14 +80,8 @@ fn supervise(
     recorder.record(environment(&plan))?;
     let connections = Arc::new(Connections::default());
     let (listeners, relayed) = doors(plan.unix, launched.doors);
-    let proxy = network::start(
-        &policy,
-        launched.sockets,
-        listeners,
-        &recorder,
-        &connections,
-        plan.access.enforce,
-    )?;
+    let proxy =
+        network::start(&policy, launched.sockets, listeners, &recorder, &connections, plan.access.enforce)?;
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,

@@ -4,3 +4,4 @@ mod netns;
 mod readers;
 mod sample;
 mod trace;
+mod unix;
