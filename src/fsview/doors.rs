@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
 use super::FsviewError;
-use super::tree::{self, OwnDevices};
+use super::tree::Tree;
 use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID};
 
 /// Connections that wait to be accepted.
@@ -29,22 +29,18 @@ pub struct Door {
 
 /// Makes one for each of `paths`. Changes the working directory: the path in a socket address is
 /// limited to 108 bytes (unix(7)), so each socket is bound by its name alone.
-pub(super) fn make(
-    root: BorrowedFd<'_>,
-    paths: &[PathBuf],
-    own: &OwnDevices,
-) -> Result<Vec<Door>, FsviewError> {
+pub(super) fn make(view: &mut Tree, paths: &[PathBuf]) -> Result<Vec<Door>, FsviewError> {
     let mut holder = None;
     let mut doors = Vec::with_capacity(paths.len());
     for (index, path) in paths.iter().enumerate() {
-        let door = match in_view(root, path, own) {
+        let door = match in_view(view, path) {
             Ok(door) => door,
             // A directory of the host, a name that is taken, or one that is too long to bind.
             Err(Errno::EROFS | Errno::EADDRINUSE | Errno::ENOTDIR | Errno::ELOOP | Errno::EINVAL) => {
                 if holder.is_none() {
                     holder = Some(new_holder()?);
                 }
-                let directory = holder.as_ref().map_or(root, AsFd::as_fd);
+                let directory = holder.as_ref().unwrap_or(&view.root).as_fd();
                 bind(directory, OsStr::new(&index.to_string()))
                     .map_err(|errno| FsviewError::new("bind", path, errno))?
             }
@@ -55,9 +51,8 @@ pub(super) fn make(
     Ok(doors)
 }
 
-fn in_view(root: BorrowedFd<'_>, path: &Path, own: &OwnDevices) -> nix::Result<Door> {
-    let (directory, name) = tree::parent(root, path, own)?;
-    own.check(&directory)?;
+fn in_view(view: &mut Tree, path: &Path) -> nix::Result<Door> {
+    let (directory, name) = view.own_parent(path)?;
     bind(directory.as_fd(), name)
 }
 

@@ -122,7 +122,8 @@ impl LaunchPlan {
             access: AccessTable {
                 system: mounts::View::system(&roots, &fs),
                 private: view.private.clone(),
-                skeleton: view.holders(&roots),
+                skeleton: view.skeleton.clone(),
+                shown: view.shown(),
                 devices: mounts::devices(),
                 protected,
                 enforce,

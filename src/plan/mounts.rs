@@ -20,7 +20,7 @@ const PRIVATE_SIZE: &str = "50%";
 
 /// Devices that may be opened for reading and writing.
 pub(super) fn devices() -> Vec<PathBuf> {
-    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx"]).map(PathBuf::from).collect()
+    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx", "/dev/stdin"]).map(PathBuf::from).collect()
 }
 
 /// The view as decisions see it.
@@ -106,14 +106,6 @@ impl View {
         }
     }
 
-    /// Directories inside private ones that are not the run's own: what lies there is the host's,
-    /// and a glob shows only a part of its root.
-    pub(super) fn holders(&self, roots: &[Root]) -> Vec<PathBuf> {
-        let below = |path: &&PathBuf| self.private.iter().any(|private| path.starts_with(private));
-        let roots = roots.iter().map(|root| &root.path).filter(below);
-        self.skeleton.iter().chain(roots).cloned().collect()
-    }
-
     fn shows(&self, path: &Path) -> bool {
         self.skeleton.iter().any(|directory| directory == path) || self.covers(path)
     }
@@ -126,6 +118,12 @@ impl View {
         })
     }
 
+    /// What comes from the host, now or as soon as it is there.
+    pub(super) fn shown(&self) -> Vec<PathBuf> {
+        let mounts = self.mounts.iter().map(|op| op.target.clone());
+        mounts.chain(self.pending.iter().map(|root| root.path.clone())).collect()
+    }
+
     /// What may be read without a record.
     pub(super) fn system(roots: &[Root], fs: &FsSpec) -> Vec<PathBuf> {
         let mut system = vec![PathBuf::from("/proc"), PathBuf::from("/dev")];
@@ -136,20 +134,22 @@ impl View {
 
     /// The Landlock rules that say the same as the mounts.
     pub(super) fn landlock(&self) -> Vec<LandlockRule> {
-        let mut rules = vec![LandlockRule { path: PathBuf::from("/"), right: Right::List }];
+        // Rights add up along a path: what is visible may be read, and that is said once.
+        let rule = |path: &str, right| LandlockRule { path: PathBuf::from(path), right };
+        let mut rules = vec![rule("/", Right::Read), rule("/dev", Right::Write)];
         for op in &self.mounts {
-            let device = op.target.starts_with("/dev");
-            let right = match (&op.kind, op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
-                (MountKind::Mask, ..) => continue,
-                _ if device => Right::Write,
-                (_, true, true) => Right::Read,
-                (_, true, false) => Right::Execute,
-                (_, false, true) => Right::Write,
-                (_, false, false) => Right::All,
+            let right = match (op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
+                (true, true) => continue,
+                (true, false) => Right::Execute,
+                (false, true) => Right::Write,
+                (false, false) => Right::All,
             };
-            rules.push(LandlockRule { path: op.target.clone(), right });
+            let said =
+                op.target.starts_with("/dev") || (op.target.starts_with("/etc") && right == Right::Execute);
+            if !said && op.kind != MountKind::Mask {
+                rules.push(LandlockRule { path: op.target.clone(), right });
+            }
         }
-        rules.push(LandlockRule { path: PathBuf::from("/etc"), right: Right::Read });
         for root in &self.pending {
             // What appears later is judged by the nearest directory above that is there now.
             let base = root.path.ancestors().skip(1).find(|above| self.shows(above));
@@ -228,7 +228,9 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
     let nodes = DEVICES.iter().map(|path| MountOp {
         target: PathBuf::from(path),
         kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
-        attributes: NOSUID | NOEXEC,
+        // A device takes writes through a read-only mount; its mode and owner, which are the
+        // host's, do not change.
+        attributes: NOSUID | NOEXEC | RDONLY,
     });
     [proc, pts].into_iter().chain(nodes).collect()
 }

@@ -130,7 +130,7 @@ impl Supervisor {
             return false;
         }
         let text = absolute;
-        if text.windows(3).any(|part| part == b"/..") {
+        if text.windows(3).any(|part| part == b"/..") || View::is_descriptor(text) {
             return false;
         }
         let path = Path::new(OsStr::from_bytes(text));
@@ -241,18 +241,19 @@ impl Supervisor {
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
     fn open_special(&self, request: &Request, found: &Found) -> Result<Reply, Stop> {
-        if request.fixed && !self.full_mediation {
+        // Landlock knows the view alone, and not the launcher's terminal.
+        if request.fixed && !self.full_mediation && !self.view.is_inherited(found) {
             return Ok(Reply::Continue);
         }
         let flags =
             (request.flags & !(OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_TRUNC)) | OFlag::O_CLOEXEC;
         let waits = found.kind() == SFlag::S_IFIFO && !request.flags.contains(OFlag::O_NONBLOCK);
         if waits {
-            let (path, close_on_exec) = (found.own_path(), request.flags.contains(OFlag::O_CLOEXEC));
+            let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
             let Ok(file) = found.file.try_clone() else { return Ok(Reply::Errno(Errno::EMFILE)) };
             return Ok(Reply::Later(Box::new(move || {
+                let path = super::view::own_path(file.as_fd());
                 let opened = nix::fcntl::open(path.as_str(), flags, Mode::empty());
-                drop(file);
                 match opened {
                     Ok(file) => Reply::Descriptor { file, close_on_exec },
                     Err(errno) => Reply::Errno(errno),

@@ -3,5 +3,6 @@
 mod netns;
 mod readers;
 mod sample;
+mod stdio;
 mod trace;
 mod unix;
