@@ -1,6 +1,7 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
 mod netns;
+mod policy_show;
 mod readers;
 mod sample;
 mod stdio;
