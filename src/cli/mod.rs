@@ -6,6 +6,7 @@ mod later;
 mod policy;
 mod run;
 pub mod show;
+mod spec;
 pub mod verify;
 
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ enum Subcommands {
     Run(run::RunCommand),
     /// Read a trace
     Show(show::ShowCommand),
+    /// Print what `run` would do as an OCI runtime specification
+    Spec(spec::SpecCommand),
     /// Check a trace: 0 intact and sealed, 1 tampered, 3 intact but unsealed or torn
     Verify(verify::VerifyCommand),
 }
@@ -57,6 +60,7 @@ pub fn main() -> ExitCode {
         Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),
         Subcommands::Show(command) => command.run().map_err(Failure::from),
+        Subcommands::Spec(command) => command.run(),
         Subcommands::Verify(command) => command.run().map_err(Failure::from),
     };
     match done {

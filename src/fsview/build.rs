@@ -87,7 +87,9 @@ pub struct Built {
 /// The first step that the kernel refused.
 pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<Built, FsviewError> {
     let mut trees = clone_sources(spec, sources)?;
-    let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
+    // Before the new root hides a directory of the old one.
+    let mut pending = Pending::keep(&spec.pending)?;
+    let whole = spec.is_whole();
     let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
     let (root, own) = match root {
         Some(root) => (root, false),
@@ -113,8 +115,9 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
         builder.generate(file)?;
     }
     let doors = doors::make(&mut builder.tree, sockets)?;
-    let scratch = if spec.pending.is_empty() || whole { None } else { Some(builder.scratch()?) };
-    let pending = Pending::keep(&spec.pending, scratch)?;
+    if !spec.pending.is_empty() && !whole {
+        pending.scratch = Some(builder.scratch()?);
+    }
     if !whole {
         mount::set_attributes(builder.tree.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;

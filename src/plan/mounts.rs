@@ -1,9 +1,10 @@
 //! The view as a list of mounts, computed from one merged tree of roots.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::links;
-use super::roots::Root;
+use super::roots::{Root, exec_reaches};
 use super::{HostFacts, PRIVATE_HOME};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, LandlockRule, Link, MountKind, MountOp, PendingRoot, Right};
@@ -30,6 +31,8 @@ pub(super) struct View {
     mounts: Vec<MountOp>,
     /// Places that rules name and that do not exist yet.
     pending: Vec<PendingRoot>,
+    /// Roots that the kernel reads and starts programs from without asking.
+    direct: Vec<PathBuf>,
     /// Paths as rules spell them: the links on the way to them are shown.
     spelled: Vec<PathBuf>,
 }
@@ -60,6 +63,9 @@ impl View {
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
             mounts.extend(masks(policy, roots, protected));
+            mounts.extend(device_nodes());
+            // A tree that is bound again, read-only, would show again what was hidden in it before.
+            mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
         }
         let pending = if enforce { pending(policy, roots) } else { Vec::new() };
         // Directories for sockets inside private ones are the run's own like those.
@@ -82,7 +88,9 @@ impl View {
             .chain(policy.granted_programs().flat_map(|(_, exec)| super::roots::programs(&exec.program)))
             .chain([facts.cwd.clone()])
             .collect();
-        Self { private, skeleton, mounts, pending, spelled }
+        let starts = |root: &&Root| root.is_system() || exec_reaches(policy, &root.path);
+        let direct = roots.iter().filter(starts).map(|root| root.path.clone()).collect();
+        Self { private, skeleton, mounts, pending, direct, spelled }
     }
 
     /// Everything that the builder needs.
@@ -96,7 +104,8 @@ impl View {
         links.extend(self.spelled.iter().flat_map(|path| links::leading_to(path)));
         links.sort_by(|a, b| a.path.cmp(&b.path));
         links.dedup_by(|a, b| a.path == b.path);
-        links.retain(|link| !self.covers(&link.path));
+        let trees = self.trees();
+        links.retain(|link| !covers(&trees, &link.path));
         FsSpec {
             mounts: self.mounts.clone(),
             directories: self.skeleton.clone(),
@@ -106,16 +115,13 @@ impl View {
         }
     }
 
-    fn shows(&self, path: &Path) -> bool {
-        self.skeleton.iter().any(|directory| directory == path) || self.covers(path)
-    }
-
-    fn covers(&self, path: &Path) -> bool {
-        self.mounts.iter().any(|op| {
-            matches!(op.kind, MountKind::Bind { .. })
-                && path.starts_with(&op.target)
-                && op.target != Path::new("/")
-        })
+    /// Trees of the host that are mounted.
+    fn trees(&self) -> HashSet<&Path> {
+        self.mounts
+            .iter()
+            .filter(|op| matches!(op.kind, MountKind::Bind { .. }) && op.target != Path::new("/"))
+            .map(|op| op.target.as_path())
+            .collect()
     }
 
     /// What comes from the host, now or as soon as it is there.
@@ -132,32 +138,34 @@ impl View {
         system
     }
 
-    /// The Landlock rules that say the same as the mounts.
-    pub(super) fn landlock(&self) -> Vec<LandlockRule> {
-        // Rights add up along a path: what is visible may be read, and that is said once.
-        let rule = |path: &str, right| LandlockRule { path: PathBuf::from(path), right };
-        let mut rules = vec![rule("/", Right::Read), rule("/dev", Right::Write)];
+    /// The Landlock rules: what the kernel may open for the run by itself. Files that rules grant
+    /// are not among them, for their opens are recorded: the supervisor, which Landlock does not
+    /// bind, hands out the descriptors. So no race leads past the record (landlock(7) judges the
+    /// opener alone).
+    pub(super) fn landlock(&self, files: &[GeneratedFile]) -> Vec<LandlockRule> {
+        let rule = |path: &Path, right| LandlockRule { path: path.to_owned(), right };
+        let mut rules = vec![rule(Path::new("/"), Right::List)];
+        rules.extend(files.iter().map(|file| rule(&file.path, Right::Read)));
+        rules.extend(self.direct.iter().map(|path| rule(path, Right::Execute)));
         for op in &self.mounts {
-            let right = match (op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
-                (true, true) => continue,
-                (true, false) => Right::Execute,
-                (false, true) => Right::Write,
-                (false, false) => Right::All,
+            let right = match &op.kind {
+                // Rights reach into what is mounted below, so private directories get none either.
+                MountKind::New { filesystem, .. } if filesystem == "proc" => Right::Read,
+                MountKind::New { filesystem, .. } if filesystem == "devpts" => Right::Write,
+                MountKind::Bind { .. } if op.target.starts_with("/dev") => Right::Write,
+                // The host's own root under `--observe`.
+                MountKind::Bind { .. } if op.target == Path::new("/") => Right::All,
+                _ => continue,
             };
-            let said =
-                op.target.starts_with("/dev") || (op.target.starts_with("/etc") && right == Right::Execute);
-            if !said && op.kind != MountKind::Mask {
-                rules.push(LandlockRule { path: op.target.clone(), right });
-            }
-        }
-        for root in &self.pending {
-            // What appears later is judged by the nearest directory above that is there now.
-            let base = root.path.ancestors().skip(1).find(|above| self.shows(above));
-            let right = if root.attributes & RDONLY == 0 { Right::Write } else { Right::Read };
-            rules.extend(base.map(|base| LandlockRule { path: base.to_owned(), right }));
+            rules.push(rule(&op.target, right));
         }
         rules
     }
+}
+
+/// Whether `path` is one of `trees` or in one.
+fn covers(trees: &HashSet<&Path>, path: &Path) -> bool {
+    path.ancestors().any(|above| trees.contains(above))
 }
 
 /// One mount for each root that differs from the mount around it.
@@ -165,6 +173,7 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
     let mut sorted: Vec<&Root> = roots.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
     let mut mounts: Vec<MountOp> = Vec::new();
+    let mut places: HashMap<&Path, usize> = HashMap::new();
     for root in sorted {
         let mut attributes = NOSUID | NODEV;
         if !root.writable {
@@ -173,14 +182,14 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
         if !root.executable {
             attributes |= NOEXEC;
         }
-        let around = mounts.iter().filter(|op| root.path.starts_with(&op.target)).next_back();
+        let around = root.path.ancestors().find_map(|above| mounts.get(*places.get(above)?));
         let hidden = private
             .iter()
             .any(|path| root.path.starts_with(path) && around.is_none_or(|op| path.starts_with(&op.target)));
         match around {
             Some(op) if op.target == root.path => {
                 // Two reasons for one place: the wider one counts.
-                if let Some(op) = mounts.iter_mut().find(|op| op.target == root.path) {
+                if let Some(op) = places.get(root.path.as_path()).and_then(|at| mounts.get_mut(*at)) {
                     op.attributes &= attributes;
                 }
                 continue;
@@ -188,6 +197,7 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
             Some(op) if op.attributes == attributes && !hidden => continue,
             _ => {}
         }
+        places.insert(&root.path, mounts.len());
         mounts.push(bind(&root.path, attributes));
     }
     mounts
@@ -225,14 +235,18 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
         kind: MountKind::New { filesystem: "devpts".to_owned(), options },
         attributes: NOSUID | NOEXEC,
     };
-    let nodes = DEVICES.iter().map(|path| MountOp {
+    vec![proc, pts]
+}
+
+/// The host's own nodes: a user namespace makes none (mknod(2), EPERM).
+fn device_nodes() -> impl Iterator<Item = MountOp> {
+    DEVICES.iter().map(|path| MountOp {
         target: PathBuf::from(path),
         kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
         // A device takes writes through a read-only mount; its mode and owner, which are the
         // host's, do not change.
         attributes: NOSUID | NOEXEC | RDONLY,
-    });
-    [proc, pts].into_iter().chain(nodes).collect()
+    })
 }
 
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
@@ -259,11 +273,12 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
 /// Literal rules whose place is absent and not inside a root that covers it anyway.
 fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
     let mut pending: Vec<PendingRoot> = Vec::new();
+    let mut known: HashSet<&Path> = HashSet::new();
     for rule in policy.rules.iter().filter(|rule| rule.effect == Effect::Grant) {
         let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &rule.body else {
             continue;
         };
-        if resolved.symlink_metadata().is_ok() || pending.iter().any(|known| known.path == *resolved) {
+        if resolved.symlink_metadata().is_ok() || !known.insert(resolved) {
             continue;
         }
         let writable = policy.decide_path(PathAccess::Write, resolved).is_allow();
@@ -286,7 +301,8 @@ fn skeleton<'a>(
     pending: &'a [PendingRoot],
     holders: impl Iterator<Item = &'a Path>,
 ) -> Vec<PathBuf> {
-    let root_around = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
+    let roots: HashSet<&Path> = roots.iter().map(|root| root.path.as_path()).collect();
+    let root_around = |path: &Path| path.ancestors().any(|above| roots.contains(above));
     let mut directories: Vec<PathBuf> = mounts
         .iter()
         .flat_map(|op| op.target.ancestors().skip(1))

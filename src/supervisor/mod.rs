@@ -11,6 +11,7 @@ mod attributes;
 pub mod bpf;
 mod call;
 pub mod connections;
+mod crossed;
 mod denials;
 mod digest;
 mod dispatch;
