@@ -1,5 +1,6 @@
 //! Hostile programs against a real run: every one of them must lose, as root and as nobody.
 
 mod cell;
+mod evidence;
 mod reads;
 mod signals;
