@@ -2,5 +2,6 @@
 
 mod cell;
 mod evidence;
+mod exec;
 mod reads;
 mod signals;
