@@ -1,12 +1,13 @@
 //! Which trees of the host are visible, and why each of them is.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::command::{self, Command};
-use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody};
+use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody, lossless};
 
 /// Why a tree is visible.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Why {
     /// Every program needs it.
     System,
@@ -20,6 +21,7 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Root {
     /// Where it is, on the host and in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Why.
     pub why: Why,
@@ -80,8 +82,9 @@ const SYSTEM_PREFIXES: &[&str] = &["python3", "java-", "perl"];
 /// Collects every root: the system's, the command's, those of rules.
 pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Vec<Root> {
     let mut roots: Vec<Root> = Vec::new();
+    let mut known: HashSet<(PathBuf, Why)> = HashSet::new();
     let mut add = |path: PathBuf, why: Why| {
-        if host.exists(&path) && !roots.iter().any(|root: &Root| root.path == path && root.why == why) {
+        if host.exists(&path) && known.insert((path.clone(), why.clone())) {
             roots.push(Root { writable: false, executable: true, path, why });
         }
     };
@@ -99,7 +102,8 @@ pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Ve
     }
     add_rules(policy, host, &mut add);
     for root in &mut roots {
-        root.writable = policy.decide_path(PathAccess::Write, &root.path).is_allow();
+        root.writable = policy.decide_path(PathAccess::Write, &root.path).is_allow()
+            || write_glob_reaches(policy, &root.path);
         root.executable = !root.writable || root.is_system() || exec_reaches(policy, &root.path);
     }
     roots
@@ -141,6 +145,16 @@ pub(super) fn programs(program: &ExecProgram) -> Vec<PathBuf> {
         ExecProgram::Path { pattern: PathPattern::Literal { spelled, .. }, .. } => vec![spelled.clone()],
         ExecProgram::Path { .. } | ExecProgram::Glob(_) => Vec::new(),
     }
+}
+
+/// Whether a pattern grants writing to something below `root`; the guard tells what.
+fn write_glob_reaches(policy: &Policy, root: &Path) -> bool {
+    policy.rules.iter().any(|rule| match &rule.body {
+        RuleBody::Path { access: PathAccess::Write, pattern } => {
+            rule.effect == Effect::Grant && pattern.is_glob() && pattern.may_cover_below(root)
+        }
+        _ => false,
+    })
 }
 
 /// Whether an exec rule names a program in `root` by its path: such a root is not noexec.

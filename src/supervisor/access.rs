@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{FileId, PathAccess, Policy, RuleId, Verdict};
+use crate::policy::{FileId, PathAccess, Policy, RuleId, Verdict, lossless};
 
 /// A file of the launcher that no rule can open: the policy, the trace, former traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
     /// Where it is on the host, which is where it would be in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Device and inode, while it exists.
     pub id: Option<FileId>,
@@ -39,12 +40,18 @@ pub struct AccessTable {
     /// The rules.
     pub policy: Arc<Policy>,
     /// Trees and files that are readable without a rule and without a record.
+    #[serde(with = "lossless::paths")]
     pub system: Vec<PathBuf>,
     /// Directories that the run has for itself, gone when it ends.
+    #[serde(with = "lossless::paths")]
     pub private: Vec<PathBuf>,
     /// Directories that exist in the view only to hold something that a rule shows.
+    #[serde(with = "lossless::paths")]
     pub skeleton: Vec<PathBuf>,
+    /// What the host shows of itself by a rule: not the run's own, even below a private directory.
+    pub shown: Vec<PathBuf>,
     /// Devices that may be read and written.
+    #[serde(with = "lossless::paths")]
     pub devices: Vec<PathBuf>,
     /// Files of the launcher.
     pub protected: Vec<Protected>,
@@ -122,8 +129,8 @@ impl AccessTable {
         self.system.iter().any(|tree| path.starts_with(tree))
     }
 
-    /// Whether `path` is the run's own: below a private directory, and not below a directory
-    /// there that only holds something of the host.
+    /// Whether `path` is the run's own: below a private directory, and not below something of
+    /// the host there.
     #[must_use]
     pub fn is_private(&self, path: &Path) -> bool {
         let Some(private) = self
@@ -134,7 +141,7 @@ impl AccessTable {
         else {
             return false;
         };
-        !self.skeleton.iter().any(|directory| {
+        !self.skeleton.iter().chain(&self.shown).any(|directory| {
             directory != private && directory.starts_with(private) && path.starts_with(directory)
         })
     }

@@ -17,7 +17,7 @@ use super::access::Decision;
 use super::call::{Call, Reply};
 use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor, denials, environment};
-use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict};
+use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
 use crate::sys::{memory, ptrace};
 use crate::trace::{Event, Kind};
 
@@ -40,6 +40,7 @@ pub struct CommandTable {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnProgram {
     /// Final path.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Device and inode.
     pub id: FileId,
@@ -114,10 +115,11 @@ impl Supervisor {
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, spelled, file, argv);
-        let verdict = match self.refusal(file, argv) {
+        let called = super::view::lexical(&spelled.absolute);
+        let verdict = match self.refusal(&called, file, argv) {
             Some(refusal) => Err(refusal),
             None if started_by_env => Ok(("#!".to_owned(), false)),
-            None => self.judge_image(file, argv),
+            None => self.judge_image(&called, file, argv),
         };
         let (label, pins_arguments) = match verdict {
             Ok(allowed) => allowed,
@@ -128,13 +130,13 @@ impl Supervisor {
             return Judgement::Deny { rule: None, reason };
         }
         // A script starts its interpreter without a rule, but not against one.
-        let refusal = interpreters.iter().find_map(|(image, argv)| self.refusal(image, argv));
+        let refusal = interpreters.iter().find_map(|(image, argv)| self.refusal(&image.path, image, argv));
         if let Some((rule, reason)) = refusal {
             return Judgement::Deny { rule, reason };
         }
         let image = interpreters.last().map(|(image, _)| image);
         let script = image.is_some().then(|| file.path.clone());
-        if script.is_some() && self.could_be_swapped(&spelled.absolute, file) {
+        if script.is_some() && self.could_be_swapped(spelled, file) {
             let reason = "the script is named through a directory or link that the agent can change";
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
@@ -144,7 +146,12 @@ impl Supervisor {
     }
 
     /// Why `file` may not run whatever allows it.
-    fn refusal(&self, file: &Found, argv: &[OsString]) -> Option<(Option<RuleId>, String)> {
+    fn refusal(
+        &self,
+        spelled: &Path,
+        file: &Found,
+        argv: &[OsString],
+    ) -> Option<(Option<RuleId>, String)> {
         let refuse = |reason: &str| Some((None, reason.to_owned()));
         if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
             return refuse("the file has no name");
@@ -155,7 +162,7 @@ impl Supervisor {
         if self.access.is_protected(&file.path, Some(file.id())) {
             return refuse("it belongs to the launcher");
         }
-        match self.access.policy.decide_exec(&file.path, Some(file.id()), argv) {
+        match self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv) {
             Verdict::Deny { rule: Some(rule), reason } => Some((Some(rule), reason)),
             Verdict::Deny { rule: None, .. } | Verdict::Allow { .. } => None,
         }
@@ -164,14 +171,15 @@ impl Supervisor {
     /// Judges the file that the kernel runs or that it reads a `#!` line from.
     fn judge_image(
         &self,
+        spelled: &Path,
         file: &Found,
         argv: &[OsString],
     ) -> Result<(String, bool), (Option<RuleId>, String)> {
         let refuse = |reason: &str| Err((None, reason.to_owned()));
-        if let Some(refusal) = self.refusal(file, argv) {
+        if let Some(refusal) = self.refusal(spelled, file, argv) {
             return Err(refusal);
         }
-        let verdict = self.access.policy.decide_exec(&file.path, Some(file.id()), argv);
+        let verdict = self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv);
         if self.command.own.iter().any(|own| own.id == file.id()) {
             return Ok(("the command".to_owned(), false));
         }
@@ -231,16 +239,24 @@ impl Supervisor {
 
     /// Whether the agent could make the spelled path mean another file before the interpreter
     /// opens it.
-    fn could_be_swapped(&self, absolute: &[u8], file: &Found) -> bool {
+    fn could_be_swapped(&self, spelled: &Spelled, file: &Found) -> bool {
+        let absolute = &spelled.absolute;
         let writable =
             |path: &Path| matches!(self.access.decide(PathAccess::Write, path, None), Decision::Allow(_));
-        let spelled = super::view::lexical(absolute);
-        if spelled == file.path {
-            // No link: a directory above can be exchanged only where its parent can be changed,
-            // and then the file itself is the agent's, which its exec rule accepts.
+        if spelled.typed.starts_with(b"/dev/fd/") || View::is_descriptor(absolute) {
+            // A sibling can put another file behind the descriptor.
+            return true;
+        }
+        // A directory above can be exchanged only where its parent can be changed, and then the
+        // file itself is the agent's, which its exec rule accepts.
+        if super::view::lexical(absolute) == file.path || writable(&file.path) {
             return false;
         }
-        spelled.ancestors().any(writable) && !writable(&file.path)
+        let is_private_root = |path: &Path| self.access.private.iter().any(|root| root == path);
+        match self.view.crossed(absolute) {
+            Ok(crossed) => crossed.iter().any(|path| writable(path) && !is_private_root(path)),
+            Err(_) => true,
+        }
     }
 
     fn read_exec(&self, call: &Call) -> Result<((Spelled, Found), Vec<OsString>), ExecError> {
@@ -349,7 +365,7 @@ impl Supervisor {
         let expected = match as_judged {
             Some(expected) => expected,
             // The arguments changed after they were judged: judge what really came.
-            None if self.access.enforce => match self.judge_image(&file, &argv) {
+            None if self.access.enforce => match self.judge_image(&file.path, &file, &argv) {
                 Ok((label, pins_arguments)) => {
                     Expected { label, pins_arguments, ..Expected::any(&file, argv.clone()) }
                 }

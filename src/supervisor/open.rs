@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::sys::stat::{Mode, SFlag};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
@@ -70,6 +70,9 @@ impl Supervisor {
         };
         if request.fixed && !self.full_mediation && is_terminal(&spelled.absolute) {
             // Only the task itself has the controlling terminal that /dev/tty means.
+            return Ok(Reply::Continue);
+        }
+        if !self.full_mediation && is_plainly_system(&request, &spelled.absolute) {
             return Ok(Reply::Continue);
         }
         if request.resolve != 0 {
@@ -203,13 +206,7 @@ impl Supervisor {
             return Ok(Reply::Continue);
         }
         let access = request.access();
-        let mut decision = self.decide_file(access, &found);
-        if matches!(decision, Decision::Deny { .. })
-            && access == PathAccess::Read
-            && self.is_held(call, &spelled.absolute, &found)
-        {
-            decision = Decision::Allow(Area::Private);
-        }
+        let decision = self.decide_file(access, &found);
         let area = match self.judge(call, access, spelled, &found.path, &decision)? {
             Some(area) => area,
             None => return Ok(Reply::Errno(Errno::EACCES)),
@@ -253,19 +250,6 @@ impl Supervisor {
         }
     }
 
-    /// Whether `absolute` is a descriptor of the task itself through which it can read this very
-    /// file already, as /dev/stdin is when the launcher's input is a file.
-    fn is_held(&self, call: &Call, absolute: &[u8], found: &Found) -> bool {
-        let Some(number) = super::view::own_descriptor(&call.task, absolute) else { return false };
-        let Ok(held) = self.fetch(call, number) else { return false };
-        let flags = fcntl(&held, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
-        let reads = flags.is_ok_and(|flags| {
-            !flags.contains(OFlag::O_PATH) && flags & OFlag::O_ACCMODE != OFlag::O_WRONLY
-        });
-        let same = |status: FileStat| (status.st_dev, status.st_ino) == (found.id().dev, found.id().ino);
-        reads && fstat(&held).is_ok_and(same)
-    }
-
     fn record_special(
         &mut self,
         call: &Call,
@@ -286,7 +270,8 @@ impl Supervisor {
     fn open_special(&self, request: &Request, found: &Found, area: Area) -> Result<Reply, Stop> {
         let fifo = found.kind() == SFlag::S_IFIFO && found.former_path().is_some();
         let own = matches!(area, Area::System | Area::Private) && !fifo;
-        if request.fixed && !self.full_mediation && own {
+        // Landlock knows the view alone, and not the launcher's terminal.
+        if request.fixed && !self.full_mediation && own && !self.view.is_inherited(found) {
             return Ok(Reply::Continue);
         }
         let flags =
@@ -300,7 +285,6 @@ impl Supervisor {
                 // any other file by now.
                 let path = super::view::own_path(file.as_fd());
                 let opened = nix::fcntl::open(path.as_str(), flags, Mode::empty());
-                drop(file);
                 match opened {
                     Ok(file) => Reply::Descriptor { file, close_on_exec },
                     Err(errno) => Reply::Errno(errno),
@@ -504,6 +488,16 @@ impl Supervisor {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
     }
+}
+
+/// Whether the path is spelled inside /usr and only reads: most opens of most programs. Should it
+/// lead elsewhere, or be exchanged, Landlock withholds every file that is recorded.
+fn is_plainly_system(request: &Request, absolute: &[u8]) -> bool {
+    request.fixed
+        && request.access() == PathAccess::Read
+        && !request.flags.contains(OFlag::O_CREAT)
+        && absolute.starts_with(b"/usr/")
+        && !absolute.windows(3).any(|part| part == b"/..")
 }
 
 /// An O_PATH twin of an open file.

@@ -12,6 +12,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use super::task::Task;
 use crate::policy::FileId;
+use crate::sys::descriptor;
 use crate::trace::Event;
 
 /// A file that was found: pinned by an O_PATH descriptor.
@@ -102,12 +103,15 @@ impl Spelled {
 #[derive(Debug)]
 pub(super) struct View {
     root: OwnedFd,
+    /// Mounts outside of it that standard input, output and error lead to.
+    inherited: Vec<u64>,
 }
 
 impl View {
-    /// Takes an O_PATH descriptor of the run's root.
-    pub(super) fn of(root: OwnedFd) -> Self {
-        Self { root }
+    /// Takes an O_PATH descriptor of the run's root, and the mounts outside of it that standard
+    /// input, output and error lead to.
+    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>) -> Self {
+        Self { root, inherited }
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
@@ -214,6 +218,20 @@ impl View {
         Err(Errno::EAGAIN)
     }
 
+    /// Whether `found` came in as a standard descriptor: the path that it has outside means
+    /// something else in the view.
+    pub(super) fn is_inherited(&self, found: &Found) -> bool {
+        // All pipes share one mount.
+        found.path.is_absolute()
+            && !self.inherited.is_empty()
+            && descriptor::mount_id(found.file.as_fd()).is_ok_and(|mount| self.inherited.contains(&mount))
+    }
+
+    /// Whether `absolute` leads to a descriptor, by whatever link.
+    pub(super) fn is_descriptor(absolute: &[u8]) -> bool {
+        MagicLink::parse(absolute).is_some_and(|magic| magic.directory.ends_with(b"/fd"))
+    }
+
     /// Where the way to `absolute` ends for want of rights, links followed, with what is left of it.
     pub(super) fn blocked_at(&self, absolute: &[u8]) -> PathBuf {
         let mut walked = PathBuf::from("/");
@@ -259,7 +277,12 @@ impl View {
         let name = OsStr::from_bytes(magic.name);
         let object = nix::fcntl::openat(&holder, name, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
         if magic.rest.is_empty() {
-            return found(object);
+            let object = found(object)?;
+            let nameless = matches!(object.kind(), SFlag::S_IFREG | SFlag::S_IFIFO);
+            if nameless && self.is_inherited(&object) {
+                return Ok(Found { path: PathBuf::from("/dev/stdin"), ..object });
+            }
+            return Ok(object);
         }
         let base = found(object)?;
         if base.kind() != SFlag::S_IFDIR {
@@ -346,16 +369,6 @@ fn squeeze(path: &[u8]) -> Cow<'_, [u8]> {
         }
     }
     Cow::Owned(squeezed)
-}
-
-/// The number, if `absolute` is a descriptor of `task` itself, with no more path behind it.
-pub(super) fn own_descriptor(task: &Task, absolute: &[u8]) -> Option<i32> {
-    let magic = MagicLink::parse(absolute).filter(|magic| magic.rest.is_empty())?;
-    let own = format!("/proc/{}/fd", task.inner_tgid);
-    if magic.directory != own.as_bytes() {
-        return None;
-    }
-    std::str::from_utf8(magic.name).ok()?.parse().ok()
 }
 
 /// A path that goes through a link of /proc/PID which names an object.

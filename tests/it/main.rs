@@ -2,6 +2,8 @@
 
 mod escape;
 mod netns;
+mod oci;
 mod readers;
 mod sample;
+mod stdio;
 mod trace;

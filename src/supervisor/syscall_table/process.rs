@@ -57,10 +57,7 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![kill],
     },
     Group {
-        disposition: Disposition::GroupSignals {
-            unscoped: &PIDFD_SEND_SIGNAL,
-            otherwise: Action::Allow,
-        },
+        disposition: Disposition::GroupSignals { unscoped: &PIDFD_SEND_SIGNAL, otherwise: Action::Allow },
         reason: "as above, with a flag for the process group",
         syscalls: calls![pidfd_send_signal],
     },

@@ -18,9 +18,11 @@ const USERS: [u32; 2] = [0, 65534];
 /// The users to attack as.
 pub(crate) fn users() -> impl Iterator<Item = u32> {
     let own = nix::unistd::geteuid().as_raw();
-    USERS.into_iter().filter(move |user| own == 0 || *user == USERS[1]).map(move |user| {
-        if own == 0 { user } else { own }
-    })
+    USERS.into_iter().filter(move |user| own == 0 || *user == USERS[1]).map(
+        move |user| {
+            if own == 0 { user } else { own }
+        },
+    )
 }
 
 /// A directory with a work directory and a hostile program in it.
