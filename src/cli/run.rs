@@ -14,7 +14,7 @@ use crate::trace::{Placement, recover_pending};
 
 /// Run a command, confined by a policy and recorded.
 #[derive(Debug, clap::Args)]
-pub struct RunCommand {
+pub(super) struct RunCommand {
     #[command(flatten)]
     policy: PolicyArgument,
     /// Where the trace goes

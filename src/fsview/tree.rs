@@ -31,7 +31,7 @@ pub(super) fn parent<'a>(
     own: &OwnDevices,
 ) -> nix::Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(Errno::EINVAL)?;
-    let directory = path.parent().unwrap_or(Path::new("/"));
+    let directory = path.parent().unwrap_or_else(|| Path::new("/"));
     match open_directory(root, directory) {
         Err(Errno::ENOENT) => Ok((make_directories(root, directory, own)?, name)),
         other => Ok((other?, name)),

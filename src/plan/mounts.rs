@@ -158,7 +158,7 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
         if !root.executable {
             attributes |= NOEXEC;
         }
-        let around = mounts.iter().filter(|op| root.path.starts_with(&op.target)).next_back();
+        let around = mounts.iter().rfind(|op| root.path.starts_with(&op.target));
         let hidden = private
             .iter()
             .any(|path| root.path.starts_with(path) && around.is_none_or(|op| path.starts_with(&op.target)));

@@ -22,7 +22,7 @@ pub(super) struct Launched {
     /// Pid 1 of the run, as we see it.
     pub(super) init: i32,
     /// Kills the run when it is dropped.
-    pub(super) guard: KillOnDrop,
+    pub(super) _guard: KillOnDrop,
     pub(super) channel: OwnedFd,
     pub(super) go: OwnedFd,
     pub(super) listener: OwnedFd,
@@ -89,7 +89,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
         }
     };
     let sockets = sockets.ok_or(RunError::Silent)?;
-    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, landlock })
+    Ok(Launched { init, _guard: guard, channel: ours, go: our_go, listener, root, sockets, landlock })
 }
 
 /// Tells the command's process to execute the command.

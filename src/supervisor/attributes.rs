@@ -29,6 +29,9 @@ pub(super) enum Which {
     Descriptor(i32),
 }
 
+/// Why a file was not found, and the path that was looked for if it was read.
+type Unfound = (Errno, Option<Vec<u8>>);
+
 /// Longest extended attribute that is copied (XATTR_SIZE_MAX).
 const VALUE: usize = 65_536;
 
@@ -53,7 +56,7 @@ impl Supervisor {
         uid: u64,
         gid: u64,
     ) -> Result<Reply, Stop> {
-        let id = |raw: u64, own: u32| match raw as u32 {
+        let id = |raw: u64, own: u32| match super::call::low_half(raw) {
             u32::MAX => Ok(None),
             same if same == own => Ok(Some(own)),
             // Not mapped in the run's user namespace (chown(2), EINVAL there).
@@ -163,7 +166,7 @@ impl Supervisor {
         Ok(done.into())
     }
 
-    fn file_of(&self, call: &Call, which: Which) -> Result<(Vec<u8>, Found), (Errno, Option<Vec<u8>>)> {
+    fn file_of(&self, call: &Call, which: Which) -> Result<(Vec<u8>, Found), Unfound> {
         let plain = |errno| (errno, None);
         let (directory, path, follow, may_be_empty) = match which {
             Which::Descriptor(number) => {

@@ -10,8 +10,6 @@ use super::task::Task;
 /// A waiting call. Its registers are a copy; its memory is read once and then not again.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
-    /// Cookie of the notification.
-    pub(super) id: u64,
     pub(super) number: i32,
     pub(super) arguments: [u64; 6],
     pub(super) task: Rc<Task>,
@@ -21,7 +19,7 @@ impl Call {
     /// A register that the kernel takes as an int: its low half.
     #[allow(clippy::unused_self, reason = "reads as a property of the call")]
     pub(super) fn int(&self, register: u64) -> i32 {
-        (register as u32).cast_signed()
+        low_half(register).cast_signed()
     }
 
     /// Reads a path argument.
@@ -29,6 +27,12 @@ impl Call {
         crate::sys::memory::read_string(self.task.tid, address, super::open::PATH_MAX)
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT)))
     }
+}
+
+/// What the kernel takes of a register where the parameter has 32 bits.
+#[allow(clippy::cast_possible_truncation, reason = "the kernel ignores the upper half")]
+pub(super) fn low_half(register: u64) -> u32 {
+    register as u32
 }
 
 /// What the task gets.
@@ -42,7 +46,7 @@ pub(super) enum Reply {
     /// The call gives a descriptor of this file.
     Descriptor { file: OwnedFd, close_on_exec: bool },
     /// The answer takes time: a thread finds it.
-    Later(Box<dyn FnOnce() -> Reply + Send>),
+    Later(Box<dyn FnOnce() -> Self + Send>),
 }
 
 impl std::fmt::Debug for Reply {

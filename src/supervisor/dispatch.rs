@@ -32,12 +32,7 @@ impl Supervisor {
         if self.command_pid.is_none() {
             self.command_pid = Some(task.tgid);
         }
-        let call = Call {
-            id: notification.id,
-            number: notification.number,
-            arguments: notification.arguments,
-            task,
-        };
+        let call = Call { number: notification.number, arguments: notification.arguments, task };
         self.dispatch(&call)
     }
 

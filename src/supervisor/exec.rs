@@ -130,7 +130,7 @@ impl Supervisor {
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
         let follow_up = image.as_ref().and_then(|image| follow_up(image, &rest));
-        let id = image.as_ref().map_or(file.id(), Found::id);
+        let id = image.as_ref().map_or_else(|| file.id(), Found::id);
         Judgement::Allow(Expected { id, argv: rest, script, label, follow_up, pins_arguments })
     }
 
@@ -220,7 +220,7 @@ impl Supervisor {
         spelled.ancestors().any(writable) && !writable(&file.path)
     }
 
-    fn read_exec(&self, call: &Call) -> Result<((Vec<u8>, Found), Vec<OsString>), ExecError> {
+    fn read_exec(&self, call: &Call) -> Result<Asked, ExecError> {
         let [a, b, c, _, e, _] = call.arguments;
         let plain = |errno| (errno, None);
         let at = i64::from(call.number) == libc::SYS_execveat;
@@ -285,7 +285,7 @@ impl Supervisor {
         self.seized.remove(&former);
         self.seized.remove(&pid);
         let Ok(task) = self.tasks.find(pid) else { return Ok(()) };
-        let call = Call { id: 0, number: 0, arguments: [0; 6], task };
+        let call = Call { number: 0, arguments: [0; 6], task };
         match self.verify(&call, expected) {
             Ok((file, argv, expected)) => {
                 self.record_spawn(&call, &file, &argv, &expected)?;
@@ -355,6 +355,9 @@ impl Supervisor {
         Ok(())
     }
 }
+
+/// The file, with the path that it was found by, and the arguments.
+type Asked = ((Vec<u8>, Found), Vec<OsString>);
 
 type ExecError = (Errno, Option<(Vec<u8>, Vec<OsString>)>);
 type Mismatch = (PathBuf, Vec<OsString>, Option<RuleId>, String);

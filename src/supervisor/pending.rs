@@ -23,7 +23,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn new(path: PathBuf) -> Self {
-        let parent = path.parent().unwrap_or(Path::new("/"));
+        let parent = path.parent().unwrap_or_else(|| Path::new("/"));
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let parent = nix::fcntl::open(parent, flags, Mode::empty()).ok();
         Self { path, parent, shown: false }
@@ -86,19 +86,17 @@ impl Supervisor {
     fn show(&mut self, index: usize) -> Result<nix::Result<()>, Stop> {
         let failed = |call: &'static str| move |source| Stop::Receive { call, source };
         channel::send(self.channel.as_fd(), &init::attach_request(index), &[]).map_err(failed("sendmsg"))?;
-        loop {
-            let words = self.hear()?;
-            match init::attach_answer(&words) {
-                Some(0) => {
-                    self.pending[index].shown = true;
-                    return Ok(Ok(()));
-                }
-                Some(errno) => return Ok(Err(Errno::from_raw(errno))),
-                None => {
-                    // The command ended meanwhile; nobody needs the place any more.
-                    self.last_words = Some(words);
-                    return Ok(Err(Errno::ESRCH));
-                }
+        let words = self.hear()?;
+        match init::attach_answer(&words) {
+            Some(0) => {
+                self.pending[index].shown = true;
+                Ok(Ok(()))
+            }
+            Some(errno) => Ok(Err(Errno::from_raw(errno))),
+            None => {
+                // The command ended meanwhile; nobody needs the place any more.
+                self.last_words = Some(words);
+                Ok(Err(Errno::ESRCH))
             }
         }
     }

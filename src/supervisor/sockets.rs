@@ -25,7 +25,7 @@ const ADDRESS: usize = 128;
 enum Address {
     Inet(SocketAddr),
     UnixPath(Vec<u8>),
-    UnixAbstract(Vec<u8>),
+    UnixAbstract,
     /// AF_UNSPEC, autobind and families that only the kernel knows.
     Other,
 }
@@ -39,7 +39,7 @@ impl Supervisor {
         match parse(&raw) {
             Address::UnixPath(path) => self.connect_unix(call, socket, &path),
             Address::Inet(to) => self.connect_inet(call, socket, raw, to),
-            Address::UnixAbstract(_) | Address::Other => Ok(connect_now(socket, raw)),
+            Address::UnixAbstract | Address::Other => Ok(connect_now(socket, raw)),
         }
     }
 
@@ -309,7 +309,7 @@ fn parse(raw: &[u8]) -> Address {
             }
         }
         libc::AF_UNIX if rest.is_empty() => Address::Other,
-        libc::AF_UNIX if rest[0] == 0 => Address::UnixAbstract(rest.to_vec()),
+        libc::AF_UNIX if rest[0] == 0 => Address::UnixAbstract,
         libc::AF_UNIX => Address::UnixPath(rest.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()),
         _ => Address::Other,
     }

@@ -163,11 +163,6 @@ impl Tasks {
         self.orphans += 1;
         format!("0.~{}", self.orphans - 1)
     }
-
-    /// The lineage of process `tgid`, if it was seen.
-    pub(super) fn lineage_of(&self, tgid: i32) -> Option<String> {
-        self.processes.get(&tgid).map(|process| process.lineage.clone())
-    }
 }
 
 /// Words of /proc/PID/stat after the name, from field 3 on (proc_pid_stat(5)).

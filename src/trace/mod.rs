@@ -2,7 +2,7 @@
 //!
 //! Producers hand an [`Event`] to the [`Recorder`]; one writer thread numbers it, chains it and appends one line.
 //! Bodies lie beside the trace, named by their SHA-256. A [`Placement`] says where all of that is while the run
-//! lasts, and puts it in place afterwards. [`Reader`] and [`verify`] read any trace in constant memory.
+//! lasts, and puts it in place afterwards. [`Reader`] and [`verify()`] read any trace in constant memory.
 //!
 //! Order of use: [`Placement::plan`] → [`create`] → [`Recorder::record`] … → [`WriterHandle::seal`].
 

@@ -39,10 +39,11 @@ impl StateDirectories {
         let mut tried = PathBuf::new();
         for candidate in &self.0 {
             let pending = candidate.join(PENDING_NAME);
-            if make_private(candidate).is_some() && make_private(&pending).is_some() {
-                if let Ok(directory) = Directory::open_private(&pending) {
-                    return Ok(directory);
-                }
+            if make_private(candidate).is_some()
+                && make_private(&pending).is_some()
+                && let Ok(directory) = Directory::open_private(&pending)
+            {
+                return Ok(directory);
             }
             tried.clone_from(candidate);
         }

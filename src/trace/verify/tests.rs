@@ -38,7 +38,7 @@ impl Sample {
         events.push(Event::new(Kind::Meta, "run.end").arg("returncode", 0));
         let lines = chained(&events, true);
         let sample = Self { _directory: directory, path, lines, blob };
-        sample.write(&sample.lines.concat());
+        sample.write(sample.lines.concat());
         sample
     }
 
