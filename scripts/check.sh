@@ -24,7 +24,7 @@ gate() {
 
 gate format cargo fmt --check
 gate lints cargo clippy --quiet --locked --all-targets -- -D warnings
-gate docs env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --no-deps --document-private-items
+gate docs env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --quiet --locked --no-deps --document-private-items
 
 tests() { cargo test --locked --no-fail-fast -- "$@" 2>&1 | tee "$work/tests"; }
 echo "== tests: cargo test"
