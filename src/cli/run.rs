@@ -55,7 +55,8 @@ pub(super) struct Prepared {
 pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Prepared, Failure> {
     let unreadable = |error: std::io::Error| Failure::launcher(format!("the working directory: {error}"));
     let facts = HostFacts::gather().map_err(unreadable)?;
-    let host = LaunchHost::new().map_err(unreadable)?.profiles(command::profiles::profile);
+    let host =
+        LaunchHost::new().map_err(unreadable)?.profiles(command::profiles::profile).finder(command::programs);
     let mut policy = policy::load(&policy.policy, &host)?;
     policy.local_addresses.clone_from(&facts.addresses);
     let command = command::resolve(words, &facts.environment, &facts.cwd)?;

@@ -73,6 +73,7 @@ impl View {
                 PathPattern::Literal { spelled, .. } => spelled.clone(),
                 PathPattern::Glob { spelled_base, .. } => spelled_base.clone(),
             })
+            .chain(policy.granted_programs().flat_map(|(_, exec)| super::roots::programs(&exec.program)))
             .chain([facts.cwd.clone()])
             .collect();
         Self { private, skeleton, mounts, pending, spelled }

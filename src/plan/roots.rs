@@ -135,7 +135,7 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
 }
 
 /// Files and directories that an exec rule names on this host.
-fn programs(program: &ExecProgram) -> Vec<PathBuf> {
+pub(super) fn programs(program: &ExecProgram) -> Vec<PathBuf> {
     match program {
         ExecProgram::Word { files, .. } => files.iter().map(|file| file.path.clone()).collect(),
         ExecProgram::Path { pattern: PathPattern::Literal { spelled, .. }, .. } => vec![spelled.clone()],

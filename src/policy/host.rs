@@ -57,7 +57,11 @@ pub struct LaunchHost {
     home: Option<PathBuf>,
     environment: Vec<(OsString, OsString)>,
     profiles: fn(&str) -> Option<&'static str>,
+    finder: Option<Finder>,
 }
+
+/// Finds every program that a word names along the `PATH` of an environment, seen from a directory.
+pub type Finder = fn(&OsStr, &[(OsString, OsString)], &Path) -> Vec<PathBuf>;
 
 impl LaunchHost {
     /// Reads the launch directory and the environment of this process.
@@ -76,12 +80,18 @@ impl LaunchHost {
                 home_in_passwd(|fields| fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str()))
             });
         let real_cwd = resolve_below(PathBuf::from("/"), &cwd);
-        Self { cwd, real_cwd, home, environment, profiles: |_| None }
+        Self { cwd, real_cwd, home, environment, profiles: |_| None, finder: None }
     }
 
     /// The same with a table of policies that come with the product.
     pub fn profiles(mut self, table: fn(&str) -> Option<&'static str>) -> Self {
         self.profiles = table;
+        self
+    }
+
+    /// The same with another way to find programs: one that knows version managers.
+    pub fn finder(mut self, finder: Finder) -> Self {
+        self.finder = Some(finder);
         self
     }
 }
@@ -121,6 +131,9 @@ impl Host for LaunchHost {
     }
 
     fn find_program(&self, word: &str) -> Vec<PathBuf> {
+        if let Some(finder) = self.finder {
+            return finder(OsStr::new(word), &self.environment, &self.cwd);
+        }
         let Some(path) = value(&self.environment, "PATH") else {
             return Vec::new();
         };

@@ -48,7 +48,7 @@ pub use check::{load, parse};
 pub use env_rule::EnvRule;
 pub use exec_rule::{ExecProgram, ExecRule, ProgramFile};
 pub use glob::Glob;
-pub use host::{FileId, Host, LaunchHost};
+pub use host::{FileId, Finder, Host, LaunchHost};
 pub use host_rule::{NetRule, NetTarget};
 pub use name::{NamePattern, canonical as canonical_name};
 pub use net_decision::Ports;

@@ -22,7 +22,7 @@ pub(super) struct Launched {
     /// Pid 1 of the run, as we see it.
     pub(super) init: i32,
     /// Kills the run when it is dropped.
-    pub(super) _guard: KillOnDrop,
+    pub(super) guard: KillOnDrop,
     pub(super) channel: OwnedFd,
     pub(super) go: OwnedFd,
     pub(super) listener: OwnedFd,
@@ -31,12 +31,11 @@ pub(super) struct Launched {
     pub(super) landlock: bool,
 }
 
-impl Launched {
-    pub(super) fn capture(&self) -> String {
-        match self.sockets.mechanism {
-            Mechanism::Tproxy => "tproxy".to_owned(),
-            Mechanism::Ports { errno } => format!("ports (nf_tables: errno {errno})"),
-        }
+/// How connections are captured, for the trace.
+pub(super) fn capture(sockets: &NetSockets) -> String {
+    match sockets.mechanism {
+        Mechanism::Tproxy => "tproxy".to_owned(),
+        Mechanism::Ports { errno } => format!("ports (nf_tables: errno {errno})"),
     }
 }
 
@@ -89,7 +88,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
         }
     };
     let sockets = sockets.ok_or(RunError::Silent)?;
-    Ok(Launched { init, _guard: guard, channel: ours, go: our_go, listener, root, sockets, landlock })
+    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, landlock })
 }
 
 /// Tells the command's process to execute the command.

@@ -69,8 +69,10 @@ fn supervise(
     recorder: Recorder,
     writer: WriterHandle,
 ) -> Result<Outcome, RunError> {
+    // Kills the run on every way out of this function.
+    let _guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let header = header(&plan, &launched);
+    let header = header(&plan, launched.landlock, launch::capture(&launched.sockets));
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let connections = Arc::new(Connections::default());
@@ -108,9 +110,9 @@ fn supervise(
     Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
 }
 
-fn header(plan: &LaunchPlan, launched: &launch::Launched) -> Map<String, Value> {
+fn header(plan: &LaunchPlan, landlock: bool, capture: String) -> Map<String, Value> {
     let mut header = plan.header.clone();
-    let enforcement = Enforcement { landlock: launched.landlock, capture: launched.capture(), stdio: false };
+    let enforcement = Enforcement { landlock, capture, stdio: false };
     enforcement.add_to(&mut header, plan.access.policy.full_mediation(), plan.access.enforce);
     header
 }

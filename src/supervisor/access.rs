@@ -42,6 +42,8 @@ pub enum Area {
     System,
     /// The run's own: not recorded.
     Private,
+    /// A directory that shows only what rules name in it: its listing is recorded as partial.
+    Partial,
     /// Granted by this rule: recorded.
     Rule(RuleId),
 }
@@ -87,8 +89,14 @@ impl AccessTable {
         if self.devices.iter().any(|device| path.starts_with(device)) {
             return Some(Area::System);
         }
-        let readable = access == PathAccess::Read && self.is_system(path);
-        readable.then_some(Area::System)
+        if access != PathAccess::Read {
+            return None;
+        }
+        if self.is_system(path) {
+            return Some(Area::System);
+        }
+        let partial = path == Path::new("/") || self.skeleton.iter().any(|directory| directory == path);
+        partial.then_some(Area::Partial)
     }
 
     /// Whether `path` is in a tree of the system that is shown whole.

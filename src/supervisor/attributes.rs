@@ -1,7 +1,7 @@
 //! Changes of modes, owners, times, extended attributes and sizes: carried out by us on the
 //! file that was judged.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
@@ -12,7 +12,7 @@ use nix::unistd::{Gid, Uid};
 
 use super::access::Area;
 use super::call::{Call, Reply};
-use super::view::{Found, View, found};
+use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::{memory, xattr};
@@ -28,9 +28,6 @@ pub(super) enum Which {
     /// A descriptor.
     Descriptor(i32),
 }
-
-/// Why a file was not found, and the path that was looked for if it was read.
-type Unfound = (Errno, Option<Vec<u8>>);
 
 /// Longest extended attribute that is copied (XATTR_SIZE_MAX).
 const VALUE: usize = 65_536;
@@ -138,10 +135,10 @@ impl Supervisor {
         what: &'static str,
         act: &mut dyn FnMut(&str, &Found) -> nix::Result<()>,
     ) -> Result<Reply, Stop> {
-        let (absolute, file) = match self.file_of(call, which) {
+        let (spelled, file) = match self.file_of(call, which) {
             Ok(file) => file,
-            Err((Errno::ENOENT | Errno::ENOTDIR, Some(absolute))) => {
-                return self.absent(call, PathAccess::Write, &absolute);
+            Err((Errno::ENOENT | Errno::ENOTDIR, Some(spelled))) => {
+                return self.absent(call, PathAccess::Write, &spelled);
             }
             Err((errno, _)) => return Ok(Reply::Errno(errno)),
         };
@@ -150,7 +147,7 @@ impl Supervisor {
             Area::Private
         } else {
             let decision = self.access.decide(PathAccess::Write, &file.path, Some(file.id()));
-            match self.judge(call, PathAccess::Write, &absolute, &file.path, &decision)? {
+            match self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? {
                 Some(area) => area,
                 None => return Ok(Reply::Errno(Errno::EACCES)),
             }
@@ -158,20 +155,19 @@ impl Supervisor {
         let done = act(&file.own_path(), &file);
         if let (Area::Rule(rule), Ok(())) = (area, done) {
             let label = self.access.label(Some(rule), "");
-            let event = Event::new(Kind::Observe, "fs.meta")
-                .arg("change", what)
-                .path("path", OsStr::from_bytes(&absolute));
+            let event = Event::new(Kind::Observe, "fs.meta").arg("change", what);
+            let event = spelled.add_to(event, "path", &file.path);
             self.recorder.record_folded(event.proc(call.task.lineage.clone()).rule(label))?;
         }
         Ok(done.into())
     }
 
-    fn file_of(&self, call: &Call, which: Which) -> Result<(Vec<u8>, Found), Unfound> {
+    fn file_of(&self, call: &Call, which: Which) -> Result<(Spelled, Found), (Errno, Option<Spelled>)> {
         let plain = |errno| (errno, None);
         let (directory, path, follow, may_be_empty) = match which {
             Which::Descriptor(number) => {
                 let file = call.task.descriptor(number).and_then(found).map_err(plain)?;
-                return Ok((file.path.as_os_str().as_bytes().to_vec(), file));
+                return Ok((Spelled::of_file(&file.path), file));
             }
             Which::Path { directory, path, follow } => (directory, path, follow, false),
             Which::PathOrDescriptor { directory, path, follow } => (directory, path, follow, true),
@@ -179,12 +175,12 @@ impl Supervisor {
         let path = call.path(path).map_err(plain)?;
         if path.is_empty() && may_be_empty {
             let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
-            return Ok((file.path.as_os_str().as_bytes().to_vec(), file));
+            return Ok((Spelled::of_file(&file.path), file));
         }
-        let absolute = View::absolute(&call.task, directory, &path).map_err(plain)?;
-        match self.view.find(&absolute, follow) {
-            Ok(file) => Ok((absolute, file)),
-            Err(errno) => Err((errno, Some(absolute))),
+        let spelled = View::absolute(&call.task, directory, &path).map_err(plain)?;
+        match self.view.find(&spelled.absolute, follow) {
+            Ok(file) => Ok((spelled, file)),
+            Err(errno) => Err((errno, Some(spelled))),
         }
     }
 }

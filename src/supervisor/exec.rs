@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Decision;
 use super::call::{Call, Reply};
-use super::view::{Found, View, found};
+use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict};
 use crate::sys::{memory, ptrace};
@@ -69,16 +69,16 @@ impl Supervisor {
     pub(super) fn exec(&mut self, call: &Call) -> Result<Reply, Stop> {
         let (file, argv) = match self.read_exec(call) {
             Ok(read) => read,
-            Err((Errno::ENOENT | Errno::ENOTDIR, Some((absolute, argv)))) => {
-                return self.exec_absent(call, &absolute, &argv);
+            Err((Errno::ENOENT | Errno::ENOTDIR, Some((spelled, argv)))) => {
+                return self.exec_absent(call, &spelled.absolute, &argv);
             }
             Err((errno, _)) => return Ok(Reply::Errno(errno)),
         };
-        let (absolute, file) = file;
+        let (spelled, file) = file;
         if let Err(errno) = can_run(&file) {
             return Ok(Reply::Errno(errno));
         }
-        match self.judge_exec(call, &absolute, &file, &argv) {
+        match self.judge_exec(call, &spelled, &file, &argv) {
             Judgement::Errno(errno) => Ok(Reply::Errno(errno)),
             Judgement::Deny { rule, reason } => {
                 self.refuse_exec(call, &file.path, &argv, rule, &reason, false)?;
@@ -108,8 +108,8 @@ impl Supervisor {
         Ok(Reply::Continue)
     }
 
-    fn judge_exec(&mut self, call: &Call, absolute: &[u8], file: &Found, argv: &[OsString]) -> Judgement {
-        let (image, rest, script) = match self.interpreter(file, absolute, argv) {
+    fn judge_exec(&mut self, call: &Call, spelled: &Spelled, file: &Found, argv: &[OsString]) -> Judgement {
+        let (image, rest, script) = match self.interpreter(file, &spelled.typed, argv) {
             Ok(None) => (None, argv.to_vec(), None),
             Ok(Some((image, rest))) => (Some(image), rest, Some(file.path.clone())),
             Err(errno) => return Judgement::Errno(errno),
@@ -125,7 +125,7 @@ impl Supervisor {
             let reason = format!("the rule pins arguments, and {variable} loads other code");
             return Judgement::Deny { rule: None, reason };
         }
-        if script.is_some() && self.could_be_swapped(absolute, file) {
+        if script.is_some() && self.could_be_swapped(&spelled.absolute, file) {
             let reason = "the script is named through a directory or link that the agent can change";
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
@@ -174,12 +174,12 @@ impl Supervisor {
     fn interpreter(
         &self,
         file: &Found,
-        absolute: &[u8],
+        typed: &[u8],
         argv: &[OsString],
     ) -> nix::Result<Option<(Found, Vec<OsString>)>> {
         let mut argv = argv.to_vec();
         let mut current: Option<Found> = None;
-        let mut spelled = OsString::from_vec(absolute.to_vec());
+        let mut spelled = OsString::from_vec(typed.to_vec());
         for depth in 0..=NESTING {
             let head = head_of(current.as_ref().unwrap_or(file))?;
             let Some((interpreter, argument)) = shebang(&head)? else {
@@ -220,7 +220,7 @@ impl Supervisor {
         spelled.ancestors().any(writable) && !writable(&file.path)
     }
 
-    fn read_exec(&self, call: &Call) -> Result<Asked, ExecError> {
+    fn read_exec(&self, call: &Call) -> Result<((Spelled, Found), Vec<OsString>), ExecError> {
         let [a, b, c, _, e, _] = call.arguments;
         let plain = |errno| (errno, None);
         let at = i64::from(call.number) == libc::SYS_execveat;
@@ -230,13 +230,18 @@ impl Supervisor {
         let path = call.path(path).map_err(plain)?;
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
             let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
-            return Ok(((file.path.as_os_str().as_bytes().to_vec(), file), argv));
+            let typed = format!("/dev/fd/{directory}").into_bytes();
+            return Ok(((Spelled { typed, ..Spelled::of_file(&file.path) }, file), argv));
         }
-        let absolute = View::absolute(&call.task, directory, &path).map_err(plain)?;
+        let mut spelled = View::absolute(&call.task, directory, &path).map_err(plain)?;
+        if directory != libc::AT_FDCWD && path.first() != Some(&b'/') {
+            // So the kernel names it to an interpreter (execveat(2), NOTES).
+            spelled.typed = [format!("/dev/fd/{directory}/").as_bytes(), &path].concat();
+        }
         let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-        match self.view.find(&absolute, follow) {
-            Ok(file) => Ok(((absolute, file), argv)),
-            Err(errno) => Err((errno, Some((absolute, argv)))),
+        match self.view.find(&spelled.absolute, follow) {
+            Ok(file) => Ok(((spelled, file), argv)),
+            Err(errno) => Err((errno, Some((spelled, argv)))),
         }
     }
 
@@ -356,10 +361,7 @@ impl Supervisor {
     }
 }
 
-/// The file, with the path that it was found by, and the arguments.
-type Asked = ((Vec<u8>, Found), Vec<OsString>);
-
-type ExecError = (Errno, Option<(Vec<u8>, Vec<OsString>)>);
+type ExecError = (Errno, Option<(Spelled, Vec<OsString>)>);
 type Mismatch = (PathBuf, Vec<OsString>, Option<RuleId>, String);
 
 impl Expected {

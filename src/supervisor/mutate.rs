@@ -12,14 +12,14 @@ use nix::unistd::{LinkatFlags, UnlinkatFlags};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::view::{Place, View};
+use super::view::{Place, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{FileId, PathAccess};
 use crate::trace::{Event, Kind};
 
 /// A name that may be changed, and whether that is recorded.
 struct Target {
-    absolute: Vec<u8>,
+    spelled: Spelled,
     place: Place,
     area: Area,
 }
@@ -176,9 +176,9 @@ impl Supervisor {
         let source = match self.linked_file(call, from, flags) {
             Ok(source) => source,
             Err(Errno::ENOENT) => {
-                let absolute = call.path(from.1).and_then(|path| View::absolute(&call.task, from.0, &path));
-                return match absolute {
-                    Ok(absolute) => self.absent(call, PathAccess::Read, &absolute),
+                let spelled = call.path(from.1).and_then(|path| View::absolute(&call.task, from.0, &path));
+                return match spelled {
+                    Ok(spelled) => self.absent(call, PathAccess::Read, &spelled),
                     Err(errno) => Ok(Reply::Errno(errno)),
                 };
             }
@@ -187,8 +187,8 @@ impl Supervisor {
         // Whoever holds a second name holds the file: both names need the right to change it.
         if source.status.st_nlink != 0 {
             let decision = self.access.decide(PathAccess::Write, &source.path, Some(source.id()));
-            let spelled = source.path.as_os_str().as_bytes();
-            if self.judge(call, PathAccess::Write, spelled, &source.path, &decision)?.is_none() {
+            let spelled = Spelled::of_file(&source.path);
+            if self.judge(call, PathAccess::Write, &spelled, &source.path, &decision)?.is_none() {
                 return Ok(Reply::Errno(Errno::EACCES));
             }
         }
@@ -213,20 +213,20 @@ impl Supervisor {
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
             return super::view::found(call.task.descriptor(from.0)?);
         }
-        let absolute = View::absolute(&call.task, from.0, &path)?;
-        self.view.find(&absolute, flags & libc::AT_SYMLINK_FOLLOW != 0)
+        let spelled = View::absolute(&call.task, from.0, &path)?;
+        self.view.find(&spelled.absolute, flags & libc::AT_SYMLINK_FOLLOW != 0)
     }
 
     /// Judges a change of the name at `path`.
     fn name(&mut self, call: &Call, directory: i32, path: u64) -> Result<Judged, Stop> {
-        let absolute = match call.path(path).and_then(|path| View::absolute(&call.task, directory, &path)) {
-            Ok(absolute) => absolute,
+        let spelled = match call.path(path).and_then(|path| View::absolute(&call.task, directory, &path)) {
+            Ok(spelled) => spelled,
             Err(errno) => return Ok(Err(Reply::Errno(errno))),
         };
-        let place = match self.view.place(&absolute) {
+        let place = match self.view.place(&spelled.absolute) {
             Ok(place) => place,
             Err(Errno::ENOENT | Errno::ENOTDIR) => {
-                return Ok(Err(self.absent(call, PathAccess::Write, &absolute)?));
+                return Ok(Err(self.absent(call, PathAccess::Write, &spelled)?));
             }
             Err(errno) => return Ok(Err(Reply::Errno(errno))),
         };
@@ -242,8 +242,8 @@ impl Supervisor {
             // to change it.
             return Ok(Err(Reply::Errno(Errno::EEXIST)));
         }
-        match self.judge(call, PathAccess::Write, &absolute, &path, &decision)? {
-            Some(area) => Ok(Ok(Target { absolute, place, area })),
+        match self.judge(call, PathAccess::Write, &spelled, &path, &decision)? {
+            Some(area) => Ok(Ok(Target { spelled, place, area })),
             None => Ok(Err(Reply::Errno(Errno::EACCES))),
         }
     }
@@ -265,7 +265,7 @@ impl Supervisor {
             return Ok(None);
         };
         let decision = Decision::Deny { rule: None, reason: reason.to_owned() };
-        let allowed = self.judge(call, PathAccess::Write, &moved.absolute, &path, &decision)?;
+        let allowed = self.judge(call, PathAccess::Write, &moved.spelled, &path, &decision)?;
         Ok(allowed.is_none().then_some(Reply::Errno(Errno::EACCES)))
     }
 
@@ -319,12 +319,7 @@ impl Supervisor {
     ) -> Result<Reply, Stop> {
         if let (Area::Rule(rule), Ok(())) = (target.area, done) {
             let label = self.access.label(Some(rule), "");
-            let spelled = OsStr::from_bytes(&target.absolute);
-            let path = target.place.path();
-            let mut event = event.path("path", spelled);
-            if Path::new(spelled) != path {
-                event = event.path("resolved", path);
-            }
+            let event = target.spelled.add_to(event, "path", &target.place.path());
             self.recorder.record(event.proc(call.task.lineage.clone()).rule(label))?;
         }
         Ok(done.into())

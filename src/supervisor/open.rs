@@ -1,17 +1,18 @@
 //! Opens: judged on a copy of the path, answered with the descriptor that was judged.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl, readlinkat};
+use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl, readlinkat};
 use nix::sys::stat::{Mode, SFlag};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::view::{Found, Place, found, lexical};
+use super::view::{Found, Place, Spelled, View, found, lexical};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::memory;
@@ -29,6 +30,8 @@ struct Request {
     path: Vec<u8>,
     flags: OFlag,
     mode: u32,
+    /// openat2(2): `how.resolve`.
+    resolve: u64,
     /// The flags stand in registers, which nobody can change while the call waits.
     fixed: bool,
 }
@@ -61,14 +64,17 @@ impl Supervisor {
         if request.mode & 0o6000 != 0 && request.flags.contains(OFlag::O_CREAT) {
             return Ok(Reply::Errno(Errno::EPERM));
         }
-        let absolute = match super::view::View::absolute(&call.task, request.directory, &request.path) {
-            Ok(absolute) => absolute,
+        let spelled = match View::absolute(&call.task, request.directory, &request.path) {
+            Ok(spelled) => spelled,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        if self.may_continue(&request, &absolute) {
+        if self.may_continue(&request, &spelled.absolute) {
             return Ok(Reply::Continue);
         }
-        self.open_resolved(call, &request, &absolute, LINKS)
+        if request.resolve != 0 {
+            return self.open_restricted(call, &request, spelled);
+        }
+        self.open_resolved(call, &request, &spelled, LINKS)
     }
 
     fn read_request(&self, call: &Call) -> nix::Result<Request> {
@@ -83,6 +89,7 @@ impl Supervisor {
             path,
             flags,
             mode: u32::try_from(mode & 0o7777).unwrap_or(0),
+            resolve: 0,
             fixed: true,
         };
         match i64::from(call.number) {
@@ -103,15 +110,11 @@ impl Supervisor {
                     how.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
                 };
                 let flags = OFlag::from_bits_retain(i32::try_from(word(0)).map_err(|_| Errno::EINVAL)?);
-                if word(16) != 0 {
-                    // Its limits on the way are not kept here; programs then walk the way themselves.
-                    return Err(Errno::ENOSYS);
-                }
                 let mode = word(8);
                 if mode > 0o7777 {
                     return Err(Errno::EINVAL);
                 }
-                Ok(Request { fixed: false, ..request(call.int(a), path(b)?, flags, mode) })
+                Ok(Request { resolve: word(16), fixed: false, ..request(call.int(a), path(b)?, flags, mode) })
             }
         }
     }
@@ -131,28 +134,60 @@ impl Supervisor {
         if text.windows(3).any(|part| part == b"/..") {
             return false;
         }
-        let path = Path::new(std::ffi::OsStr::from_bytes(text));
+        let path = Path::new(OsStr::from_bytes(text));
         terminal || self.access.is_system(path)
+    }
+
+    /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
+    fn open_restricted(&mut self, call: &Call, request: &Request, spelled: Spelled) -> Result<Reply, Stop> {
+        let follow = !request.flags.contains(OFlag::O_NOFOLLOW);
+        let scoped = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_IN_ROOT;
+        let resolve = ResolveFlag::from_bits_retain(request.resolve);
+        let base = if resolve.intersects(scoped) { Some(request.directory) } else { None };
+        let look = |path: &[u8], follow| self.view.find_restricted(&call.task, base, path, follow, resolve);
+        let typed = if base.is_some() { request.path.as_slice() } else { spelled.absolute.as_slice() };
+        let found = look(typed, follow);
+        let creates = request.flags.contains(OFlag::O_CREAT);
+        match found {
+            Ok(found) => self.open_found(call, request, &spelled, found),
+            Err(Errno::ENOENT) if creates => {
+                let slash = typed.iter().rposition(|&byte| byte == b'/');
+                let (above, name) =
+                    slash.map_or((&b"."[..], typed), |at| (&typed[..at.max(1)], &typed[at + 1..]));
+                match look(above, true) {
+                    Ok(above) => {
+                        let absolute =
+                            above.path.join(OsStr::from_bytes(name)).into_os_string().into_encoded_bytes();
+                        // No link at the end is followed any more: it could leave the restrictions.
+                        let request = Request { flags: request.flags | OFlag::O_NOFOLLOW, ..request.clone() };
+                        self.create(call, &request, &Spelled { typed: spelled.typed, absolute }, LINKS)
+                    }
+                    Err(errno) => Ok(Reply::Errno(errno)),
+                }
+            }
+            Err(Errno::ENOENT) => self.absent(call, request.access(), &spelled),
+            Err(errno) => Ok(Reply::Errno(errno)),
+        }
     }
 
     fn open_resolved(
         &mut self,
         call: &Call,
         request: &Request,
-        absolute: &[u8],
+        spelled: &Spelled,
         links: usize,
     ) -> Result<Reply, Stop> {
         let follow = !request.flags.contains(OFlag::O_NOFOLLOW)
             && !request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL);
-        match self.view.find(absolute, follow) {
-            Ok(found) => self.open_found(call, request, absolute, found),
+        match self.view.find(&spelled.absolute, follow) {
+            Ok(found) => self.open_found(call, request, spelled, found),
             Err(Errno::ENOENT) if request.flags.contains(OFlag::O_CREAT) => {
-                self.create(call, request, absolute, links)
+                self.create(call, request, spelled, links)
             }
-            Err(Errno::ENOENT) if self.look_again(&lexical(absolute))? => {
-                self.open_resolved(call, request, absolute, links)
+            Err(Errno::ENOENT) if self.look_again(&lexical(&spelled.absolute))? => {
+                self.open_resolved(call, request, spelled, links)
             }
-            Err(Errno::ENOENT | Errno::ENOTDIR) => self.absent(call, request.access(), absolute),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => self.absent(call, request.access(), spelled),
             Err(errno) => Ok(Reply::Errno(errno)),
         }
     }
@@ -161,7 +196,7 @@ impl Supervisor {
         &mut self,
         call: &Call,
         request: &Request,
-        absolute: &[u8],
+        spelled: &Spelled,
         found: Found,
     ) -> Result<Reply, Stop> {
         if request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL) {
@@ -173,7 +208,7 @@ impl Supervisor {
         let access = request.access();
         let decision = self.access.decide(access, &found.path, Some(found.id()));
         let decision = if is_anonymous(&found) { Decision::Allow(Area::Private) } else { decision };
-        let area = match self.judge(call, access, absolute, &found.path, &decision)? {
+        let area = match self.judge(call, access, spelled, &found.path, &decision)? {
             Some(area) => area,
             None => return Ok(Reply::Errno(Errno::EACCES)),
         };
@@ -189,9 +224,17 @@ impl Supervisor {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        if let Area::Rule(rule) = area {
-            let label = self.access.label(Some(rule), "");
-            self.record_open(call, access, absolute, found, &opened, label)?;
+        match area {
+            Area::Rule(rule) => {
+                let label = self.access.label(Some(rule), "");
+                self.record_open(call, access, spelled, found, &opened, label)?;
+            }
+            Area::Partial => {
+                let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
+                let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
+                self.recorder.record_folded(event.proc(call.task.lineage.clone()))?;
+            }
+            Area::System | Area::Private => {}
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
     }
@@ -237,12 +280,12 @@ impl Supervisor {
         &mut self,
         call: &Call,
         request: &Request,
-        absolute: &[u8],
+        spelled: &Spelled,
         links: usize,
     ) -> Result<Reply, Stop> {
-        let place = match self.view.place(absolute) {
+        let place = match self.view.place(&spelled.absolute) {
             Ok(place) => place,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, absolute),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, spelled),
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         if place.trailing_slash {
@@ -253,21 +296,23 @@ impl Supervisor {
                 return Ok(Reply::Errno(if links == 0 { Errno::ELOOP } else { Errno::EEXIST }));
             }
             let next = place.directory.path.join(target);
-            return self.open_resolved(call, request, next.as_os_str().as_bytes(), links - 1);
+            let absolute = next.into_os_string().into_encoded_bytes();
+            let spelled = Spelled { typed: spelled.typed.clone(), absolute };
+            return self.open_resolved(call, request, &spelled, links - 1);
         }
         let path = place.path();
         let decision = self.access.decide(PathAccess::Write, &path, None);
-        let Some(area) = self.judge(call, PathAccess::Write, absolute, &path, &decision)? else {
+        let Some(area) = self.judge(call, PathAccess::Write, spelled, &path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
-        self.create_at(call, request, absolute, &place, area)
+        self.create_at(call, request, spelled, &place, area)
     }
 
     fn create_at(
         &mut self,
         call: &Call,
         request: &Request,
-        absolute: &[u8],
+        spelled: &Spelled,
         place: &Place,
         area: Area,
     ) -> Result<Reply, Stop> {
@@ -276,7 +321,7 @@ impl Supervisor {
         match self.make_pending_file(&place.path(), mode)? {
             Some(Ok(())) => {
                 let request = Request { flags: request.flags & !OFlag::O_EXCL, ..request.clone() };
-                return self.open_resolved(call, &request, absolute, 0);
+                return self.open_resolved(call, &request, spelled, 0);
             }
             Some(Err(errno)) => return Ok(Reply::Errno(errno)),
             None => {}
@@ -292,22 +337,27 @@ impl Supervisor {
                 Ok(file) => file,
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
-            self.record_open(call, PathAccess::Write, absolute, file, &opened, label)?;
+            self.record_open(call, PathAccess::Write, spelled, file, &opened, label)?;
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
     }
 
     /// What is not in the view: refused if the host has it, absent otherwise.
-    pub(super) fn absent(&mut self, call: &Call, access: PathAccess, absolute: &[u8]) -> Result<Reply, Stop> {
-        let path = lexical(absolute);
+    pub(super) fn absent(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        spelled: &Spelled,
+    ) -> Result<Reply, Stop> {
+        let path = lexical(&spelled.absolute);
         let decision = self.access.decide(access, &path, None);
         if let Decision::Allow(area) = decision {
             if let Area::Rule(rule) = area
                 && access == PathAccess::Read
             {
                 let label = self.access.label(Some(rule), "");
-                let event = Event::new(Kind::Observe, "fs.open_read")
-                    .path("path", std::ffi::OsStr::from_bytes(absolute));
+                let event =
+                    Event::new(Kind::Observe, "fs.open_read").path("path", OsStr::from_bytes(&spelled.typed));
                 let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
                 self.recorder.record_folded(event)?;
             }
@@ -321,7 +371,7 @@ impl Supervisor {
         if !exists {
             return Ok(Reply::Errno(Errno::ENOENT));
         }
-        match self.judge(call, access, absolute, &path, &decision)? {
+        match self.judge(call, access, spelled, &path, &decision)? {
             Some(_) => Ok(Reply::Errno(Errno::ENOENT)),
             None => Ok(Reply::Errno(Errno::EACCES)),
         }
@@ -332,7 +382,7 @@ impl Supervisor {
         &mut self,
         call: &Call,
         access: PathAccess,
-        absolute: &[u8],
+        spelled: &Spelled,
         resolved: &Path,
         decision: &Decision,
     ) -> Result<Option<Area>, Stop> {
@@ -344,13 +394,9 @@ impl Supervisor {
             PathAccess::Read => "read",
             PathAccess::Write => "write",
         };
-        let spelled = std::ffi::OsStr::from_bytes(absolute);
-        let mut event =
-            Event::new(Kind::Deny, op).path("target", spelled).arg("enforced", self.access.enforce);
-        if Path::new(spelled) != resolved {
-            event = event.path("resolved", resolved);
-        }
-        event = event.arg("pid", call.task.inner_tgid);
+        let event = Event::new(Kind::Deny, op).arg("enforced", self.access.enforce);
+        let event = spelled.add_to(event, "target", resolved);
+        let event = event.arg("pid", call.task.inner_tgid);
         let label = self.access.label(rule, reason);
         self.deny(event.proc(call.task.lineage.clone()).rule(label), super::denials::path(access, resolved))?;
         Ok((!self.access.enforce).then_some(Area::Private))
@@ -360,7 +406,7 @@ impl Supervisor {
         &mut self,
         call: &Call,
         access: PathAccess,
-        absolute: &[u8],
+        spelled: &Spelled,
         found: Found,
         opened: &OwnedFd,
         label: String,
@@ -369,11 +415,7 @@ impl Supervisor {
             PathAccess::Read => "fs.open_read",
             PathAccess::Write => "fs.open_write",
         };
-        let spelled = std::ffi::OsStr::from_bytes(absolute);
-        let mut event = Event::new(Kind::Observe, op).path("path", spelled);
-        if Path::new(spelled) != found.path {
-            event = event.path("resolved", &found.path);
-        }
+        let mut event = spelled.add_to(Event::new(Kind::Observe, op), "path", &found.path);
         event = event.proc(call.task.lineage.clone()).rule(label.clone());
         if access == PathAccess::Write {
             self.recorder.record(event)?;

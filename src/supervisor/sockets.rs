@@ -1,7 +1,7 @@
 //! Sockets: connections and binds are carried out by us, on a copy of the socket that was
 //! judged and a copy of the address.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, SFlag, umask};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::view::{Found, View};
+use super::view::{Found, Spelled, View};
 use super::{RefusedConnection, Stop, Supervisor};
 use crate::policy::{Denied, FileId, PathAccess, Transport};
 use crate::sys::{address, memory, pidfd, sockopt};
@@ -106,7 +106,7 @@ impl Supervisor {
     /// A pathname socket is a door out of the view: a mount does not close it (man 7 unix).
     fn connect_unix(&mut self, call: &Call, socket: OwnedFd, path: &[u8]) -> Result<Reply, Stop> {
         let absolute = match View::absolute(&call.task, libc::AT_FDCWD, path) {
-            Ok(absolute) => absolute,
+            Ok(spelled) => spelled.absolute,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         let target = match self.view.find(&absolute, true) {
@@ -171,14 +171,14 @@ impl Supervisor {
             return Ok(address::bind(socket.as_fd(), &raw).map_err(errno_of).into());
         };
         let place = View::absolute(&call.task, libc::AT_FDCWD, &path)
-            .and_then(|absolute| self.view.place(&absolute).map(|place| (absolute, place)));
-        let (absolute, place) = match place {
+            .and_then(|spelled| self.view.place(&spelled.absolute).map(|place| (spelled, place)));
+        let (spelled, place) = match place {
             Ok(place) => place,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         let target = place.path();
         let decision = self.access.decide(PathAccess::Write, &target, None);
-        let Some(area) = self.judge(call, PathAccess::Write, &absolute, &target, &decision)? else {
+        let Some(area) = self.judge(call, PathAccess::Write, &spelled, &target, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
         let mut own = place.directory.own_path().into_bytes();
@@ -192,7 +192,7 @@ impl Supervisor {
         let done = address::bind(socket.as_fd(), &address::unix(&own)).map_err(errno_of);
         umask(former);
         if done.is_ok() {
-            self.remember_socket(call, &absolute, &target, area)?;
+            self.remember_socket(call, &spelled, &target, area)?;
         }
         Ok(done.into())
     }
@@ -200,7 +200,7 @@ impl Supervisor {
     fn remember_socket(
         &mut self,
         call: &Call,
-        absolute: &[u8],
+        spelled: &Spelled,
         target: &std::path::Path,
         area: Area,
     ) -> Result<(), Stop> {
@@ -209,7 +209,7 @@ impl Supervisor {
         }
         if let Area::Rule(rule) = area {
             let label = self.access.label(Some(rule), "");
-            let event = Event::new(Kind::Observe, "fs.mknod").path("path", OsStr::from_bytes(absolute));
+            let event = spelled.add_to(Event::new(Kind::Observe, "fs.mknod"), "path", target);
             self.recorder.record(event.arg("type", "socket").proc(call.task.lineage.clone()).rule(label))?;
         }
         Ok(())

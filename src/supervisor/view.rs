@@ -12,6 +12,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use super::task::Task;
 use crate::policy::FileId;
+use crate::trace::Event;
 
 /// A file that was found: pinned by an O_PATH descriptor.
 #[derive(Debug)]
@@ -63,6 +64,29 @@ pub(super) fn own_path(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
+/// A path as a task named it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spelled {
+    /// The bytes that it passed.
+    pub(super) typed: Vec<u8>,
+    /// What they mean: joined with the directory that they start from.
+    pub(super) absolute: Vec<u8>,
+}
+
+impl Spelled {
+    /// A file that was named by a descriptor.
+    pub(super) fn of_file(path: &Path) -> Self {
+        let bytes = path.as_os_str().as_bytes().to_vec();
+        Self { typed: bytes.clone(), absolute: bytes }
+    }
+
+    /// Adds the path to an event: as it was spelled, and where it led.
+    pub(super) fn add_to(&self, event: Event, key: &str, resolved: &Path) -> Event {
+        let event = event.path(key, OsStr::from_bytes(&self.typed));
+        if self.typed == resolved.as_os_str().as_bytes() { event } else { event.path("resolved", resolved) }
+    }
+}
+
 /// The root of the run.
 #[derive(Debug)]
 pub(super) struct View {
@@ -77,7 +101,12 @@ impl View {
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
     /// `directory` (AT_FDCWD: its working directory), /proc/self put into words.
-    pub(super) fn absolute(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Vec<u8>> {
+    pub(super) fn absolute(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Spelled> {
+        let absolute = Self::join(task, directory, path)?;
+        Ok(Spelled { typed: path.to_vec(), absolute })
+    }
+
+    fn join(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Vec<u8>> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
@@ -111,6 +140,35 @@ impl View {
             flags |= OFlag::O_NOFOLLOW;
         }
         found(self.open(absolute, flags, Mode::empty())?)
+    }
+
+    /// Finds `path` under restrictions of openat2(2): from the directory behind `base` (which it
+    /// then cannot leave), else from the root.
+    pub(super) fn find_restricted(
+        &self,
+        task: &Task,
+        base: Option<i32>,
+        path: &[u8],
+        follow: bool,
+        resolve: ResolveFlag,
+    ) -> nix::Result<Found> {
+        let mut flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        if !follow {
+            flags |= OFlag::O_NOFOLLOW;
+        }
+        let how = OpenHow::new().flags(flags).resolve(resolve | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let path = OsStr::from_bytes(path);
+        match base {
+            None => {
+                let how =
+                    how.resolve(resolve | ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+                found(openat2(&self.root, path, how)?)
+            }
+            Some(libc::AT_FDCWD) => {
+                found(openat2(self.find(task.link("cwd")?.as_bytes(), true)?.file, path, how)?)
+            }
+            Some(number) => found(openat2(task.descriptor(number)?, path, how)?),
+        }
     }
 
     /// Finds the directory that holds what `absolute` names.
