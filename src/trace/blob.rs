@@ -18,6 +18,7 @@ use zstd::stream::write::Encoder;
 use super::error::TraceError;
 use super::event::hex;
 use super::layout::{FILE_MODE, TEMPORARY_PREFIX, blob_name};
+use super::queue::Queue;
 
 /// Bodies up to this size are held in memory until they end: one that is stored already then costs no write.
 const HELD: usize = 64 << 10;
@@ -50,11 +51,13 @@ pub(super) enum BlobStore {
 pub(super) struct Directory {
     fd: OwnedFd,
     next: AtomicU64,
+    /// Told when a body cannot be stored: the run must stop as when a line cannot be written.
+    queue: Option<Arc<Queue>>,
 }
 
 impl BlobStore {
-    pub(super) fn new(directory: OwnedFd) -> Self {
-        Self::Directory(Arc::new(Directory { fd: directory, next: AtomicU64::new(0) }))
+    pub(super) fn new(directory: OwnedFd, queue: Option<Arc<Queue>>) -> Self {
+        Self::Directory(Arc::new(Directory { fd: directory, next: AtomicU64::new(0), queue }))
     }
 
     pub(super) fn in_memory() -> Self {
@@ -98,7 +101,10 @@ impl BlobWriter {
             }
             BlobStore::Directory(directory) => {
                 let directory = Arc::clone(directory);
-                self.keep(&directory, &blob.sha256).map_err(|source| TraceError::StoreBlob { source })?;
+                self.keep(&directory, &blob.sha256).map_err(|source| {
+                    directory.fail(&source);
+                    TraceError::StoreBlob { source }
+                })?;
             }
         }
         Ok(blob)
@@ -129,16 +135,13 @@ impl BlobWriter {
 
 impl Write for BlobWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.spilled.is_none()
-            && self.held.len() + bytes.len() > HELD
-            && let BlobStore::Directory(directory) = &self.store
-        {
-            let directory = Arc::clone(directory);
-            self.spill(&directory)?;
-        }
-        let count = match &mut self.spilled {
-            Some(temporary) => temporary.write(bytes)?,
-            None => self.held.write(bytes)?,
+        let count = match &self.store {
+            BlobStore::Memory(_) => self.held.write(bytes)?,
+            BlobStore::Directory(directory) => {
+                let directory = Arc::clone(directory);
+                let written = self.write_to(&directory, bytes);
+                written.inspect_err(|source| directory.fail(source))?
+            }
         };
         self.hash.update(&bytes[..count]);
         self.size += u64::try_from(count).unwrap_or(u64::MAX);
@@ -147,6 +150,26 @@ impl Write for BlobWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl BlobWriter {
+    fn write_to(&mut self, directory: &Arc<Directory>, bytes: &[u8]) -> io::Result<usize> {
+        if self.spilled.is_none() && self.held.len() + bytes.len() > HELD {
+            self.spill(directory)?;
+        }
+        match &mut self.spilled {
+            Some(temporary) => temporary.write(bytes),
+            None => self.held.write(bytes),
+        }
+    }
+}
+
+impl Directory {
+    fn fail(&self, source: &io::Error) {
+        if let Some(queue) = &self.queue {
+            queue.fail(Arc::from(format!("a body cannot be stored: {source}")));
+        }
     }
 }
 
@@ -208,7 +231,7 @@ mod tests {
     fn store() -> (tempfile::TempDir, BlobStore) {
         let directory = tempfile::tempdir().expect("a directory");
         let fd = OwnedFd::from(File::open(directory.path()).expect("it opens"));
-        (directory, BlobStore::new(fd))
+        (directory, BlobStore::new(fd, None))
     }
 
     fn names(directory: &tempfile::TempDir) -> Vec<String> {

@@ -127,7 +127,7 @@ impl Chain {
         line.push_str(",\"ts\":");
         write_seconds(line, self.last_micros);
         line.push('}');
-        let sha = entry_sha(self.head.as_bytes(), line.as_bytes(), &[]);
+        let sha = hex(&entry_sha(self.head.as_bytes(), line.as_bytes(), &[]));
         line.insert_str(hash_goes_here, &format!(",\"sha\":\"{sha}\""));
         line.push('\n');
         for blob in &body.blobs {
@@ -140,12 +140,12 @@ impl Chain {
 
 /// Returns the hash of an entry: over the hash of the entry before it, then the entry's own text without its `sha`
 /// member (given in two parts, before and after where that stands).
-pub(super) fn entry_sha(prev: &[u8], before: &[u8], after: &[u8]) -> String {
+pub(super) fn entry_sha(prev: &[u8], before: &[u8], after: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(prev);
     hash.update(before);
     hash.update(after);
-    hex(&hash.finalize())
+    hash.finalize().into()
 }
 
 /// Returns the root after one more reference to a blob, in the order in which references stand in the file.

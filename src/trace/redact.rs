@@ -2,72 +2,18 @@
 
 use std::fmt;
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::error::TraceError;
 use super::event::hex;
 
+mod names;
+
+pub use names::{is_secret_header, is_secret_member, is_secret_parameter};
+
 /// SHA-256 hashes blocks of this many bytes (RFC 2104 calls it B).
 const BLOCK: usize = 64;
-
-/// Headers whose values are secret.
-const SECRET_HEADERS: &[&str] = &[
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "set-cookie",
-    "api-key",
-    "x-api-key",
-    "x-goog-api-key",
-    "x-auth-token",
-    "x-access-token",
-    "x-csrf-token",
-    "x-xsrf-token",
-    "x-amz-security-token",
-    "x-vault-token",
-    "x-github-token",
-    "x-gitlab-token",
-    "private-token",
-    "job-token",
-    "deploy-token",
-    "ocp-apim-subscription-key",
-];
-
-/// Query parameters whose values are secret; `-` and `_` are taken as the same.
-const SECRET_PARAMETERS: &[&str] = &[
-    "access_key",
-    "access_token",
-    "api_key",
-    "apikey",
-    "auth",
-    "auth_token",
-    "authorization",
-    "client_assertion",
-    "client_secret",
-    "code",
-    "code_verifier",
-    "credential",
-    "id_token",
-    "jwt",
-    "key",
-    "pass",
-    "passwd",
-    "password",
-    "private_token",
-    "refresh_token",
-    "secret",
-    "session",
-    "sid",
-    "sig",
-    "signature",
-    "subscription_key",
-    "token",
-    "x_amz_credential",
-    "x_amz_security_token",
-    "x_amz_signature",
-    "x_goog_credential",
-    "x_goog_signature",
-];
 
 /// Replaces secrets by keyed digests. The key comes from the operating system, is one run's own, and is never stored.
 #[derive(Clone)]
@@ -166,9 +112,29 @@ impl Redactor {
                 _ => out.push_str(pair),
             }
             let mut chars = after.chars();
-            let Some(separator) = chars.next() else { return out };
+            let Some(separator) = chars.next() else {
+                return out;
+            };
             out.push(separator);
             rest = chars.as_str();
+        }
+    }
+
+    /// Redacts the secret members of a JSON body, however deep.
+    pub fn json(&self, body: &mut Value) {
+        match body {
+            Value::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
+            Value::Object(members) => {
+                for (name, value) in members.iter_mut() {
+                    match value {
+                        Value::String(text) if is_secret_member(name) => {
+                            *value = self.redacted(text.as_bytes()).into();
+                        }
+                        other => self.json(other),
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -219,37 +185,6 @@ impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Redactor")
     }
-}
-
-/// Whether the values of this header are secret.
-pub fn is_secret_header(name: &str) -> bool {
-    SECRET_HEADERS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
-}
-
-/// Whether the values of this query parameter are secret. A name with percent signs is judged by what they stand for.
-pub fn is_secret_parameter(name: &str) -> bool {
-    let name = percent_decoded(name).to_ascii_lowercase().replace('-', "_");
-    SECRET_PARAMETERS.contains(&name.as_str())
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let escaped =
-            after.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
-        match escaped.and_then(super::event::unhex) {
-            Some(decoded) => {
-                bytes.extend_from_slice(&decoded);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Splits before the first `separator`, which stays with the second part.
@@ -318,6 +253,23 @@ mod tests {
         ] {
             assert_eq!(redactor.url(url), expected);
         }
+    }
+
+    #[test]
+    fn token_answers_lose_their_tokens_only() {
+        let redactor = redactor();
+        let mut body = serde_json::json!({
+            "access_token": "s", "token_type": "bearer", "expires_in": 3600, "more": [{"clientSecret": "s", "n": 1}],
+        });
+        redactor.json(&mut body);
+        let digest = redactor.redacted("s");
+        assert_eq!(
+            body,
+            serde_json::json!({
+                "access_token": digest, "token_type": "bearer", "expires_in": 3600,
+                "more": [{"clientSecret": digest, "n": 1}],
+            })
+        );
     }
 
     proptest::proptest! {

@@ -7,8 +7,15 @@ use thiserror::Error;
 
 use super::chain::is_sha256;
 
+mod lexer;
+
+use lexer::Lexer;
+
 /// The deepest nesting that is followed: what serde_json takes as well.
 const DEEPEST: usize = 120;
+
+/// A SHA-256 in hex. The hashes of an entry are compared with right ones, so that only their length matters here.
+const SHA256_DIGITS: usize = 64;
 
 /// Whether a file that begins with these bytes is meant to be a trace.
 pub fn looks_like_a_trace(start: &[u8]) -> bool {
@@ -92,15 +99,10 @@ impl Scanner {
     pub fn scan<'a>(&mut self, line: &'a [u8]) -> Result<Fields<'a>, Malformed> {
         self.blobs.clear();
         let text = std::str::from_utf8(line).map_err(|_| Malformed::NotUtf8)?;
-        // Canonical text has no control character anywhere. One pass without a branch is faster than a test a byte.
-        if line.chunks(4096).any(|chunk| chunk.iter().fold(false, |found, byte| found | (*byte < 0x20))) {
-            let at = line.iter().position(|byte| *byte < 0x20).unwrap_or(0);
-            return Err(Malformed::Syntax { at });
-        }
-        let mut cursor = Cursor { text, bytes: line, at: 0, blobs: &mut self.blobs };
+        let mut cursor = Cursor { lexer: Lexer::new(text), blobs: &mut self.blobs };
         let fields = cursor.entry()?;
-        if cursor.at != line.len() {
-            return Err(cursor.syntax());
+        if cursor.lexer.at != line.len() {
+            return Err(cursor.lexer.syntax());
         }
         Ok(fields)
     }
@@ -112,9 +114,7 @@ impl Scanner {
 }
 
 struct Cursor<'a, 'b> {
-    text: &'a str,
-    bytes: &'a [u8],
-    at: usize,
+    lexer: Lexer<'a>,
     blobs: &'b mut Vec<BlobMention>,
 }
 
@@ -141,11 +141,11 @@ impl<'a> Cursor<'a, '_> {
     fn entry(&mut self) -> Result<Fields<'a>, Malformed> {
         let mut found = Found::default();
         let mut previous = None;
-        self.expect(b'{')?;
+        self.lexer.expect(b'{')?;
         loop {
-            let member_from = self.at;
+            let member_from = self.lexer.at;
             if previous.is_some() {
-                self.expect(b',')?;
+                self.lexer.expect(b',')?;
             }
             let key = self.key(previous)?;
             previous = Some(key);
@@ -155,40 +155,40 @@ impl<'a> Cursor<'a, '_> {
                 ("i", Passed::Number(text)) => found.index = text.parse().ok(),
                 ("kind", Passed::String(text)) => found.kind = Some(text),
                 ("op", Passed::String(text)) => found.op = Some(text),
-                ("prev", Passed::String(text)) if is_sha256(text.as_bytes()) => found.prev = Some(text),
-                ("sha", Passed::String(text)) if is_sha256(text.as_bytes()) => {
-                    found.sha = Some((member_from, text, self.at));
+                ("prev", Passed::String(text)) if text.len() == SHA256_DIGITS => found.prev = Some(text),
+                ("sha", Passed::String(text)) if text.len() == SHA256_DIGITS => {
+                    found.sha = Some((member_from, text, self.lexer.at));
                 }
                 ("ts", Passed::Number(_)) => found.has_time = true,
                 _ => {}
             }
-            if self.peek() == Some(b'}') {
-                self.at += 1;
+            if self.lexer.peek() == Some(b'}') {
+                self.lexer.at += 1;
                 break;
             }
         }
-        found.fields(self.text)
+        found.fields(self.lexer.text)
     }
 
     fn value(&mut self, depth: usize) -> Result<Passed<'a>, Malformed> {
-        let from = self.at;
-        match self.peek() {
-            Some(b'"') => return Ok(Passed::String(self.string()?)),
-            Some(b'-' | b'0'..=b'9') => return Ok(Passed::Number(self.number()?)),
+        let from = self.lexer.at;
+        match self.lexer.peek() {
+            Some(b'"') => return Ok(Passed::String(self.lexer.string()?)),
+            Some(b'-' | b'0'..=b'9') => return Ok(Passed::Number(self.lexer.number()?)),
             Some(b'{') => self.object(depth)?,
             Some(b'[') => self.array(depth)?,
-            _ => self.word()?,
+            _ => self.lexer.word()?,
         }
-        Ok(Passed::Other(&self.text[from..self.at]))
+        Ok(Passed::Other(&self.lexer.text[from..self.lexer.at]))
     }
 
     fn object(&mut self, depth: usize) -> Result<(), Malformed> {
         if depth >= DEEPEST {
             return Err(Malformed::TooDeep);
         }
-        self.expect(b'{')?;
-        if self.peek() == Some(b'}') {
-            self.at += 1;
+        self.lexer.expect(b'{')?;
+        if self.lexer.peek() == Some(b'}') {
+            self.lexer.at += 1;
             return Ok(());
         }
         let mut previous = None;
@@ -208,10 +208,10 @@ impl<'a> Cursor<'a, '_> {
                 }
                 _ => {}
             }
-            match self.next() {
+            match self.lexer.next() {
                 Some(b',') => {}
                 Some(b'}') => return Ok(()),
-                _ => return Err(self.syntax()),
+                _ => return Err(self.lexer.syntax()),
             }
         }
     }
@@ -220,27 +220,29 @@ impl<'a> Cursor<'a, '_> {
         if depth >= DEEPEST {
             return Err(Malformed::TooDeep);
         }
-        self.expect(b'[')?;
-        if self.peek() == Some(b']') {
-            self.at += 1;
+        self.lexer.expect(b'[')?;
+        if self.lexer.peek() == Some(b']') {
+            self.lexer.at += 1;
             return Ok(());
         }
         loop {
             self.value(depth + 1)?;
-            match self.next() {
+            match self.lexer.next() {
                 Some(b',') => {}
                 Some(b']') => return Ok(()),
-                _ => return Err(self.syntax()),
+                _ => return Err(self.lexer.syntax()),
             }
         }
     }
 
     /// Takes a key with its colon, which must come after `previous` in code point order.
     fn key(&mut self, previous: Option<&str>) -> Result<&'a str, Malformed> {
-        let at = self.at;
-        let key = self.string()?;
-        self.expect(b':')?;
-        let Some(previous) = previous else { return Ok(key) };
+        let at = self.lexer.at;
+        let key = self.lexer.string()?;
+        self.lexer.expect(b':')?;
+        let Some(previous) = previous else {
+            return Ok(key);
+        };
         let order = if key.contains('\\') || previous.contains('\\') {
             decode(previous).cmp(&decode(key))
         } else {
@@ -251,92 +253,6 @@ impl<'a> Cursor<'a, '_> {
             std::cmp::Ordering::Equal => Err(Malformed::RepeatedKey { at }),
             std::cmp::Ordering::Greater => Err(Malformed::UnorderedKeys { at }),
         }
-    }
-
-    fn string(&mut self) -> Result<&'a str, Malformed> {
-        self.expect(b'"')?;
-        let from = self.at;
-        loop {
-            let Some(length) = memchr::memchr2(b'"', b'\\', &self.bytes[self.at..]) else {
-                self.at = self.bytes.len();
-                return Err(self.syntax());
-            };
-            self.at += length + 1;
-            if self.bytes[self.at - 1] == b'"' {
-                return Ok(&self.text[from..self.at - 1]);
-            }
-            match self.next() {
-                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {}
-                Some(b'u') => {
-                    for _ in 0..4 {
-                        if !self.next().is_some_and(|byte| byte.is_ascii_hexdigit()) {
-                            return Err(self.syntax());
-                        }
-                    }
-                }
-                _ => return Err(self.syntax()),
-            }
-        }
-    }
-
-    fn number(&mut self) -> Result<&'a str, Malformed> {
-        let from = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        // RFC 8259, section 6: no leading zero.
-        if self.peek() == Some(b'0') {
-            self.at += 1;
-        } else {
-            self.digits()?;
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        Ok(&self.text[from..self.at])
-    }
-
-    fn digits(&mut self) -> Result<(), Malformed> {
-        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += count;
-        if count == 0 { Err(self.syntax()) } else { Ok(()) }
-    }
-
-    fn word(&mut self) -> Result<(), Malformed> {
-        let rest = &self.bytes[self.at..];
-        let word = ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word.as_bytes()));
-        self.at += word.ok_or_else(|| self.syntax())?.len();
-        Ok(())
-    }
-
-    fn expect(&mut self, byte: u8) -> Result<(), Malformed> {
-        if self.peek() != Some(byte) {
-            return Err(self.syntax());
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    fn next(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
-    }
-
-    fn syntax(&self) -> Malformed {
-        Malformed::Syntax { at: self.at }
     }
 }
 

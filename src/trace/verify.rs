@@ -2,14 +2,19 @@
 
 use std::fmt;
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::blob_check::BlobCheck;
-use super::chain::{entry_sha, next_blob_root};
+use super::chain::next_blob_root;
 use super::error::TraceError;
 use super::layout::ZERO_SHA;
-use super::reader::{Line, Reader};
-use super::scan::{Fields, Malformed, Scanner, looks_like_a_trace};
+use super::reader::Reader;
+use super::scan::{Malformed, looks_like_a_trace};
+
+mod pipeline;
+
+use pipeline::{End, Examined, examine_all};
 
 /// What the caller knows about the trace from elsewhere.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +95,8 @@ pub enum Tamper {
     },
     /// The last entry is not the expected one.
     OtherHead,
+    /// The entry was not examined: a thread of the verifier ended early.
+    NotExamined,
 }
 
 impl fmt::Display for Tamper {
@@ -103,10 +110,13 @@ impl fmt::Display for Tamper {
                 write!(f, "reordered or inserted: entry {found} stands in its place")
             }
             Self::Unchained => f.write_str("it does not follow the entry before it: replaced or inserted"),
-            Self::WrongCheckpoint { field } => write!(f, "it tells of another history: {field} differs"),
+            Self::WrongCheckpoint { field } => {
+                write!(f, "it tells of another history: {field} differs")
+            }
             Self::AfterSeal => f.write_str("inserted: it follows the seal"),
             Self::BlobMissing { sha256 } => write!(f, "its blob {sha256} is missing"),
             Self::BlobAltered { sha256 } => write!(f, "its blob {sha256} was altered"),
+            Self::NotExamined => f.write_str("it was not examined: the verifier ran out of resources"),
             Self::OtherHead => f.write_str("the trace ends otherwise than expected: its head is another"),
         }
     }
@@ -121,34 +131,34 @@ pub fn verify(path: &Path, expected: &Expectation) -> Result<Verification, Trace
     if file.metadata().map_err(read)?.is_dir() {
         return Err(TraceError::NotATrace { path: path.to_owned() });
     }
-    let mut reader = Reader::new(file);
     let mut state = State::new(path);
-    let outcome = loop {
-        let line = match reader.next_line().map_err(read)? {
-            None => break state.end(),
-            Some(Line::Torn(bytes)) if state.entries == 0 && !looks_like_a_trace(bytes) => {
-                return Err(TraceError::NotATrace { path: path.to_owned() });
-            }
-            Some(Line::Torn(bytes)) if !state.sealed => break Outcome::Torn { bytes: bytes.len() },
-            Some(Line::Torn(_)) => break state.tampered(Tamper::AfterSeal),
-            Some(Line::TooLong) => break state.tampered(Tamper::TooLong),
-            Some(Line::Whole(line)) => line,
-        };
-        if state.entries == 0 && !looks_like_a_trace(line) {
+    let mut bad = None;
+    let end = examine_all(&mut Reader::new(file), looks_like_a_trace, |finding| match state.take(finding) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(reason) => {
+            bad = Some(reason);
+            ControlFlow::Break(())
+        }
+    });
+    let outcome = match (bad, end.map_err(read)?) {
+        (Some(reason), _) => state.tampered(reason),
+        (None, End::NotATrace) => {
             return Err(TraceError::NotATrace { path: path.to_owned() });
         }
-        if let Err(reason) = state.take(line) {
-            break state.tampered(reason);
-        }
+        (None, End::TooLong) => state.tampered(Tamper::TooLong),
+        (None, End::Torn { .. }) if state.sealed => state.tampered(Tamper::AfterSeal),
+        (None, End::Torn { bytes }) => Outcome::Torn { bytes },
+        (None, End::Whole | End::Stopped) if state.sealed => Outcome::Sealed,
+        (None, End::Whole | End::Stopped) => Outcome::Unsealed,
     };
     Ok(state.conclude(outcome, expected))
 }
 
+/// What was verified so far.
 struct State {
-    scanner: Scanner,
     blobs: BlobCheck,
     entries: u64,
-    head: String,
+    head: [u8; 64],
     blob_root: String,
     sealed: bool,
 }
@@ -156,46 +166,41 @@ struct State {
 impl State {
     fn new(path: &Path) -> Self {
         Self {
-            scanner: Scanner::default(),
             blobs: BlobCheck::beside(path),
             entries: 0,
-            head: ZERO_SHA.to_owned(),
+            head: [b'0'; 64],
             blob_root: ZERO_SHA.to_owned(),
             sealed: false,
         }
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<(), Tamper> {
+    /// Takes the next entry, which must follow the last one.
+    fn take(&mut self, finding: Result<Examined, Tamper>) -> Result<(), Tamper> {
         if self.sealed {
             return Err(Tamper::AfterSeal);
         }
-        let fields = self.scanner.scan(line).map_err(Tamper::Malformed)?;
-        let sha =
-            entry_sha(fields.prev.as_bytes(), fields.before_sha.as_bytes(), fields.after_sha.as_bytes());
-        if sha != fields.sha {
-            return Err(Tamper::Edited);
-        }
-        match fields.index {
+        let entry = finding?;
+        match entry.index {
             found if found > self.entries => return Err(Tamper::Deleted { found }),
             found if found < self.entries => return Err(Tamper::OutOfOrder { found }),
-            _ if fields.prev != self.head => return Err(Tamper::Unchained),
+            _ if entry.prev != self.head => return Err(Tamper::Unchained),
             _ => {}
         }
-        if fields.kind == "meta" && (fields.op == "run.seal" || fields.op == "checkpoint") {
-            check_history(&fields, self.entries, &self.head, &self.blob_root)?;
-            self.sealed = fields.op == "run.seal";
+        if let Some(history) = &entry.history {
+            check_history(&history.args, self.entries, &self.head(), &self.blob_root)?;
+            self.sealed = history.is_seal;
         }
-        for mention in self.scanner.blobs() {
+        for mention in &entry.blobs {
             self.blobs.check(mention)?;
             self.blob_root = next_blob_root(&self.blob_root, &mention.sha256);
         }
-        self.head = sha;
+        self.head = entry.sha;
         self.entries += 1;
         Ok(())
     }
 
-    fn end(&self) -> Outcome {
-        if self.sealed { Outcome::Sealed } else { Outcome::Unsealed }
+    fn head(&self) -> String {
+        self.head.iter().copied().map(char::from).collect()
     }
 
     fn tampered(&self, reason: Tamper) -> Outcome {
@@ -203,17 +208,18 @@ impl State {
     }
 
     fn conclude(self, mut outcome: Outcome, expected: &Expectation) -> Verification {
-        let other_head = expected.head.as_ref().is_some_and(|head| *head != self.head);
+        let head = self.head();
+        let other_head = expected.head.as_ref().is_some_and(|expected| *expected != head);
         if other_head && !matches!(outcome, Outcome::Tampered { .. }) {
             outcome = Outcome::Tampered { entry: self.entries.saturating_sub(1), reason: Tamper::OtherHead };
         }
-        Verification { entries: self.entries, head: self.head, outcome }
+        Verification { entries: self.entries, head, outcome }
     }
 }
 
 /// Checks that a checkpoint or seal tells of exactly what comes before it.
-fn check_history(fields: &Fields<'_>, entries: u64, head: &str, blob_root: &str) -> Result<(), Tamper> {
-    let args: serde_json::Value = serde_json::from_str(fields.args).unwrap_or_default();
+fn check_history(args: &str, entries: u64, head: &str, blob_root: &str) -> Result<(), Tamper> {
+    let args: serde_json::Value = serde_json::from_str(args).unwrap_or_default();
     let text = |name| args.get(name).and_then(serde_json::Value::as_str);
     let checks = [
         ("entries", args.get("entries").and_then(serde_json::Value::as_u64) == Some(entries)),

@@ -40,7 +40,8 @@ pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceErr
         .name("trace".to_owned())
         .spawn(move || writer.run())
         .map_err(|source| TraceError::StartWriter { source })?;
-    let recorder = Recorder::to_file(Arc::clone(&queue), BlobStore::new(blobs));
+    let blobs = BlobStore::new(blobs, Some(Arc::clone(&queue)));
+    let recorder = Recorder::to_file(Arc::clone(&queue), blobs);
     Ok((recorder, WriterHandle { queue, thread: Some(thread), placement: Some(placement) }))
 }
 

@@ -1,4 +1,8 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
+mod layers;
 mod netns;
+mod readers;
+mod sample;
+mod support;
 mod trace;

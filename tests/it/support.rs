@@ -53,7 +53,8 @@ pub(crate) fn skip(part: &str, reason: &str) {
     let line = format!("{test} ({part}): {reason}");
     println!("SKIP {line}");
     if let Some(file) = std::env::var_os("AGENTBOX_TEST_SKIPS") {
-        let mut file = fs::OpenOptions::new().append(true).create(true).open(file).expect("the list of skips");
+        let mut file =
+            fs::OpenOptions::new().append(true).create(true).open(file).expect("the list of skips");
         writeln!(file, "{line}").expect("the list of skips");
     }
 }

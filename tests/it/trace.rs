@@ -1,16 +1,16 @@
 //! Traces on real file systems, under kill -9, and against the Python tool that shares the format.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agentbox::trace::{
-    Event, Expectation, Kind, Outcome, Placement, Recorder, TraceError, Verification, WriterHandle, create,
-    verify,
-};
-use serde_json::{Value, json};
+use crate::support::skip;
+use agentbox::trace::{Event, Expectation, Kind, Outcome, Placement, TraceError, verify};
+use serde_json::Value;
+
+use crate::sample::{agentbox, event, start, text, write_sample};
 
 /// Tells a test that it runs as the child of itself, and where to work.
 const INSIDE: &str = "AGENTBOX_TEST_INSIDE";
@@ -149,123 +149,12 @@ fn without_reservations_each_line_is_written_before_going_on() {
     assert_eq!(verify(&placed.path, &Expectation::default()).expect("a trace").outcome, Outcome::Sealed);
 }
 
-#[test]
-fn verify_answers_by_its_exit_code() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("trace.jsonl");
-    write_sample(&path);
-    let sealed = agentbox(&["verify"], &path);
-    assert_eq!(sealed.status.code(), Some(0));
-    let out = text(&sealed.stdout);
-    assert!(out.starts_with("agentbox: trace ok — 10 entries, hash chain verified\n"), "{out}");
-    let head = found(&path).head;
-    assert!(out.contains(&head) && out.contains("unsigned"), "{out}");
-    assert_eq!(agentbox(&["verify", "--head", &head, "-t"], &path).status.code(), Some(0));
-    assert_eq!(agentbox(&["verify", "--head", &"0".repeat(64), "-t"], &path).status.code(), Some(1));
-    assert_eq!(agentbox(&["verify", "--head", "x", "-t"], &path).status.code(), Some(2));
-
-    let whole = fs::read_to_string(&path).expect("it reads");
-    fs::write(&path, &whole[..whole.len() - 5]).expect("written");
-    let torn = agentbox(&["verify"], &path);
-    assert_eq!(torn.status.code(), Some(3));
-    assert!(text(&torn.stdout).contains("torn"), "{torn:?}");
-    fs::write(&path, whole.replacen("in.txt", "on.txt", 1)).expect("written");
-    let tampered = agentbox(&["verify"], &path);
-    assert_eq!(tampered.status.code(), Some(1));
-    assert!(text(&tampered.stdout).starts_with("agentbox: TAMPERED — hash chain breaks at entry 1: edited"));
-    fs::write(&path, "no trace\n").expect("written");
-    for path in [&path, &directory.path().join("missing"), directory.path()] {
-        assert_eq!(agentbox(&["verify"], path).status.code(), Some(2));
-        assert_eq!(agentbox(&["show"], path).status.code(), Some(2));
-    }
-}
-
-#[test]
-fn show_prints_what_is_asked_for() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("trace.jsonl");
-    write_sample(&path);
-    let shown = text(&agentbox(&["show", "--denied", "-t"], &path).stdout);
-    assert_eq!(shown.lines().count(), 2, "{shown}");
-    assert!(shown.contains("   5  deny     read            secret.txt  [0.2, no rule]\n"), "{shown}");
-    assert!(shown.contains("a\\nb\\x1b[2J"), "{shown}");
-    let stored = fs::read_to_string(&path).expect("it reads");
-    assert_eq!(text(&agentbox(&["show", "--json", "-t"], &path).stdout), stored);
-    let whole = text(&agentbox(&["show"], &path).stdout);
-    assert!(whole.starts_with("# command    python3 agent.py\n"), "{whole}");
-}
-
-#[test]
-fn show_takes_a_closed_pipe_quietly() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("trace.jsonl");
-    let (recorder, writer) = start(&path);
-    (0..20_000).for_each(|number| recorder.record(event(number)).expect("recorded"));
-    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_agentbox"))
-        .args(["show", "-t"])
-        .arg(&path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut some = [0; 100];
-    child.stdout.take().expect("a pipe").read_exact(&mut some).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
-}
-
-/// Ten entries of every sort.
-fn write_sample(path: &Path) {
-    use std::os::unix::ffi::OsStrExt as _;
-    let (recorder, writer) = start(path);
-    let start =
-        Event::new(Kind::Meta, "run.start").words("argv", ["python3", "agent.py"]).arg("policy_sha256", "ab");
-    recorder.record(start).expect("recorded");
-    for event in [
-        Event::new(Kind::Observe, "fs.open_read")
-            .path("path", "data/in.txt")
-            .proc("0")
-            .rule("agent.policy:1"),
-        Event::new(Kind::Effect, "rand.random").result(0.000_012_345).proc("0"),
-        Event::new(Kind::Effect, "net.get")
-            .arg("url", "http://h/é")
-            .result(json!({"n": [1e22, -0.0, 3], "z": null})),
-        Event::new(Kind::Observe, "proc.spawn")
-            .words("argv", [std::ffi::OsStr::from_bytes(b"a\xff b")])
-            .proc("0.1"),
-        Event::new(Kind::Deny, "read")
-            .arg("target", "secret.txt")
-            .arg("enforced", true)
-            .proc("0.2")
-            .rule("no rule"),
-        Event::new(Kind::Deny, "read").arg("target", "a\nb\u{1b}[2J\u{202e}\u{7f}").arg("enforced", true),
-        Event::new(Kind::Observe, "fs.open_write").path("path", "out/\u{1f600}\u{2028}\u{fffd}"),
-    ] {
-        recorder.record(event).expect("recorded");
-    }
-    writer.seal(Event::new(Kind::Meta, "run.end").arg("returncode", 0)).expect("sealed");
-}
-
-fn start(path: &Path) -> (Recorder, WriterHandle) {
-    create(Placement::plan(path, false, false).expect("a placement")).expect("a writer")
-}
-
-fn event(number: u64) -> Event {
-    let path = format!("data/{number}/with/a/path/that/is/long/enough/to/fill/a/disk/soon");
-    Event::new(Kind::Observe, "fs.open_read").arg("path", path).arg("sha256", "0".repeat(64))
-}
-
 fn record_without_end(path: &Path) {
     let (recorder, _writer) = start(path);
     for number in 0.. {
         recorder.record(event(number)).expect("recorded");
         recorder.deny(Event::new(Kind::Deny, "read").arg("target", "secret.txt")).expect("recorded");
     }
-}
-
-fn found(path: &Path) -> Verification {
-    verify(path, &Expectation::default()).expect("a trace")
 }
 
 fn wait_for(path: &Path) {
@@ -276,11 +165,6 @@ fn wait_for(path: &Path) {
         std::thread::sleep(Duration::from_millis(5));
     }
     panic!("nothing was written to {}", path.display());
-}
-
-/// Runs the product on a trace.
-fn agentbox(arguments: &[&str], path: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_agentbox")).args(arguments).arg(path).output().expect("it runs")
 }
 
 /// Runs one test of this binary as a process of its own.
@@ -331,14 +215,6 @@ fn python_tool(directory: &Path) -> Result<PathBuf, String> {
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "agentbox-runtime==0.3.0"];
     run(Command::new(&python).args(install))?;
     Ok(python)
-}
-
-fn skip(what: &str, reason: &str) {
-    let _ = writeln!(io::stderr(), "SKIP {what}: {reason}");
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The stored lines are what they are hashed as: parsing them and printing them canonically changes nothing.

@@ -116,7 +116,9 @@ fn matches(pattern: &str, text: &str) -> bool {
                 t += 1;
             }
             _ => {
-                let Some((after_star, from)) = retry else { return false };
+                let Some((after_star, from)) = retry else {
+                    return false;
+                };
                 retry = Some((after_star, from + 1));
                 p = after_star;
                 t = from + 1;

@@ -9,7 +9,9 @@ use super::row::shell_words;
 
 /// Writes the header of a `run.start` entry, each line begun by `#` so that no row looks like it.
 pub(super) fn write(entry: &Map<String, Value>, out: &mut impl Write) -> io::Result<()> {
-    let Some(args) = entry.get("args").and_then(Value::as_object) else { return Ok(()) };
+    let Some(args) = entry.get("args").and_then(Value::as_object) else {
+        return Ok(());
+    };
     let mut line = |name: &str, text: String| writeln!(out, "# {name:<11}{}", escape::text(&text));
     if let Some(words) = args.get("argv").and_then(Value::as_array) {
         line("command", shell_words(words))?;

@@ -114,7 +114,7 @@ impl Placement {
         };
         let mut placement =
             Self { home, name, destination, destination_name, file: Some(file), protected: Vec::new() };
-        placement.protected = placement.find_protected();
+        placement.protected = placement.find_protected(state);
         Ok(placement)
     }
 
@@ -168,8 +168,8 @@ impl Placement {
         }
     }
 
-    fn find_protected(&self) -> Vec<Protected> {
-        let mut found = Vec::new();
+    fn find_protected(&self, state: &StateDirectories) -> Vec<Protected> {
+        let mut found = state.protected();
         let mut add = |directory: &Directory, name: &OsStr| {
             let identity = directory.entry(name).ok().flatten().map(|entry| entry.identity);
             found.push(Protected { path: directory.join(name), identity });
@@ -190,8 +190,6 @@ impl Placement {
         if let Home::Pending(pending) = &self.home {
             add(&pending.directory, &self.name);
             add(&pending.directory, &blobs_name(&self.name));
-            let path = pending.parent.path().to_owned();
-            found.push(Protected { path, identity: pending.parent.identity().ok() });
         }
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup();

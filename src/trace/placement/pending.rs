@@ -67,7 +67,9 @@ pub(super) fn locate_in(state: &StateDirectories, path: &Path) -> PathBuf {
     if path.symlink_metadata().is_ok() {
         return path.to_owned();
     }
-    let Some(wanted) = absolute(path) else { return path.to_owned() };
+    let Some(wanted) = absolute(path) else {
+        return path.to_owned();
+    };
     waiting(state)
         .into_iter()
         .find(|(_, journal)| journal.destination == wanted)
@@ -152,7 +154,9 @@ fn waiting(state: &StateDirectories) -> Vec<(Directory, Journal)> {
     let mut found = Vec::new();
     for parent in state.existing_pending() {
         for name in parent.names().unwrap_or_default() {
-            let Ok(directory) = parent.open_directory(&name) else { continue };
+            let Ok(directory) = parent.open_directory(&name) else {
+                continue;
+            };
             if let Some(journal) = Journal::read(&directory) {
                 found.push((directory, journal));
             }

@@ -17,43 +17,46 @@ pub(super) enum Overwrite {
 
 /// Frees `name` in `directory`, before a run.
 pub(super) fn make_room(directory: &Directory, name: &OsStr, overwrite: Overwrite) -> Result<(), TraceError> {
-    let path = || directory.join(name);
-    let read = |source| TraceError::Read { path: path(), source };
-    match directory.entry(name).map_err(read)? {
-        None => {}
-        Some(Entry { kind: EntryKind::Directory, .. }) => {
-            return Err(TraceError::Occupied { path: path(), what: "a directory" });
+    let occupied = |what| TraceError::Occupied { path: directory.join(name), what };
+    let read = |source| TraceError::Read { path: directory.join(name), source };
+    let Some(entry) = directory.entry(name).map_err(read)? else {
+        return adopt_blobs(directory, name);
+    };
+    match entry.kind {
+        EntryKind::Directory => return Err(occupied("a directory")),
+        EntryKind::Special => return Err(occupied("no regular file")),
+        EntryKind::Link if overwrite == Overwrite::Never => {
+            return Err(occupied("a symbolic link, which is not followed"));
         }
-        Some(Entry { kind: EntryKind::Special, .. }) => {
-            return Err(TraceError::Occupied { path: path(), what: "no regular file" });
-        }
-        Some(Entry { kind: EntryKind::Link, .. }) if overwrite == Overwrite::Never => {
-            return Err(TraceError::Occupied {
-                path: path(),
-                what: "a symbolic link, which is not followed",
-            });
-        }
-        Some(Entry { kind: EntryKind::Link, .. }) => directory.remove_file(name).map_err(read)?,
-        Some(Entry { kind: EntryKind::File, identity, size }) => {
-            let file = directory.open_file(name).map_err(read)?;
-            if file_identity(&file).map_err(read)? != identity {
-                return Err(TraceError::Busy { path: path() });
-            }
-            let Some(mut file) = lock(file).map_err(read)? else {
-                return Err(TraceError::Busy { path: path() });
-            };
-            let mut start = [0; 64];
-            let count = file.read(&mut start).map_err(read)?;
-            if looks_like_a_trace(&start[..count]) {
-                return rotate(directory, name).map(drop);
-            }
-            if size > 0 && overwrite == Overwrite::Never {
-                return Err(TraceError::NotReplaceable { path: path() });
-            }
-            directory.remove_file(name).map_err(read)?;
-        }
+        EntryKind::Link => directory.remove_file(name).map_err(read)?,
+        EntryKind::File => make_room_of_file(directory, name, &entry, overwrite)?,
     }
     adopt_blobs(directory, name)
+}
+
+/// Renames a trace, and removes what is empty or may be overwritten.
+fn make_room_of_file(
+    directory: &Directory,
+    name: &OsStr,
+    entry: &Entry,
+    overwrite: Overwrite,
+) -> Result<(), TraceError> {
+    let path = || directory.join(name);
+    let read = |source| TraceError::Read { path: path(), source };
+    let file = directory.open_file(name).map_err(read)?;
+    let same = file_identity(&file).map_err(read)? == entry.identity;
+    let Some(mut file) = lock(file).map_err(read)?.filter(|_| same) else {
+        return Err(TraceError::Busy { path: path() });
+    };
+    let mut start = [0; 64];
+    let count = file.read(&mut start).map_err(read)?;
+    if looks_like_a_trace(&start[..count]) {
+        return rotate(directory, name).map(drop);
+    }
+    if entry.size > 0 && overwrite == Overwrite::Never {
+        return Err(TraceError::NotReplaceable { path: path() });
+    }
+    directory.remove_file(name).map_err(read)
 }
 
 /// Renames what stands at `name`, and its blobs, to the next number. Returns the new name, if anything was there.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::error::TraceError;
 use super::super::layout::{DIRECTORY_MODE, PENDING_NAME, STATE_NAME};
+use super::Protected;
 use super::directory::Directory;
 
 /// Places for the state directory, in the order in which they are tried.
@@ -40,14 +41,22 @@ impl StateDirectories {
         for candidate in &self.0 {
             let pending = candidate.join(PENDING_NAME);
             if make_private(candidate).is_some()
-                && make_private(&pending).is_some()
-                && let Ok(directory) = Directory::open_private(&pending)
+                && let Some(directory) = make_private(&pending)
             {
                 return Ok(directory);
             }
             tried.clone_from(candidate);
         }
         Err(TraceError::StateDirectory { path: tried })
+    }
+
+    /// Returns every place of the state directory, whether something is there or not.
+    pub(super) fn protected(&self) -> Vec<Protected> {
+        let protect = |path: &PathBuf| {
+            let identity = Directory::open_private(path).and_then(|found| found.identity());
+            Protected { path: path.clone(), identity: identity.ok() }
+        };
+        self.0.iter().map(protect).collect()
     }
 
     /// Opens every directory of waiting traces that there is.

@@ -10,6 +10,9 @@ use super::super::{Recorder, WriterHandle};
 use super::pending::{locate_in, recover};
 use super::*;
 
+mod in_place;
+mod recovery;
+
 struct Place {
     directory: tempfile::TempDir,
     state: StateDirectories,
@@ -142,108 +145,6 @@ fn a_run_that_never_starts_leaves_nothing() {
 }
 
 #[test]
-fn a_granted_trace_is_written_elsewhere_and_put_in_place() {
-    let place = Place::new();
-    let (recorder, writer, at) = place.start(true);
-    assert!(at.starts_with(place.directory.path().canonicalize().expect("a path").join("state")));
-    assert!(!place.trace().exists());
-    assert_eq!(locate_in(&place.state, &place.trace()), at);
-    recorder.record(Event::new(Kind::Effect, "clock.now")).expect("recorded");
-    let placed = writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-    assert_eq!((placed.path.as_path(), placed.moved_aside), (place.trace().as_path(), None));
-    assert!(is_sealed(&place.trace()));
-    assert_eq!(place.waiting(), 0);
-}
-
-#[test]
-fn what_the_agent_planted_is_moved_aside() {
-    let place = Place::new();
-    let outside = place.directory.path().join("outside");
-    fs::write(&outside, "outside").expect("written");
-    let plants: [&dyn Fn(&Path); 4] = [
-        &|path| fs::write(path, "{\"args\":{},forged").expect("written"),
-        &|path| symlink(&outside, path).expect("linked"),
-        &|path| fs::create_dir(path).expect("a directory"),
-        &|path| {
-            fs::create_dir(path.with_file_name("trace.jsonl.blobs")).expect("a directory");
-            fs::write(path.with_file_name("trace.jsonl.blobs").join("x"), "x").expect("written");
-        },
-    ];
-    for plant in plants {
-        let (_, writer, _) = place.start(true);
-        plant(&place.trace());
-        let placed = writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-        assert_eq!(placed.path, place.trace());
-        assert!(is_sealed(&place.trace()));
-    }
-    assert_eq!(fs::read_to_string(&outside).expect("it reads"), "outside");
-}
-
-#[test]
-fn the_directory_is_the_one_that_was_held() {
-    let place = Place::new();
-    let (_, writer, _) = place.start(true);
-    fs::rename(place.work("."), place.directory.path().join("moved")).expect_err("a dot cannot be renamed");
-    fs::rename(place.directory.path().join("work"), place.directory.path().join("moved")).expect("renamed");
-    symlink(place.directory.path().join("state"), place.directory.path().join("work")).expect("linked");
-    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-    assert!(is_sealed(&place.directory.path().join("moved/trace.jsonl")));
-}
-
-/// Leaves what a killed run leaves: its files without the processes that held them.
-fn killed(place: &Place) -> PathBuf {
-    let (_, writer, at) = place.start(true);
-    let copy = place.directory.path().join("copy");
-    let pending = at.parent().expect("a parent").to_owned();
-    let status =
-        std::process::Command::new("cp").arg("-a").args([&pending, &copy]).status().expect("cp runs");
-    assert!(status.success());
-    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-    fs::remove_file(place.trace()).expect("removed");
-    fs::remove_dir_all(place.work("trace.jsonl.blobs")).expect("removed");
-    fs::rename(&copy, &pending).expect("renamed");
-    at
-}
-
-#[test]
-fn the_trace_of_a_killed_run_is_found_and_put_in_place() {
-    let place = Place::new();
-    let at = killed(&place);
-    assert_eq!(locate_in(&place.state, &place.trace()), at);
-    let found = verify(&at, &Expectation::default()).expect("a trace");
-    assert_eq!((found.entries, found.outcome), (1, Outcome::Unsealed));
-    let recovered = recover(&place.state);
-    assert_eq!(recovered.len(), 1);
-    assert_eq!(recovered[0].to.as_ref().expect("placed"), &place.trace());
-    assert_eq!(verify(&place.trace(), &Expectation::default()).expect("a trace").entries, 1);
-    assert_eq!(place.waiting(), 0);
-    assert!(recover(&place.state).is_empty());
-}
-
-#[test]
-fn a_killed_runs_trace_does_not_follow_a_replaced_directory() {
-    let place = Place::new();
-    let at = killed(&place);
-    let work = place.directory.path().join("work");
-    fs::rename(&work, place.directory.path().join("moved")).expect("renamed");
-    fs::create_dir(place.directory.path().join("bait")).expect("a directory");
-    symlink(place.directory.path().join("bait"), &work).expect("linked");
-    let recovered = recover(&place.state);
-    assert!(matches!(recovered[0].to, Err(TraceError::DirectoryReplaced { .. })));
-    assert!(at.exists());
-    assert_eq!(fs::read_dir(place.directory.path().join("bait")).expect("it lists").count(), 0);
-}
-
-#[test]
-fn a_running_trace_is_not_recovered() {
-    let place = Place::new();
-    let (_, writer, at) = place.start(true);
-    assert!(recover(&place.state).is_empty());
-    assert!(at.exists());
-    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-}
-
-#[test]
 fn a_rotation_that_was_cut_short_is_finished() {
     let place = Place::new();
     place.run(false);
@@ -251,34 +152,6 @@ fn a_rotation_that_was_cut_short_is_finished() {
     fs::rename(place.trace(), place.work("trace.jsonl.1")).expect("renamed");
     place.run(false);
     assert!(is_sealed(&place.work("trace.jsonl.1")) && is_sealed(&place.trace()));
-}
-
-#[test]
-fn across_file_systems_the_trace_is_copied() {
-    let Ok(other) = tempfile::tempdir_in("/dev/shm") else {
-        return;
-    };
-    let place = Place::new();
-    let state = StateDirectories::only(&other.path().join("state"));
-    let same =
-        fs::metadata(other.path()).expect("stat").dev() == fs::metadata(place.work(".")).expect("stat").dev();
-    let placement = Placement::plan_with(&state, &place.trace(), true, false).expect("a placement");
-    let (recorder, writer) = create(placement).expect("a writer");
-    for size in [10, 300_000] {
-        let mut blob = recorder.blob().expect("a blob");
-        std::io::Write::write_all(&mut blob, &vec![b'x'; size]).expect("written");
-        let blob = blob.finish().expect("stored");
-        recorder.record(Event::new(Kind::Effect, "net.stream").arg("body", blob)).expect("recorded");
-    }
-    fs::write(place.trace(), "planted").expect("written");
-    let placed = writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
-    assert_eq!(placed.path, place.trace());
-    assert_eq!(placed.moved_aside, Some(place.work("trace.jsonl.1")));
-    assert!(is_sealed(&place.trace()));
-    assert_eq!(fs::metadata(place.trace()).expect("stat").mode() & 0o7777, 0o600);
-    let names = fs::read_dir(place.work(".")).expect("it lists").count();
-    assert_eq!(names, 3, "trace, blobs and what was planted (same file system: {same})");
-    assert_eq!(fs::read_dir(other.path().join("state/pending")).expect("it lists").count(), 0);
 }
 
 #[test]
@@ -310,7 +183,9 @@ fn what_must_be_protected_is_named() {
     let written = fs::metadata(placement.written_at()).expect("stat");
     let identity = FileIdentity { dev: written.dev(), ino: written.ino() };
     assert_eq!(find(&placement.written_at()).expect("named").identity, Some(identity));
-    assert!(protected.iter().any(|protected| protected.path.ends_with("state/pending")));
+    assert!(
+        protected.iter().any(|protected| protected.path.ends_with("state") && protected.identity.is_some())
+    );
 
     drop(placement);
     let again = place.plan(false).expect("a placement");

@@ -37,7 +37,9 @@ pub(super) fn transfer(
         let result = move_blobs_and_trace(home, name, to, &to_name);
         attempt += 1;
         match result {
-            Ok(()) => return Ok(Transferred { path: to.join(&to_name), moved_aside }),
+            Ok(()) => {
+                return Ok(Transferred { path: to.join(&to_name), moved_aside });
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {
                 if is_being_written(to, &to_name) {
                     to_name = free_name(to, &to_name)?;

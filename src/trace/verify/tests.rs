@@ -6,10 +6,12 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::blob::BlobStore;
-use super::super::chain::{Body, Chain};
-use super::super::event::{Event, Kind};
+use super::super::chain::{Body, Chain, entry_sha};
+use super::super::event::{Event, Kind, hex};
 use super::super::layout::{blob_name, blobs_name};
 use super::*;
+
+mod beside;
 
 /// A sealed trace on disk: start, seven observations, a body, the end and the seal.
 struct Sample {
@@ -25,7 +27,7 @@ impl Sample {
         let path = directory.path().join("trace.jsonl");
         let blobs = directory.path().join(blobs_name("trace.jsonl".as_ref()));
         std::fs::create_dir(&blobs).expect("a directory");
-        let mut body = BlobStore::new(File::open(&blobs).expect("it opens").into()).start();
+        let mut body = BlobStore::new(File::open(&blobs).expect("it opens").into(), None).start();
         std::io::Write::write_all(&mut body, b"hello").expect("written");
         let body = body.finish().expect("stored");
         let blob = blobs.join(blob_name(&body.sha256));
@@ -198,7 +200,7 @@ fn a_cut_trace_is_not_sealed() {
 fn a_torn_line_is_called_that_wherever_it_is_torn() {
     let sample = Sample::new();
     let text = sample.lines.concat();
-    for cut in 9..text.len() {
+    for cut in (9..text.len()).step_by(7) {
         sample.write(&text[..cut]);
         let found = sample.verify();
         let whole = text[..cut].matches('\n').count();
@@ -230,50 +232,6 @@ fn a_false_seal_or_checkpoint_is_found() {
 }
 
 #[test]
-fn a_missing_or_altered_blob_is_found() {
-    let sample = Sample::new();
-    let stored = std::fs::read(&sample.blob).expect("it reads");
-    let sha256 = sample.blob.file_stem().expect("a name").to_str().expect("UTF-8").to_owned();
-    let altered = tampered(8, Tamper::BlobAltered { sha256: sha256.clone() });
-    for other in [&b"hellO"[..], b"hello more", b"", b"hell"] {
-        std::fs::write(&sample.blob, zstd::encode_all(other, 1).expect("zstd")).expect("written");
-        assert_eq!(sample.verify().outcome, altered, "{other:?}");
-    }
-    std::fs::write(&sample.blob, b"not zstd").expect("written");
-    assert_eq!(sample.verify().outcome, altered);
-    // A bomb is not unpacked: what goes beyond the recorded size is not read.
-    std::fs::write(
-        &sample.blob,
-        zstd::encode_all(std::io::Read::take(std::io::repeat(0), 1 << 30), 1).expect("zstd"),
-    )
-    .expect("written");
-    assert_eq!(sample.verify().outcome, altered);
-
-    let missing = tampered(8, Tamper::BlobMissing { sha256 });
-    std::fs::remove_file(&sample.blob).expect("removed");
-    assert_eq!(sample.verify().outcome, missing);
-    let elsewhere = sample.path.with_file_name("elsewhere");
-    std::fs::write(&elsewhere, stored).expect("written");
-    std::os::unix::fs::symlink(&elsewhere, &sample.blob).expect("linked");
-    assert_eq!(sample.verify().outcome, missing);
-}
-
-#[test]
-fn a_pinned_head_finds_a_rewritten_trace() {
-    let sample = Sample::new();
-    let pinned = Expectation { head: Some(sample.verify().head) };
-    assert_eq!(verify(&sample.path, &pinned).expect("a trace").outcome, Outcome::Sealed);
-
-    let rewritten = chained(&[Event::new(Kind::Meta, "run.start"), Event::new(Kind::Meta, "run.end")], true);
-    sample.write(rewritten.concat());
-    assert_eq!(sample.verify().outcome, Outcome::Sealed);
-    let found = verify(&sample.path, &pinned).expect("a trace");
-    assert_eq!(found.outcome, tampered(2, Tamper::OtherHead));
-    sample.write(sample.lines[..9].concat());
-    assert_eq!(verify(&sample.path, &pinned).expect("a trace").outcome, tampered(8, Tamper::OtherHead));
-}
-
-#[test]
 fn traces_of_the_python_tool_verify() {
     for (name, entries) in [("trace-python.jsonl", 22), ("trace-node.jsonl", 6)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
@@ -297,7 +255,7 @@ fn what_is_no_trace_is_an_error() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_flipped_byte_is_never_sealed(at in 0_usize..3000, flip in 1_u8..=255) {
@@ -328,6 +286,6 @@ fn rehashed(line: &str) -> String {
     let prev_from = line.find("\"prev\":\"").expect("a hash") + "\"prev\":\"".len();
     let prev = &line[prev_from..prev_from + 64];
     let (before, after) = (&line[..from], line[to..].trim_end());
-    let sha = entry_sha(prev.as_bytes(), before.as_bytes(), after.as_bytes());
+    let sha = hex(&entry_sha(prev.as_bytes(), before.as_bytes(), after.as_bytes()));
     format!("{before},\"sha\":\"{sha}\"{after}\n")
 }

@@ -109,3 +109,37 @@ fn an_entry_too_long_is_refused_and_the_trace_goes_on() {
     let placed = writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
     assert_eq!(verify(&placed.path, &Expectation::default()).expect("a trace").entries, 3);
 }
+
+#[test]
+fn a_body_that_cannot_be_stored_stops_the_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (recorder, writer) = start(directory.path());
+    recorder.record(Event::new(Kind::Meta, "run.start")).expect("recorded");
+    std::fs::remove_dir(directory.path().join("trace.jsonl.blobs")).expect("removed");
+    let mut blob = recorder.blob().expect("a blob");
+    std::io::Write::write_all(&mut blob, b"body").expect("held");
+    assert!(matches!(blob.finish(), Err(TraceError::StoreBlob { .. })));
+    assert!(recorder.failed() && recorder.record(read("x")).is_err());
+    let placed = writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+    let found = verify(&placed.path, &Expectation::default()).expect("a trace");
+    assert_eq!((found.entries, found.outcome), (3, Outcome::Sealed));
+}
+
+#[test]
+fn repeats_reach_the_disk_while_the_run_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (recorder, _writer) = start(directory.path());
+    for _ in 0..5 {
+        recorder.deny(read("secret.txt")).expect("recorded");
+        recorder.record_folded(Event::new(Kind::Effect, "clock.now")).expect("recorded");
+    }
+    let counts = || -> Vec<u64> {
+        let entries = entries(&directory.path().join("trace.jsonl"));
+        entries.iter().map(|entry| entry["count"].as_u64().unwrap_or(1)).collect()
+    };
+    let start = Instant::now();
+    while counts() != [1, 1, 4, 4] && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(counts(), [1, 1, 4, 4]);
+}

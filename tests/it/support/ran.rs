@@ -71,7 +71,8 @@ impl Ran {
     #[track_caller]
     pub(crate) fn denied(&self, access: &str, target: &str) -> &Self {
         let ends = |value: &Value| value.as_str().is_some_and(|text| text.ends_with(target));
-        let is_it = |entry: &&Value| ["target", "resolved", "exe"].iter().any(|key| ends(&entry["args"][key]));
+        let is_it =
+            |entry: &&Value| ["target", "resolved", "exe"].iter().any(|key| ends(&entry["args"][key]));
         assert!(self.denials(access).iter().any(is_it), "no denial: {access} {target}\n{self}");
         self
     }

@@ -1,0 +1,59 @@
+//! Checks what becomes of the traces of runs that were killed.
+
+use super::*;
+
+/// Leaves what a killed run leaves: its files without the processes that held them.
+fn killed(place: &Place) -> PathBuf {
+    let (_, writer, at) = place.start(true);
+    let copy = place.directory.path().join("copy");
+    while fs::metadata(&at).expect("stat").len() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let pending = at.parent().expect("a parent").to_owned();
+    let status =
+        std::process::Command::new("cp").arg("-a").args([&pending, &copy]).status().expect("cp runs");
+    assert!(status.success());
+    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+    fs::remove_file(place.trace()).expect("removed");
+    fs::remove_dir_all(place.work("trace.jsonl.blobs")).expect("removed");
+    fs::rename(&copy, &pending).expect("renamed");
+    at
+}
+
+#[test]
+fn the_trace_of_a_killed_run_is_found_and_put_in_place() {
+    let place = Place::new();
+    let at = killed(&place);
+    assert_eq!(locate_in(&place.state, &place.trace()), at);
+    let found = verify(&at, &Expectation::default()).expect("a trace");
+    assert_eq!((found.entries, found.outcome), (1, Outcome::Unsealed));
+    let recovered = recover(&place.state);
+    assert_eq!(recovered.len(), 1);
+    assert_eq!(recovered[0].to.as_ref().expect("placed"), &place.trace());
+    assert_eq!(verify(&place.trace(), &Expectation::default()).expect("a trace").entries, 1);
+    assert_eq!(place.waiting(), 0);
+    assert!(recover(&place.state).is_empty());
+}
+
+#[test]
+fn a_killed_runs_trace_does_not_follow_a_replaced_directory() {
+    let place = Place::new();
+    let at = killed(&place);
+    let work = place.directory.path().join("work");
+    fs::rename(&work, place.directory.path().join("moved")).expect("renamed");
+    fs::create_dir(place.directory.path().join("bait")).expect("a directory");
+    symlink(place.directory.path().join("bait"), &work).expect("linked");
+    let recovered = recover(&place.state);
+    assert!(matches!(recovered[0].to, Err(TraceError::DirectoryReplaced { .. })));
+    assert!(at.exists());
+    assert_eq!(fs::read_dir(place.directory.path().join("bait")).expect("it lists").count(), 0);
+}
+
+#[test]
+fn a_running_trace_is_not_recovered() {
+    let place = Place::new();
+    let (_, writer, at) = place.start(true);
+    assert!(recover(&place.state).is_empty());
+    assert!(at.exists());
+    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+}
