@@ -29,6 +29,7 @@ mod parse;
 mod path_decision;
 mod path_rule;
 mod pattern;
+mod placed;
 mod remarks;
 mod report;
 mod source;

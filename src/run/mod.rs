@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 
 pub use failure::RunError;
 
-use crate::ns::init::CommandEnd;
+use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{Denials, Setup, Supervisor};
+use crate::supervisor::{AttachMessages, Denials, Setup, Supervisor};
 use crate::trace::{self, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
 
 /// How a run ended.
@@ -88,6 +88,7 @@ fn supervise(
         connections: Arc::clone(&connections),
         signals,
         channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
+        attach: AttachMessages { request: init::attach_request, answer: init::attach_answer },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed: plan.unix,
     };

@@ -7,6 +7,9 @@ use nix::errno::Errno;
 
 use super::task::Task;
 
+/// Longest path that the kernel takes (PATH_MAX, with its zero byte).
+pub(super) const PATH_MAX: usize = 4096;
+
 /// A waiting call. Its registers are a copy; its memory is read once and then not again.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
@@ -24,7 +27,7 @@ impl Call {
 
     /// Reads a path argument.
     pub(super) fn path(&self, address: u64) -> nix::Result<Vec<u8>> {
-        crate::sys::memory::read_string(self.task.tid, address, super::open::PATH_MAX)
+        crate::sys::memory::read_string(self.task.tid, address, PATH_MAX)
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT)))
     }
 }

@@ -95,6 +95,15 @@ pub struct RefusedConnection {
 /// Decides on TCP connections.
 pub type JudgeConnection = Box<dyn Fn(SocketAddr) -> Option<RefusedConnection>>;
 
+/// The words in which pid 1 is asked to show a place, and answers.
+#[derive(Debug, Clone, Copy)]
+pub struct AttachMessages {
+    /// Asks for a place by its number in [`Setup::pending`].
+    pub request: fn(usize) -> [u8; 5],
+    /// The errno of an answer, 0 when it was done; `None` for another message.
+    pub answer: fn(&[u8]) -> Option<i32>,
+}
+
 /// What the supervisor is told at its start.
 pub struct Setup {
     /// Where waiting calls are taken from.
@@ -117,6 +126,8 @@ pub struct Setup {
     pub signals: SignalFd,
     /// Becomes readable when pid 1 has something to say.
     pub channel: OwnedFd,
+    /// How pid 1 is asked to show a place.
+    pub attach: AttachMessages,
     /// Places that a rule names and that do not exist yet.
     pub pending: Vec<PathBuf>,
     /// Sockets in the view that lead to host sockets named by rules.
@@ -141,6 +152,7 @@ pub struct Supervisor {
     written: WrittenFiles,
     hasher: Hasher,
     denials: Denials,
+    attach: AttachMessages,
     pending: Vec<pending::Place>,
     /// What pid 1 said at the end.
     last_words: Option<Vec<u8>>,
@@ -191,6 +203,7 @@ impl Supervisor {
             connections: setup.connections,
             signals: setup.signals,
             channel: setup.channel,
+            attach: setup.attach,
             view,
             tasks: Tasks::default(),
             digests: Digests::default(),

@@ -11,15 +11,13 @@ use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl, readlinkat};
 use nix::sys::stat::{Mode, SFlag};
 
 use super::access::{Area, Decision};
-use super::call::{Call, Reply};
+use super::call::{Call, PATH_MAX, Reply};
 use super::view::{Found, Place, Spelled, View, found, lexical};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::memory;
 use crate::trace::{Event, Kind};
 
-/// Longest path that the kernel takes (PATH_MAX, with its zero byte).
-pub(super) const PATH_MAX: usize = 4096;
 /// Links that are followed at the end of a path that is being created.
 const LINKS: usize = 40;
 

@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, mkdirat};
 
 use super::{Stop, Supervisor};
-use crate::ns::{channel, init};
+use crate::sys::scm;
 
 /// A place that may appear.
 #[derive(Debug)]
@@ -85,9 +85,9 @@ impl Supervisor {
     /// Has pid 1 mount the place into the view.
     fn show(&mut self, index: usize) -> Result<nix::Result<()>, Stop> {
         let failed = |call: &'static str| move |source| Stop::Receive { call, source };
-        channel::send(self.channel.as_fd(), &init::attach_request(index), &[]).map_err(failed("sendmsg"))?;
+        scm::send(self.channel.as_fd(), &(self.attach.request)(index), &[]).map_err(failed("sendmsg"))?;
         let words = self.hear()?;
-        match init::attach_answer(&words) {
+        match (self.attach.answer)(&words) {
             Some(0) => {
                 self.pending[index].shown = true;
                 Ok(Ok(()))

@@ -23,6 +23,7 @@ mod recorder;
 mod scan;
 mod space;
 mod tally;
+mod tamper;
 mod verify;
 mod writer;
 
@@ -34,5 +35,6 @@ pub use reader::{Line, Reader};
 pub use recorder::Recorder;
 pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};
 pub use tally::{Denial, Denials, Totals};
-pub use verify::{Expectation, Outcome, Tamper, Verification, verify};
+pub use tamper::Tamper;
+pub use verify::{Expectation, Outcome, Verification, verify};
 pub use writer::{WriterHandle, create};

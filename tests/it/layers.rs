@@ -25,6 +25,9 @@ const LAYERS: [(&str, u32); 11] = [
 const LONGEST_FILE: usize = 400;
 const LONGEST_FUNCTION: usize = 60;
 
+/// Where files may import each other in a circle: a tunnel carries HTTP, and HTTP opens tunnels.
+const CIRCLES: [&str; 1] = ["netproxy"];
+
 /// Names that say nothing of what a module holds.
 const EMPTY_NAMES: [&str; 9] =
     ["util", "utils", "helper", "helpers", "common", "types", "misc", "manager", "shared"];
@@ -109,20 +112,18 @@ fn no_folder_has_a_circle_between_its_files() {
         edges.insert((modules[0].clone(), modules[1].clone()), named);
     }
     let mut breaches = Vec::new();
-    for (folder, name) in edges.keys() {
-        let mut reached = BTreeSet::new();
-        let mut waiting = vec![name];
-        while let Some(next) = waiting.pop() {
-            let key = (folder.clone(), next.clone());
-            for other in edges.get(&key).into_iter().flatten() {
-                if reached.insert(other) {
-                    waiting.push(other);
+    for (folder, name) in edges.keys().filter(|(folder, _)| !CIRCLES.contains(&folder.as_str())) {
+        let mut ways: BTreeMap<&str, String> = BTreeMap::new();
+        let mut waiting = vec![(name.as_str(), name.clone())];
+        while let Some((next, way)) = waiting.pop() {
+            for other in edges.get(&(folder.clone(), next.to_owned())).into_iter().flatten() {
+                if other != next && !ways.contains_key(other.as_str()) {
+                    ways.insert(other, format!("{way} -> {other}"));
+                    waiting.push((other, format!("{way} -> {other}")));
                 }
             }
         }
-        if reached.contains(name) {
-            breaches.push(format!("  src/{folder}/{name}.rs imports itself by way of others"));
-        }
+        breaches.extend(ways.get(name.as_str()).map(|way| format!("  src/{folder}: {way}")));
     }
     none("no circles between the files of a folder", &breaches);
 }
