@@ -83,8 +83,8 @@ impl Sandbox {
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
         let sandbox = Self { directory, user, environment: RefCell::default() };
         sandbox.own(sandbox.directory.path());
-        for name in ["work", "home", "state"] {
-            sandbox.directory(Path::new("..").join(name));
+        for name in ["", "../home", "../state"] {
+            sandbox.directory(name);
         }
         if user == User::Ordinary {
             let program = sandbox.beside("agentbox");
