@@ -1,10 +1,14 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
 mod cli;
+mod exec_rules;
+mod fs;
 mod layers;
 mod life;
+mod mutation;
 mod netns;
 mod readers;
 mod sample;
 mod support;
 mod trace;
+mod view;
