@@ -101,7 +101,11 @@ fn supervise(
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,
-        Some(message::LastWords::Failed(failure)) => return Err(failure::explain(&failure)),
+        Some(message::LastWords::Failed(failure)) => {
+            let error = failure::explain(&failure);
+            writer.seal(not_started(&error))?;
+            return Err(error);
+        }
         None => CommandEnd { code: 137, signal: 9, cpu_micros: 0, peak_kib: 0 },
     };
     recorder.record(process_end(end))?;
@@ -136,4 +140,9 @@ fn process_end(end: CommandEnd) -> Event {
 fn run_end(end: CommandEnd) -> Event {
     let code = if end.signal == 0 { end.code } else { -end.signal };
     Event::new(Kind::Meta, "run.end").arg("returncode", code)
+}
+
+/// The end of a run whose command was never started.
+fn not_started(error: &RunError) -> Event {
+    Event::new(Kind::Meta, "run.end").arg("returncode", error.exit_code()).arg("error", error.to_string())
 }

@@ -76,6 +76,10 @@ impl Supervisor {
         };
         let (spelled, file) = file;
         if let Err(errno) = can_run(&file) {
+            // The kernel refuses it as well; where a rule is missing, that is what the record says.
+            if let Judgement::Deny { rule, reason } = self.judge_exec(call, &spelled, &file, &argv) {
+                self.refuse_exec(call, &file.path, &argv, rule, &reason, false)?;
+            }
             return Ok(Reply::Errno(errno));
         }
         match self.judge_exec(call, &spelled, &file, &argv) {

@@ -12,14 +12,11 @@ use nix::sys::stat::{Mode, SFlag};
 
 use super::access::{Area, Decision};
 use super::call::{Call, PATH_MAX, Reply};
-use super::view::{Found, Place, Spelled, View, found, lexical};
+use super::view::{Found, LINKS, Place, Spelled, View, found, lexical};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::memory;
 use crate::trace::{Event, Kind};
-
-/// Links that are followed at the end of a path that is being created.
-const LINKS: usize = 40;
 
 /// An open as it was asked for.
 #[derive(Debug, Clone)]
@@ -347,7 +344,7 @@ impl Supervisor {
         access: PathAccess,
         spelled: &Spelled,
     ) -> Result<Reply, Stop> {
-        let path = lexical(&spelled.absolute);
+        let path = self.view.leads_to(&spelled.absolute);
         let decision = self.access.decide(access, &path, None);
         if let Decision::Allow(area) = decision {
             if let Area::Rule(rule) = area

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
@@ -13,6 +13,9 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use super::task::Task;
 use crate::policy::FileId;
 use crate::trace::Event;
+
+/// How many links a path may lead through (path_resolution(7)).
+pub(super) const LINKS: usize = 40;
 
 /// A file that was found: pinned by an O_PATH descriptor.
 #[derive(Debug)]
@@ -201,6 +204,39 @@ impl View {
             }
         }
         Err(Errno::EAGAIN)
+    }
+
+    /// Where a path leads that is not in the view: its links followed as far as the view goes,
+    /// the rest as it is spelled. The host is not looked at.
+    pub(super) fn leads_to(&self, absolute: &[u8]) -> PathBuf {
+        let mut place = PathBuf::from("/");
+        let mut rest = PathBuf::from(OsStr::from_bytes(absolute));
+        for _ in 0..LINKS {
+            let mut components = rest.strip_prefix("/").unwrap_or(&rest).components();
+            let link = components.by_ref().find_map(|component| match component {
+                Component::ParentDir => {
+                    place.pop();
+                    None
+                }
+                Component::Normal(name) => {
+                    place.push(name);
+                    self.link_at(&place)
+                }
+                _ => None,
+            });
+            let Some(target) = link else { return place };
+            place.pop();
+            rest = place.join(target).join(components.as_path());
+            place = PathBuf::from("/");
+        }
+        lexical(absolute)
+    }
+
+    /// What the link at `path` says, if there is one.
+    fn link_at(&self, path: &Path) -> Option<OsString> {
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let file = self.open(path.as_os_str().as_bytes(), flags, Mode::empty()).ok()?;
+        nix::fcntl::readlinkat(&file, "").ok()
     }
 
     /// Follows /proc/PID/fd/N, cwd, root or exe: the link leads to an object, not to a path.

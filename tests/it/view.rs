@@ -12,7 +12,7 @@ need = set('null zero full random urandom tty ptmx pts fd stdin stdout stderr sh
 print(sorted(need - names), sorted(names - need - {'mqueue', 'console', 'core'}))
 print(open('/dev/null').read() == '', open('/dev/zero', 'rb').read(3), len(open('/dev/urandom', 'rb').read(5)))
 print(open('/dev/null', 'w').write('x'), len(open('/dev/random', 'rb').read(2)))
-try: open('/dev/full', 'w').write('x'); print('full takes bytes')
+try: os.write(os.open('/dev/full', os.O_WRONLY), b'x'); print('full takes bytes')
 except OSError: print('full is full')
 print(os.readlink('/dev/fd'), os.readlink('/dev/stdin'))
 main, side = os.openpty(); os.write(side, b'x'); print(os.read(main, 1), os.ttyname(side).startswith('/dev/pts/'))",
@@ -112,11 +112,11 @@ fn the_launcher_and_its_environment_cannot_be_seen() {
             "import os
 print('SECRET_TOKEN' in os.environ, sorted(name for name in os.listdir('/proc') if name.isdigit())[:1], os.getppid())
 for pid in (name for name in os.listdir('/proc') if name.isdigit()):
-    for name in ('environ', 'mem', 'maps', 'cwd', 'exe', 'root', 'fd'):
+    for name in ('environ', 'mem', 'maps', 'cwd', 'exe', 'root', 'fd/0', 'fd/3', 'fd/7'):
         if pid == str(os.getpid()): continue
         try:
             path = '/proc/%s/%s' % (pid, name)
-            found = os.listdir(path) if name == 'fd' else os.readlink(path) if name in ('cwd', 'exe', 'root') else open(path, 'rb').read()
+            found = os.readlink(path) if name in ('cwd', 'exe', 'root') else open(path, 'rb').read()
             print('saw', path, found)
         except OSError: pass
 for pid in ('1', 'self'):
