@@ -255,9 +255,11 @@ impl Supervisor {
     }
 
     fn wait(&self, listening: bool) -> Result<Ready, Stop> {
+        // After its last words the channel stays readable: whoever watched it would never sleep.
+        let channel = if self.last_words.is_none() { self.channel.as_fd() } else { self.signals.as_fd() };
         let mut watched = [
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.channel.as_fd(), PollFlags::POLLIN),
+            PollFd::new(channel, PollFlags::POLLIN),
             PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
             PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
         ];

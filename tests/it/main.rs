@@ -7,6 +7,7 @@ mod layers;
 mod life;
 mod mutation;
 mod netns;
+mod policy_run;
 mod readers;
 mod sample;
 mod support;
