@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
-use super::tree::{self, OwnDevices, Shape};
+use super::tree::{self, Shape, Tree};
 use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp, Pending};
 use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 
@@ -44,16 +44,19 @@ impl Source {
         Ok(Self { identity: Some((status.st_dev, status.st_ino)), link, shape })
     }
 
-    /// Opens the same file in the mount namespace of the calling process: a descriptor from
-    /// another one cannot be cloned (open_tree(2), EINVAL).
-    fn reopen(&self, path: &Path) -> Result<OwnedFd, FsviewError> {
-        let descriptor = open_path(path)?;
-        let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", path, errno))?;
+    /// Copies the tree in the mount namespace of the calling process, if it still is what was
+    /// looked at: a descriptor from another namespace cannot be cloned (open_tree(2), EINVAL).
+    fn clone_tree(&self, path: &Path, recursive: bool) -> Result<OwnedFd, FsviewError> {
+        let name = CString::new(path.as_os_str().as_encoded_bytes())
+            .map_err(|_| FsviewError::new("open_tree", path, Errno::EINVAL))?;
+        let tree = mount::clone_path(&name, recursive)
+            .map_err(|error| FsviewError::new("open_tree", path, error))?;
+        let status = fstat(&tree).map_err(|errno| FsviewError::new("fstat", path, errno))?;
         if self.identity == Some((status.st_dev, status.st_ino)) {
-            Ok(descriptor)
+            Ok(tree)
         } else {
             // It was exchanged since it was planned.
-            Err(FsviewError::new("open", path, Errno::ESTALE))
+            Err(FsviewError::new("open_tree", path, Errno::ESTALE))
         }
     }
 }
@@ -71,25 +74,20 @@ fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
 /// The first step that the kernel refused.
 pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), FsviewError> {
     let mut trees = clone_sources(spec, sources)?;
-    let mut own = OwnDevices::default();
     let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
     let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
-    let root = match root {
-        Some(root) => root,
-        None => {
-            let root = new_root()?;
-            own.add(&root).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
-            root
-        }
+    let (root, own) = match root {
+        Some(root) => (root, false),
+        None => (new_root()?, true),
     };
     attach_root(&root)?;
-    let mut builder = Builder { root, own };
-    for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees).skip(usize::from(whole)) {
-        builder.mount_one(op, source, cloned)?;
-    }
-    // After the mounts: the working directory may lie in a file system of the run's own.
+    let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
+    let mut builder = Builder { tree };
     for directory in &spec.directories {
         builder.make_directory(directory)?;
+    }
+    for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees).skip(usize::from(whole)) {
+        builder.mount_one(op, source, cloned)?;
     }
     for link in &spec.links {
         builder.make_link(&link.path, &link.target)?;
@@ -100,10 +98,10 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
     let scratch = if spec.pending.is_empty() || whole { None } else { Some(builder.scratch()?) };
     let pending = Pending::keep(&spec.pending, scratch)?;
     if !whole {
-        mount::set_attributes(builder.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
+        mount::set_attributes(builder.tree.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
     }
-    Ok((builder.root, pending))
+    Ok((builder.tree.root, pending))
 }
 
 /// Copies every source tree before anything is attached: nothing hides anything else.
@@ -114,9 +112,7 @@ fn clone_sources(spec: &FsSpec, sources: &[Source]) -> Result<Vec<Option<OwnedFd
             trees.push(None);
             continue;
         };
-        let descriptor = source.reopen(path)?;
-        let cloned = mount::clone_tree(descriptor.as_fd(), c"", *recursive)
-            .map_err(|error| FsviewError::new("open_tree", &op.target, error))?;
+        let cloned = source.clone_tree(path, *recursive)?;
         mount::set_attributes(cloned.as_fd(), op.attributes, 0, *recursive)
             .map_err(|error| FsviewError::new("mount_setattr", &op.target, error))?;
         trees.push(Some(cloned));
@@ -146,24 +142,23 @@ fn attach_root(root: &OwnedFd) -> Result<(), FsviewError> {
 
 /// The root while it is being built.
 struct Builder {
-    root: OwnedFd,
-    own: OwnDevices,
+    tree: Tree,
 }
 
 impl Builder {
     /// The root's file system through a second mount, which stays writable.
     fn scratch(&self) -> Result<OwnedFd, FsviewError> {
-        let tree = mount::clone_tree(self.root.as_fd(), c"", false)
+        let tree = mount::clone_tree(self.tree.root.as_fd(), c"", false)
             .map_err(|error| FsviewError::new("open_tree", "/", error))?;
         mount::set_attributes(tree.as_fd(), NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
         Ok(tree)
     }
 
-    fn make_directory(&self, path: &Path) -> Result<(), FsviewError> {
-        match tree::make_directories(self.root.as_fd(), path, &self.own) {
+    fn make_directory(&mut self, path: &Path) -> Result<(), FsviewError> {
+        match self.tree.make_directory(path) {
             // A tree of the host without that directory: it stays absent there too.
-            Ok(_) | Err(Errno::EROFS) => Ok(()),
+            Ok(()) | Err(Errno::EROFS) => Ok(()),
             Err(errno) => Err(FsviewError::new("mkdir", path, errno)),
         }
     }
@@ -187,7 +182,7 @@ impl Builder {
             MountKind::New { filesystem, options } => {
                 let made = new_filesystem(filesystem, options, op)?;
                 if filesystem == "tmpfs" {
-                    self.own.add(&made).map_err(|errno| FsviewError::new("fstat", &op.target, errno))?;
+                    self.tree.add_own(&made).map_err(|errno| FsviewError::new("fstat", &op.target, errno))?;
                 }
                 self.attach(&op.target, Shape::Directory, &made)
             }
@@ -195,16 +190,13 @@ impl Builder {
         }
     }
 
-    fn attach(&self, target: &Path, shape: Shape, tree: &OwnedFd) -> Result<(), FsviewError> {
-        let point = tree::mount_point(self.root.as_fd(), target, shape, &self.own)
-            .map_err(|errno| FsviewError::new("mkdir", target, errno))?;
-        mount::attach(tree.as_fd(), point.as_fd(), c"")
-            .map_err(|error| FsviewError::new("move_mount", target, error))
+    fn attach(&mut self, target: &Path, shape: Shape, tree: &OwnedFd) -> Result<(), FsviewError> {
+        self.tree.attach(target, shape, tree).map_err(|errno| FsviewError::new("move_mount", target, errno))
     }
 
     /// Covers what is at `op.target` by an empty file or directory; what is absent stays absent.
-    fn mask(&self, op: &MountOp) -> Result<(), FsviewError> {
-        let point = match tree::open(self.root.as_fd(), &op.target) {
+    fn mask(&mut self, op: &MountOp) -> Result<(), FsviewError> {
+        let point = match tree::open(self.tree.root.as_fd(), &op.target) {
             Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
             other => other.map_err(|errno| FsviewError::new("openat2", &op.target, errno))?,
         };
@@ -214,44 +206,37 @@ impl Builder {
             return Ok(());
         }
         let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-        let tree = if kind == SFlag::S_IFDIR {
-            mount::new_filesystem(c"tmpfs", &[(c"mode", c"000"), (c"size", c"4k")], attributes)
-                .map_err(|error| FsviewError::new("fsmount", &op.target, error))?
+        let (tree, shape) = if kind == SFlag::S_IFDIR {
+            let tree = mount::new_filesystem(c"tmpfs", &[(c"mode", c"000"), (c"size", c"4k")], attributes)
+                .map_err(|error| FsviewError::new("fsmount", &op.target, error))?;
+            (tree, Shape::Directory)
         } else {
-            detached_file(b"", 0o000, &op.target)?
+            (detached_file(b"", 0o000, &op.target)?, Shape::File)
         };
-        mount::attach(tree.as_fd(), point.as_fd(), c"")
-            .map_err(|error| FsviewError::new("move_mount", &op.target, error))
+        self.attach(&op.target, shape, &tree)
     }
 
-    fn make_link(&self, path: &Path, target: &std::ffi::OsStr) -> Result<(), FsviewError> {
-        let parent = tree::parent(self.root.as_fd(), path, &self.own);
-        let made = parent.and_then(|(directory, name)| {
-            self.own.check(&directory)?;
-            nix::unistd::symlinkat(target, directory, name)
-        });
-        match made {
+    fn make_link(&mut self, path: &Path, target: &std::ffi::OsStr) -> Result<(), FsviewError> {
+        match self.tree.link(path, target) {
             Ok(()) | Err(Errno::EEXIST | Errno::EROFS) => Ok(()),
             Err(errno) => Err(FsviewError::new("symlink", path, errno)),
         }
     }
 
     /// Writes a generated file, over whatever a mounted tree has at that name.
-    fn generate(&self, file: &GeneratedFile) -> Result<(), FsviewError> {
+    fn generate(&mut self, file: &GeneratedFile) -> Result<(), FsviewError> {
         let path = &file.path;
-        match tree::write_file(self.root.as_fd(), path, &file.content, 0o644, &self.own) {
+        match self.tree.write(path, &file.content, 0o644) {
             Ok(()) => return Ok(()),
             Err(Errno::EEXIST | Errno::EROFS) => {}
             Err(errno) => return Err(FsviewError::new("open", path, errno)),
         }
-        let point = match tree::open(self.root.as_fd(), path) {
+        if matches!(tree::open(self.tree.root.as_fd(), path), Err(Errno::ENOENT)) {
             // A tree of the host without that file: programs do without it as on the host.
-            Err(Errno::ENOENT) => return Ok(()),
-            other => other.map_err(|errno| FsviewError::new("openat2", path, errno))?,
-        };
+            return Ok(());
+        }
         let tree = detached_file(&file.content, 0o644, path)?;
-        mount::attach(tree.as_fd(), point.as_fd(), c"")
-            .map_err(|error| FsviewError::new("move_mount", path, error))
+        self.attach(path, Shape::File, &tree)
     }
 }
 
@@ -261,12 +246,9 @@ fn detached_file(content: &[u8], mode: u32, for_path: &Path) -> Result<OwnedFd, 
     let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, for_path, source);
     let errno = |call: &'static str| move |errno: Errno| FsviewError::new(call, for_path, errno);
     let holder = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], 0).map_err(error("fsmount"))?;
-    let mut own = OwnDevices::default();
-    own.add(&holder).map_err(errno("fstat"))?;
-    let name = Path::new("/file");
-    tree::write_file(holder.as_fd(), name, content, mode, &own).map_err(errno("open"))?;
-    let file = tree::open(holder.as_fd(), name).map_err(errno("open"))?;
-    let cloned = mount::clone_tree(file.as_fd(), c"", false).map_err(error("open_tree"))?;
+    let mut tree = Tree::new(holder, true).map_err(errno("fstat"))?;
+    tree.write(Path::new("/file"), content, mode).map_err(errno("open"))?;
+    let cloned = mount::clone_tree(tree.root.as_fd(), c"file", false).map_err(error("open_tree"))?;
     mount::set_attributes(cloned.as_fd(), attributes, 0, false).map_err(error("mount_setattr"))?;
     Ok(cloned)
 }

@@ -12,8 +12,6 @@ use landlock::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// List directories.
-    List,
     /// Read files and list directories.
     Read,
     /// Read, and start programs.
@@ -39,7 +37,6 @@ const HANDLED: ABI = ABI::V4;
 fn access(right: Right) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     match right {
-        Right::List => BitFlags::from(AccessFs::ReadDir),
         Right::Read => read,
         Right::Execute => read | AccessFs::Execute,
         Right::Write => AccessFs::from_all(HANDLED) & !BitFlags::from(AccessFs::Execute),

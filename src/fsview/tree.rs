@@ -1,12 +1,18 @@
-//! Makes mount points and files inside a new root, without ever leaving it.
+//! Makes mount points and files inside a new root, without ever leaving it or making anything on
+//! the host.
 
-use std::ffi::OsStr;
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
+
+use crate::sys::mount;
 
 /// What a mount point has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,106 +24,128 @@ pub(super) enum Shape {
 /// Opens `path` below `root` as O_PATH; a link at its end is not followed, and no link
 /// anywhere leads out of `root` (openat2(2), RESOLVE_IN_ROOT).
 pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
+    open_with(root, path, OFlag::O_NOFOLLOW)
+}
+
+fn open_with(root: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     openat2(root, path, how)
 }
 
-/// Opens the directory that holds `path`, making the missing ones.
-pub(super) fn parent<'a>(
-    root: BorrowedFd<'_>,
-    path: &'a Path,
-    own: &OwnDevices,
-) -> nix::Result<(OwnedFd, &'a OsStr)> {
-    let name = path.file_name().ok_or(Errno::EINVAL)?;
-    let directory = path.parent().unwrap_or_else(|| Path::new("/"));
-    match open_directory(root, directory) {
-        Err(Errno::ENOENT) => Ok((make_directories(root, directory, own)?, name)),
-        other => Ok((other?, name)),
-    }
+/// A directory of the view, and whether it is in a file system of the run's own.
+#[derive(Debug, Clone)]
+struct Place {
+    directory: Rc<OwnedFd>,
+    own: bool,
 }
 
-fn open_directory(root: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    openat2(root, path, how)
+/// A root that is being built.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) root: OwnedFd,
+    own: Vec<u64>,
+    known: HashMap<PathBuf, Place>,
 }
 
-/// Makes the directory `path` and all above it (mode 0755) where they are missing, in file
-/// systems of the run alone: nothing is ever made on the host.
-pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path, own: &OwnDevices) -> nix::Result<OwnedFd> {
-    let mut at = open_directory(root, Path::new("."))?;
-    let mut walked = PathBuf::from("/");
-    for component in path.components() {
-        let Component::Normal(name) = component else { continue };
-        walked.push(name);
-        at = match open_directory(root, &walked) {
-            Err(Errno::ENOENT) => {
-                own.check(&at)?;
-                mkdirat(at.as_fd(), name, Mode::from_bits_truncate(0o755))?;
-                open_directory(root, &walked)?
-            }
-            other => other?,
-        };
-    }
-    Ok(at)
-}
-
-/// Opens the mount point `path`, making it where it is missing.
-pub(super) fn mount_point(
-    root: BorrowedFd<'_>,
-    path: &Path,
-    shape: Shape,
-    own: &OwnDevices,
-) -> nix::Result<OwnedFd> {
-    match open(root, path) {
-        Err(Errno::ENOENT) => {}
-        other => return other,
-    }
-    match shape {
-        Shape::Directory => make_directories(root, path, own),
-        Shape::File => {
-            write_file(root, path, b"", 0o644, own)?;
-            open(root, path)
+impl Tree {
+    /// Builds below `root`; `own` says that it is a new file system.
+    pub(super) fn new(root: OwnedFd, own: bool) -> nix::Result<Self> {
+        let mut tree = Self { root, own: Vec::new(), known: HashMap::new() };
+        if own {
+            let device = fstat(&tree.root)?.st_dev;
+            tree.own.push(device);
         }
+        Ok(tree)
     }
-}
 
-/// Writes a new file.
-pub(super) fn write_file(
-    root: BorrowedFd<'_>,
-    path: &Path,
-    content: &[u8],
-    mode: u32,
-    own: &OwnDevices,
-) -> nix::Result<()> {
-    let (directory, name) = parent(root, path, own)?;
-    own.check(&directory)?;
-    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-    let file = nix::fcntl::openat(directory, name, flags, Mode::from_bits_truncate(mode))?;
-    let mut rest = content;
-    while !rest.is_empty() {
-        let written = nix::unistd::write(&file, rest)?;
-        rest = rest.get(written..).unwrap_or_default();
-    }
-    Ok(())
-}
-
-/// The file systems that were made for the run.
-#[derive(Debug, Default)]
-pub(super) struct OwnDevices(Vec<u64>);
-
-impl OwnDevices {
-    /// Adds the file system behind `mount`.
-    pub(super) fn add(&mut self, mount: &OwnedFd) -> nix::Result<()> {
-        self.0.push(fstat(mount)?.st_dev);
+    /// The file system behind `mount` was made for the run.
+    pub(super) fn add_own(&mut self, mount: &OwnedFd) -> nix::Result<()> {
+        self.own.push(fstat(mount)?.st_dev);
         Ok(())
     }
 
-    /// EROFS where `directory` is the host's.
-    pub(super) fn check(&self, directory: &OwnedFd) -> nix::Result<()> {
-        if self.0.contains(&fstat(directory)?.st_dev) { Ok(()) } else { Err(Errno::EROFS) }
+    /// Makes the directory `path` and all above it where they are missing.
+    pub(super) fn make_directory(&mut self, path: &Path) -> nix::Result<()> {
+        self.directory(path).map(|_| ())
+    }
+
+    /// Attaches `mount` at `path`, making the mount point where it is missing.
+    pub(super) fn attach(&mut self, path: &Path, shape: Shape, mount: &OwnedFd) -> nix::Result<()> {
+        let (place, name) = self.parent(path)?;
+        if place.own {
+            let made = match shape {
+                Shape::Directory => mkdirat(place.directory.as_fd(), name, Mode::from_bits_truncate(0o755)),
+                Shape::File => {
+                    let mode = Mode::from_bits_truncate(0o644);
+                    mknodat(place.directory.as_fd(), name, SFlag::S_IFREG, mode, 0)
+                }
+            };
+            existing_is_fine(made)?;
+        }
+        let c_name = CString::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
+        mount::attach(mount.as_fd(), place.directory.as_fd(), &c_name)
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        self.known.retain(|known, _| !known.starts_with(path));
+        Ok(())
+    }
+
+    /// Makes a symbolic link; EROFS where `path` is on the host.
+    pub(super) fn link(&mut self, path: &Path, target: &OsStr) -> nix::Result<()> {
+        let (place, name) = self.parent(path)?;
+        if !place.own {
+            return Err(Errno::EROFS);
+        }
+        nix::unistd::symlinkat(target, place.directory.as_fd(), name)
+    }
+
+    /// Writes a new file; EROFS where `path` is on the host.
+    pub(super) fn write(&mut self, path: &Path, content: &[u8], mode: u32) -> nix::Result<()> {
+        let (place, name) = self.parent(path)?;
+        if !place.own {
+            return Err(Errno::EROFS);
+        }
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        let file = nix::fcntl::openat(place.directory.as_fd(), name, flags, Mode::from_bits_truncate(mode))?;
+        let mut rest = content;
+        while !rest.is_empty() {
+            let written = nix::unistd::write(&file, rest)?;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn parent<'a>(&mut self, path: &'a Path) -> nix::Result<(Place, &'a OsStr)> {
+        let name = path.file_name().ok_or(Errno::EINVAL)?;
+        Ok((self.directory(path.parent().unwrap_or(Path::new("/")))?, name))
+    }
+
+    fn directory(&mut self, path: &Path) -> nix::Result<Place> {
+        if let Some(place) = self.known.get(path) {
+            return Ok(place.clone());
+        }
+        if let Some(above) = path.parent() {
+            let (above, name) = (self.directory(above)?, path.file_name().ok_or(Errno::EINVAL)?);
+            if above.own {
+                let mode = Mode::from_bits_truncate(0o755);
+                existing_is_fine(mkdirat(above.directory.as_fd(), name, mode))?;
+            }
+        }
+        let directory = match open_with(self.root.as_fd(), path, OFlag::O_DIRECTORY) {
+            Err(Errno::ENOENT) => return Err(Errno::EROFS),
+            other => other?,
+        };
+        let own = self.own.contains(&fstat(&directory)?.st_dev);
+        let place = Place { directory: Rc::new(directory), own };
+        self.known.insert(path.to_owned(), place.clone());
+        Ok(place)
+    }
+}
+
+fn existing_is_fine(made: nix::Result<()>) -> nix::Result<()> {
+    match made {
+        Err(Errno::EEXIST) => Ok(()),
+        other => other,
     }
 }

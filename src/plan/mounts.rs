@@ -122,20 +122,22 @@ impl View {
 
     /// The Landlock rules that say the same as the mounts.
     pub(super) fn landlock(&self) -> Vec<LandlockRule> {
-        let mut rules = vec![LandlockRule { path: PathBuf::from("/"), right: Right::List }];
+        // Rights add up along a path: what is visible may be read, and that is said once.
+        let rule = |path: &str, right| LandlockRule { path: PathBuf::from(path), right };
+        let mut rules = vec![rule("/", Right::Read), rule("/dev", Right::Write)];
         for op in &self.mounts {
-            let device = op.target.starts_with("/dev");
-            let right = match (&op.kind, op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
-                (MountKind::Mask, ..) => continue,
-                _ if device => Right::Write,
-                (_, true, true) => Right::Read,
-                (_, true, false) => Right::Execute,
-                (_, false, true) => Right::Write,
-                (_, false, false) => Right::All,
+            let right = match (op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
+                (true, true) => continue,
+                (true, false) => Right::Execute,
+                (false, true) => Right::Write,
+                (false, false) => Right::All,
             };
-            rules.push(LandlockRule { path: op.target.clone(), right });
+            let said =
+                op.target.starts_with("/dev") || (op.target.starts_with("/etc") && right == Right::Execute);
+            if !said && op.kind != MountKind::Mask {
+                rules.push(LandlockRule { path: op.target.clone(), right });
+            }
         }
-        rules.push(LandlockRule { path: PathBuf::from("/etc"), right: Right::Read });
         for root in &self.pending {
             // What appears later is judged by the nearest directory above that is there now.
             let base = root.path.ancestors().skip(1).find(|above| self.shows(above));

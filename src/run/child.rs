@@ -94,13 +94,17 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
     let side = clone::clone_process(0).map_err(|error| Failure::new(Step::Init, "clone3", &error))?;
     let command = match side {
         clone::Side::Child => command_process(spec, ends),
-        clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
+        clone::Side::Parent { pid, pidfd } => {
+            drop(pidfd);
+            Pid::from_raw(pid)
+        }
     };
     become_init(channel, launcher, pending).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
     let mut attach =
         |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
-    init::run(command, launcher, channel.as_fd(), &mut attach)
-        .map_err(|error| Failure::new(Step::Init, "poll", &error))
+    let served = init::run(command, launcher, channel.as_fd(), &mut attach);
+    // Its descriptors were closed behind the back of their owners: none of them is dropped.
+    process::exit_now(if served.is_ok() { 0 } else { 125 })
 }
 
 /// Nothing of the launcher may be read back through /proc/1.

@@ -255,26 +255,31 @@ impl Supervisor {
     }
 
     fn wait(&self, listening: bool) -> Result<Ready, Stop> {
-        // After its last words the channel stays readable: whoever watched it would never sleep.
-        let channel = if self.last_words.is_none() { self.channel.as_fd() } else { self.signals.as_fd() };
-        let mut watched = [
+        let mut watched = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(channel, PollFlags::POLLIN),
             PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
-            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
         ];
-        let count = if listening { 4 } else { 3 };
-        match poll(&mut watched[..count], PollTimeout::NONE) {
+        if listening {
+            watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        }
+        // After its last words nothing more is heard from pid 1 but its end, which is a signal.
+        if self.last_words.is_none() {
+            watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut watched, PollTimeout::NONE) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(Ready::default()),
             Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),
         }
-        let events = |at: usize| watched.get(at).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
-        let calls = if listening { events(3) } else { PollFlags::empty() };
+        let mut events = watched.iter().map(|watched| watched.revents().unwrap_or(PollFlags::empty()));
+        let mut next =
+            |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
+        let (signals, written) = (next(true), next(true));
+        let (calls, channel) = (next(listening), next(self.last_words.is_none()));
         Ok(Ready {
-            signal: events(0).contains(PollFlags::POLLIN),
-            channel: events(1).intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
-            written: events(2).contains(PollFlags::POLLIN),
+            signal: signals.contains(PollFlags::POLLIN),
+            channel: channel.intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
+            written: written.contains(PollFlags::POLLIN),
             call: calls.contains(PollFlags::POLLIN),
             closed: !calls.contains(PollFlags::POLLIN) && calls.contains(PollFlags::POLLHUP),
         })

@@ -29,18 +29,30 @@ fn fd(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Makes a detached copy of the mount at `path` below `dir`, with everything mounted below it
+/// Makes a detached copy of the mount at `path` below `dir` (a link there is not followed), with everything mounted below it
 /// when `recursive`.
 ///
 /// # Errors
 /// The errno of open_tree(2).
 pub fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, recursive: bool) -> io::Result<OwnedFd> {
-    let mut flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
+    let follow = (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW).cast_unsigned();
+    let mut flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | follow;
     if recursive {
         flags |= libc::AT_RECURSIVE.cast_unsigned();
     }
     // SAFETY: `path` is a C string that outlives the call.
     fd(unsafe { libc::syscall(libc::SYS_open_tree, dir.as_raw_fd(), path.as_ptr(), flags) })
+}
+
+/// Makes a detached copy of the mount at the absolute `path`, see [`clone_tree`].
+///
+/// # Errors
+/// The errno of open_tree(2).
+pub fn clone_path(path: &CStr, recursive: bool) -> io::Result<OwnedFd> {
+    // SAFETY: AT_FDCWD is no descriptor; the kernel takes it for the working directory and the
+    // value is not closed.
+    let here = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
+    clone_tree(here, path, recursive)
 }
 
 /// Sets `attributes` on the mount that `mount` refers to, and on all below it when `recursive`;

@@ -120,3 +120,18 @@ pub fn default_action(signal: libc::c_int) -> io::Result<()> {
     let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     super::checked(libc::c_long::from(result)).map(|_| ())
 }
+
+/// Drops every capability that this kernel knows from the bounding set (PR_CAPBSET_DROP).
+///
+/// # Errors
+/// EPERM without CAP_SETPCAP.
+pub fn drop_bounding_set() -> io::Result<()> {
+    for capability in 0..64 {
+        match prctl(libc::PR_CAPBSET_DROP, capability) {
+            // The first number that there is no capability for.
+            Err(error) if capability > 0 && error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+            other => other?,
+        }
+    }
+    Ok(())
+}
