@@ -80,6 +80,8 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
         Some(root) => (root, false),
         None => (new_root()?, true),
     };
+    // Before the new root hides a part of the old one.
+    let mut pending = Pending::keep(&spec.pending)?;
     attach_root(&root)?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
     let mut builder = Builder { tree };
@@ -95,8 +97,9 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
     for file in &spec.files {
         builder.generate(file)?;
     }
-    let scratch = if spec.pending.is_empty() || whole { None } else { Some(builder.scratch()?) };
-    let pending = Pending::keep(&spec.pending, scratch)?;
+    if !spec.pending.is_empty() && !whole {
+        pending.scratch = Some(builder.scratch()?);
+    }
     if !whole {
         mount::set_attributes(builder.tree.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;

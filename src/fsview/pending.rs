@@ -21,12 +21,12 @@ use crate::sys::mount;
 pub struct Pending {
     roots: Vec<(PendingRoot, OwnedFd)>,
     /// The view's own root file system through a mount that is not read-only.
-    scratch: Option<OwnedFd>,
+    pub(super) scratch: Option<OwnedFd>,
 }
 
 impl Pending {
     /// Copies the mounts that will be needed, before the old root is left.
-    pub(super) fn keep(roots: &[PendingRoot], scratch: Option<OwnedFd>) -> Result<Self, FsviewError> {
+    pub(super) fn keep(roots: &[PendingRoot]) -> Result<Self, FsviewError> {
         let mut kept = Vec::new();
         for root in roots {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -38,7 +38,7 @@ impl Pending {
                 .map_err(|error| FsviewError::new("mount_setattr", &root.base, error))?;
             kept.push((root.clone(), tree));
         }
-        Ok(Self { roots: kept, scratch })
+        Ok(Self { roots: kept, scratch: None })
     }
 
     /// The descriptors that pid 1 has to keep open.

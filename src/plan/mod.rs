@@ -122,6 +122,7 @@ impl LaunchPlan {
                 system: mounts::View::system(&roots, &fs),
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),
+                shown: view.shown(),
                 devices: mounts::devices(),
                 protected,
                 enforce,

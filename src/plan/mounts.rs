@@ -20,7 +20,7 @@ const PRIVATE_SIZE: &str = "50%";
 
 /// Devices that may be opened for reading and writing.
 pub(super) fn devices() -> Vec<PathBuf> {
-    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx"]).map(PathBuf::from).collect()
+    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx", "/dev/stdin"]).map(PathBuf::from).collect()
 }
 
 /// The view as decisions see it.
@@ -110,6 +110,12 @@ impl View {
                 && path.starts_with(&op.target)
                 && op.target != Path::new("/")
         })
+    }
+
+    /// What comes from the host, now or as soon as it is there.
+    pub(super) fn shown(&self) -> Vec<PathBuf> {
+        let mounts = self.mounts.iter().map(|op| op.target.clone());
+        mounts.chain(self.pending.iter().map(|root| root.path.clone())).collect()
     }
 
     /// What may be read without a record.
@@ -216,7 +222,9 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
     let nodes = DEVICES.iter().map(|path| MountOp {
         target: PathBuf::from(path),
         kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
-        attributes: NOSUID | NOEXEC,
+        // A device takes writes through a read-only mount; its mode and owner, which are the
+        // host's, do not change.
+        attributes: NOSUID | NOEXEC | RDONLY,
     });
     [proc, pts].into_iter().chain(nodes).collect()
 }

@@ -13,6 +13,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::message::{Failure, Message, Step};
+use super::stdio::CommandEnds;
 use crate::fsview::{self, FsSpec, LandlockRule, Pending, Source};
 use crate::ns::net::{self, NetSpec};
 use crate::ns::{channel, idmap, init, privileges};
@@ -48,6 +49,8 @@ pub(super) struct Ends {
     pub(super) sockets: OwnedFd,
     /// A pidfd of the launcher.
     pub(super) launcher: OwnedFd,
+    /// What the command gets as descriptors 0, 1 and 2 in place of the launcher's.
+    pub(super) stdio: CommandEnds,
 }
 
 /// Runs as pid 1 of the new namespaces; never returns.
@@ -75,7 +78,10 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
         .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
     let sockets = net::setup(&spec.net).map_err(|error| Failure::text(Step::Network, &error))?;
     sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
-    channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &[])
+    // From here on 0, 1 and 2 are the command's; pid 1 closes them.
+    let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
+    let input: Vec<_> = input.iter().map(AsFd::as_fd).collect();
+    channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &input)
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
     let (root, pending) = fsview::build(&spec.fs, &spec.sources)

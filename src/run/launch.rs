@@ -1,7 +1,7 @@
 //! The launcher's side: clone, hear what was set up, let the command go.
 
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::sys::signal::SigSet;
@@ -9,6 +9,7 @@ use nix::sys::signal::SigSet;
 use super::child::{self, ChildSpec, Ends};
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
+use super::stdio::Stdio;
 use crate::fsview::Source;
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::ns::{self, channel};
@@ -29,6 +30,7 @@ pub(super) struct Launched {
     pub(super) root: OwnedFd,
     pub(super) sockets: NetSockets,
     pub(super) landlock: bool,
+    pub(super) stdio: Stdio,
 }
 
 /// How connections are captured, for the trace.
@@ -43,6 +45,12 @@ pub(super) fn capture(sockets: &NetSockets) -> String {
 #[derive(Debug)]
 pub(super) struct KillOnDrop(OwnedFd);
 
+impl AsFd for KillOnDrop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Ended already: ESRCH.
@@ -56,6 +64,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (mut stdio, their_stdio) = Stdio::prepare()?;
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::io("pidfd_open"))?;
@@ -63,18 +72,20 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
     let (init, init_fd) = match side {
         clone::Side::Child => {
-            let ends = Ends { channel: theirs, go: their_go, sockets: their_sockets, launcher };
+            let ends =
+                Ends { channel: theirs, go: their_go, sockets: their_sockets, launcher, stdio: their_stdio };
             child::enter(&spec, &ends)
         }
         clone::Side::Parent { pid, pidfd } => (pid, pidfd),
     };
     let guard = KillOnDrop(init_fd);
-    drop((theirs, their_go, their_sockets, launcher, spec));
+    drop((theirs, their_go, their_sockets, launcher, their_stdio, spec));
     let mut sockets = None;
     let (listener, root, landlock) = loop {
         let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
         match Message::decode(&bytes) {
             Some(Message::Sockets) => {
+                stdio.settle_input(descriptors.into_iter().next());
                 sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
                 // Its ids are mapped: from now on nobody reads the launcher's memory.
                 process::set_dumpable(false).map_err(RunError::io("prctl(PR_SET_DUMPABLE)"))?;
@@ -88,7 +99,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
         }
     };
     let sockets = sockets.ok_or(RunError::Silent)?;
-    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, landlock })
+    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, landlock, stdio })
 }
 
 /// Tells the command's process to execute the command.

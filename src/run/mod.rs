@@ -5,7 +5,9 @@ mod failure;
 mod launch;
 mod message;
 mod network;
+mod stdio;
 
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -13,6 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
+pub use stdio::{StdioError, Stream};
 
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
@@ -70,9 +73,14 @@ fn supervise(
     writer: WriterHandle,
 ) -> Result<Outcome, RunError> {
     // Kills the run on every way out of this function.
-    let _guard = launched.guard;
+    let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let header = header(&plan, launched.landlock, launch::capture(&launched.sockets));
+    let enforcement = Enforcement {
+        landlock: launched.landlock,
+        capture: launch::capture(&launched.sockets),
+        stdio: launched.stdio.manifest(),
+    };
+    let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let connections = Arc::new(Connections::default());
@@ -81,6 +89,7 @@ fn supervise(
         listener: launched.listener,
         init: launched.init,
         root: launched.root,
+        inherited: launched.stdio.mounts(),
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),
@@ -93,9 +102,13 @@ fn supervise(
         relayed: plan.unix,
     };
     let supervisor = Supervisor::new(setup)?;
+    let streams = launched.stdio.start(guard.as_fd())?;
     launch::go(&launched.go)?;
     let finished = supervisor.run();
     let stopped = proxy.stop();
+    // A run that was stopped writes no more.
+    drop(guard);
+    let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
     let end = finished.last_words.as_deref().and_then(message::end_of);
@@ -108,16 +121,20 @@ fn supervise(
         }
         None => CommandEnd { code: 137, signal: 9, cpu_micros: 0, peak_kib: 0 },
     };
-    recorder.record(process_end(end))?;
+    for event in std::iter::once(process_end(end)).chain(streams.events()) {
+        recorder.record(event)?;
+    }
     let totals = recorder.totals();
     let placed = writer.seal(run_end(end))?;
+    if let Some(lost) = streams.failure() {
+        return Err(lost.into());
+    }
     let code = u8::try_from(end.code).unwrap_or(255);
     Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
 }
 
-fn header(plan: &LaunchPlan, landlock: bool, capture: String) -> Map<String, Value> {
+fn header(plan: &LaunchPlan, enforcement: Enforcement) -> Map<String, Value> {
     let mut header = plan.header.clone();
-    let enforcement = Enforcement { landlock, capture, stdio: false };
     enforcement.add_to(&mut header, plan.access.policy.full_mediation(), plan.access.enforce);
     header
 }

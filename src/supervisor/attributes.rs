@@ -145,6 +145,8 @@ impl Supervisor {
         let anonymous = file.path.as_os_str().as_bytes().first() != Some(&b'/') || file.status.st_nlink == 0;
         let area = if anonymous {
             Area::Private
+        } else if self.view.is_inherited(&file) {
+            return Ok(Reply::Errno(Errno::EPERM));
         } else {
             let decision = self.access.decide(PathAccess::Write, &file.path, Some(file.id()));
             match self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? {

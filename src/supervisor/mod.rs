@@ -6,6 +6,7 @@
 //! decides by the one table ([`access`]), carries the call out itself or refuses it
 //! (`open`, `mutate`, `attributes`, `sockets`, `exec`), and records both.
 
+mod absent;
 pub mod access;
 mod attributes;
 pub mod bpf;
@@ -112,6 +113,8 @@ pub struct Setup {
     pub init: i32,
     /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
     pub root: OwnedFd,
+    /// Mounts outside of it that standard input, output and error lead to.
+    pub inherited: Vec<u64>,
     /// Decides on files.
     pub access: AccessTable,
     /// Decides on the command's own programs.
@@ -165,6 +168,8 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
+    /// A signal came that was meant to end the run.
+    interrupted: bool,
 }
 
 /// How a run went, as far as the supervisor knows.
@@ -174,6 +179,8 @@ pub struct Finished {
     pub last_words: Option<Vec<u8>>,
     /// What was refused.
     pub denials: Denials,
+    /// A signal came that was meant to end the run.
+    pub interrupted: bool,
 }
 
 impl Supervisor {
@@ -182,7 +189,7 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root);
+        let view = View::of(setup.root, setup.inherited);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         // Older kernels answer every call as well, only slower.
         let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());
@@ -217,6 +224,7 @@ impl Supervisor {
             expected: HashMap::new(),
             follow_ups: HashMap::new(),
             command_pid: None,
+            interrupted: false,
         })
     }
 
@@ -251,7 +259,7 @@ impl Supervisor {
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
         }
-        Ok(Finished { last_words: self.last_words, denials: self.denials })
+        Ok(Finished { last_words: self.last_words, denials: self.denials, interrupted: self.interrupted })
     }
 
     fn wait(&self, listening: bool) -> Result<Ready, Stop> {

@@ -10,9 +10,10 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl, readlinkat};
 use nix::sys::stat::{Mode, SFlag};
 
+use super::absent::LINKS;
 use super::access::{Area, Decision};
 use super::call::{Call, PATH_MAX, Reply};
-use super::view::{Found, LINKS, Place, Spelled, View, found, lexical};
+use super::view::{Found, Place, Spelled, View, found, lexical};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::memory;
@@ -126,7 +127,7 @@ impl Supervisor {
             return false;
         }
         let text = absolute;
-        if text.windows(3).any(|part| part == b"/..") {
+        if text.windows(3).any(|part| part == b"/..") || View::is_descriptor(text) {
             return false;
         }
         let path = Path::new(OsStr::from_bytes(text));
@@ -237,18 +238,19 @@ impl Supervisor {
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
     fn open_special(&self, request: &Request, found: &Found) -> Result<Reply, Stop> {
-        if request.fixed && !self.full_mediation {
+        // Landlock knows the view alone, and not the launcher's terminal.
+        if request.fixed && !self.full_mediation && !self.view.is_inherited(found) {
             return Ok(Reply::Continue);
         }
         let flags =
             (request.flags & !(OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_TRUNC)) | OFlag::O_CLOEXEC;
         let waits = found.kind() == SFlag::S_IFIFO && !request.flags.contains(OFlag::O_NONBLOCK);
         if waits {
-            let (path, close_on_exec) = (found.own_path(), request.flags.contains(OFlag::O_CLOEXEC));
+            let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
             let Ok(file) = found.file.try_clone() else { return Ok(Reply::Errno(Errno::EMFILE)) };
             return Ok(Reply::Later(Box::new(move || {
+                let path = super::view::own_path(file.as_fd());
                 let opened = nix::fcntl::open(path.as_str(), flags, Mode::empty());
-                drop(file);
                 match opened {
                     Ok(file) => Reply::Descriptor { file, close_on_exec },
                     Err(errno) => Reply::Errno(errno),
@@ -335,41 +337,6 @@ impl Supervisor {
             self.record_open(call, PathAccess::Write, spelled, file, &opened, label)?;
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
-    }
-
-    /// What is not in the view: refused if the host has it, absent otherwise.
-    pub(super) fn absent(
-        &mut self,
-        call: &Call,
-        access: PathAccess,
-        spelled: &Spelled,
-    ) -> Result<Reply, Stop> {
-        let path = self.view.leads_to(&spelled.absolute);
-        let decision = self.access.decide(access, &path, None);
-        if let Decision::Allow(area) = decision {
-            if let Area::Rule(rule) = area
-                && access == PathAccess::Read
-            {
-                let label = self.access.label(Some(rule), "");
-                let event =
-                    Event::new(Kind::Observe, "fs.open_read").path("path", OsStr::from_bytes(&spelled.typed));
-                let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
-                self.recorder.record_folded(event)?;
-            }
-            return Ok(Reply::Errno(Errno::ENOENT));
-        }
-        // The look is made with the caller's rights: it tells nothing that they could not see.
-        let exists = match access {
-            PathAccess::Read => path.symlink_metadata().is_ok(),
-            PathAccess::Write => path.parent().is_some_and(|parent| parent.symlink_metadata().is_ok()),
-        };
-        if !exists {
-            return Ok(Reply::Errno(Errno::ENOENT));
-        }
-        match self.judge(call, access, spelled, &path, &decision)? {
-            Some(_) => Ok(Reply::Errno(Errno::ENOENT)),
-            None => Ok(Reply::Errno(Errno::EACCES)),
-        }
     }
 
     /// Records a refusal; gives the area of what may happen.

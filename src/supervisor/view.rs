@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
@@ -12,10 +12,8 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 use super::task::Task;
 use crate::policy::FileId;
+use crate::sys::descriptor;
 use crate::trace::Event;
-
-/// How many links a path may lead through (path_resolution(7)).
-pub(super) const LINKS: usize = 40;
 
 /// A file that was found: pinned by an O_PATH descriptor.
 #[derive(Debug)]
@@ -94,12 +92,15 @@ impl Spelled {
 #[derive(Debug)]
 pub(super) struct View {
     root: OwnedFd,
+    /// Mounts outside of it that standard input, output and error lead to.
+    inherited: Vec<u64>,
 }
 
 impl View {
-    /// Takes an O_PATH descriptor of the run's root.
-    pub(super) fn of(root: OwnedFd) -> Self {
-        Self { root }
+    /// Takes an O_PATH descriptor of the run's root, and the mounts outside of it that standard
+    /// input, output and error lead to.
+    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>) -> Self {
+        Self { root, inherited }
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
@@ -193,7 +194,7 @@ impl View {
         })
     }
 
-    fn open(&self, absolute: &[u8], flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
+    pub(super) fn open(&self, absolute: &[u8], flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let how = OpenHow::new().flags(flags).mode(mode).resolve(resolve);
         for _ in 0..16 {
@@ -206,37 +207,18 @@ impl View {
         Err(Errno::EAGAIN)
     }
 
-    /// Where a path leads that is not in the view: its links followed as far as the view goes,
-    /// the rest as it is spelled. The host is not looked at.
-    pub(super) fn leads_to(&self, absolute: &[u8]) -> PathBuf {
-        let mut place = PathBuf::from("/");
-        let mut rest = PathBuf::from(OsStr::from_bytes(absolute));
-        for _ in 0..LINKS {
-            let mut components = rest.strip_prefix("/").unwrap_or(&rest).components();
-            let link = components.by_ref().find_map(|component| match component {
-                Component::ParentDir => {
-                    place.pop();
-                    None
-                }
-                Component::Normal(name) => {
-                    place.push(name);
-                    self.link_at(&place)
-                }
-                _ => None,
-            });
-            let Some(target) = link else { return place };
-            place.pop();
-            rest = place.join(target).join(components.as_path());
-            place = PathBuf::from("/");
-        }
-        lexical(absolute)
+    /// Whether `found` came in as a standard descriptor: the path that it has outside means
+    /// something else in the view.
+    pub(super) fn is_inherited(&self, found: &Found) -> bool {
+        // All pipes share one mount.
+        found.path.is_absolute()
+            && !self.inherited.is_empty()
+            && descriptor::mount_id(found.file.as_fd()).is_ok_and(|mount| self.inherited.contains(&mount))
     }
 
-    /// What the link at `path` says, if there is one.
-    fn link_at(&self, path: &Path) -> Option<OsString> {
-        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        let file = self.open(path.as_os_str().as_bytes(), flags, Mode::empty()).ok()?;
-        nix::fcntl::readlinkat(&file, "").ok()
+    /// Whether `absolute` leads to a descriptor, by whatever link.
+    pub(super) fn is_descriptor(absolute: &[u8]) -> bool {
+        MagicLink::parse(absolute).is_some_and(|magic| magic.directory.ends_with(b"/fd"))
     }
 
     /// Follows /proc/PID/fd/N, cwd, root or exe: the link leads to an object, not to a path.
@@ -249,7 +231,12 @@ impl View {
         let name = OsStr::from_bytes(magic.name);
         let object = nix::fcntl::openat(&holder, name, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
         if magic.rest.is_empty() {
-            return found(object);
+            let object = found(object)?;
+            let nameless = matches!(object.kind(), SFlag::S_IFREG | SFlag::S_IFIFO);
+            if nameless && self.is_inherited(&object) {
+                return Ok(Found { path: PathBuf::from("/dev/stdin"), ..object });
+            }
+            return Ok(object);
         }
         let base = found(object)?;
         if base.kind() != SFlag::S_IFDIR {

@@ -10,6 +10,7 @@ mod netns;
 mod policy_run;
 mod readers;
 mod sample;
+mod stdio;
 mod support;
 mod trace;
 mod view;
