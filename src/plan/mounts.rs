@@ -40,6 +40,7 @@ impl View {
         roots: &[Root],
         facts: &HostFacts,
         protected: &[Protected],
+        sockets: &[PathBuf],
         enforce: bool,
     ) -> Self {
         // A rule about such a place means the host's.
@@ -61,12 +62,17 @@ impl View {
             mounts.extend(masks(policy, roots, protected));
         }
         let pending = if enforce { pending(policy, roots) } else { Vec::new() };
-        let skeleton = skeleton(&mounts, roots, &pending, &facts.cwd);
+        // Directories for sockets inside private ones are the run's own like those.
+        let apart = sockets.iter().filter(|path| !private.iter().any(|own| path.starts_with(own)));
+        let holders = apart.filter_map(|path| path.parent()).chain([facts.cwd.as_path()]);
+        let skeleton = skeleton(&mounts, roots, &pending, holders);
         let spelled = policy
             .rules
             .iter()
             .filter_map(|rule| match &rule.body {
-                RuleBody::Path { pattern, .. } | RuleBody::Runtime { path: pattern } => Some(pattern),
+                RuleBody::Path { pattern, .. }
+                | RuleBody::Runtime { path: pattern }
+                | RuleBody::UnixSocket(pattern) => Some(pattern),
                 _ => None,
             })
             .map(|pattern| match pattern {
@@ -273,14 +279,19 @@ fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
     pending
 }
 
-/// Directories that exist only to hold mounts, and the working directory.
-fn skeleton(mounts: &[MountOp], roots: &[Root], pending: &[PendingRoot], cwd: &Path) -> Vec<PathBuf> {
+/// Directories that exist only to hold mounts and sockets, and the working directory.
+fn skeleton<'a>(
+    mounts: &'a [MountOp],
+    roots: &[Root],
+    pending: &'a [PendingRoot],
+    holders: impl Iterator<Item = &'a Path>,
+) -> Vec<PathBuf> {
     let root_around = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
     let mut directories: Vec<PathBuf> = mounts
         .iter()
         .flat_map(|op| op.target.ancestors().skip(1))
         .chain(pending.iter().flat_map(|root| root.base.ancestors()))
-        .chain(cwd.ancestors())
+        .chain(holders.flat_map(Path::ancestors))
         .filter(|path| *path != Path::new("/") && !root_around(path))
         .map(Path::to_owned)
         .collect();

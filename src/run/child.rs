@@ -14,7 +14,8 @@ use nix::unistd::Pid;
 
 use super::message::{Failure, Message, Step};
 use super::stdio::CommandEnds;
-use crate::fsview::{self, FsSpec, LandlockRule, Pending, Source};
+use crate::fsview::{self, Door, FsSpec, LandlockRule, Pending, Source};
+use crate::ns::handoff::{self, Role};
 use crate::ns::net::{self, NetSpec};
 use crate::ns::{channel, idmap, init, privileges};
 use crate::sys::{clone, process, seccomp};
@@ -27,6 +28,8 @@ pub(super) struct ChildSpec {
     pub(super) hostname: String,
     pub(super) fs: FsSpec,
     pub(super) sources: Vec<Source>,
+    /// Sockets of the host that have a door in the view.
+    pub(super) unix: Vec<PathBuf>,
     pub(super) net: NetSpec,
     pub(super) landlock: Vec<LandlockRule>,
     pub(super) filter: Vec<seccomp::Instruction>,
@@ -84,10 +87,18 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
     channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &input)
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
-    let (root, pending) = fsview::build(&spec.fs, &spec.sources)
+    let built = fsview::build(&spec.fs, &spec.sources, &spec.unix)
         .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
-    fsview::enter(&root).map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
-    Ok(pending)
+    hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
+    fsview::enter(&built.root)
+        .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
+    Ok(built.pending)
+}
+
+fn hand_over(doors: Vec<Door>, sockets: &OwnedFd) -> std::io::Result<()> {
+    let doors = (0u16..).zip(doors);
+    let fds = doors.flat_map(|(at, door)| [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]);
+    handoff::send_fds(sockets, &fds.collect::<Vec<_>>())
 }
 
 /// Forks the command's process and becomes init.

@@ -10,7 +10,8 @@ use super::child::{self, ChildSpec, Ends};
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
 use super::stdio::Stdio;
-use crate::fsview::Source;
+use crate::fsview::{Door, Source};
+use crate::ns::handoff::{self, Role};
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::ns::{self, channel};
 use crate::plan::LaunchPlan;
@@ -29,6 +30,8 @@ pub(super) struct Launched {
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
     pub(super) sockets: NetSockets,
+    /// In the order of the plan's sockets.
+    pub(super) doors: Vec<Door>,
     pub(super) landlock: bool,
     pub(super) stdio: Stdio,
 }
@@ -99,7 +102,25 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
         }
     };
     let sockets = sockets.ok_or(RunError::Silent)?;
-    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, landlock, stdio })
+    let doors = receive_doors(&our_sockets)?;
+    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, doors, landlock, stdio })
+}
+
+/// Receives what the child handed over before it was ready.
+fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
+    let mut fds = handoff::recv_fds(sockets).map_err(RunError::io("recvmsg"))?.into_iter();
+    let mut doors = Vec::new();
+    while let Some((role, listener)) = fds.next() {
+        match (role, fds.next()) {
+            (Role::Unix(at), Some((Role::UnixFile(same), file)))
+                if at == same && usize::from(at) == doors.len() =>
+            {
+                doors.push(Door { listener, file });
+            }
+            _ => return Err(RunError::Silent),
+        }
+    }
+    Ok(doors)
 }
 
 /// Tells the command's process to execute the command.
@@ -124,6 +145,7 @@ fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunEr
         hostname: process.hostname.clone(),
         fs: plan.fs.clone(),
         sources,
+        unix: plan.unix.clone(),
         net: plan.net.clone(),
         landlock: plan.landlock.clone(),
         filter: filter.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect(),

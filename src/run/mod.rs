@@ -7,7 +7,8 @@ mod message;
 mod network;
 mod stdio;
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 pub use failure::RunError;
 pub use stdio::{StdioError, Stream};
 
+use crate::fsview::Door;
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -84,7 +86,9 @@ fn supervise(
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let connections = Arc::new(Connections::default());
-    let proxy = network::start(&policy, launched.sockets, &recorder, &connections, plan.access.enforce)?;
+    let (listeners, relayed) = doors(plan.unix, launched.doors);
+    let proxy =
+        network::start(&policy, launched.sockets, listeners, &recorder, &connections, plan.access.enforce)?;
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
@@ -99,7 +103,7 @@ fn supervise(
         channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
         attach: AttachMessages { request: init::attach_request, answer: init::attach_answer },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
-        relayed: plan.unix,
+        relayed,
     };
     let supervisor = Supervisor::new(setup)?;
     let streams = launched.stdio.start(guard.as_fd())?;
@@ -131,6 +135,15 @@ fn supervise(
     }
     let code = u8::try_from(end.code).unwrap_or(255);
     Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
+}
+
+/// Sockets of the host, each with something of ours that stands for it.
+type Sockets = Vec<(PathBuf, OwnedFd)>;
+
+/// What the proxy listens on, and what the supervisor connects to.
+fn doors(paths: Vec<PathBuf>, doors: Vec<Door>) -> (Sockets, Sockets) {
+    let both = paths.into_iter().zip(doors);
+    both.map(|(path, door)| ((path.clone(), door.listener), (path, door.file))).unzip()
 }
 
 fn header(plan: &LaunchPlan, enforcement: Enforcement) -> Map<String, Value> {

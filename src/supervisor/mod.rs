@@ -26,6 +26,7 @@ mod sockets;
 pub mod syscall_table;
 mod task;
 mod tracer;
+mod unix;
 mod view;
 mod written;
 
@@ -133,8 +134,9 @@ pub struct Setup {
     pub attach: AttachMessages,
     /// Places that a rule names and that do not exist yet.
     pub pending: Vec<PathBuf>,
-    /// Sockets in the view that lead to host sockets named by rules.
-    pub relayed: Vec<PathBuf>,
+    /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
+    /// is connected instead.
+    pub relayed: Vec<(PathBuf, OwnedFd)>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -159,7 +161,7 @@ pub struct Supervisor {
     pending: Vec<pending::Place>,
     /// What pid 1 said at the end.
     last_words: Option<Vec<u8>>,
-    own_sockets: sockets::OwnSockets,
+    sockets: unix::Sockets,
     /// Tasks that stop at their next exec event.
     seized: HashSet<i32>,
     /// What that event must show.
@@ -193,12 +195,7 @@ impl Supervisor {
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         // Older kernels answer every call as well, only slower.
         let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());
-        let own_sockets = setup
-            .relayed
-            .iter()
-            .filter_map(|path| view.find(path.as_os_str().as_encoded_bytes(), true).ok())
-            .map(|found| found.id())
-            .collect();
+        let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         Ok(Self {
             listener: Arc::new(setup.listener),
             init: setup.init,
@@ -219,7 +216,7 @@ impl Supervisor {
             denials: Denials::default(),
             pending: setup.pending.into_iter().map(pending::Place::new).collect(),
             last_words: None,
-            own_sockets,
+            sockets,
             seized: HashSet::new(),
             expected: HashMap::new(),
             follow_ups: HashMap::new(),
