@@ -23,7 +23,7 @@ use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{AttachMessages, Denials, Setup, Supervisor};
+use crate::supervisor::{AttachMessages, Denials, Finished, Setup, Supervisor};
 use crate::trace::{self, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
 
 /// How a run ended.
@@ -115,6 +115,17 @@ fn supervise(
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
+    conclude(finished, &streams, &recorder, writer, policy)
+}
+
+/// Records how the run ended, and closes the trace.
+fn conclude(
+    finished: Finished,
+    streams: &stdio::Report,
+    recorder: &Recorder,
+    writer: WriterHandle,
+    policy: Arc<Policy>,
+) -> Result<Outcome, RunError> {
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,

@@ -76,10 +76,6 @@ impl Supervisor {
         };
         let (spelled, file) = file;
         if let Err(errno) = can_run(&file) {
-            // The kernel refuses it as well; where a rule is missing, that is what the record says.
-            if let Judgement::Deny { rule, reason } = self.judge_exec(call, &spelled, &file, &argv) {
-                self.refuse_exec(call, &file.path, &argv, rule, &reason, false)?;
-            }
             return Ok(Reply::Errno(errno));
         }
         match self.judge_exec(call, &spelled, &file, &argv) {
@@ -119,8 +115,9 @@ impl Supervisor {
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, file, argv);
+        let called = super::view::lexical(&spelled.absolute);
         let verdict =
-            if started_by_env { Ok(("#!".to_owned(), false)) } else { self.judge_image(file, argv) };
+            if started_by_env { Ok(("#!".to_owned(), false)) } else { self.judge_image(&called, file, argv) };
         let (label, pins_arguments) = match verdict {
             Ok(allowed) => allowed,
             Err((rule, reason)) => return Judgement::Deny { rule, reason },
@@ -129,7 +126,7 @@ impl Supervisor {
             let reason = format!("the rule pins arguments, and {variable} loads other code");
             return Judgement::Deny { rule: None, reason };
         }
-        if script.is_some() && self.could_be_swapped(&spelled.absolute, file) {
+        if script.is_some() && self.could_be_swapped(spelled, file) {
             let reason = "the script is named through a directory or link that the agent can change";
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
@@ -141,6 +138,7 @@ impl Supervisor {
     /// Judges the file that the kernel runs or that it reads a `#!` line from.
     fn judge_image(
         &self,
+        spelled: &Path,
         file: &Found,
         argv: &[OsString],
     ) -> Result<(String, bool), (Option<RuleId>, String)> {
@@ -154,7 +152,7 @@ impl Supervisor {
         if self.access.is_protected(&file.path, Some(file.id())) {
             return refuse("it belongs to the launcher");
         }
-        let verdict = self.access.policy.decide_exec(&file.path, Some(file.id()), argv);
+        let verdict = self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv);
         if let Verdict::Deny { rule: Some(rule), reason } = verdict {
             return Err((Some(rule), reason));
         }
@@ -212,16 +210,24 @@ impl Supervisor {
 
     /// Whether the agent could make the spelled path mean another file before the interpreter
     /// opens it.
-    fn could_be_swapped(&self, absolute: &[u8], file: &Found) -> bool {
+    fn could_be_swapped(&self, spelled: &Spelled, file: &Found) -> bool {
+        let absolute = &spelled.absolute;
         let writable =
             |path: &Path| matches!(self.access.decide(PathAccess::Write, path, None), Decision::Allow(_));
-        let spelled = super::view::lexical(absolute);
-        if spelled == file.path {
-            // No link: a directory above can be exchanged only where its parent can be changed,
-            // and then the file itself is the agent's, which its exec rule accepts.
+        if spelled.typed.starts_with(b"/dev/fd/") || View::is_descriptor(absolute) {
+            // A sibling can put another file behind the descriptor.
+            return true;
+        }
+        // A directory above can be exchanged only where its parent can be changed, and then the
+        // file itself is the agent's, which its exec rule accepts.
+        if super::view::lexical(absolute) == file.path || writable(&file.path) {
             return false;
         }
-        spelled.ancestors().any(writable) && !writable(&file.path)
+        let is_private_root = |path: &Path| self.access.private.iter().any(|root| root == path);
+        match self.view.crossed(absolute) {
+            Ok(crossed) => crossed.iter().any(|path| writable(path) && !is_private_root(path)),
+            Err(_) => true,
+        }
     }
 
     fn read_exec(&self, call: &Call) -> Result<((Spelled, Found), Vec<OsString>), ExecError> {
@@ -330,7 +336,7 @@ impl Supervisor {
         let expected = match as_judged {
             Some(expected) => expected,
             // The arguments changed after they were judged: judge what really came.
-            None if self.access.enforce => match self.judge_image(&file, &argv) {
+            None if self.access.enforce => match self.judge_image(&file.path, &file, &argv) {
                 Ok((label, pins_arguments)) => {
                     Expected { label, pins_arguments, ..Expected::any(&file, argv.clone()) }
                 }
