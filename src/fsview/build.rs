@@ -87,6 +87,8 @@ pub struct Built {
 /// The first step that the kernel refused.
 pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<Built, FsviewError> {
     let mut trees = clone_sources(spec, sources)?;
+    // Before the new root hides a directory of the old one.
+    let mut pending = Pending::keep(&spec.pending)?;
     let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
     let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
     let (root, own) = match root {

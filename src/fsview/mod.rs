@@ -12,7 +12,7 @@ mod tree;
 
 pub use build::{Built, Source, build};
 pub use doors::Door;
-pub use landlock::{LandlockRule, Right, restrict};
+pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use pending::Pending;
 pub use pivot::enter;
 

@@ -1,6 +1,6 @@
 //! The life of one granted stream: dial, sniff, then HTTP, TLS or plain bytes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,26 @@ pub(crate) async fn open(
     door: Door,
     proc: Option<&str>,
 ) -> Result<Metered<TcpStream>, NetproxyError> {
-    Flow::open(egress, grant, door, proc)?.dial(grant.destination).await
+    let dialled = Flow::open(egress, grant, door, proc)?.dial(grant.destination).await;
+    let (Err(NetproxyError::Dial { .. }), Some(twin)) = (&dialled, loopback_twin(grant.destination)) else {
+        return dialled;
+    };
+    // A client of `localhost` tries both addresses, but inside the first is always accepted; the
+    // host's server may listen on the other alone.
+    match egress.judge.destination(twin, Claim::Silent) {
+        Ok(grant) => Flow::open(egress, &grant, door, proc)?.dial(twin).await,
+        Err(_) => dialled,
+    }
+}
+
+/// The machine's own address of the other family.
+fn loopback_twin(destination: SocketAddr) -> Option<SocketAddr> {
+    let ip = match destination.ip() {
+        IpAddr::V4(Ipv4Addr::LOCALHOST) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, destination.port()))
 }
 
 /// Carries a stream between the client and the origin that was dialled for it.

@@ -4,16 +4,19 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use caps::CapSet;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
 use nix::sys::time::TimeValLike;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::channel;
+use crate::sys::address;
 
 /// How the command ended, as pid 1 reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +73,24 @@ pub fn attach_request(index: usize) -> [u8; 5] {
     bytes
 }
 
-/// The errno in the answer to such a request, 0 when it was done; `None` for another message.
+/// First byte of a request to bind a socket, and of its answer.
+pub const BIND: u8 = b'B';
+
+/// The request to bind the first descriptor that goes with it to `address`, from the second one
+/// as working directory: only a process in the run's root can give a Unix socket the name by
+/// which the run knows it.
 #[must_use]
-pub fn attach_answer(bytes: &[u8]) -> Option<i32> {
-    let rest = bytes.strip_prefix(&[ATTACH])?;
+pub fn bind_request(umask: u32, address: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![BIND];
+    bytes.extend_from_slice(&umask.to_le_bytes());
+    bytes.extend_from_slice(address);
+    bytes
+}
+
+/// The errno in the answer to `request`, 0 when it was done; `None` for another message.
+#[must_use]
+pub fn answer_to(request: &[u8], bytes: &[u8]) -> Option<i32> {
+    let rest = bytes.strip_prefix(request.get(..1)?)?;
     Some(i32::from_le_bytes(rest.try_into().ok()?))
 }
 
@@ -119,17 +136,35 @@ pub fn run(
 pub type Attach<'a> = dyn FnMut(usize) -> Result<(), i32> + 'a;
 
 fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>) -> io::Result<()> {
-    let (bytes, _) = channel::receive(report)?;
-    let Some(index) =
-        bytes.strip_prefix(&[ATTACH]).and_then(|rest| rest.try_into().ok()).map(u32::from_le_bytes)
-    else {
-        // The launcher closed its end: its pidfd says the same.
-        return Ok(());
+    let (bytes, descriptors) = channel::receive(report)?;
+    // Without a request the launcher closed its end: its pidfd says the same.
+    let Some((&kind, rest)) = bytes.split_first() else { return Ok(()) };
+    let Some((&number, rest)) = rest.split_first_chunk::<4>() else { return Ok(()) };
+    let number = u32::from_le_bytes(number);
+    let done = match (kind, descriptors.as_slice()) {
+        (ATTACH, []) => attach(usize::try_from(number).unwrap_or(usize::MAX)),
+        (BIND, [socket, directory]) => {
+            bind(socket, directory, number, rest).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+        }
+        _ => return Ok(()),
     };
-    let errno = attach(usize::try_from(index).unwrap_or(usize::MAX)).err().unwrap_or(0);
-    let mut answer = [ATTACH; 5];
-    answer[1..].copy_from_slice(&errno.to_le_bytes());
+    let mut answer = [kind; 5];
+    answer[1..].copy_from_slice(&done.err().unwrap_or(0).to_le_bytes());
     channel::send(report, &answer, &[])
+}
+
+/// Binds with the rights that the command has: without any capability.
+fn bind(socket: &OwnedFd, directory: &OwnedFd, mask: u32, raw: &[u8]) -> io::Result<()> {
+    let refused = |_| io::Error::from(Errno::EPERM);
+    let effective = caps::read(None, CapSet::Effective).map_err(refused)?;
+    nix::unistd::fchdir(directory)?;
+    caps::clear(None, CapSet::Effective).map_err(refused)?;
+    let former = umask(Mode::from_bits_truncate(mask));
+    let done = address::bind(socket.as_fd(), raw);
+    umask(former);
+    caps::set(None, CapSet::Effective, &effective).map_err(refused)?;
+    nix::unistd::chdir("/")?;
+    done
 }
 
 fn reap(command: Pid) -> nix::Result<Option<CommandEnd>> {

@@ -117,7 +117,7 @@ impl LaunchPlan {
         };
         Self {
             process,
-            landlock: view.landlock(),
+            landlock: view.landlock(&fs.files),
             net: net(&policy),
             access: AccessTable {
                 system: mounts::View::system(&roots, &fs),

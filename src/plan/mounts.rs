@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::links;
-use super::roots::Root;
+use super::roots::{Root, exec_reaches};
 use super::{HostFacts, PRIVATE_HOME};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, LandlockRule, Link, MountKind, MountOp, PendingRoot, Right};
@@ -30,6 +30,8 @@ pub(super) struct View {
     mounts: Vec<MountOp>,
     /// Places that rules name and that do not exist yet.
     pending: Vec<PendingRoot>,
+    /// Roots that the kernel reads and starts programs from without asking.
+    direct: Vec<PathBuf>,
     /// Paths as rules spell them: the links on the way to them are shown.
     spelled: Vec<PathBuf>,
 }
@@ -82,7 +84,9 @@ impl View {
             .chain(policy.granted_programs().flat_map(|(_, exec)| super::roots::programs(&exec.program)))
             .chain([facts.cwd.clone()])
             .collect();
-        Self { private, skeleton, mounts, pending, spelled }
+        let starts = |root: &&Root| root.is_system() || exec_reaches(policy, &root.path);
+        let direct = roots.iter().filter(starts).map(|root| root.path.clone()).collect();
+        Self { private, skeleton, mounts, pending, direct, spelled }
     }
 
     /// Everything that the builder needs.
@@ -104,10 +108,6 @@ impl View {
             links,
             pending: self.pending.clone(),
         }
-    }
-
-    fn shows(&self, path: &Path) -> bool {
-        self.skeleton.iter().any(|directory| directory == path) || self.covers(path)
     }
 
     fn covers(&self, path: &Path) -> bool {
@@ -132,29 +132,26 @@ impl View {
         system
     }
 
-    /// The Landlock rules that say the same as the mounts.
-    pub(super) fn landlock(&self) -> Vec<LandlockRule> {
-        // Rights add up along a path: what is visible may be read, and that is said once.
-        let rule = |path: &str, right| LandlockRule { path: PathBuf::from(path), right };
-        let mut rules = vec![rule("/", Right::Read), rule("/dev", Right::Write)];
+    /// The Landlock rules: what the kernel may open for the run by itself. Files that rules grant
+    /// are not among them, for their opens are recorded: the supervisor, which Landlock does not
+    /// bind, hands out the descriptors. So no race leads past the record (landlock(7) judges the
+    /// opener alone).
+    pub(super) fn landlock(&self, files: &[GeneratedFile]) -> Vec<LandlockRule> {
+        let rule = |path: &Path, right| LandlockRule { path: path.to_owned(), right };
+        let mut rules = vec![rule(Path::new("/"), Right::List)];
+        rules.extend(files.iter().map(|file| rule(&file.path, Right::Read)));
+        rules.extend(self.direct.iter().map(|path| rule(path, Right::Execute)));
         for op in &self.mounts {
-            let right = match (op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
-                (true, true) => continue,
-                (true, false) => Right::Execute,
-                (false, true) => Right::Write,
-                (false, false) => Right::All,
+            let right = match &op.kind {
+                // Rights reach into what is mounted below, so private directories get none either.
+                MountKind::New { filesystem, .. } if filesystem == "proc" => Right::Read,
+                MountKind::New { filesystem, .. } if filesystem == "devpts" => Right::Write,
+                MountKind::Bind { .. } if op.target.starts_with("/dev") => Right::Write,
+                // The host's own root under `--observe`.
+                MountKind::Bind { .. } if op.target == Path::new("/") => Right::All,
+                _ => continue,
             };
-            let said =
-                op.target.starts_with("/dev") || (op.target.starts_with("/etc") && right == Right::Execute);
-            if !said && op.kind != MountKind::Mask {
-                rules.push(LandlockRule { path: op.target.clone(), right });
-            }
-        }
-        for root in &self.pending {
-            // What appears later is judged by the nearest directory above that is there now.
-            let base = root.path.ancestors().skip(1).find(|above| self.shows(above));
-            let right = if root.attributes & RDONLY == 0 { Right::Write } else { Right::Read };
-            rules.extend(base.map(|base| LandlockRule { path: base.to_owned(), right }));
+            rules.push(rule(&op.target, right));
         }
         rules
     }

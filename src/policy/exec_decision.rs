@@ -15,10 +15,22 @@ impl Policy {
     /// Decides on the file that the kernel will run (`exe`, links followed, with its identity where known) and the
     /// words that it gets, its own name first.
     pub fn decide_exec(&self, exe: &Path, id: Option<FileId>, argv: &[OsString]) -> Verdict {
+        self.decide_exec_of(exe, exe, id, argv)
+    }
+
+    /// The same for a start whose caller named the file as `spelled` (absolute, no `.` and `..`), which led to
+    /// `exe`: a link that a directory or pattern of a rule covers is a name of its file (`/bin/sh` of `dash`).
+    pub fn decide_exec_of(
+        &self,
+        spelled: &Path,
+        exe: &Path,
+        id: Option<FileId>,
+        argv: &[OsString],
+    ) -> Verdict {
         let Some((name, arguments)) = argv.split_first() else {
             return Verdict::no_rule("the program would be started without its own name");
         };
-        let start = Start { exe, id, name, arguments };
+        let start = Start { spelled, exe, id, name, arguments };
         let mut is_in_write_root = false;
         let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| {
             let RuleBody::Exec(exec) = &rule.body else {
@@ -59,6 +71,7 @@ impl Policy {
 
 /// A program start that is asked for.
 struct Start<'a> {
+    spelled: &'a Path,
     exe: &'a Path,
     id: Option<FileId>,
     name: &'a OsStr,
@@ -99,7 +112,9 @@ impl Start<'_> {
             ExecProgram::Path { pattern: PathPattern::Literal { spelled, .. }, directory: false, .. } => {
                 spelled.file_name().is_some_and(is_given)
             }
-            ExecProgram::Path { .. } | ExecProgram::Glob(_) => false,
+            ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => {
+                self.spelled.file_name().is_some_and(is_given) && pattern.covers(self.spelled)
+            }
         }
     }
 

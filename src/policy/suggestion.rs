@@ -45,7 +45,14 @@ impl Policy {
         let is_bare =
             name.is_some_and(|name| !name.as_bytes().contains(&b'/') && exe.file_name() == Some(name));
         let is_replaceable = self.decide_path(PathAccess::Write, exe).is_allow();
-        let program = if is_bare && !is_replaceable { Path::new(name?) } else { exe };
+        let named =
+            name.map(Path::new).filter(|name| name.is_absolute() && name.file_name() != exe.file_name());
+        let program = match (is_bare, named) {
+            (true, _) if !is_replaceable => Path::new(name?),
+            // A link with a name of its own (`/bin/sh`): a rule for the file would not allow that name.
+            (false, Some(link)) => link,
+            _ => exe,
+        };
         shell_word(program.to_str()?).map(|word| format!("exec: {word}"))
     }
 

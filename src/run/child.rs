@@ -32,7 +32,8 @@ pub(super) struct ChildSpec {
     pub(super) unix: Vec<PathBuf>,
     pub(super) net: NetSpec,
     pub(super) landlock: Vec<LandlockRule>,
-    pub(super) filter: Vec<seccomp::Instruction>,
+    /// The filter where Landlock keeps signals inside, and the one for elsewhere.
+    pub(super) filters: [Vec<seccomp::Instruction>; 2],
     pub(super) cwd: PathBuf,
     pub(super) program: CString,
     pub(super) argv: Vec<CString>,
@@ -108,6 +109,8 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
     let mut children = SigSet::empty();
     children.add(nix::sys::signal::Signal::SIGCHLD);
     children.thread_block().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
+    // Before the fork: no process of the run ever sees a pid 1 that it could look into.
+    process::set_dumpable(false).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
     let side = clone::clone_process(0).map_err(|error| Failure::new(Step::Init, "clone3", &error))?;
     let command = match side {
         clone::Side::Child => command_process(spec, ends),
@@ -127,7 +130,6 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
 /// Nothing of the launcher may be read back through /proc/1.
 fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> std::io::Result<()> {
     process::wipe_environment()?;
-    process::set_dumpable(false)?;
     let mut kept = vec![channel.as_raw_fd(), launcher.as_raw_fd()];
     kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
     kept.sort_unstable();
@@ -159,7 +161,7 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;
     privileges::drop_all().map_err(|error| Failure::text(Step::Privileges, &error))?;
     process::no_new_privileges().map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
-    let landlocked =
+    let restricted =
         fsview::restrict(&spec.landlock).map_err(|error| Failure::text(Step::Landlock, &error))?;
     // The supervisor reads the arguments of the first execve(2) from this process.
     process::set_dumpable(true).map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
@@ -169,9 +171,10 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
     spec.signal_mask
         .thread_set_mask()
         .map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
-    let listener =
-        seccomp::install(&spec.filter).map_err(|error| Failure::new(Step::Filter, "seccomp", &error))?;
-    let message = Message::Ready { landlock: landlocked }.encode();
+    let [scoped, unscoped] = &spec.filters;
+    let filter = if restricted.signals { scoped } else { unscoped };
+    let listener = seccomp::install(filter).map_err(|error| Failure::new(Step::Filter, "seccomp", &error))?;
+    let message = Message::Ready { landlock: restricted.files }.encode();
     channel::send(channel.as_fd(), &message, &[listener.as_fd(), root.as_fd()])
         .map_err(|error| Failure::new(Step::Filter, "sendmsg", &error))?;
     drop(listener);

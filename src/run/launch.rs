@@ -130,8 +130,13 @@ pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
 
 fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunError> {
     let sources = plan.fs.mounts.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
-    let options = FilterOptions { full_mediation: plan.access.policy.full_mediation(), judge_locks: false };
-    let filter = compile(options).map_err(RunError::Filter)?;
+    let full_mediation = plan.access.policy.full_mediation();
+    let filter = |signals_are_scoped| -> Result<Vec<_>, RunError> {
+        let options = FilterOptions { full_mediation, judge_locks: false, signals_are_scoped };
+        let program = compile(options).map_err(RunError::Filter)?;
+        Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
+    };
+    let filters = [filter(true)?, filter(false)?];
     let process = &plan.process;
     let env = process.env.iter().map(|(name, value)| {
         let mut variable = name.clone();
@@ -148,7 +153,7 @@ fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunEr
         unix: plan.unix.clone(),
         net: plan.net.clone(),
         landlock: plan.landlock.clone(),
-        filter: filter.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect(),
+        filters,
         cwd: process.cwd.clone(),
         program: c_string(process.program.as_os_str())?,
         argv: process.argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>()?,

@@ -23,7 +23,7 @@ use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{AttachMessages, Denials, Finished, Setup, Supervisor};
+use crate::supervisor::{Denials, Finished, InitWords, Setup, Supervisor};
 use crate::trace::{self, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
 
 /// How a run ended.
@@ -101,7 +101,7 @@ fn supervise(
         connections: Arc::clone(&connections),
         signals,
         channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
-        attach: AttachMessages { request: init::attach_request, answer: init::attach_answer },
+        words: InitWords { attach: init::attach_request, bind: init::bind_request, answer: init::answer_to },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
     };

@@ -53,6 +53,24 @@ impl Supervisor {
             None => Ok(Reply::Errno(Errno::EACCES)),
         }
     }
+
+    /// What cannot be looked at: below a directory that a rule closed by a mount, it is refused by
+    /// that rule.
+    pub(super) fn unreachable(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        spelled: &Spelled,
+        errno: Errno,
+    ) -> Result<Reply, Stop> {
+        if errno == Errno::EACCES {
+            let path = self.view.blocked_at(&spelled.absolute);
+            let decision = self.access.decide(access, &path, None);
+            // Only for the record: the answer is the same.
+            self.judge(call, access, spelled, &path, &decision)?;
+        }
+        Ok(Reply::Errno(errno))
+    }
 }
 
 impl View {

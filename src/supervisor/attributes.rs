@@ -2,7 +2,6 @@
 //! file that was judged.
 
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
@@ -140,19 +139,14 @@ impl Supervisor {
             Err((Errno::ENOENT | Errno::ENOTDIR, Some(spelled))) => {
                 return self.absent(call, PathAccess::Write, &spelled);
             }
-            Err((errno, _)) => return Ok(Reply::Errno(errno)),
-        };
-        let anonymous = file.path.as_os_str().as_bytes().first() != Some(&b'/') || file.status.st_nlink == 0;
-        let area = if anonymous {
-            Area::Private
-        } else if self.view.is_inherited(&file) {
-            return Ok(Reply::Errno(Errno::EPERM));
-        } else {
-            let decision = self.access.decide(PathAccess::Write, &file.path, Some(file.id()));
-            match self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? {
-                Some(area) => area,
-                None => return Ok(Reply::Errno(Errno::EACCES)),
+            Err((errno, Some(spelled))) => {
+                return self.unreachable(call, PathAccess::Write, &spelled, errno);
             }
+            Err((errno, None)) => return Ok(Reply::Errno(errno)),
+        };
+        let decision = self.decide_file(PathAccess::Write, &file);
+        let Some(area) = self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
         };
         let done = act(&file.own_path(), &file);
         if let (Area::Rule(rule), Ok(())) = (area, done) {

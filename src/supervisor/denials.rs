@@ -23,16 +23,24 @@ impl Denials {
         }
     }
 
-    /// The `most` most frequent refusals: how often, and the rule that would allow each.
+    /// The `most` most frequent refusals: how often, and the rule that would allow each. What
+    /// programs only look at and do without comes last.
     #[must_use]
     pub fn most_frequent(&self, policy: &Policy, most: usize) -> Vec<(u64, Denied, String)> {
         let mut all: Vec<_> = self.counts.iter().collect();
-        all.sort_by(|(a, (many, _)), (b, (more, _))| more.cmp(many).then_with(|| a.cmp(b)));
+        all.sort_by(|(a, (many, denied)), (b, (more, other))| {
+            is_probe(denied).cmp(&is_probe(other)).then_with(|| more.cmp(many)).then_with(|| a.cmp(b))
+        });
         all.into_iter()
             .take(most)
             .map(|(_, (count, denied))| (*count, denied.clone(), policy.suggestion(denied)))
             .collect()
     }
+}
+
+/// C libraries and language runtimes size themselves by files of the kernel, and manage without.
+fn is_probe(denied: &Denied) -> bool {
+    matches!(denied, Denied::Path { path, .. } if ["/sys", "/proc"].iter().any(|tree| path.starts_with(tree)))
 }
 
 pub(super) fn path(access: PathAccess, path: &Path) -> Denied {
@@ -41,4 +49,21 @@ pub(super) fn path(access: PathAccess, path: &Path) -> Denied {
 
 pub(super) fn exec(exe: &Path, argv: &[OsString]) -> Denied {
     Denied::Exec { exe: exe.to_owned(), argv: argv.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Denials, path};
+    use crate::policy::{LaunchHost, PathAccess, parse};
+
+    #[test]
+    fn what_programs_do_without_comes_last() {
+        let policy = parse("", "p", &LaunchHost::with("/r".into(), Vec::new())).expect("policy");
+        let mut denials = Denials::default();
+        for name in ["/sys/a", "/sys/a", "/srv/rare", "/srv/often", "/srv/often"] {
+            denials.count(path(PathAccess::Read, name.as_ref()));
+        }
+        let rules = denials.most_frequent(&policy, 9).into_iter().map(|(_, _, rule)| rule);
+        assert_eq!(rules.collect::<Vec<_>>(), ["read: /srv/often", "read: /srv/rare", "read: /sys/a"]);
+    }
 }

@@ -12,6 +12,7 @@ mod attributes;
 pub mod bpf;
 mod call;
 pub mod connections;
+mod crossed;
 mod denials;
 mod digest;
 mod dispatch;
@@ -97,13 +98,15 @@ pub struct RefusedConnection {
 /// Decides on TCP connections.
 pub type JudgeConnection = Box<dyn Fn(SocketAddr) -> Option<RefusedConnection>>;
 
-/// The words in which pid 1 is asked to show a place, and answers.
+/// The words in which pid 1 is asked to do something inside, and answers.
 #[derive(Debug, Clone, Copy)]
-pub struct AttachMessages {
-    /// Asks for a place by its number in [`Setup::pending`].
-    pub request: fn(usize) -> [u8; 5],
-    /// The errno of an answer, 0 when it was done; `None` for another message.
-    pub answer: fn(&[u8]) -> Option<i32>,
+pub struct InitWords {
+    /// Asks to show a place, by its number in [`Setup::pending`].
+    pub attach: fn(usize) -> [u8; 5],
+    /// Asks to bind a socket, with this umask, to this address.
+    pub bind: fn(u32, &[u8]) -> Vec<u8>,
+    /// The errno in the answer to a request, 0 when it was done; `None` for another message.
+    pub answer: fn(&[u8], &[u8]) -> Option<i32>,
 }
 
 /// What the supervisor is told at its start.
@@ -130,8 +133,8 @@ pub struct Setup {
     pub signals: SignalFd,
     /// Becomes readable when pid 1 has something to say.
     pub channel: OwnedFd,
-    /// How pid 1 is asked to show a place.
-    pub attach: AttachMessages,
+    /// How pid 1 is asked to do something inside.
+    pub words: InitWords,
     /// Places that a rule names and that do not exist yet.
     pub pending: Vec<PathBuf>,
     /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
@@ -157,7 +160,7 @@ pub struct Supervisor {
     written: WrittenFiles,
     hasher: Hasher,
     denials: Denials,
-    attach: AttachMessages,
+    words: InitWords,
     pending: Vec<pending::Place>,
     /// What pid 1 said at the end.
     last_words: Option<Vec<u8>>,
@@ -207,7 +210,7 @@ impl Supervisor {
             connections: setup.connections,
             signals: setup.signals,
             channel: setup.channel,
-            attach: setup.attach,
+            words: setup.words,
             view,
             tasks: Tasks::default(),
             digests: Digests::default(),

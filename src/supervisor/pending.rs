@@ -2,7 +2,7 @@
 //! from then on.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -84,20 +84,33 @@ impl Supervisor {
 
     /// Has pid 1 mount the place into the view.
     fn show(&mut self, index: usize) -> Result<nix::Result<()>, Stop> {
-        let failed = |call: &'static str| move |source| Stop::Receive { call, source };
-        scm::send(self.channel.as_fd(), &(self.attach.request)(index), &[]).map_err(failed("sendmsg"))?;
-        let words = self.hear()?;
-        match (self.attach.answer)(&words) {
-            Some(0) => {
-                self.pending[index].shown = true;
-                Ok(Ok(()))
-            }
-            Some(errno) => Ok(Err(Errno::from_raw(errno))),
-            None => {
-                // The command ended meanwhile; nobody needs the place any more.
-                self.last_words = Some(words);
-                Ok(Err(Errno::ESRCH))
-            }
+        let done = self.ask_init(&(self.words.attach)(index), &[])?;
+        if done.is_ok() {
+            self.pending[index].shown = true;
         }
+        Ok(done)
+    }
+
+    /// Has pid 1 do something inside.
+    pub(super) fn ask_init(
+        &mut self,
+        request: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<nix::Result<()>, Stop> {
+        let failed = |call: &'static str| move |source| Stop::Receive { call, source };
+        if self.last_words.is_some() {
+            return Ok(Err(Errno::ESRCH));
+        }
+        scm::send(self.channel.as_fd(), request, descriptors).map_err(failed("sendmsg"))?;
+        let words = self.hear()?;
+        Ok(match (self.words.answer)(request, &words) {
+            Some(0) => Ok(()),
+            Some(errno) => Err(Errno::from_raw(errno)),
+            None => {
+                // The command ended meanwhile; nobody needs an answer any more.
+                self.last_words = Some(words);
+                Err(Errno::ESRCH)
+            }
+        })
     }
 }

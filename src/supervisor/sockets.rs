@@ -11,7 +11,7 @@ use nix::sys::stat::{Mode, umask};
 
 use super::access::Area;
 use super::call::{Call, Reply};
-use super::view::{Spelled, View};
+use super::view::{Place, Spelled, View};
 use super::{RefusedConnection, Stop, Supervisor};
 use crate::policy::{Denied, PathAccess, Transport};
 use crate::sys::{address, memory, pidfd, sockopt};
@@ -121,25 +121,56 @@ impl Supervisor {
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &target, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
-        let mut own = place.directory.own_path().into_bytes();
-        own.push(b'/');
-        own.extend_from_slice(place.name.as_bytes());
-        if own.len() >= address::UNIX_PATH {
-            return Ok(Reply::Errno(Errno::EINVAL));
-        }
         if !self.sockets.has_room() {
             return Ok(Reply::Errno(Errno::ENOBUFS));
         }
-        // This thread's umask is its own; the socket gets the mode that the task would give it.
-        let former = umask(Mode::from_bits_truncate(self.umask(call)));
-        let done = address::bind(socket.as_fd(), &address::unix(&own)).map_err(errno_of);
-        umask(former);
+        let done = match self.bind_inside(call, &socket, &raw, &path)? {
+            Some(done) => done,
+            None => self.bind_here(call, &socket, &place),
+        };
         if done.is_ok() {
             // One that is gone again already is nothing to connect to.
             let _ = self.sockets.remember(&place);
             self.record_socket(call, &spelled, &target, area)?;
         }
         Ok(done.into())
+    }
+
+    /// Has pid 1 bind the socket to the address as it is spelled, which getsockname(2) gives back.
+    /// The path that was judged cannot change meanwhile: renames and links wait for us. `None` where
+    /// the spelling means something else to another process.
+    fn bind_inside(
+        &mut self,
+        call: &Call,
+        socket: &OwnedFd,
+        raw: &[u8],
+        path: &[u8],
+    ) -> Result<Option<nix::Result<()>>, Stop> {
+        if path.starts_with(b"/proc/") || path.starts_with(b"/dev/") {
+            return Ok(None);
+        }
+        let start = if path.starts_with(b"/") { Ok("/".into()) } else { call.task.link("cwd") };
+        let directory = match start.and_then(|start| self.view.find(start.as_bytes(), true)) {
+            Ok(directory) => directory.file,
+            Err(errno) => return Ok(Some(Err(errno))),
+        };
+        let request = (self.words.bind)(self.umask(call), raw);
+        self.ask_init(&request, &[socket.as_fd(), directory.as_fd()]).map(Some)
+    }
+
+    /// Binds the socket by a path of our own.
+    fn bind_here(&self, call: &Call, socket: &OwnedFd, place: &Place) -> nix::Result<()> {
+        let mut own = place.directory.own_path().into_bytes();
+        own.push(b'/');
+        own.extend_from_slice(place.name.as_bytes());
+        if own.len() >= address::UNIX_PATH {
+            return Err(Errno::EINVAL);
+        }
+        // This thread's umask is its own; the socket gets the mode that the task would give it.
+        let former = umask(Mode::from_bits_truncate(self.umask(call)));
+        let done = address::bind(socket.as_fd(), &address::unix(&own)).map_err(errno_of);
+        umask(former);
+        done
     }
 
     fn record_socket(
@@ -184,7 +215,7 @@ impl Supervisor {
     }
 
     /// The task's descriptor itself: a copy that no sibling can exchange.
-    fn fetch(&self, call: &Call, number: i32) -> nix::Result<OwnedFd> {
+    pub(super) fn fetch(&self, call: &Call, number: i32) -> nix::Result<OwnedFd> {
         let process = pidfd::open(call.task.tgid).map_err(errno_of)?;
         pidfd::fetch(process.as_fd(), number).map_err(errno_of)
     }
@@ -197,7 +228,7 @@ fn errno_of(error: std::io::Error) -> Errno {
 /// Connects at once where the socket does not wait, else in a thread of its own; `held` is kept
 /// open until that is done.
 pub(super) fn connect_now(socket: OwnedFd, raw: Vec<u8>, held: Option<OwnedFd>) -> Reply {
-    if sockopt::is_nonblocking(socket.as_fd()) || !sockopt::is_stream(socket.as_fd()) {
+    if sockopt::is_nonblocking(socket.as_fd()) || sockopt::is_datagram(socket.as_fd()) {
         return address::connect(socket.as_fd(), &raw).map_err(errno_of).into();
     }
     Reply::Later(Box::new(move || {

@@ -36,6 +36,17 @@ impl Found {
         FileId { dev: self.status.st_dev, ino: self.status.st_ino }
     }
 
+    /// The path by which rules judge it: of a file whose last name is gone, the one that it had
+    /// (proc_pid_fd(5)). `None` for objects that never had one: pipes, sockets, memfds.
+    pub(super) fn former_path(&self) -> Option<&Path> {
+        let path = self.path.as_os_str().as_bytes();
+        if path.first() != Some(&b'/') || (self.status.st_nlink == 0 && path.starts_with(b"/memfd:")) {
+            return None;
+        }
+        let former = if self.status.st_nlink == 0 { path.strip_suffix(b" (deleted)") } else { None };
+        Some(Path::new(OsStr::from_bytes(former.unwrap_or(path))))
+    }
+
     /// A path of ours that leads to this very file (proc_pid_fd(5)).
     pub(super) fn own_path(&self) -> String {
         own_path(self.file.as_fd())
@@ -221,6 +232,41 @@ impl View {
         MagicLink::parse(absolute).is_some_and(|magic| magic.directory.ends_with(b"/fd"))
     }
 
+    /// Where the way to `absolute` ends for want of rights, links followed, with what is left of it.
+    pub(super) fn blocked_at(&self, absolute: &[u8]) -> PathBuf {
+        let mut walked = PathBuf::from("/");
+        let mut links = 0;
+        let mut rest: Vec<Vec<u8>> = absolute.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect();
+        while let Some(part) = rest.pop() {
+            match &*part {
+                b"" | b"." => continue,
+                b".." => {
+                    walked.pop();
+                    continue;
+                }
+                name => walked.push(OsStr::from_bytes(name)),
+            }
+            let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+            let looked = self.open(walked.as_os_str().as_bytes(), flags, Mode::empty());
+            let target = match &looked {
+                Ok(file) => nix::fcntl::readlinkat(file, ""),
+                Err(_) => break,
+            };
+            let Ok(target) = target else { continue };
+            links += 1;
+            if links > 40 {
+                break;
+            }
+            walked.pop();
+            if target.as_bytes().first() == Some(&b'/') {
+                walked = PathBuf::from("/");
+            }
+            rest.extend(target.as_bytes().split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec));
+        }
+        let left: Vec<u8> = rest.iter().rev().flat_map(|part| [b"/", &**part].concat()).collect();
+        lexical(&[walked.as_os_str().as_bytes(), &left].concat())
+    }
+
     /// Follows /proc/PID/fd/N, cwd, root or exe: the link leads to an object, not to a path.
     fn find_magic(&self, magic: &MagicLink<'_>, follow: bool) -> nix::Result<Found> {
         let holder = self.open(magic.directory, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
@@ -265,14 +311,19 @@ fn trim_slashes(path: &[u8]) -> &[u8] {
 
 /// Puts what means the calling task into words: the links /proc/self and /proc/thread-self mean
 /// whoever follows them, and that would be us.
-fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
+fn name_self<'a>(task: &Task, spelled: &'a [u8]) -> Cow<'a, [u8]> {
+    let squeezed = squeeze(spelled);
+    let path = &*squeezed;
     let own = |rest: &[u8]| {
         let mut text = format!("/proc/{}", task.inner_tgid).into_bytes();
         text.extend_from_slice(rest);
         Cow::Owned(text)
     };
+    if path == b"/etc/mtab" {
+        return own(b"/mounts");
+    }
     if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
-        return Cow::Borrowed(path);
+        return Cow::Borrowed(spelled);
     }
     let below = |prefix: &[u8]| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest[0] == b'/');
     if let Some(rest) = below(b"/dev/fd") {
@@ -296,7 +347,28 @@ fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
             return own(&[&name[b"/proc".len()..], rest].concat());
         }
     }
-    Cow::Borrowed(path)
+    squeezed
+}
+
+/// Takes out what means nothing to the kernel: `//` and `/./`.
+fn squeeze(path: &[u8]) -> Cow<'_, [u8]> {
+    let idle = |part: &[u8]| part == b"//" || part == b"/.";
+    if !path.windows(2).any(idle) {
+        return Cow::Borrowed(path);
+    }
+    let mut squeezed = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, after)) = rest.split_first() {
+        if rest.starts_with(b"//") {
+            rest = after;
+        } else if rest.starts_with(b"/./") {
+            rest = &rest[2..];
+        } else {
+            squeezed.push(first);
+            rest = after;
+        }
+    }
+    Cow::Owned(squeezed)
 }
 
 /// A path that goes through a link of /proc/PID which names an object.
@@ -379,6 +451,13 @@ mod tests {
         assert_eq!(parse(b"/proc"), None);
         assert_eq!(parse(b"/proc/7"), None);
         assert_eq!(parse(b"/proc/7/task"), None);
+    }
+
+    #[test]
+    fn what_means_nothing_is_taken_out() {
+        assert_eq!(*super::squeeze(b"//proc/.//self/./fd/.."), b"/proc/self/fd/.."[..]);
+        assert_eq!(*super::squeeze(b"/a/.b/./."), b"/a/.b/."[..]);
+        assert_eq!(*super::squeeze(b"/a/b/"), b"/a/b/"[..]);
     }
 
     #[test]

@@ -49,6 +49,12 @@ pub fn is_stream(socket: impl AsFd) -> bool {
     getsockopt(&socket, sockopt::SockType).is_ok_and(|kind| kind == SockType::Stream)
 }
 
+/// Whether it is a socket without connections (SOCK_DGRAM), which connect(2) never waits for.
+pub fn is_datagram(socket: impl AsFd) -> bool {
+    use nix::sys::socket::{SockType, getsockopt, sockopt};
+    getsockopt(&socket, sockopt::SockType).is_ok_and(|kind| kind == SockType::Datagram)
+}
+
 /// Whether calls on the socket return at once (O_NONBLOCK).
 pub fn is_nonblocking(socket: impl AsFd) -> bool {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};

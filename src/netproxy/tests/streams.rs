@@ -333,3 +333,22 @@ fn loopback_ports_of_the_host_are_reached_by_rule() {
     assert!(open(bench.loopback[&other]).read(&mut [0]).is_err());
     assert_eq!(bench.denied(), [format!("localhost:{}", other.port())]);
 }
+
+#[test]
+fn a_loopback_port_leads_to_the_family_that_listens() {
+    let service = echo();
+    let inside = SocketAddr::new("::1".parse().unwrap(), service.port());
+    let send = |policy: &str| {
+        let bench = Bench::start(&Plan { policy, loopback: &[inside], ..Plan::default() });
+        let mut stream = open(bench.loopback[&inside]);
+        stream.write_all(b"\x00here").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // Refused: a reset.
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    };
+    assert_eq!(send(&format!("net: localhost:{}", service.port())), b"\x00here");
+    let refused = format!("net: localhost:{0}\ndeny: net 127.0.0.1:{0}", service.port());
+    assert_eq!(send(&refused), b"");
+}

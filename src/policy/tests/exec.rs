@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::super::{FileId, Host, Policy, Verdict};
+use super::super::{Denied, FileId, Host, Policy, Verdict};
 use super::{FakeHost, policy, policy_on};
 
 fn host() -> FakeHost {
@@ -63,6 +63,21 @@ fn paths_directories_and_globs() {
     assert!(!runs(&policy, "/home/u/my tools/xzy", &["xzy"]));
     assert!(runs(&policy, "/opt/t/bin/p", &["p"]));
     assert!(!runs(&policy, "/opt/t/lib/p", &["p"]));
+}
+
+#[test]
+fn a_link_that_a_pattern_covers_is_a_name() {
+    let policy = policy_on(&host(), "exec: /usr/bin/*\n");
+    let id = host().identity("/usr/bin/busybox".as_ref());
+    let runs = |spelled: &str, name: &str| {
+        policy.decide_exec_of(spelled.as_ref(), "/usr/bin/busybox".as_ref(), id, &[name.into()]).is_allow()
+    };
+    assert!(runs("/usr/bin/ls", "/usr/bin/ls"));
+    assert!(runs("/usr/bin/ls", "-ls"), "a login shell");
+    assert!(!runs("/usr/bin/ls", "vi"));
+    assert!(!runs("/r/vi", "vi"), "a link elsewhere");
+    let denied = Denied::Exec { exe: "/usr/bin/busybox".into(), argv: vec!["/bin/ls".into()] };
+    assert_eq!(policy.suggestion(&denied), "exec: /bin/ls");
 }
 
 #[test]
