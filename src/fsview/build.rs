@@ -89,17 +89,18 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
     let mut trees = clone_sources(spec, sources)?;
     // Before the new root hides a directory of the old one.
     let mut pending = Pending::keep(&spec.pending)?;
-    let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
+    let whole = spec.is_whole();
     let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
     let (root, own) = match root {
         Some(root) => (root, false),
         None => (new_root()?, true),
     };
-    // Before the new root hides a part of the old one.
-    let mut pending = Pending::keep(&spec.pending)?;
     attach_root(&root)?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
     let mut builder = Builder { tree };
+    for directory in &spec.directories {
+        builder.make_directory(directory)?;
+    }
     for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees).skip(usize::from(whole)) {
         builder.mount_one(op, source, cloned)?;
     }

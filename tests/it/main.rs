@@ -8,6 +8,7 @@ mod layers;
 mod life;
 mod mutation;
 mod netns;
+mod oci;
 mod policy_run;
 mod readers;
 mod sample;
