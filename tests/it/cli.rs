@@ -167,7 +167,7 @@ fn a_missing_or_unreadable_policy_starts_nothing() {
         assert!(!sandbox.path("trace.jsonl").exists(), "a trace of nothing");
         if sandbox.user == User::Ordinary {
             let policy = sandbox.file("closed.policy", "");
-            fs::set_permissions(policy, fs::Permissions::from_mode(0)).expect("chmod");
+            fs::set_permissions(policy, fs::Permissions::from_mode(0o000)).expect("chmod");
             run("closed.policy").exits(2).prints("").complains("ermission denied");
         }
     });

@@ -51,7 +51,7 @@ pub(crate) fn everyone(test: impl Fn(&Sandbox)) {
 pub(crate) fn skip(part: &str, reason: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let line = format!("{test} ({part}): {reason}");
-    println!("SKIP {line}");
+    let _ = writeln!(std::io::stderr(), "SKIP {line}");
     if let Some(file) = std::env::var_os("AGENTBOX_TEST_SKIPS") {
         let mut file =
             fs::OpenOptions::new().append(true).create(true).open(file).expect("the list of skips");

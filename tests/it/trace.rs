@@ -1,7 +1,6 @@
 //! Traces on real file systems, under kill -9, and against the Python tool that shares the format.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;

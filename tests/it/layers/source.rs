@@ -58,7 +58,7 @@ fn code_only(text: &str) -> String {
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
         let length = literal(rest, code.chars().next_back());
-        let (part, after) = rest.split_at(length.unwrap_or(next.len_utf8()));
+        let (part, after) = rest.split_at(length.unwrap_or_else(|| next.len_utf8()));
         if length.is_some() {
             code.extend(part.chars().map(|char| if char == '\n' { '\n' } else { ' ' }));
         } else {
