@@ -32,6 +32,7 @@ pub struct AccessTable {
     #[serde(with = "lossless::paths")]
     pub skeleton: Vec<PathBuf>,
     /// What the host shows of itself by a rule: not the run's own, even below a private directory.
+    #[serde(with = "lossless::paths")]
     pub shown: Vec<PathBuf>,
     /// Devices that may be read and written.
     #[serde(with = "lossless::paths")]
