@@ -1,7 +1,7 @@
 //! What every attack needs: a compiled hostile program, a place to run it in, its trace.
 
 use std::fs;
-use std::os::unix::fs::{chown};
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
