@@ -129,6 +129,8 @@ impl Supervisor {
             && !request.flags.contains(OFlag::O_CREAT)
             && self.access.is_system(&found.path)
             && !self.access.is_protected(&found.path, Some(found.id()))
+            // /dev/shm: Landlock gives no right there.
+            && !self.access.is_private(&found.path)
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
