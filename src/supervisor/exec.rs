@@ -141,7 +141,7 @@ impl Supervisor {
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
         let follow_up = image.and_then(|image| follow_up(image, &rest));
-        let id = image.map_or(file.id(), Found::id);
+        let id = image.map_or_else(|| file.id(), Found::id);
         Judgement::Allow(Expected { id, argv: rest, script, label, follow_up, pins_arguments })
     }
 
