@@ -85,11 +85,12 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
     attach_root(&root)?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
     let mut builder = Builder { tree };
-    for directory in &spec.directories {
-        builder.make_directory(directory)?;
-    }
     for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees).skip(usize::from(whole)) {
         builder.mount_one(op, source, cloned)?;
+    }
+    // After the mounts: the working directory may lie in a file system of the run's own.
+    for directory in &spec.directories {
+        builder.make_directory(directory)?;
     }
     for link in &spec.links {
         builder.make_link(&link.path, &link.target)?;
