@@ -144,7 +144,7 @@ pub(super) fn programs(program: &ExecProgram) -> Vec<PathBuf> {
 }
 
 /// Whether an exec rule names a program in `root` by its path: such a root is not noexec.
-fn exec_reaches(policy: &Policy, root: &Path) -> bool {
+pub(super) fn exec_reaches(policy: &Policy, root: &Path) -> bool {
     policy.granted_programs().any(|(_, exec)| match &exec.program {
         ExecProgram::Word { .. } => false,
         ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => match pattern {
