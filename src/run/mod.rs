@@ -19,7 +19,7 @@ use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
 use crate::supervisor::{Denials, Setup, Supervisor};
-use crate::trace::{self, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
+use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -28,8 +28,10 @@ pub struct Outcome {
     pub code: u8,
     /// What was recorded.
     pub totals: Totals,
-    /// What was refused.
+    /// What the supervisor refused.
     pub denials: Denials,
+    /// What the proxy refused: names, and connections under a name.
+    pub refused_hosts: Vec<Denial>,
     /// The policy, for suggestions.
     pub policy: Arc<Policy>,
     /// Where the trace is.
@@ -105,9 +107,12 @@ fn supervise(
     };
     recorder.record(process_end(end))?;
     let totals = recorder.totals();
+    // The proxy alone writes the remedy into its events.
+    let refused_hosts =
+        recorder.denials().named.into_iter().filter(|denial| denial.remedy.is_some()).collect();
     let placed = writer.seal(run_end(end))?;
     let code = u8::try_from(end.code).unwrap_or(255);
-    Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
+    Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed })
 }
 
 fn header(plan: &LaunchPlan, landlock: bool, capture: String) -> Map<String, Value> {
