@@ -9,6 +9,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::tree::{self, Shape, Tree};
+use super::{Door, doors};
 use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp, Pending};
 use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 
@@ -66,17 +67,29 @@ fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
     nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
 }
 
-/// Builds the view and gives its root and what is kept for later; the root is attached over an existing directory of the old root.
+/// A view that can be entered.
+#[derive(Debug)]
+pub struct Built {
+    /// Its root.
+    pub root: OwnedFd,
+    /// What is kept for places that may appear.
+    pub pending: Pending,
+    /// The ways to sockets of the host, in the order asked for.
+    pub doors: Vec<Door>,
+}
+
+/// Builds the view; its root is attached over an existing directory of the old root. Changes the
+/// working directory. For each of `sockets`, paths of the host, there is a door.
 ///
 /// A first mount at `/` is the root itself; without one the root is an empty file system.
 ///
 /// # Errors
 /// The first step that the kernel refused.
-pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), FsviewError> {
+pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<Built, FsviewError> {
     let mut trees = clone_sources(spec, sources)?;
     // Before the new root hides a directory of the old one.
     let mut pending = Pending::keep(&spec.pending)?;
-    let whole = spec.mounts.first().is_some_and(|op| op.target == Path::new("/"));
+    let whole = spec.is_whole();
     let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
     let (root, own) = match root {
         Some(root) => (root, false),
@@ -85,10 +98,13 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
     attach_root(&root)?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
     let mut builder = Builder { tree };
+    for directory in &spec.directories {
+        builder.make_directory(directory)?;
+    }
     for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees).skip(usize::from(whole)) {
         builder.mount_one(op, source, cloned)?;
     }
-    // After the mounts: the working directory may lie in a file system of the run's own.
+    // Again, for those inside a file system that was mounted just now.
     for directory in &spec.directories {
         builder.make_directory(directory)?;
     }
@@ -98,6 +114,7 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
     for file in &spec.files {
         builder.generate(file)?;
     }
+    let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {
         pending.scratch = Some(builder.scratch()?);
     }
@@ -105,7 +122,7 @@ pub fn build(spec: &FsSpec, sources: &[Source]) -> Result<(OwnedFd, Pending), Fs
         mount::set_attributes(builder.tree.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
     }
-    Ok((builder.tree.root, pending))
+    Ok(Built { root: builder.tree.root, pending, doors })
 }
 
 /// Copies every source tree before anything is attached: nothing hides anything else.

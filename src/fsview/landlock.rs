@@ -4,14 +4,16 @@
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
 /// What may be done below a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
+    /// List directories.
+    List,
     /// Read files and list directories.
     Read,
     /// Read, and start programs.
@@ -37,6 +39,7 @@ const HANDLED: ABI = ABI::V4;
 fn access(right: Right) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     match right {
+        Right::List => BitFlags::from(AccessFs::ReadDir),
         Right::Read => read,
         Right::Execute => read | AccessFs::Execute,
         Right::Write => AccessFs::from_all(HANDLED) & !BitFlags::from(AccessFs::Execute),
@@ -44,14 +47,25 @@ fn access(right: Right) -> BitFlags<AccessFs> {
     }
 }
 
-/// Restricts the calling thread for good. Gives false where the kernel has no Landlock.
+/// What Landlock holds back; nothing where the kernel has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restricted {
+    /// The rules are in force.
+    pub files: bool,
+    /// No signal leaves the run (Linux 6.12). Pid namespaces alone do not see to that: a signal to
+    /// the own process group reaches the members that are outside.
+    pub signals: bool,
+}
+
+/// Restricts the calling thread for good.
 ///
 /// # Errors
 /// When the kernel has Landlock and refuses the rules.
-pub fn restrict(rules: &[LandlockRule]) -> Result<bool, landlock::RulesetError> {
+pub fn restrict(rules: &[LandlockRule]) -> Result<Restricted, landlock::RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(HANDLED))?
+        .scope(Scope::Signal)?
         .create()?;
     for rule in rules {
         // A path that is not there has nothing below it to grant.
@@ -63,5 +77,10 @@ pub fn restrict(rules: &[LandlockRule]) -> Result<bool, landlock::RulesetError> 
         ruleset = ruleset.add_rule(PathBeneath::new(descriptor, allowed))?;
     }
     let status = ruleset.restrict_self()?;
-    Ok(status.ruleset != RulesetStatus::NotEnforced)
+    let files = status.ruleset != RulesetStatus::NotEnforced;
+    let scopes = matches!(
+        status.landlock,
+        LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6
+    );
+    Ok(Restricted { files, signals: files && scopes })
 }

@@ -4,13 +4,15 @@
 //! [`build`] in the cloned child, [`landlock`] as the second layer in the command's process.
 
 mod build;
+mod doors;
 mod landlock;
 mod pending;
 mod pivot;
 mod tree;
 
-pub use build::{Source, build};
-pub use landlock::{LandlockRule, Right, restrict};
+pub use build::{Built, Source, build};
+pub use doors::Door;
+pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use pending::Pending;
 pub use pivot::enter;
 

@@ -91,23 +91,23 @@ impl Tree {
         Ok(())
     }
 
+    /// The directory that holds `path`, in a file system of the run's own; EROFS on the host.
+    pub(super) fn own_parent<'a>(&mut self, path: &'a Path) -> nix::Result<(Rc<OwnedFd>, &'a OsStr)> {
+        let (place, name) = self.parent(path)?;
+        if place.own { Ok((place.directory, name)) } else { Err(Errno::EROFS) }
+    }
+
     /// Makes a symbolic link; EROFS where `path` is on the host.
     pub(super) fn link(&mut self, path: &Path, target: &OsStr) -> nix::Result<()> {
-        let (place, name) = self.parent(path)?;
-        if !place.own {
-            return Err(Errno::EROFS);
-        }
-        nix::unistd::symlinkat(target, place.directory.as_fd(), name)
+        let (directory, name) = self.own_parent(path)?;
+        nix::unistd::symlinkat(target, directory.as_fd(), name)
     }
 
     /// Writes a new file; EROFS where `path` is on the host.
     pub(super) fn write(&mut self, path: &Path, content: &[u8], mode: u32) -> nix::Result<()> {
-        let (place, name) = self.parent(path)?;
-        if !place.own {
-            return Err(Errno::EROFS);
-        }
+        let (directory, name) = self.own_parent(path)?;
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-        let file = nix::fcntl::openat(place.directory.as_fd(), name, flags, Mode::from_bits_truncate(mode))?;
+        let file = nix::fcntl::openat(directory.as_fd(), name, flags, Mode::from_bits_truncate(mode))?;
         let mut rest = content;
         while !rest.is_empty() {
             let written = nix::unistd::write(&file, rest)?;

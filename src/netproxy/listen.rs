@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,9 @@ use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
-use super::{Listeners, http, stream, unix};
+use super::unix::{self, HostSocket};
+use super::{Listeners, http, stream};
+use crate::policy::Policy;
 
 /// Streams that may be open at once, all kinds together; further ones wait to be accepted.
 const MAX_STREAMS: usize = 1024;
@@ -34,7 +35,7 @@ pub(crate) struct Bound {
     streams: Vec<(TcpListener, Kind)>,
     names_udp: Vec<UdpSocket>,
     traps: Vec<UdpSocket>,
-    unix: Vec<(PathBuf, UnixListener)>,
+    unix: Vec<(HostSocket, UnixListener)>,
 }
 
 /// What a listener of streams stands for.
@@ -48,7 +49,7 @@ enum Kind {
 
 impl Bound {
     /// Takes the sockets over. Must be called within the runtime.
-    pub(crate) fn new(listeners: Listeners) -> Result<Self, NetproxyError> {
+    pub(crate) fn new(listeners: Listeners, policy: &Policy) -> Result<Self, NetproxyError> {
         let mut streams = Vec::new();
         for fd in listeners.transparent.into_iter().chain(listeners.ports) {
             streams.push((tcp(fd, "transparent")?, Kind::Transparent));
@@ -64,7 +65,10 @@ impl Bound {
         }
         let names_udp = listeners.dns_udp.into_iter().map(datagram::name_server);
         let traps = listeners.udp_trap.into_iter().map(datagram::trap);
-        let unix = listeners.unix.into_iter().map(|(path, fd)| Ok((path, unix_listener(fd)?)));
+        let unix = listeners
+            .unix
+            .into_iter()
+            .map(|(path, fd)| Ok((HostSocket::new(path, policy), unix_listener(fd)?)));
         Ok(Self {
             streams,
             names_udp: names_udp.collect::<Result<_, _>>()?,
@@ -85,9 +89,9 @@ impl Bound {
         for socket in self.traps {
             tokio::spawn(datagram::serve_trap(Arc::clone(egress), socket));
         }
-        for (path, listener) in self.unix {
+        for (host, listener) in self.unix {
             let (egress, places) = (Arc::clone(egress), Arc::clone(&places));
-            tokio::spawn(accept_unix(egress, path.into(), listener, places));
+            tokio::spawn(accept_unix(egress, host.into(), listener, places));
         }
     }
 }
@@ -132,7 +136,7 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
 
 async fn accept_unix(
     egress: Arc<Egress>,
-    path: Arc<std::path::Path>,
+    host: Arc<HostSocket>,
     listener: UnixListener,
     places: Arc<Semaphore>,
 ) {
@@ -140,7 +144,7 @@ async fn accept_unix(
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(unix::carry(Arc::clone(&egress), Arc::clone(&path), stream, place));
+                tokio::spawn(unix::carry(Arc::clone(&egress), Arc::clone(&host), stream, place));
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }

@@ -156,7 +156,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         .map_err(|source| NetproxyError::Runtime { source })?;
     let bound = {
         let _inside = runtime.enter();
-        Bound::new(spec.listeners)?
+        Bound::new(spec.listeners, &spec.policy)?
     };
     let pins = Arc::new(Pins::default());
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);

@@ -1,40 +1,81 @@
 //! Host Unix sockets: bytes alone pass. Descriptors that a peer sends are dropped by the kernel,
-//! since nothing here ever asks for them (man 7 unix).
+//! since nothing here ever asks for them, and that is recorded (man 7 unix, SCM_RIGHTS).
 
-use std::path::Path;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::socket::{MsgFlags, recvmsg};
+use nix::sys::stat::{SFlag, fstat};
 use serde_json::Map;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::decide::Refusal;
 use super::egress::Egress;
+use super::error::NetproxyError;
 use super::flow::{Door, Flow};
 use super::relay::relay;
-use crate::policy::Verdict;
+use crate::policy::{PathAccess, Policy, Verdict};
 use crate::trace::path_value;
 
-/// Carries one stream between a listener inside and the host's socket at `path`.
+/// A socket of the host that a rule names.
+#[derive(Debug)]
+pub(crate) struct HostSocket {
+    path: PathBuf,
+    /// Where the agent can write, it could put another socket of the host or a link in the place
+    /// of this one: there the socket that was there before the agent started is meant, and none
+    /// else.
+    pinned: Option<nix::Result<OwnedFd>>,
+}
+
+impl HostSocket {
+    /// Must be called before the agent starts.
+    pub(crate) fn new(path: PathBuf, policy: &Policy) -> Self {
+        let exposed = path.ancestors().any(|above| policy.decide_path(PathAccess::Write, above).is_allow());
+        let pinned = exposed.then(|| open(&path));
+        Self { path, pinned }
+    }
+
+    /// An O_PATH descriptor of the socket.
+    fn open(&self) -> io::Result<OwnedFd> {
+        match &self.pinned {
+            Some(Ok(socket)) => socket.try_clone(),
+            Some(Err(errno)) => Err((*errno).into()),
+            None => Ok(open(&self.path)?),
+        }
+    }
+}
+
+/// Rules hold the path with links followed, so a link in it is one that was put there later.
+fn open(path: &Path) -> nix::Result<OwnedFd> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    let socket = openat2(AT_FDCWD, path, how)?;
+    let kind = SFlag::from_bits_truncate(fstat(&socket)?.st_mode) & SFlag::S_IFMT;
+    if kind == SFlag::S_IFSOCK { Ok(socket) } else { Err(Errno::ECONNREFUSED) }
+}
+
+/// Carries one stream between a listener inside and the host's socket.
 pub(crate) async fn carry(
     egress: Arc<Egress>,
-    path: Arc<Path>,
-    mut client: UnixStream,
+    host: Arc<HostSocket>,
+    client: UnixStream,
     _place: OwnedSemaphorePermit,
 ) {
-    let rule = match egress.judge.unix(&path) {
+    let path = &host.path;
+    let rule = match egress.judge.unix(path) {
         Verdict::Allow { rule } => egress.judge.label(rule),
         Verdict::Deny { rule, reason } => {
-            let refusal = Refusal {
-                target: format!("unix:{}", path.display()),
-                name: None,
-                address: None,
-                port: None,
-                reason,
-                rule: rule.map(|rule| egress.judge.label(rule)),
-                remedy: None,
-            };
-            if egress.refuse(&refusal, None).is_err() || egress.enforce {
+            let rule = rule.map(|rule| egress.judge.label(rule));
+            if egress.refuse(&refusal(path, reason, rule), None).is_err() || egress.enforce {
                 return;
             }
             "--observe".to_owned()
@@ -43,11 +84,97 @@ pub(crate) async fn carry(
     let mut args = Map::new();
     args.extend(path_value("path", path.as_os_str().as_encoded_bytes()));
     let Ok(flow) = Flow::begin(&egress, args, &rule, Door::Unix, None) else { return };
-    match UnixStream::connect(&path).await {
-        Err(error) => flow.set_end(&format!("cannot connect: {error}")),
-        Ok(upstream) => {
-            let end = relay(&mut client, &mut flow.meter(upstream)).await;
-            flow.set_end(&end.reason());
+    let upstream = match connect(&host).await {
+        Ok(upstream) => upstream,
+        Err(error) => return flow.set_end(&format!("cannot connect: {error}")),
+    };
+    let watch = |from| {
+        let (egress, path) = (Arc::clone(&egress), path.clone());
+        move || {
+            let reason = format!("descriptors do not pass; {from} sent some, and they were dropped");
+            egress.refuse_always(&refusal(&path, reason, None), None)
         }
+    };
+    let mut client = BytesOnly::new(client, watch("the agent"));
+    let upstream = BytesOnly::new(upstream, watch("the host's program"));
+    let end = relay(&mut client, &mut flow.meter(upstream)).await;
+    flow.set_end(&end.reason());
+}
+
+async fn connect(host: &HostSocket) -> io::Result<UnixStream> {
+    let socket = host.open()?;
+    // Through the descriptor, so that it is this very socket (proc_pid_fd(5)).
+    UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
+}
+
+fn refusal(path: &Path, reason: String, rule: Option<String>) -> Refusal {
+    Refusal {
+        target: format!("unix:{}", path.display()),
+        name: None,
+        address: None,
+        port: None,
+        reason,
+        rule,
+        remedy: None,
+    }
+}
+
+/// A stream that tells when descriptors came with the bytes.
+struct BytesOnly<F> {
+    stream: UnixStream,
+    dropped: F,
+}
+
+impl<F> BytesOnly<F> {
+    fn new(stream: UnixStream, dropped: F) -> Self {
+        Self { stream, dropped }
+    }
+}
+
+impl<F> AsyncRead for BytesOnly<F>
+where
+    F: Fn() -> Result<(), NetproxyError> + Unpin,
+{
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            let room = buffer.initialize_unfilled();
+            let received = self.stream.try_io(Interest::READABLE, || {
+                let mut parts = [IoSliceMut::new(room)];
+                let flags = MsgFlags::MSG_DONTWAIT;
+                let message = recvmsg::<()>(self.stream.as_raw_fd(), &mut parts, None, flags)?;
+                // No room for them was given: set when there were any, which are gone then.
+                Ok((message.bytes, message.flags.contains(MsgFlags::MSG_CTRUNC)))
+            });
+            match received {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok((length, dropped)) => {
+                    if dropped {
+                        (self.dropped)().map_err(io::Error::other)?;
+                    }
+                    buffer.advance(length);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+}
+
+impl<F: Unpin> AsyncWrite for BytesOnly<F> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

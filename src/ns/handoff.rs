@@ -30,13 +30,17 @@ pub enum Role {
     Loopback(SocketAddr),
     /// Socket that tells whose connection it is.
     Diag,
+    /// Unix listener that stands for the socket of the host with this number in the plan.
+    Unix(u16),
+    /// The file of that listener, as O_PATH.
+    UnixFile(u16),
 }
 
 impl Role {
     /// Length of an encoded role in bytes.
     pub const ENCODED: usize = 20;
 
-    /// Tag, address family, port (network order), address padded to 16 bytes.
+    /// Tag, address family, port or number (network order), address padded to 16 bytes.
     #[must_use]
     pub fn encode(self) -> [u8; Self::ENCODED] {
         let (tag, family, port, address) = match self {
@@ -47,6 +51,8 @@ impl Role {
             Self::DnsTcp => (4, 0, 0, [0; 16]),
             Self::UdpTrap => (5, 0, 0, [0; 16]),
             Self::Diag => (6, 0, 0, [0; 16]),
+            Self::Unix(index) => (8, 0, index, [0; 16]),
+            Self::UnixFile(index) => (9, 0, index, [0; 16]),
             Self::Loopback(at) => match at.ip() {
                 IpAddr::V4(ip) => (7, 4, at.port(), ip.to_ipv6_compatible().octets()),
                 IpAddr::V6(ip) => (7, 6, at.port(), ip.octets()),
@@ -82,6 +88,8 @@ impl Role {
                 };
                 Self::Loopback(SocketAddr::new(ip, port))
             }
+            8 => Self::Unix(port),
+            9 => Self::UnixFile(port),
             _ => return None,
         };
         // One spelling for each role.
@@ -180,6 +188,8 @@ mod tests {
             Role::DnsTcp,
             Role::UdpTrap,
             Role::Diag,
+            Role::Unix(3),
+            Role::UnixFile(300),
             loopback("127.0.0.1:5432"),
             loopback("[::1]:5432"),
         ]
@@ -195,10 +205,10 @@ mod tests {
     #[test]
     fn bytes_that_encode_no_role_are_refused() {
         let mut unknown = [0; Role::ENCODED];
-        unknown[0] = 8;
+        unknown[0] = 10;
         let mut second_spelling = Role::Proxy.encode();
         second_spelling[19] = 1;
-        let mut no_family = roles()[7].encode();
+        let mut no_family = roles()[9].encode();
         no_family[1] = 5;
         for bytes in [unknown, second_spelling, no_family] {
             assert_eq!(Role::decode(&bytes), None);

@@ -7,7 +7,8 @@ use caps::CapSet;
 /// # Errors
 /// When the kernel refuses to drop one of them.
 pub fn drop_all() -> Result<(), caps::errors::CapsError> {
-    crate::sys::process::drop_bounding_set().map_err(|error| caps::errors::CapsError::from(error.to_string()))?;
+    crate::sys::process::drop_bounding_set()
+        .map_err(|error| caps::errors::CapsError::from(error.to_string()))?;
     caps::clear(None, CapSet::Ambient)?;
     caps::clear(None, CapSet::Inheritable)?;
     caps::clear(None, CapSet::Effective)?;

@@ -17,8 +17,8 @@ pub struct Enforcement {
     pub landlock: bool,
     /// `tproxy`, or `ports` where nf_tables is refused.
     pub capture: String,
-    /// Standard input, output and error are digested.
-    pub stdio: bool,
+    /// For each of `stdin`, `stdout` and `stderr`: whether it is digested, and if not, why.
+    pub stdio: Map<String, Value>,
 }
 
 /// The arguments of `run.start`, but for what the launch finds out.
@@ -89,7 +89,7 @@ impl Enforcement {
                 "environment": "enforced, recorded",
                 "clock": "not covered",
                 "randomness": "not covered",
-                "stdio": if self.stdio { "recorded" } else { "not covered" },
+                "stdio": self.stdio,
             }),
         );
     }

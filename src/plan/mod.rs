@@ -10,6 +10,7 @@ mod header;
 mod links;
 mod mounts;
 mod roots;
+mod unix;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -63,7 +64,7 @@ pub struct LaunchPlan {
     pub access: AccessTable,
     /// Decides on the command's own programs.
     pub command: CommandTable,
-    /// Sockets of the host that are shown, by their path in the view.
+    /// Sockets of the host that the run may reach, by their path on the host and in the view.
     pub unix: Vec<PathBuf>,
     /// What the trace begins with.
     pub header: Map<String, Value>,
@@ -98,8 +99,8 @@ impl LaunchPlan {
         let Request { policy, command, typed, facts, mut protected, enforce } = request;
         protected.extend(policy_files(&policy, host));
         let roots = roots::collect(&policy, &command, host);
-        let view = mounts::View::new(&policy, &roots, facts, &protected, enforce);
-        let unix = policy.unix_sockets().map(|(_, spelled, _)| spelled.to_owned()).collect();
+        let unix = unix::sockets(&policy);
+        let view = mounts::View::new(&policy, &roots, facts, &protected, &unix, enforce);
         let env = environment::build(&policy, &command, facts, enforce);
         let home = environment::value(&env, "HOME").unwrap_or_else(|| PRIVATE_HOME.into());
         let fs = view.spec(&command, generated::files(facts, &home));
@@ -116,12 +117,13 @@ impl LaunchPlan {
         };
         Self {
             process,
-            landlock: view.landlock(),
+            landlock: view.landlock(&fs.files),
             net: net(&policy),
             access: AccessTable {
                 system: mounts::View::system(&roots, &fs),
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),
+                shown: view.shown(),
                 devices: mounts::devices(),
                 protected,
                 enforce,

@@ -20,7 +20,7 @@ const PRIVATE_SIZE: &str = "50%";
 
 /// Devices that may be opened for reading and writing.
 pub(super) fn devices() -> Vec<PathBuf> {
-    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx"]).map(PathBuf::from).collect()
+    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx", "/dev/stdin"]).map(PathBuf::from).collect()
 }
 
 /// The view as decisions see it.
@@ -30,6 +30,8 @@ pub(super) struct View {
     mounts: Vec<MountOp>,
     /// Places that rules name and that do not exist yet.
     pending: Vec<PendingRoot>,
+    /// Roots that the kernel reads and starts programs from without asking.
+    direct: Vec<PathBuf>,
     /// Paths as rules spell them: the links on the way to them are shown.
     spelled: Vec<PathBuf>,
 }
@@ -40,6 +42,7 @@ impl View {
         roots: &[Root],
         facts: &HostFacts,
         protected: &[Protected],
+        sockets: &[PathBuf],
         enforce: bool,
     ) -> Self {
         // A rule about such a place means the host's.
@@ -62,12 +65,17 @@ impl View {
             mounts.extend(masks(policy, roots, protected));
         }
         let pending = if enforce { pending(policy, roots) } else { Vec::new() };
-        let skeleton = skeleton(&mounts, roots, &pending, &facts.cwd);
+        // Directories for sockets inside private ones are the run's own like those.
+        let apart = sockets.iter().filter(|path| !private.iter().any(|own| path.starts_with(own)));
+        let holders = apart.filter_map(|path| path.parent()).chain([facts.cwd.as_path()]);
+        let skeleton = skeleton(&mounts, roots, &pending, holders);
         let spelled = policy
             .rules
             .iter()
             .filter_map(|rule| match &rule.body {
-                RuleBody::Path { pattern, .. } | RuleBody::Runtime { path: pattern } => Some(pattern),
+                RuleBody::Path { pattern, .. }
+                | RuleBody::Runtime { path: pattern }
+                | RuleBody::UnixSocket(pattern) => Some(pattern),
                 _ => None,
             })
             .map(|pattern| match pattern {
@@ -77,7 +85,9 @@ impl View {
             .chain(policy.granted_programs().flat_map(|(_, exec)| super::roots::programs(&exec.program)))
             .chain([facts.cwd.clone()])
             .collect();
-        Self { private, skeleton, mounts, pending, spelled }
+        let starts = |root: &&Root| root.is_system() || exec_reaches(policy, &root.path);
+        let direct = roots.iter().filter(starts).map(|root| root.path.clone()).collect();
+        Self { private, skeleton, mounts, pending, direct, spelled }
     }
 
     /// Everything that the builder needs.
@@ -101,16 +111,18 @@ impl View {
         }
     }
 
-    fn shows(&self, path: &Path) -> bool {
-        self.skeleton.iter().any(|directory| directory == path) || self.covers(path)
-    }
-
     fn covers(&self, path: &Path) -> bool {
         self.mounts.iter().any(|op| {
             matches!(op.kind, MountKind::Bind { .. })
                 && path.starts_with(&op.target)
                 && op.target != Path::new("/")
         })
+    }
+
+    /// What comes from the host, now or as soon as it is there.
+    pub(super) fn shown(&self) -> Vec<PathBuf> {
+        let mounts = self.mounts.iter().map(|op| op.target.clone());
+        mounts.chain(self.pending.iter().map(|root| root.path.clone())).collect()
     }
 
     /// What may be read without a record.
@@ -121,28 +133,26 @@ impl View {
         system
     }
 
-    /// The Landlock rules that say the same as the mounts.
-    pub(super) fn landlock(&self) -> Vec<LandlockRule> {
-        // Rights add up along a path: what is visible may be read, and that is said once.
-        let rule = |path: &str, right| LandlockRule { path: PathBuf::from(path), right };
-        let mut rules = vec![rule("/", Right::Read), rule("/dev", Right::Write)];
+    /// The Landlock rules: what the kernel may open for the run by itself. Files that rules grant
+    /// are not among them, for their opens are recorded: the supervisor, which Landlock does not
+    /// bind, hands out the descriptors. So no race leads past the record (landlock(7) judges the
+    /// opener alone).
+    pub(super) fn landlock(&self, files: &[GeneratedFile]) -> Vec<LandlockRule> {
+        let rule = |path: &Path, right| LandlockRule { path: path.to_owned(), right };
+        let mut rules = vec![rule(Path::new("/"), Right::List)];
+        rules.extend(files.iter().map(|file| rule(&file.path, Right::Read)));
+        rules.extend(self.direct.iter().map(|path| rule(path, Right::Execute)));
         for op in &self.mounts {
-            let right = match (op.attributes & RDONLY != 0, op.attributes & NOEXEC != 0) {
-                (true, true) => continue,
-                (true, false) => Right::Execute,
-                (false, true) => Right::Write,
-                (false, false) => Right::All,
+            let right = match &op.kind {
+                // Rights reach into what is mounted below, so private directories get none either.
+                MountKind::New { filesystem, .. } if filesystem == "proc" => Right::Read,
+                MountKind::New { filesystem, .. } if filesystem == "devpts" => Right::Write,
+                MountKind::Bind { .. } if op.target.starts_with("/dev") => Right::Write,
+                // The host's own root under `--observe`.
+                MountKind::Bind { .. } if op.target == Path::new("/") => Right::All,
+                _ => continue,
             };
-            let said = op.target.starts_with("/dev") || (op.target.starts_with("/etc") && right == Right::Execute);
-            if !said && op.kind != MountKind::Mask {
-                rules.push(LandlockRule { path: op.target.clone(), right });
-            }
-        }
-        for root in &self.pending {
-            // What appears later is judged by the nearest directory above that is there now.
-            let base = root.path.ancestors().skip(1).find(|above| self.shows(above));
-            let right = if root.attributes & RDONLY == 0 { Right::Write } else { Right::Read };
-            rules.extend(base.map(|base| LandlockRule { path: base.to_owned(), right }));
+            rules.push(rule(&op.target, right));
         }
         rules
     }
@@ -216,7 +226,9 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
     let nodes = DEVICES.iter().map(|path| MountOp {
         target: PathBuf::from(path),
         kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
-        attributes: NOSUID | NOEXEC,
+        // A device takes writes through a read-only mount; its mode and owner, which are the
+        // host's, do not change.
+        attributes: NOSUID | NOEXEC | RDONLY,
     });
     [proc, pts].into_iter().chain(nodes).collect()
 }
@@ -265,14 +277,19 @@ fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
     pending
 }
 
-/// Directories that exist only to hold mounts, and the working directory.
-fn skeleton(mounts: &[MountOp], roots: &[Root], pending: &[PendingRoot], cwd: &Path) -> Vec<PathBuf> {
+/// Directories that exist only to hold mounts and sockets, and the working directory.
+fn skeleton<'a>(
+    mounts: &'a [MountOp],
+    roots: &[Root],
+    pending: &'a [PendingRoot],
+    holders: impl Iterator<Item = &'a Path>,
+) -> Vec<PathBuf> {
     let root_around = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
     let mut directories: Vec<PathBuf> = mounts
         .iter()
         .flat_map(|op| op.target.ancestors().skip(1))
         .chain(pending.iter().flat_map(|root| root.base.ancestors()))
-        .chain(cwd.ancestors())
+        .chain(holders.flat_map(Path::ancestors))
         .filter(|path| *path != Path::new("/") && !root_around(path))
         .map(Path::to_owned)
         .collect();

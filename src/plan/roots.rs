@@ -99,7 +99,8 @@ pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Ve
     }
     add_rules(policy, host, &mut add);
     for root in &mut roots {
-        root.writable = policy.decide_path(PathAccess::Write, &root.path).is_allow();
+        root.writable = policy.decide_path(PathAccess::Write, &root.path).is_allow()
+            || write_glob_reaches(policy, &root.path);
         root.executable = !root.writable || root.is_system() || exec_reaches(policy, &root.path);
     }
     roots
@@ -141,6 +142,16 @@ pub(super) fn programs(program: &ExecProgram) -> Vec<PathBuf> {
         ExecProgram::Path { pattern: PathPattern::Literal { spelled, .. }, .. } => vec![spelled.clone()],
         ExecProgram::Path { .. } | ExecProgram::Glob(_) => Vec::new(),
     }
+}
+
+/// Whether a pattern grants writing to something below `root`; the guard tells what.
+fn write_glob_reaches(policy: &Policy, root: &Path) -> bool {
+    policy.rules.iter().any(|rule| match &rule.body {
+        RuleBody::Path { access: PathAccess::Write, pattern } => {
+            rule.effect == Effect::Grant && pattern.is_glob() && pattern.may_cover_below(root)
+        }
+        _ => false,
+    })
 }
 
 /// Whether an exec rule names a program in `root` by its path: such a root is not noexec.

@@ -13,7 +13,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::message::{Failure, Message, Step};
-use crate::fsview::{self, FsSpec, LandlockRule, Pending, Source};
+use super::stdio::CommandEnds;
+use crate::fsview::{self, Door, FsSpec, LandlockRule, Pending, Source};
+use crate::ns::handoff::{self, Role};
 use crate::ns::net::{self, NetSpec};
 use crate::ns::{channel, idmap, init, privileges};
 use crate::sys::{clone, process, seccomp};
@@ -26,9 +28,12 @@ pub(super) struct ChildSpec {
     pub(super) hostname: String,
     pub(super) fs: FsSpec,
     pub(super) sources: Vec<Source>,
+    /// Sockets of the host that have a door in the view.
+    pub(super) unix: Vec<PathBuf>,
     pub(super) net: NetSpec,
     pub(super) landlock: Vec<LandlockRule>,
-    pub(super) filter: Vec<seccomp::Instruction>,
+    /// The filter where Landlock keeps signals inside, and the one for elsewhere.
+    pub(super) filters: [Vec<seccomp::Instruction>; 2],
     pub(super) cwd: PathBuf,
     pub(super) program: CString,
     pub(super) argv: Vec<CString>,
@@ -48,6 +53,8 @@ pub(super) struct Ends {
     pub(super) sockets: OwnedFd,
     /// A pidfd of the launcher.
     pub(super) launcher: OwnedFd,
+    /// What the command gets as descriptors 0, 1 and 2 in place of the launcher's.
+    pub(super) stdio: CommandEnds,
 }
 
 /// Runs as pid 1 of the new namespaces; never returns.
@@ -75,13 +82,24 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
         .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
     let sockets = net::setup(&spec.net).map_err(|error| Failure::text(Step::Network, &error))?;
     sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
-    channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &[])
+    // From here on 0, 1 and 2 are the command's; pid 1 closes them.
+    let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
+    let input: Vec<_> = input.iter().map(AsFd::as_fd).collect();
+    channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &input)
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
-    let (root, pending) = fsview::build(&spec.fs, &spec.sources)
+    let built = fsview::build(&spec.fs, &spec.sources, &spec.unix)
         .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
-    fsview::enter(&root).map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
-    Ok(pending)
+    hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
+    fsview::enter(&built.root)
+        .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
+    Ok(built.pending)
+}
+
+fn hand_over(doors: Vec<Door>, sockets: &OwnedFd) -> std::io::Result<()> {
+    let doors = (0u16..).zip(doors);
+    let fds = doors.flat_map(|(at, door)| [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]);
+    handoff::send_fds(sockets, &fds.collect::<Vec<_>>())
 }
 
 /// Forks the command's process and becomes init.
@@ -91,6 +109,8 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
     let mut children = SigSet::empty();
     children.add(nix::sys::signal::Signal::SIGCHLD);
     children.thread_block().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
+    // Before the fork: no process of the run ever sees a pid 1 that it could look into.
+    process::set_dumpable(false).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
     let side = clone::clone_process(0).map_err(|error| Failure::new(Step::Init, "clone3", &error))?;
     let command = match side {
         clone::Side::Child => command_process(spec, ends),
@@ -110,7 +130,6 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
 /// Nothing of the launcher may be read back through /proc/1.
 fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> std::io::Result<()> {
     process::wipe_environment()?;
-    process::set_dumpable(false)?;
     let mut kept = vec![channel.as_raw_fd(), launcher.as_raw_fd()];
     kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
     kept.sort_unstable();
@@ -142,7 +161,7 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;
     privileges::drop_all().map_err(|error| Failure::text(Step::Privileges, &error))?;
     process::no_new_privileges().map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
-    let landlocked =
+    let restricted =
         fsview::restrict(&spec.landlock).map_err(|error| Failure::text(Step::Landlock, &error))?;
     // The supervisor reads the arguments of the first execve(2) from this process.
     process::set_dumpable(true).map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
@@ -152,9 +171,10 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
     spec.signal_mask
         .thread_set_mask()
         .map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
-    let listener =
-        seccomp::install(&spec.filter).map_err(|error| Failure::new(Step::Filter, "seccomp", &error))?;
-    let message = Message::Ready { landlock: landlocked }.encode();
+    let [scoped, unscoped] = &spec.filters;
+    let filter = if restricted.signals { scoped } else { unscoped };
+    let listener = seccomp::install(filter).map_err(|error| Failure::new(Step::Filter, "seccomp", &error))?;
+    let message = Message::Ready { landlock: restricted.files }.encode();
     channel::send(channel.as_fd(), &message, &[listener.as_fd(), root.as_fd()])
         .map_err(|error| Failure::new(Step::Filter, "sendmsg", &error))?;
     drop(listener);

@@ -5,6 +5,7 @@ use std::io;
 use nix::errno::Errno;
 
 use super::message::{Failure, Step};
+use super::stdio::StdioError;
 use crate::fsview::FsviewError;
 use crate::netproxy::NetproxyError;
 use crate::ns::net::NetError;
@@ -77,6 +78,9 @@ pub enum RunError {
     /// The cloned child ended without a word.
     #[error("the run's first process ended before the command started; it was killed from outside")]
     Silent,
+    /// Standard input, output or error.
+    #[error("{0}")]
+    Stdio(#[from] StdioError),
     /// A word or variable has a zero byte.
     #[error("an argument or variable holds a zero byte")]
     ZeroByte,
@@ -143,6 +147,7 @@ fn describe(step: Step) -> (&'static str, &'static str) {
         Step::Limits => ("the limits of the run", "the host refuses setrlimit"),
         Step::Privileges => ("dropping privileges", "the host refuses it"),
         Step::Landlock => ("Landlock", "the kernel has Landlock and refuses its rules"),
+        Step::Stdio => ("standard input, output and error", "the host refuses it"),
         Step::Filter => (
             "the system call filter",
             "seccomp user notification (Linux 5.19) is needed, and no outer filter may have a listener",

@@ -1,7 +1,7 @@
 //! The launcher's side: clone, hear what was set up, let the command go.
 
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::sys::signal::SigSet;
@@ -9,7 +9,9 @@ use nix::sys::signal::SigSet;
 use super::child::{self, ChildSpec, Ends};
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
-use crate::fsview::Source;
+use super::stdio::Stdio;
+use crate::fsview::{Door, Source};
+use crate::ns::handoff::{self, Role};
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::ns::{self, channel};
 use crate::plan::LaunchPlan;
@@ -28,7 +30,10 @@ pub(super) struct Launched {
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
     pub(super) sockets: NetSockets,
+    /// In the order of the plan's sockets.
+    pub(super) doors: Vec<Door>,
     pub(super) landlock: bool,
+    pub(super) stdio: Stdio,
 }
 
 /// How connections are captured, for the trace.
@@ -43,6 +48,12 @@ pub(super) fn capture(sockets: &NetSockets) -> String {
 #[derive(Debug)]
 pub(super) struct KillOnDrop(OwnedFd);
 
+impl AsFd for KillOnDrop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Ended already: ESRCH.
@@ -56,6 +67,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (mut stdio, their_stdio) = Stdio::prepare()?;
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::io("pidfd_open"))?;
@@ -63,18 +75,20 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
     let (init, init_fd) = match side {
         clone::Side::Child => {
-            let ends = Ends { channel: theirs, go: their_go, sockets: their_sockets, launcher };
+            let ends =
+                Ends { channel: theirs, go: their_go, sockets: their_sockets, launcher, stdio: their_stdio };
             child::enter(&spec, &ends)
         }
         clone::Side::Parent { pid, pidfd } => (pid, pidfd),
     };
     let guard = KillOnDrop(init_fd);
-    drop((theirs, their_go, their_sockets, launcher, spec));
+    drop((theirs, their_go, their_sockets, launcher, their_stdio, spec));
     let mut sockets = None;
     let (listener, root, landlock) = loop {
         let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
         match Message::decode(&bytes) {
             Some(Message::Sockets) => {
+                stdio.settle_input(descriptors.into_iter().next());
                 sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
                 // Its ids are mapped: from now on nobody reads the launcher's memory.
                 process::set_dumpable(false).map_err(RunError::io("prctl(PR_SET_DUMPABLE)"))?;
@@ -88,7 +102,25 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
         }
     };
     let sockets = sockets.ok_or(RunError::Silent)?;
-    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, landlock })
+    let doors = receive_doors(&our_sockets)?;
+    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, doors, landlock, stdio })
+}
+
+/// Receives what the child handed over before it was ready.
+fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
+    let mut fds = handoff::recv_fds(sockets).map_err(RunError::io("recvmsg"))?.into_iter();
+    let mut doors = Vec::new();
+    while let Some((role, listener)) = fds.next() {
+        match (role, fds.next()) {
+            (Role::Unix(at), Some((Role::UnixFile(same), file)))
+                if at == same && usize::from(at) == doors.len() =>
+            {
+                doors.push(Door { listener, file });
+            }
+            _ => return Err(RunError::Silent),
+        }
+    }
+    Ok(doors)
 }
 
 /// Tells the command's process to execute the command.
@@ -98,8 +130,13 @@ pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
 
 fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunError> {
     let sources = plan.fs.mounts.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
-    let options = FilterOptions { full_mediation: plan.access.policy.full_mediation(), judge_locks: false };
-    let filter = compile(options).map_err(RunError::Filter)?;
+    let full_mediation = plan.access.policy.full_mediation();
+    let filter = |signals_are_scoped| -> Result<Vec<_>, RunError> {
+        let options = FilterOptions { full_mediation, judge_locks: false, signals_are_scoped };
+        let program = compile(options).map_err(RunError::Filter)?;
+        Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
+    };
+    let filters = [filter(true)?, filter(false)?];
     let process = &plan.process;
     let env = process.env.iter().map(|(name, value)| {
         let mut variable = name.clone();
@@ -113,9 +150,10 @@ fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunEr
         hostname: process.hostname.clone(),
         fs: plan.fs.clone(),
         sources,
+        unix: plan.unix.clone(),
         net: plan.net.clone(),
         landlock: plan.landlock.clone(),
-        filter: filter.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect(),
+        filters,
         cwd: process.cwd.clone(),
         program: c_string(process.program.as_os_str())?,
         argv: process.argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>()?,

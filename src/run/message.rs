@@ -14,6 +14,7 @@ pub(super) enum Step {
     IdMap,
     Hostname,
     Network,
+    Stdio,
     View,
     Init,
     WorkingDirectory,
@@ -24,11 +25,12 @@ pub(super) enum Step {
     Exec,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step::DeathSignal,
     Step::IdMap,
     Step::Hostname,
     Step::Network,
+    Step::Stdio,
     Step::View,
     Step::Init,
     Step::WorkingDirectory,
@@ -71,7 +73,8 @@ pub(super) enum Message {
     Failed(Failure),
     /// How the command ended.
     End(CommandEnd),
-    /// The sockets of the network namespace wait on their own channel.
+    /// The sockets of the network namespace wait on their own channel; the descriptor, if there
+    /// is one, is the file that the command reads as standard input.
     Sockets,
 }
 

@@ -5,7 +5,10 @@ mod failure;
 mod launch;
 mod message;
 mod network;
+mod stdio;
 
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -13,7 +16,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
+pub use stdio::{StdioError, Stream};
 
+use crate::fsview::Door;
 use crate::ns::init::CommandEnd;
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -72,17 +77,25 @@ fn supervise(
     writer: WriterHandle,
 ) -> Result<Outcome, RunError> {
     // Kills the run on every way out of this function.
-    let _guard = launched.guard;
+    let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let header = header(&plan, launched.landlock, launch::capture(&launched.sockets));
+    let enforcement = Enforcement {
+        landlock: launched.landlock,
+        capture: launch::capture(&launched.sockets),
+        stdio: launched.stdio.manifest(),
+    };
+    let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let connections = Arc::new(Connections::default());
-    let proxy = network::start(&policy, launched.sockets, &recorder, &connections, plan.access.enforce)?;
+    let (listeners, relayed) = doors(plan.unix, launched.doors);
+    let proxy =
+        network::start(&policy, launched.sockets, listeners, &recorder, &connections, plan.access.enforce)?;
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
         root: launched.root,
+        inherited: launched.stdio.mounts(),
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),
@@ -91,12 +104,16 @@ fn supervise(
         signals,
         channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
-        relayed: plan.unix,
+        relayed,
     };
     let supervisor = Supervisor::new(setup)?;
+    let streams = launched.stdio.start(guard.as_fd())?;
     launch::go(&launched.go)?;
     let finished = supervisor.run();
     let stopped = proxy.stop();
+    // A run that was stopped writes no more.
+    drop(guard);
+    let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
     let end = finished.last_words.as_deref().and_then(message::end_of);
@@ -105,19 +122,32 @@ fn supervise(
         Some(message::LastWords::Failed(failure)) => return Err(failure::explain(&failure)),
         None => CommandEnd { code: 137, signal: 9, cpu_micros: 0, peak_kib: 0 },
     };
-    recorder.record(process_end(end))?;
+    for event in std::iter::once(process_end(end)).chain(streams.events()) {
+        recorder.record(event)?;
+    }
     let totals = recorder.totals();
     // The proxy alone writes the remedy into its events.
     let refused_hosts =
         recorder.denials().named.into_iter().filter(|denial| denial.remedy.is_some()).collect();
     let placed = writer.seal(run_end(end))?;
+    if let Some(lost) = streams.failure() {
+        return Err(lost.into());
+    }
     let code = u8::try_from(end.code).unwrap_or(255);
     Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed })
 }
 
-fn header(plan: &LaunchPlan, landlock: bool, capture: String) -> Map<String, Value> {
+/// Sockets of the host, each with something of ours that stands for it.
+type Sockets = Vec<(PathBuf, OwnedFd)>;
+
+/// What the proxy listens on, and what the supervisor connects to.
+fn doors(paths: Vec<PathBuf>, doors: Vec<Door>) -> (Sockets, Sockets) {
+    let both = paths.into_iter().zip(doors);
+    both.map(|(path, door)| ((path.clone(), door.listener), (path, door.file))).unzip()
+}
+
+fn header(plan: &LaunchPlan, enforcement: Enforcement) -> Map<String, Value> {
     let mut header = plan.header.clone();
-    let enforcement = Enforcement { landlock, capture, stdio: false };
     enforcement.add_to(&mut header, plan.access.policy.full_mediation(), plan.access.enforce);
     header
 }

@@ -1,6 +1,7 @@
 //! Connects the sockets of the run's network with the proxy, and the proxy with the supervisor.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
@@ -18,11 +19,12 @@ use crate::trace::redact::Redactor;
 pub(super) fn start(
     policy: &Arc<Policy>,
     sockets: NetSockets,
+    unix: Vec<(PathBuf, OwnedFd)>,
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
 ) -> Result<Proxy, RunError> {
-    let mut listeners = Listeners::default();
+    let mut listeners = Listeners { unix, ..Listeners::default() };
     let mut diag = None;
     for (role, socket) in sockets.fds {
         match role {
@@ -34,6 +36,8 @@ pub(super) fn start(
             Role::UdpTrap => listeners.udp_trap.push(socket),
             Role::Loopback(at) => listeners.loopback.push((at, socket)),
             Role::Diag => diag = Some(socket),
+            // They come by themselves.
+            Role::Unix(_) | Role::UnixFile(_) => {}
         }
     }
     let spec = ProxySpec {

@@ -27,6 +27,8 @@ pub struct AccessTable {
     pub private: Vec<PathBuf>,
     /// Directories that exist in the view only to hold something that a rule shows.
     pub skeleton: Vec<PathBuf>,
+    /// What the host shows of itself by a rule: not the run's own, even below a private directory.
+    pub shown: Vec<PathBuf>,
     /// Devices that may be read and written.
     pub devices: Vec<PathBuf>,
     /// Files of the launcher.
@@ -105,8 +107,8 @@ impl AccessTable {
         self.system.iter().any(|tree| path.starts_with(tree))
     }
 
-    /// Whether `path` is the run's own: below a private directory, and not below a directory
-    /// there that only holds something of the host.
+    /// Whether `path` is the run's own: below a private directory, and not below something of
+    /// the host there.
     #[must_use]
     pub fn is_private(&self, path: &Path) -> bool {
         let Some(private) = self
@@ -117,7 +119,7 @@ impl AccessTable {
         else {
             return false;
         };
-        !self.skeleton.iter().any(|directory| {
+        !self.skeleton.iter().chain(&self.shown).any(|directory| {
             directory != private && directory.starts_with(private) && path.starts_with(directory)
         })
     }

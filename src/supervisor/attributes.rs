@@ -11,7 +11,7 @@ use nix::unistd::{Gid, Uid};
 
 use super::access::Area;
 use super::call::{Call, Reply};
-use super::view::{Found, Spelled, View, found_held};
+use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::{memory, xattr};
@@ -139,12 +139,14 @@ impl Supervisor {
             Err((Errno::ENOENT | Errno::ENOTDIR, Some(spelled))) => {
                 return self.absent(call, PathAccess::Write, &spelled);
             }
-            Err((errno, _)) => return Ok(Reply::Errno(errno)),
+            Err((errno, Some(spelled))) => {
+                return self.unreachable(call, PathAccess::Write, &spelled, errno);
+            }
+            Err((errno, None)) => return Ok(Reply::Errno(errno)),
         };
-        let decision = self.decide_found(call, PathAccess::Write, None, &file);
-        let area = match self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? {
-            Some(area) => area,
-            None => return Ok(Reply::Errno(Errno::EACCES)),
+        let decision = self.decide_file(PathAccess::Write, &file);
+        let Some(area) = self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
         };
         let done = act(&file.own_path(), &file);
         if let (Area::Rule(rule), Ok(())) = (area, done) {
@@ -160,7 +162,7 @@ impl Supervisor {
         let plain = |errno| (errno, None);
         let (directory, path, follow, may_be_empty) = match which {
             Which::Descriptor(number) => {
-                let file = call.task.descriptor(number).and_then(found_held).map_err(plain)?;
+                let file = call.task.descriptor(number).and_then(found).map_err(plain)?;
                 return Ok((Spelled::of_file(&file.path), file));
             }
             Which::Path { directory, path, follow } => (directory, path, follow, false),
@@ -168,7 +170,7 @@ impl Supervisor {
         };
         let path = call.path(path).map_err(plain)?;
         if path.is_empty() && may_be_empty {
-            let file = call.task.descriptor(directory).and_then(found_held).map_err(plain)?;
+            let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
             return Ok((Spelled::of_file(&file.path), file));
         }
         let spelled = View::absolute(&call.task, directory, &path).map_err(plain)?;

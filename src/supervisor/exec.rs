@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Decision;
 use super::call::{Call, Reply};
-use super::outside::is_outside;
-use super::view::{Found, Spelled, View, found, found_held};
+use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict};
 use crate::sys::{memory, ptrace};
@@ -123,13 +122,8 @@ impl Supervisor {
         };
         let started_by_env = self.follow_up_allows(call, file, argv);
         let called = super::view::lexical(&spelled.absolute);
-        let verdict = if started_by_env {
-            Ok(("#!".to_owned(), false))
-        } else if file.held.is_some() && is_outside(call, file) {
-            Err((None, "it came in as an open file, which has no name here".to_owned()))
-        } else {
-            self.judge_image(&called, file, argv)
-        };
+        let verdict =
+            if started_by_env { Ok(("#!".to_owned(), false)) } else { self.judge_image(&called, file, argv) };
         let (label, pins_arguments) = match verdict {
             Ok(allowed) => allowed,
             Err((rule, reason)) => return Judgement::Deny { rule, reason },
@@ -138,7 +132,7 @@ impl Supervisor {
             let reason = format!("the rule pins arguments, and {variable} loads other code");
             return Judgement::Deny { rule: None, reason };
         }
-        if script.is_some() && self.could_be_swapped(&spelled.absolute, file) {
+        if script.is_some() && self.could_be_swapped(spelled, file) {
             let reason = "the script is named through a directory or link that the agent can change";
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
@@ -150,7 +144,7 @@ impl Supervisor {
     /// Judges the file that the kernel runs or that it reads a `#!` line from.
     fn judge_image(
         &self,
-        called: &Path,
+        spelled: &Path,
         file: &Found,
         argv: &[OsString],
     ) -> Result<(String, bool), (Option<RuleId>, String)> {
@@ -164,7 +158,7 @@ impl Supervisor {
         if self.access.is_protected(&file.path, Some(file.id())) {
             return refuse("it belongs to the launcher");
         }
-        let verdict = self.access.policy.decide_exec_of(called, &file.path, Some(file.id()), argv);
+        let verdict = self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv);
         if let Verdict::Deny { rule: Some(rule), reason } = verdict {
             return Err((Some(rule), reason));
         }
@@ -224,10 +218,11 @@ impl Supervisor {
 
     /// Whether the agent could make the spelled path mean another file before the interpreter
     /// opens it.
-    fn could_be_swapped(&self, absolute: &[u8], file: &Found) -> bool {
+    fn could_be_swapped(&self, spelled: &Spelled, file: &Found) -> bool {
+        let absolute = &spelled.absolute;
         let writable =
             |path: &Path| matches!(self.access.decide(PathAccess::Write, path, None), Decision::Allow(_));
-        if file.held.is_some() {
+        if spelled.typed.starts_with(b"/dev/fd/") || View::is_descriptor(absolute) {
             // A sibling can put another file behind the descriptor.
             return true;
         }
@@ -252,7 +247,7 @@ impl Supervisor {
         let argv = read_words(call.task.tid, argv).map_err(plain)?;
         let path = call.path(path).map_err(plain)?;
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-            let file = call.task.descriptor(directory).and_then(found_held).map_err(plain)?;
+            let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
             let typed = format!("/dev/fd/{directory}").into_bytes();
             return Ok(((Spelled { typed, ..Spelled::of_file(&file.path) }, file), argv));
         }

@@ -21,12 +21,12 @@ pub mod filter;
 mod hasher;
 mod mutate;
 mod open;
-mod outside;
 mod pending;
 mod sockets;
 pub mod syscall_table;
 mod task;
 mod tracer;
+mod unix;
 mod view;
 mod written;
 
@@ -105,6 +105,8 @@ pub struct Setup {
     pub init: i32,
     /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
     pub root: OwnedFd,
+    /// Mounts outside of it that standard input, output and error lead to.
+    pub inherited: Vec<u64>,
     /// Decides on files.
     pub access: AccessTable,
     /// Decides on the command's own programs.
@@ -121,8 +123,9 @@ pub struct Setup {
     pub channel: OwnedFd,
     /// Places that a rule names and that do not exist yet.
     pub pending: Vec<PathBuf>,
-    /// Sockets in the view that lead to host sockets named by rules.
-    pub relayed: Vec<PathBuf>,
+    /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
+    /// is connected instead.
+    pub relayed: Vec<(PathBuf, OwnedFd)>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -146,7 +149,7 @@ pub struct Supervisor {
     pending: Vec<pending::Place>,
     /// What pid 1 said at the end.
     last_words: Option<Vec<u8>>,
-    own_sockets: sockets::OwnSockets,
+    sockets: unix::Sockets,
     /// Tasks that stop at their next exec event.
     seized: HashSet<i32>,
     /// What that event must show.
@@ -155,6 +158,8 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
+    /// A signal came that was meant to end the run.
+    interrupted: bool,
 }
 
 /// How a run went, as far as the supervisor knows.
@@ -164,6 +169,8 @@ pub struct Finished {
     pub last_words: Option<Vec<u8>>,
     /// What was refused.
     pub denials: Denials,
+    /// A signal came that was meant to end the run.
+    pub interrupted: bool,
 }
 
 impl Supervisor {
@@ -172,16 +179,11 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root);
+        let view = View::of(setup.root, setup.inherited);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         // Older kernels answer every call as well, only slower.
         let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());
-        let own_sockets = setup
-            .relayed
-            .iter()
-            .filter_map(|path| view.find(path.as_os_str().as_encoded_bytes(), true).ok())
-            .map(|found| found.id())
-            .collect();
+        let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         Ok(Self {
             listener: Arc::new(setup.listener),
             init: setup.init,
@@ -201,11 +203,12 @@ impl Supervisor {
             denials: Denials::default(),
             pending: setup.pending.into_iter().map(pending::Place::new).collect(),
             last_words: None,
-            own_sockets,
+            sockets,
             seized: HashSet::new(),
             expected: HashMap::new(),
             follow_ups: HashMap::new(),
             command_pid: None,
+            interrupted: false,
         })
     }
 
@@ -240,7 +243,7 @@ impl Supervisor {
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
         }
-        Ok(Finished { last_words: self.last_words, denials: self.denials })
+        Ok(Finished { last_words: self.last_words, denials: self.denials, interrupted: self.interrupted })
     }
 
     fn wait(&self, listening: bool) -> Result<Ready, Stop> {
@@ -261,7 +264,8 @@ impl Supervisor {
             Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),
         }
         let mut events = watched.iter().map(|watched| watched.revents().unwrap_or(PollFlags::empty()));
-        let mut next = |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
+        let mut next =
+            |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
         let (signals, written) = (next(true), next(true));
         let (calls, channel) = (next(listening), next(self.last_words.is_none()));
         Ok(Ready {

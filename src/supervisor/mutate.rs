@@ -12,7 +12,7 @@ use nix::unistd::{LinkatFlags, UnlinkatFlags};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::view::{Place, Spelled, View};
+use super::view::{Found, Place, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{FileId, PathAccess};
 use crate::trace::{Event, Kind};
@@ -175,22 +175,21 @@ impl Supervisor {
         }
         let source = match self.linked_file(call, from, flags) {
             Ok(source) => source,
-            Err(Errno::ENOENT) => {
+            Err(errno @ (Errno::ENOENT | Errno::EACCES)) => {
                 let spelled = call.path(from.1).and_then(|path| View::absolute(&call.task, from.0, &path));
                 return match spelled {
-                    Ok(spelled) => self.absent(call, PathAccess::Read, &spelled),
+                    Ok(spelled) if errno == Errno::ENOENT => self.absent(call, PathAccess::Read, &spelled),
+                    Ok(spelled) => self.unreachable(call, PathAccess::Read, &spelled, errno),
                     Err(errno) => Ok(Reply::Errno(errno)),
                 };
             }
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         // Whoever holds a second name holds the file: both names need the right to change it.
-        if source.status.st_nlink != 0 {
-            let decision = self.decide_found(call, PathAccess::Write, None, &source);
-            let spelled = Spelled::of_file(&source.path);
-            if self.judge(call, PathAccess::Write, &spelled, &source.path, &decision)?.is_none() {
-                return Ok(Reply::Errno(Errno::EACCES));
-            }
+        let decision = self.decide_file(PathAccess::Write, &source);
+        let spelled = Spelled::of_file(&source.path);
+        if self.judge(call, PathAccess::Write, &spelled, &source.path, &decision)?.is_none() {
+            return Ok(Reply::Errno(Errno::EACCES));
         }
         let target = match self.name(call, to.0, to.1)? {
             Ok(target) => target,
@@ -205,13 +204,20 @@ impl Supervisor {
             LinkatFlags::AT_SYMLINK_FOLLOW,
         );
         let event = Event::new(Kind::Observe, "fs.link").path("of", &source.path);
-        self.finish_with(call, &target, event, done)
+        let reply = self.finish_with(call, &target, event, done)?;
+        if let (Area::Rule(rule), Ok(()), 0) = (target.area, done, source.status.st_nlink) {
+            // Made without a name (O_TMPFILE): its content counts from now on.
+            let label = self.access.label(Some(rule), "");
+            let named = Found { path: target.place.path(), ..source };
+            self.written.watch(named, &call.task.lineage, label).map_err(Stop::Watch)?;
+        }
+        Ok(reply)
     }
 
-    fn linked_file(&self, call: &Call, from: (i32, u64), flags: i32) -> nix::Result<super::view::Found> {
+    fn linked_file(&self, call: &Call, from: (i32, u64), flags: i32) -> nix::Result<Found> {
         let path = call.path(from.1)?;
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-            return super::view::found_held(call.task.descriptor(from.0)?);
+            return super::view::found(call.task.descriptor(from.0)?);
         }
         let spelled = View::absolute(&call.task, from.0, &path)?;
         self.view.find(&spelled.absolute, flags & libc::AT_SYMLINK_FOLLOW != 0)
@@ -228,7 +234,7 @@ impl Supervisor {
             Err(Errno::ENOENT | Errno::ENOTDIR) => {
                 return Ok(Err(self.absent(call, PathAccess::Write, &spelled)?));
             }
-            Err(errno) => return Ok(Err(Reply::Errno(errno))),
+            Err(errno) => return Ok(Err(self.unreachable(call, PathAccess::Write, &spelled, errno)?)),
         };
         let path = place.path();
         let status = status_of(&place);
@@ -273,9 +279,9 @@ impl Supervisor {
     fn subtree_changes_meaning(&self, place: &Place, to: &Path) -> bool {
         /// Entries that are looked at; a larger tree is not moved under `deny:` or globs.
         const ENTRIES: usize = 100_000;
-        let own = format!("{}/{}", place.directory.own_path(), place.name.to_string_lossy());
+        let own = Path::new(&place.directory.own_path()).join(&place.name);
         let mut left = ENTRIES;
-        let mut queue = vec![(PathBuf::from(own), PathBuf::new())];
+        let mut queue = vec![(own, PathBuf::new())];
         while let Some((directory, below)) = queue.pop() {
             let Ok(entries) = std::fs::read_dir(&directory) else { return true };
             for entry in entries {

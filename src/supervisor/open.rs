@@ -14,7 +14,7 @@ use super::access::{Area, Decision};
 use super::call::{Call, Reply};
 use super::view::{Found, Place, Spelled, View, found, lexical};
 use super::{Stop, Supervisor};
-use crate::policy::PathAccess;
+use crate::policy::{PathAccess, RuleId};
 use crate::sys::memory;
 use crate::trace::{Event, Kind};
 
@@ -68,7 +68,11 @@ impl Supervisor {
             Ok(spelled) => spelled,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        if self.may_continue(&request, &spelled.absolute) {
+        if request.fixed && !self.full_mediation && is_terminal(&spelled.absolute) {
+            // Only the task itself has the controlling terminal that /dev/tty means.
+            return Ok(Reply::Continue);
+        }
+        if !self.full_mediation && is_plainly_system(&request, &spelled.absolute) {
             return Ok(Reply::Continue);
         }
         if request.resolve != 0 {
@@ -119,23 +123,16 @@ impl Supervisor {
         }
     }
 
-    /// Whether the kernel may carry the open out itself: it only reads, the path is spelled
-    /// inside the system's own trees, and no rule denies anything inside the view.
-    fn may_continue(&self, request: &Request, absolute: &[u8]) -> bool {
-        let plain =
-            request.fixed && request.access() == PathAccess::Read && !request.flags.contains(OFlag::O_CREAT);
-        let terminal =
-            [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute) || absolute.starts_with(b"/dev/pts/");
-        if self.full_mediation || (!plain && !(terminal && request.fixed)) {
-            return false;
-        }
-        let text = absolute;
-        // A link to an object: it may be an open file of no mount here, which Landlock refuses.
-        if text.windows(3).any(|part| part == b"/..") || super::view::is_magic(text) {
-            return false;
-        }
-        let path = Path::new(OsStr::from_bytes(text));
-        terminal || self.access.is_system(path)
+    /// Whether the kernel may carry the open out itself: it only reads, the file is one of the
+    /// system's own, and no rule denies anything inside the view. Should the path mean another file
+    /// by the time the kernel looks, Landlock withholds every file that is recorded.
+    fn may_continue(&self, request: &Request, found: &Found) -> bool {
+        request.fixed
+            && !self.full_mediation
+            && request.access() == PathAccess::Read
+            && !request.flags.contains(OFlag::O_CREAT)
+            && self.access.is_system(&found.path)
+            && !self.access.is_protected(&found.path, Some(found.id()))
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
@@ -188,7 +185,7 @@ impl Supervisor {
                 self.open_resolved(call, request, spelled, links)
             }
             Err(Errno::ENOENT | Errno::ENOTDIR) => self.absent(call, request.access(), spelled),
-            Err(errno) => Ok(Reply::Errno(errno)),
+            Err(errno) => self.unreachable(call, request.access(), spelled, errno),
         }
     }
 
@@ -205,14 +202,20 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFLNK && !request.flags.contains(OFlag::O_PATH) {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
+        if self.may_continue(request, &found) {
+            return Ok(Reply::Continue);
+        }
         let access = request.access();
-        let decision = self.decide_found(call, access, Some(request.flags), &found);
+        let decision = self.decide_file(access, &found);
         let area = match self.judge(call, access, spelled, &found.path, &decision)? {
             Some(area) => area,
             None => return Ok(Reply::Errno(Errno::EACCES)),
         };
         if found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
-            return self.open_special(request, &found);
+            if let Area::Rule(rule) = area {
+                self.record_special(call, access, spelled, &found, rule)?;
+            }
+            return self.open_special(request, &found, area);
         }
         let kept = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let kept = if found.kind() == SFlag::S_IFLNK { OFlag::O_CREAT } else { kept };
@@ -238,12 +241,37 @@ impl Supervisor {
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
     }
 
+    /// Decides on a file that was found. Pipes, memfds and sockets the process has already; a file
+    /// whose last name is gone is judged by the name that it had.
+    pub(super) fn decide_file(&self, access: PathAccess, found: &Found) -> Decision {
+        match found.former_path() {
+            None => Decision::Allow(Area::Private),
+            Some(path) => self.access.decide(access, path, Some(found.id())),
+        }
+    }
+
+    fn record_special(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        spelled: &Spelled,
+        found: &Found,
+        rule: RuleId,
+    ) -> Result<(), Stop> {
+        let op = if access == PathAccess::Read { "fs.open_read" } else { "fs.open_write" };
+        let kind = if found.kind() == SFlag::S_IFIFO { "fifo" } else { "device" };
+        let event = spelled.add_to(Event::new(Kind::Observe, op).arg("type", kind), "path", &found.path);
+        let event = event.proc(call.task.lineage.clone()).rule(self.access.label(Some(rule), ""));
+        Ok(self.recorder.record_folded(event)?)
+    }
+
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
-    fn open_special(&self, request: &Request, found: &Found) -> Result<Reply, Stop> {
-        // A terminal of the host, held as a descriptor: Landlock knows no place for it.
-        let is_foreign = found.held.is_some() && found.path.has_root();
-        if request.fixed && !self.full_mediation && !is_foreign {
+    fn open_special(&self, request: &Request, found: &Found, area: Area) -> Result<Reply, Stop> {
+        let fifo = found.kind() == SFlag::S_IFIFO && found.former_path().is_some();
+        let own = matches!(area, Area::System | Area::Private) && !fifo;
+        // Landlock knows the view alone, and not the launcher's terminal.
+        if request.fixed && !self.full_mediation && own && !self.view.is_inherited(found) {
             return Ok(Reply::Continue);
         }
         let flags =
@@ -251,12 +279,12 @@ impl Supervisor {
         let waits = found.kind() == SFlag::S_IFIFO && !request.flags.contains(OFlag::O_NONBLOCK);
         if waits {
             let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
-            // `found` is closed when the thread runs: the path must be that of the copy.
             let Ok(file) = found.file.try_clone() else { return Ok(Reply::Errno(Errno::EMFILE)) };
             return Ok(Reply::Later(Box::new(move || {
+                // The number of the descriptor that this thread holds: another one could stand for
+                // any other file by now.
                 let path = super::view::own_path(file.as_fd());
                 let opened = nix::fcntl::open(path.as_str(), flags, Mode::empty());
-                drop(file);
                 match opened {
                     Ok(file) => Reply::Descriptor { file, close_on_exec },
                     Err(errno) => Reply::Errno(errno),
@@ -289,7 +317,7 @@ impl Supervisor {
         let place = match self.view.place(&spelled.absolute) {
             Ok(place) => place,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, spelled),
-            Err(errno) => return Ok(Reply::Errno(errno)),
+            Err(errno) => return self.unreachable(call, PathAccess::Write, spelled, errno),
         };
         if place.trailing_slash {
             return Ok(Reply::Errno(Errno::EISDIR));
@@ -380,6 +408,24 @@ impl Supervisor {
         }
     }
 
+    /// What cannot be looked at: below a directory that a rule closed by a mount, it is refused by
+    /// that rule.
+    pub(super) fn unreachable(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        spelled: &Spelled,
+        errno: Errno,
+    ) -> Result<Reply, Stop> {
+        if errno == Errno::EACCES {
+            let path = self.view.blocked_at(&spelled.absolute);
+            let decision = self.access.decide(access, &path, None);
+            // Only for the record: the answer is the same.
+            self.judge(call, access, spelled, &path, &decision)?;
+        }
+        Ok(Reply::Errno(errno))
+    }
+
     /// Records a refusal; gives the area of what may happen.
     pub(super) fn judge(
         &mut self,
@@ -444,8 +490,23 @@ impl Supervisor {
     }
 }
 
+/// Whether the path is spelled inside /usr and only reads: most opens of most programs. Should it
+/// lead elsewhere, or be exchanged, Landlock withholds every file that is recorded.
+fn is_plainly_system(request: &Request, absolute: &[u8]) -> bool {
+    request.fixed
+        && request.access() == PathAccess::Read
+        && !request.flags.contains(OFlag::O_CREAT)
+        && absolute.starts_with(b"/usr/")
+        && !absolute.windows(3).any(|part| part == b"/..")
+}
+
 /// An O_PATH twin of an open file.
 fn reopened(file: &OwnedFd) -> nix::Result<Found> {
     let path = super::view::own_path(file.as_fd());
     found(nix::fcntl::open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
+}
+
+fn is_terminal(absolute: &[u8]) -> bool {
+    [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute)
+        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }

@@ -1,21 +1,20 @@
 //! Sockets: connections and binds are carried out by us, on a copy of the socket that was
 //! judged and a copy of the address.
 
-use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::stat::{Mode, SFlag, umask};
+use nix::sys::stat::{Mode, umask};
 
-use super::access::{Area, Decision};
+use super::access::Area;
 use super::call::{Call, Reply};
-use super::view::{Found, Place, Spelled, View};
+use super::view::{Place, Spelled, View};
 use super::{RefusedConnection, Stop, Supervisor};
 use crate::ns::init;
-use crate::policy::{Denied, FileId, PathAccess, Transport};
+use crate::policy::{Denied, PathAccess, Transport};
 use crate::sys::{address, memory, pidfd, sockopt};
 use crate::trace::{Event, Kind};
 
@@ -40,7 +39,7 @@ impl Supervisor {
         match parse(&raw) {
             Address::UnixPath(path) => self.connect_unix(call, socket, &path),
             Address::Inet(to) => self.connect_inet(call, socket, raw, to),
-            Address::UnixAbstract | Address::Other => Ok(connect_now(socket, raw)),
+            Address::UnixAbstract | Address::Other => Ok(connect_now(socket, raw, None)),
         }
     }
 
@@ -54,7 +53,7 @@ impl Supervisor {
         // Datagram sockets are contained by the topology, and programs "connect" them only to
         // learn which source address they would have (RFC 6724 sorting in getaddrinfo).
         if !sockopt::is_stream(socket.as_fd()) {
-            return Ok(connect_now(socket, raw));
+            return Ok(connect_now(socket, raw, None));
         }
         if let Ok(cookie) = sockopt::socket_cookie(socket.as_fd()) {
             self.connections.opened(cookie, &call.task.lineage);
@@ -69,7 +68,7 @@ impl Supervisor {
             }
         }
         let watched = if loopback { socket.try_clone().ok() } else { None };
-        let reply = connect_now(socket, raw);
+        let reply = connect_now(socket, raw, None);
         if let Some(socket) = watched
             && refused(&reply, &socket)
         {
@@ -106,66 +105,6 @@ impl Supervisor {
         self.deny(event, denied)
     }
 
-    /// A pathname socket is a door out of the view: a mount does not close it (man 7 unix).
-    fn connect_unix(&mut self, call: &Call, socket: OwnedFd, path: &[u8]) -> Result<Reply, Stop> {
-        let absolute = match View::absolute(&call.task, libc::AT_FDCWD, path) {
-            Ok(spelled) => spelled.absolute,
-            Err(errno) => return Ok(Reply::Errno(errno)),
-        };
-        let target = match self.view.find(&absolute, true) {
-            Ok(target) => target,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.unix_absent(call, &absolute),
-            Err(errno) => return Ok(Reply::Errno(errno)),
-        };
-        if target.kind() != SFlag::S_IFSOCK {
-            return Ok(Reply::Errno(Errno::ECONNREFUSED));
-        }
-        if !self.made_here(&target) {
-            self.refuse_unix(
-                call,
-                &target.path,
-                "the socket was not made in this run, and no rule names it",
-            )?;
-            if self.access.enforce {
-                return Ok(Reply::Errno(Errno::EACCES));
-            }
-        }
-        Ok(connect_later(socket, move |socket| {
-            let done = address::connect(socket.as_fd(), &address::unix(target.own_path().as_bytes()));
-            // The path is that of the descriptor, which must stay open until then.
-            drop(target);
-            done
-        }))
-    }
-
-    fn made_here(&self, target: &Found) -> bool {
-        let private =
-            self.access.decide(PathAccess::Write, &target.path, None) == Decision::Allow(Area::Private);
-        private || self.own_sockets.contains(&target.id())
-    }
-
-    fn unix_absent(&mut self, call: &Call, absolute: &[u8]) -> Result<Reply, Stop> {
-        let path = super::view::lexical(absolute);
-        let shown = matches!(self.access.decide(PathAccess::Read, &path, None), Decision::Allow(_));
-        if shown || path.symlink_metadata().is_err() {
-            return Ok(Reply::Errno(Errno::ENOENT));
-        }
-        self.refuse_unix(call, &path, "no rule names this socket")?;
-        Ok(Reply::Errno(Errno::EACCES))
-    }
-
-    fn refuse_unix(&mut self, call: &Call, path: &std::path::Path, reason: &str) -> Result<(), Stop> {
-        let mut target = OsString::from("unix:");
-        target.push(path);
-        let event = Event::new(Kind::Deny, "net")
-            .path("target", target)
-            .arg("enforced", self.access.enforce)
-            .arg("pid", call.task.inner_tgid)
-            .proc(call.task.lineage.clone())
-            .rule(self.access.label(None, reason));
-        self.deny(event, Denied::Unix(path.to_owned()))
-    }
-
     pub(super) fn bind(&mut self, call: &Call) -> Result<Reply, Stop> {
         let (socket, raw) = match self.socket_and_address(call) {
             Ok(both) => both,
@@ -185,12 +124,17 @@ impl Supervisor {
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &target, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
+        if !self.sockets.has_room() {
+            return Ok(Reply::Errno(Errno::ENOBUFS));
+        }
         let done = match self.bind_inside(call, &socket, &raw, &path)? {
             Some(done) => done,
             None => self.bind_here(call, &socket, &place),
         };
         if done.is_ok() {
-            self.remember_socket(call, &spelled, &target, area)?;
+            // One that is gone again already is nothing to connect to.
+            let _ = self.sockets.remember(&place);
+            self.record_socket(call, &spelled, &target, area)?;
         }
         Ok(done.into())
     }
@@ -232,16 +176,13 @@ impl Supervisor {
         done
     }
 
-    fn remember_socket(
+    fn record_socket(
         &mut self,
         call: &Call,
         spelled: &Spelled,
         target: &std::path::Path,
         area: Area,
     ) -> Result<(), Stop> {
-        if let Ok(made) = self.view.find(target.as_os_str().as_bytes(), false) {
-            self.own_sockets.insert(made.id());
-        }
         if let Area::Rule(rule) = area {
             let label = self.access.label(Some(rule), "");
             let event = spelled.add_to(Event::new(Kind::Observe, "fs.mknod"), "path", target);
@@ -262,19 +203,6 @@ impl Supervisor {
         Ok(Reply::Continue)
     }
 
-    /// Datagrams between Unix sockets name their receiver in each call, where it could be
-    /// exchanged after it was judged: there are none.
-    pub(super) fn unix_datagram(&mut self, call: &Call) -> Result<Reply, Stop> {
-        let event = Event::new(Kind::Deny, "net")
-            .arg("target", "unix-datagram")
-            .arg("enforced", true)
-            .arg("pid", call.task.inner_tgid)
-            .proc(call.task.lineage.clone())
-            .rule("no rule: Unix datagram sockets are not offered");
-        self.recorder.deny(event)?;
-        Ok(Reply::Errno(Errno::EPROTONOSUPPORT))
-    }
-
     fn socket_and_address(&self, call: &Call) -> nix::Result<(OwnedFd, Vec<u8>)> {
         let [number, at, length, ..] = call.arguments;
         let socket = self.fetch(call, call.int(number))?;
@@ -290,7 +218,7 @@ impl Supervisor {
     }
 
     /// The task's descriptor itself: a copy that no sibling can exchange.
-    fn fetch(&self, call: &Call, number: i32) -> nix::Result<OwnedFd> {
+    pub(super) fn fetch(&self, call: &Call, number: i32) -> nix::Result<OwnedFd> {
         let process = pidfd::open(call.task.tgid).map_err(errno_of)?;
         pidfd::fetch(process.as_fd(), number).map_err(errno_of)
     }
@@ -300,19 +228,17 @@ fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn connect_now(socket: OwnedFd, raw: Vec<u8>) -> Reply {
-    connect_later(socket, move |socket| address::connect(socket.as_fd(), &raw))
-}
-
-/// Connects at once where the socket does not wait, else in a thread of its own.
-fn connect_later(
-    socket: OwnedFd,
-    connect: impl FnOnce(&OwnedFd) -> std::io::Result<()> + Send + 'static,
-) -> Reply {
+/// Connects at once where the socket does not wait, else in a thread of its own; `held` is kept
+/// open until that is done.
+pub(super) fn connect_now(socket: OwnedFd, raw: Vec<u8>, held: Option<OwnedFd>) -> Reply {
     if sockopt::is_nonblocking(socket.as_fd()) || sockopt::is_datagram(socket.as_fd()) {
-        return connect(&socket).map_err(errno_of).into();
+        return address::connect(socket.as_fd(), &raw).map_err(errno_of).into();
     }
-    Reply::Later(Box::new(move || connect(&socket).map_err(errno_of).into()))
+    Reply::Later(Box::new(move || {
+        let done = address::connect(socket.as_fd(), &raw);
+        drop(held);
+        done.map_err(errno_of).into()
+    }))
 }
 
 fn refused(reply: &Reply, socket: &OwnedFd) -> bool {
@@ -350,12 +276,10 @@ fn parse(raw: &[u8]) -> Address {
                 _ => Address::Other,
             }
         }
-        libc::AF_UNIX if rest.is_empty() => Address::Other,
+        // Longer than `struct sockaddr_un`: the kernel says EINVAL.
+        libc::AF_UNIX if rest.is_empty() || rest.len() > address::UNIX_PATH => Address::Other,
         libc::AF_UNIX if rest[0] == 0 => Address::UnixAbstract,
         libc::AF_UNIX => Address::UnixPath(rest.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()),
         _ => Address::Other,
     }
 }
-
-/// Where a socket that this run made is.
-pub(super) type OwnSockets = std::collections::HashSet<FileId>;

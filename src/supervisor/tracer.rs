@@ -23,8 +23,13 @@ impl Supervisor {
                 Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => {
                     ended |= self.handle_stops()?;
                 }
-                Ok(Some(signal)) if signal.ssi_code != SI_KERNEL => self.forward(signal.ssi_signo),
-                Ok(Some(_)) | Err(Errno::EINTR) => {}
+                Ok(Some(signal)) => {
+                    self.interrupted |= signal.ssi_signo != libc::SIGUSR1.cast_unsigned();
+                    if signal.ssi_code != SI_KERNEL {
+                        self.forward(signal.ssi_signo);
+                    }
+                }
+                Err(Errno::EINTR) => {}
                 Ok(None) | Err(_) => return Ok(ended),
             }
         }

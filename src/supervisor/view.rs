@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-use super::outside::Held;
 use super::task::Task;
 use crate::policy::FileId;
+use crate::sys::descriptor;
 use crate::trace::Event;
 
 /// A file that was found: pinned by an O_PATH descriptor.
@@ -24,8 +24,6 @@ pub(super) struct Found {
     pub(super) path: PathBuf,
     /// Its status at that moment.
     pub(super) status: FileStat,
-    /// Set when a descriptor led to it, and no path.
-    pub(super) held: Option<Held>,
 }
 
 impl Found {
@@ -36,6 +34,17 @@ impl Found {
 
     pub(super) fn id(&self) -> FileId {
         FileId { dev: self.status.st_dev, ino: self.status.st_ino }
+    }
+
+    /// The path by which rules judge it: of a file whose last name is gone, the one that it had
+    /// (proc_pid_fd(5)). `None` for objects that never had one: pipes, sockets, memfds.
+    pub(super) fn former_path(&self) -> Option<&Path> {
+        let path = self.path.as_os_str().as_bytes();
+        if path.first() != Some(&b'/') || (self.status.st_nlink == 0 && path.starts_with(b"/memfd:")) {
+            return None;
+        }
+        let former = if self.status.st_nlink == 0 { path.strip_suffix(b" (deleted)") } else { None };
+        Some(Path::new(OsStr::from_bytes(former.unwrap_or(path))))
     }
 
     /// A path of ours that leads to this very file (proc_pid_fd(5)).
@@ -94,12 +103,15 @@ impl Spelled {
 #[derive(Debug)]
 pub(super) struct View {
     root: OwnedFd,
+    /// Mounts outside of it that standard input, output and error lead to.
+    inherited: Vec<u64>,
 }
 
 impl View {
-    /// Takes an O_PATH descriptor of the run's root.
-    pub(super) fn of(root: OwnedFd) -> Self {
-        Self { root }
+    /// Takes an O_PATH descriptor of the run's root, and the mounts outside of it that standard
+    /// input, output and error lead to.
+    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>) -> Self {
+        Self { root, inherited }
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
@@ -206,6 +218,55 @@ impl View {
         Err(Errno::EAGAIN)
     }
 
+    /// Whether `found` came in as a standard descriptor: the path that it has outside means
+    /// something else in the view.
+    pub(super) fn is_inherited(&self, found: &Found) -> bool {
+        // All pipes share one mount.
+        found.path.is_absolute()
+            && !self.inherited.is_empty()
+            && descriptor::mount_id(found.file.as_fd()).is_ok_and(|mount| self.inherited.contains(&mount))
+    }
+
+    /// Whether `absolute` leads to a descriptor, by whatever link.
+    pub(super) fn is_descriptor(absolute: &[u8]) -> bool {
+        MagicLink::parse(absolute).is_some_and(|magic| magic.directory.ends_with(b"/fd"))
+    }
+
+    /// Where the way to `absolute` ends for want of rights, links followed, with what is left of it.
+    pub(super) fn blocked_at(&self, absolute: &[u8]) -> PathBuf {
+        let mut walked = PathBuf::from("/");
+        let mut links = 0;
+        let mut rest: Vec<Vec<u8>> = absolute.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect();
+        while let Some(part) = rest.pop() {
+            match &*part {
+                b"" | b"." => continue,
+                b".." => {
+                    walked.pop();
+                    continue;
+                }
+                name => walked.push(OsStr::from_bytes(name)),
+            }
+            let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+            let looked = self.open(walked.as_os_str().as_bytes(), flags, Mode::empty());
+            let target = match &looked {
+                Ok(file) => nix::fcntl::readlinkat(file, ""),
+                Err(_) => break,
+            };
+            let Ok(target) = target else { continue };
+            links += 1;
+            if links > 40 {
+                break;
+            }
+            walked.pop();
+            if target.as_bytes().first() == Some(&b'/') {
+                walked = PathBuf::from("/");
+            }
+            rest.extend(target.as_bytes().split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec));
+        }
+        let left: Vec<u8> = rest.iter().rev().flat_map(|part| [b"/", &**part].concat()).collect();
+        lexical(&[walked.as_os_str().as_bytes(), &left].concat())
+    }
+
     /// Follows /proc/PID/fd/N, cwd, root or exe: the link leads to an object, not to a path.
     fn find_magic(&self, magic: &MagicLink<'_>, follow: bool) -> nix::Result<Found> {
         let holder = self.open(magic.directory, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
@@ -216,7 +277,12 @@ impl View {
         let name = OsStr::from_bytes(magic.name);
         let object = nix::fcntl::openat(&holder, name, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
         if magic.rest.is_empty() {
-            return Ok(Found { held: Some(Held { flags: self.flags_of(magic) }), ..found(object)? });
+            let object = found(object)?;
+            let nameless = matches!(object.kind(), SFlag::S_IFREG | SFlag::S_IFIFO);
+            if nameless && self.is_inherited(&object) {
+                return Ok(Found { path: PathBuf::from("/dev/stdin"), ..object });
+            }
+            return Ok(object);
         }
         let base = found(object)?;
         if base.kind() != SFlag::S_IFDIR {
@@ -226,28 +292,13 @@ impl View {
         absolute.extend_from_slice(magic.rest);
         self.find(&absolute, follow)
     }
-
-    /// What a descriptor was opened for (proc_pid_fdinfo(5)).
-    fn flags_of(&self, magic: &MagicLink<'_>) -> Option<OFlag> {
-        let directory = magic.directory.strip_suffix(b"/fd")?;
-        let path = [directory, b"/fdinfo/", magic.name].concat();
-        let file = self.open(&path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-        let text = std::io::read_to_string(std::fs::File::from(file)).ok()?;
-        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
-        Some(OFlag::from_bits_retain(i32::from_str_radix(flags.trim(), 8).ok()?))
-    }
-}
-
-/// Looks at a descriptor that a task holds, as O_PATH.
-pub(super) fn found_held(file: OwnedFd) -> nix::Result<Found> {
-    Ok(Found { held: Some(Held { flags: None }), ..found(file)? })
 }
 
 /// Looks at an O_PATH descriptor.
 pub(super) fn found(file: OwnedFd) -> nix::Result<Found> {
     let status = fstat(&file)?;
     let path = PathBuf::from(readlink(own_path(file.as_fd()).as_str())?);
-    Ok(Found { file, path, status, held: None })
+    Ok(Found { file, path, status })
 }
 
 fn trim_slashes(path: &[u8]) -> &[u8] {
@@ -260,14 +311,19 @@ fn trim_slashes(path: &[u8]) -> &[u8] {
 
 /// Puts what means the calling task into words: the links /proc/self and /proc/thread-self mean
 /// whoever follows them, and that would be us.
-fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
+fn name_self<'a>(task: &Task, spelled: &'a [u8]) -> Cow<'a, [u8]> {
+    let squeezed = squeeze(spelled);
+    let path = &*squeezed;
     let own = |rest: &[u8]| {
         let mut text = format!("/proc/{}", task.inner_tgid).into_bytes();
         text.extend_from_slice(rest);
         Cow::Owned(text)
     };
+    if path == b"/etc/mtab" {
+        return own(b"/mounts");
+    }
     if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
-        return Cow::Borrowed(path);
+        return Cow::Borrowed(spelled);
     }
     let below = |prefix: &[u8]| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest[0] == b'/');
     if let Some(rest) = below(b"/dev/fd") {
@@ -291,12 +347,28 @@ fn name_self<'a>(task: &Task, path: &'a [u8]) -> Cow<'a, [u8]> {
             return own(&[&name[b"/proc".len()..], rest].concat());
         }
     }
-    Cow::Borrowed(path)
+    squeezed
 }
 
-/// Whether `absolute` goes through a link that leads to an object.
-pub(super) fn is_magic(absolute: &[u8]) -> bool {
-    MagicLink::parse(absolute).is_some()
+/// Takes out what means nothing to the kernel: `//` and `/./`.
+fn squeeze(path: &[u8]) -> Cow<'_, [u8]> {
+    let idle = |part: &[u8]| part == b"//" || part == b"/.";
+    if !path.windows(2).any(idle) {
+        return Cow::Borrowed(path);
+    }
+    let mut squeezed = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, after)) = rest.split_first() {
+        if rest.starts_with(b"//") {
+            rest = after;
+        } else if rest.starts_with(b"/./") {
+            rest = &rest[2..];
+        } else {
+            squeezed.push(first);
+            rest = after;
+        }
+    }
+    Cow::Owned(squeezed)
 }
 
 /// A path that goes through a link of /proc/PID which names an object.
@@ -379,6 +451,13 @@ mod tests {
         assert_eq!(parse(b"/proc"), None);
         assert_eq!(parse(b"/proc/7"), None);
         assert_eq!(parse(b"/proc/7/task"), None);
+    }
+
+    #[test]
+    fn what_means_nothing_is_taken_out() {
+        assert_eq!(*super::squeeze(b"//proc/.//self/./fd/.."), b"/proc/self/fd/.."[..]);
+        assert_eq!(*super::squeeze(b"/a/.b/./."), b"/a/.b/."[..]);
+        assert_eq!(*super::squeeze(b"/a/b/"), b"/a/b/"[..]);
     }
 
     #[test]

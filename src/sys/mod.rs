@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod clone;
+pub mod descriptor;
 pub mod memory;
 pub mod mount;
 pub mod netlink;

@@ -1,6 +1,8 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
+mod escape;
 mod netns;
 mod readers;
 mod sample;
+mod stdio;
 mod trace;

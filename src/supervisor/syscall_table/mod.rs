@@ -59,6 +59,9 @@ pub struct FilterOptions {
     /// Exclusive `flock`s go to the supervisor: one through a read-only root would stall the host's
     /// own programs. Shared locks never do (SQLite needs them).
     pub judge_locks: bool,
+    /// Landlock keeps signals inside the run (Linux 6.12): a signal to the caller's own process
+    /// group reaches the run's processes in it and no others.
+    pub signals_are_scoped: bool,
 }
 
 /// How a syscall is treated.
@@ -83,6 +86,13 @@ pub enum Disposition {
         /// Without it.
         otherwise: Action,
     },
+    /// As `otherwise` under `FilterOptions::signals_are_scoped`, else as `unscoped`.
+    GroupSignals {
+        /// Without the option.
+        unscoped: &'static ArgumentRules,
+        /// With it.
+        otherwise: Action,
+    },
 }
 
 /// A [`Disposition`] once the options are known.
@@ -102,9 +112,12 @@ impl Disposition {
             Self::Arguments(rules) => Decision::Arguments(rules),
             Self::FullMediation { judged, .. } if options.full_mediation => Decision::Always(judged),
             Self::JudgeLocks { judged, .. } if options.judge_locks => Decision::Arguments(judged),
-            Self::FullMediation { otherwise, .. } | Self::JudgeLocks { otherwise, .. } => {
-                Decision::Always(otherwise)
+            Self::GroupSignals { unscoped, .. } if !options.signals_are_scoped => {
+                Decision::Arguments(unscoped)
             }
+            Self::FullMediation { otherwise, .. }
+            | Self::JudgeLocks { otherwise, .. }
+            | Self::GroupSignals { otherwise, .. } => Decision::Always(otherwise),
         }
     }
 }

@@ -48,9 +48,18 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         disposition: ALLOW,
         reason: "process ids mean something only inside the run's own pid namespace",
-        syscalls: calls![
-            kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal
-        ],
+        syscalls: calls![tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open],
+    },
+    Group {
+        disposition: Disposition::GroupSignals { unscoped: &KILL, otherwise: Action::Allow },
+        reason: "as above, but for the caller's own process group, which reaches out of the pid \
+                 namespace: Landlock's signal scope holds it back",
+        syscalls: calls![kill],
+    },
+    Group {
+        disposition: Disposition::GroupSignals { unscoped: &PIDFD_SEND_SIGNAL, otherwise: Action::Allow },
+        reason: "as above, with a flag for the process group",
+        syscalls: calls![pidfd_send_signal],
     },
     Group {
         disposition: ALLOW,
@@ -94,9 +103,19 @@ pub(super) const GROUPS: &[Group] = &[
                  IOPRIO_WHO_USER too pass over processes that have no pid there), and nothing can \
                  be raised without a capability",
         syscalls: calls![
-            prlimit64 setrlimit setpriority ioprio_set sched_yield sched_setparam sched_setscheduler
-            sched_setattr sched_setaffinity
+            prlimit64 setrlimit sched_yield sched_setparam sched_setscheduler sched_setattr
+            sched_setaffinity
         ],
+    },
+    Group {
+        disposition: Disposition::Arguments(&SET_PRIORITY),
+        reason: "as above, but never for the caller's own process group: the launcher is in it",
+        syscalls: calls![setpriority],
+    },
+    Group {
+        disposition: Disposition::Arguments(&SET_IO_PRIORITY),
+        reason: "as above, but never for the caller's own process group: the launcher is in it",
+        syscalls: calls![ioprio_set],
     },
     Group {
         disposition: Disposition::Arguments(&PERSONALITY),
@@ -194,5 +213,34 @@ const SECCOMP: ArgumentRules = ArgumentRules {
         &[one_of(0, &[SECCOMP_SET_MODE_FILTER]), any_bit(1, SECCOMP_FILTER_FLAG_NEW_LISTENER)],
         Action::Errno(EBUSY),
     )],
+    otherwise: Action::Allow,
+};
+
+/// kill(2) with pid 0 means the caller's process group, whatever pid namespaces its members are in:
+/// the launcher's shell and its other jobs among them.
+const KILL: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[one_of(0, &[0])], Action::Errno(NOT_PERMITTED))],
+    otherwise: Action::Allow,
+};
+
+const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 4;
+
+/// EINVAL is the answer of kernels before 6.9, which know no flags.
+const PIDFD_SEND_SIGNAL: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[any_bit(3, PIDFD_SIGNAL_PROCESS_GROUP)], Action::Errno(libc::EINVAL))],
+    otherwise: Action::Allow,
+};
+
+const PRIO_PGRP: u32 = 1;
+
+const SET_PRIORITY: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[one_of(0, &[PRIO_PGRP]), one_of(1, &[0])], Action::Errno(NOT_PERMITTED))],
+    otherwise: Action::Allow,
+};
+
+const IOPRIO_WHO_PGRP: u32 = 2;
+
+const SET_IO_PRIORITY: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[one_of(0, &[IOPRIO_WHO_PGRP]), one_of(1, &[0])], Action::Errno(NOT_PERMITTED))],
     otherwise: Action::Allow,
 };

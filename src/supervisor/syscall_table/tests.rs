@@ -6,8 +6,10 @@ use syscalls::Sysno;
 
 use super::*;
 
-const OPEN: FilterOptions = FilterOptions { full_mediation: false, judge_locks: false };
-const STRICT: FilterOptions = FilterOptions { full_mediation: true, judge_locks: true };
+const OPEN: FilterOptions =
+    FilterOptions { full_mediation: false, judge_locks: false, signals_are_scoped: true };
+const STRICT: FilterOptions =
+    FilterOptions { full_mediation: true, judge_locks: true, signals_are_scoped: false };
 
 /// `Sysno::iter` leaves the last syscall out, so the numbers are tried one by one as well.
 #[test]

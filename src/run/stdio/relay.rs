@@ -1,0 +1,177 @@
+//! One thread that copies a stream between the command and the launcher's own descriptor, and
+//! digests what arrives.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{pipe2, read, write};
+use sha2::{Digest as _, Sha256};
+
+use crate::sys::pidfd;
+use crate::trace::hex;
+
+/// As much as a pipe holds (pipe(7)).
+const BLOCK: usize = 64 * 1024;
+
+/// A stream that will be copied.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) from: OwnedFd,
+    pub(super) to: OwnedFd,
+    /// The command reads it: what is left when the run ends is not taken from the launcher.
+    pub(super) inwards: bool,
+}
+
+/// What has arrived.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Arrived {
+    digest: Sha256,
+    /// In bytes.
+    pub(super) size: u64,
+    /// Why no more arrives.
+    pub(super) failure: Option<Errno>,
+}
+
+impl Arrived {
+    pub(super) fn sha256(&self) -> String {
+        hex(&self.digest.clone().finalize())
+    }
+}
+
+/// The thread at work.
+#[derive(Debug)]
+pub(super) struct Relay {
+    arrived: Arc<Mutex<Arrived>>,
+    /// Hangs up when the thread has ended.
+    ended: OwnedFd,
+}
+
+impl Relay {
+    /// Starts to copy. When `finish` hangs up nobody writes any more: what is there is copied
+    /// still. A stream outwards that cannot be written stops the run behind `init`.
+    pub(super) fn start(flow: Flow, finish: BorrowedFd<'_>, init: BorrowedFd<'_>) -> io::Result<Self> {
+        let arrived = Arc::new(Mutex::new(Arrived::default()));
+        let (ended, alive) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        let worker = Worker {
+            flow,
+            arrived: Arc::clone(&arrived),
+            finish: finish.try_clone_to_owned()?,
+            init: init.try_clone_to_owned()?,
+        };
+        std::thread::Builder::new().name("stdio".to_owned()).spawn(move || {
+            worker.work();
+            // The command sees the closed pipe before anybody hears that this is over.
+            drop(worker);
+            drop(alive);
+        })?;
+        Ok(Self { arrived, ended })
+    }
+
+    /// Hangs up when nothing more will arrive.
+    pub(super) fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// What has arrived until now.
+    pub(super) fn arrived(&self) -> Arrived {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Worker {
+    flow: Flow,
+    arrived: Arc<Mutex<Arrived>>,
+    finish: OwnedFd,
+    init: OwnedFd,
+}
+
+impl Worker {
+    fn work(&self) {
+        // Past the limit of RLIMIT_FSIZE: EFBIG is an answer, the signal would end the launcher.
+        let mut limit = SigSet::empty();
+        limit.add(Signal::SIGXFSZ);
+        let result = limit.thread_block().and_then(|()| self.copy());
+        // The reader is gone: whoever writes next is told so by SIGPIPE, for our end closes now.
+        let Err(errno) = result else { return };
+        if !matches!(errno, Errno::EPIPE | Errno::ECONNRESET) {
+            self.arrived.lock().unwrap_or_else(PoisonError::into_inner).failure = Some(errno);
+            if !self.flow.inwards {
+                // What the command wrote is lost, and it believes otherwise.
+                // It may have ended already: ESRCH.
+                let _ = pidfd::kill(self.init.as_fd());
+            }
+        }
+    }
+
+    fn copy(&self) -> nix::Result<()> {
+        let mut block = vec![0; BLOCK];
+        while self.wait()? {
+            let count = match read(&self.flow.from, &mut block) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(Errno::EINTR | Errno::EAGAIN) => continue,
+                Err(errno) => return Err(errno),
+            };
+            self.deliver(&block[..count])?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something to copy; false when there will be none.
+    fn wait(&self) -> nix::Result<bool> {
+        loop {
+            let mut watched = [
+                PollFd::new(self.flow.from.as_fd(), PollFlags::POLLIN),
+                // Its reader leaves: POLLERR.
+                PollFd::new(self.flow.to.as_fd(), PollFlags::empty()),
+                PollFd::new(self.finish.as_fd(), PollFlags::empty()),
+            ];
+            match poll(&mut watched, PollTimeout::NONE) {
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno),
+            }
+            let events = |at: usize| watched.get(at).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
+            let finishing = !events(2).is_empty();
+            if !events(1).is_empty() || (finishing && self.flow.inwards) {
+                return Ok(false);
+            }
+            if !events(0).is_empty() {
+                return Ok(true);
+            }
+            if finishing {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn deliver(&self, mut bytes: &[u8]) -> nix::Result<()> {
+        while !bytes.is_empty() {
+            match write(&self.flow.to, bytes) {
+                Ok(count) => {
+                    let (written, rest) = bytes.split_at(count);
+                    let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+                    arrived.digest.update(written);
+                    arrived.size += count as u64;
+                    bytes = rest;
+                }
+                Err(Errno::EINTR) => {}
+                // Whoever shares the descriptor with us made it non-blocking.
+                Err(Errno::EAGAIN) => self.wait_for_room()?,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) -> nix::Result<()> {
+        match poll(&mut [PollFd::new(self.flow.to.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}

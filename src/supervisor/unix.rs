@@ -1,0 +1,183 @@
+//! Unix sockets by path: connections go to sockets that were made in this run, and to sockets of
+//! ours that stand for those of the host that rules name; never to the host's own.
+//!
+//! A mount does not close such a door: connect(2) works through a read-only one, and Landlock has
+//! no right for it. What is decided here is the only wall.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstat, stat};
+
+use super::access::AccessTable;
+use super::call::{Call, Reply};
+use super::sockets::connect_now;
+use super::view::{Found, Place, View, lexical, own_path};
+use super::{Stop, Supervisor};
+use crate::policy::{Denied, FileId, Verdict};
+use crate::sys::address;
+use crate::trace::{Event, Kind};
+
+/// Sockets of this run that may exist at once in places of the host.
+const MOST_MADE: usize = 256;
+
+/// The sockets that may be connected to.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    /// File systems that only this run has.
+    private: HashSet<u64>,
+    /// Made in this run in places of the host. The descriptors (O_PATH) keep the inodes, so that
+    /// no later socket of the host can have the number of one of them.
+    made: HashMap<FileId, OwnedFd>,
+    doors: Vec<Door>,
+}
+
+/// A socket of ours that stands for one of the host.
+#[derive(Debug)]
+struct Door {
+    host: PathBuf,
+    id: FileId,
+    file: OwnedFd,
+}
+
+impl Sockets {
+    pub(super) fn new(
+        view: &View,
+        access: &AccessTable,
+        relayed: Vec<(PathBuf, OwnedFd)>,
+    ) -> nix::Result<Self> {
+        // Under `--observe` these places are the host's.
+        let private = access.private.iter().filter(|_| access.enforce);
+        let private = private.filter_map(|path| view.find(path.as_os_str().as_encoded_bytes(), false).ok());
+        let mut doors = Vec::with_capacity(relayed.len());
+        for (host, file) in relayed {
+            let status = fstat(&file)?;
+            doors.push(Door { host, id: FileId { dev: status.st_dev, ino: status.st_ino }, file });
+        }
+        Ok(Self { private: private.map(|place| place.id().dev).collect(), made: HashMap::new(), doors })
+    }
+
+    /// The door that `target` is, or that stands in its place.
+    fn door(&self, target: &Found) -> Option<&Door> {
+        self.doors.iter().find(|door| door.id == target.id() || door.host == target.path)
+    }
+
+    fn is_door(&self, id: FileId) -> bool {
+        self.doors.iter().any(|door| door.id == id)
+    }
+
+    fn was_made_here(&self, id: FileId) -> bool {
+        (self.private.contains(&id.dev) || self.made.contains_key(&id)) && !self.is_door(id)
+    }
+
+    /// Whether one more can be remembered; those that no name leads to any more are forgotten.
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.made.len() >= MOST_MADE {
+            self.made.retain(|_, file| fstat(&*file).is_ok_and(|status| status.st_nlink > 0));
+        }
+        self.made.len() < MOST_MADE
+    }
+
+    /// Remembers the socket that was just made at `place`.
+    pub(super) fn remember(&mut self, place: &Place) -> nix::Result<()> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file = openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty())?;
+        let status = fstat(&file)?;
+        let id = FileId { dev: status.st_dev, ino: status.st_ino };
+        let is_socket = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFSOCK;
+        if is_socket && !self.private.contains(&id.dev) {
+            self.made.insert(id, file);
+        }
+        Ok(())
+    }
+}
+
+impl Supervisor {
+    pub(super) fn connect_unix(&mut self, call: &Call, socket: OwnedFd, path: &[u8]) -> Result<Reply, Stop> {
+        let absolute = match View::absolute(&call.task, libc::AT_FDCWD, path) {
+            Ok(spelled) => spelled.absolute,
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        let target = match self.view.find(&absolute, true) {
+            Ok(target) => target,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.unix_absent(call, &absolute),
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        };
+        if target.kind() != SFlag::S_IFSOCK {
+            return Ok(Reply::Errno(Errno::ECONNREFUSED));
+        }
+        if self.sockets.was_made_here(target.id()) {
+            return Ok(connect_to(socket, target.file));
+        }
+        if let Some(door) = self.sockets.door(&target) {
+            if door.host.symlink_metadata().is_err() {
+                return Ok(Reply::Errno(Errno::ECONNREFUSED));
+            }
+            let file = door.file.try_clone().map_err(Stop::Descriptor)?;
+            return Ok(connect_to(socket, file));
+        }
+        self.refuse_unix(call, &target.path)?;
+        if self.access.enforce {
+            return Ok(Reply::Errno(Errno::EACCES));
+        }
+        Ok(connect_to(socket, target.file))
+    }
+
+    fn unix_absent(&mut self, call: &Call, absolute: &[u8]) -> Result<Reply, Stop> {
+        let path = lexical(absolute);
+        let parent = path.parent().unwrap_or(&path);
+        let inside = self.view.find(parent.as_os_str().as_encoded_bytes(), true).map(|found| found.id());
+        let outside = stat(parent).map(|status| FileId { dev: status.st_dev, ino: status.st_ino });
+        // The host's own directory shows what there is.
+        let shown = inside.is_ok() && inside == outside;
+        if shown || path.symlink_metadata().is_err() {
+            return Ok(Reply::Errno(Errno::ENOENT));
+        }
+        self.refuse_unix(call, &path)?;
+        Ok(Reply::Errno(Errno::EACCES))
+    }
+
+    fn refuse_unix(&mut self, call: &Call, path: &Path) -> Result<(), Stop> {
+        let label = match self.access.policy.decide_unix(path) {
+            Verdict::Deny { rule: Some(rule), reason } => self.access.label(Some(rule), &reason),
+            Verdict::Deny { rule: None, .. } => {
+                self.access.label(None, "the socket was not made in this run, and no rule names it")
+            }
+            // A pattern stands for what matched it at the start.
+            Verdict::Allow { .. } => self.access.label(None, "the socket was not there when the run started"),
+        };
+        let mut target = OsString::from("unix:");
+        target.push(path);
+        let event = Event::new(Kind::Deny, "net")
+            .path("target", target)
+            .arg("enforced", self.access.enforce)
+            .arg("pid", call.task.inner_tgid)
+            .proc(call.task.lineage.clone())
+            .rule(label);
+        self.deny(event, Denied::Unix(path.to_owned()))
+    }
+
+    /// Datagrams between Unix sockets name their receiver in each call, where it could be
+    /// exchanged after it was judged: there are none.
+    pub(super) fn unix_datagram(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let event = Event::new(Kind::Deny, "net")
+            .arg("target", "unix-datagram")
+            .arg("enforced", true)
+            .arg("pid", call.task.inner_tgid)
+            .proc(call.task.lineage.clone())
+            .rule("no rule: Unix datagram sockets are not offered");
+        self.recorder.deny(event)?;
+        Ok(Reply::Errno(Errno::EPROTONOSUPPORT))
+    }
+}
+
+/// Connects through the descriptor that was judged, and keeps it until that is done: its number
+/// would stand for another file else.
+fn connect_to(socket: OwnedFd, file: OwnedFd) -> Reply {
+    let address = address::unix(own_path(file.as_fd()).as_bytes());
+    connect_now(socket, address, Some(file))
+}

@@ -1,0 +1,58 @@
+//! What the kernel knows of an open descriptor: kcmp(2), statx(2).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Whether both descriptors of this process share one open file description: one offset.
+///
+/// # Errors
+/// ENOSYS or EPERM where kcmp(2) is not to be had.
+pub fn same_open_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
+    const KCMP_FILE: libc::c_int = 0;
+    let pid = std::process::id();
+    // SAFETY: integers only.
+    let order = super::checked(unsafe {
+        libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_FILE, one.as_raw_fd(), other.as_raw_fd())
+    })?;
+    Ok(order == 0)
+}
+
+/// The number of the mount through which the file was opened; no two mounts of the machine share it.
+///
+/// # Errors
+/// The errno of statx(2).
+pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: statx is plain integers; all zeroes is a valid value.
+    let mut status: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is an empty C string, `status` lives across the call.
+    let result = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_MNT_ID, &raw mut status)
+    };
+    super::checked(libc::c_long::from(result))?;
+    Ok(status.stx_mnt_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_shares_the_open_file_and_a_second_open_does_not() {
+        let file = File::open("/dev/null").expect("opens");
+        let copy = file.try_clone().expect("copies");
+        let second = File::open("/dev/null").expect("opens");
+        let Ok(same) = same_open_file(file.as_fd(), copy.as_fd()) else { return };
+        assert!(same);
+        assert!(!same_open_file(file.as_fd(), second.as_fd()).expect("as before"));
+    }
+
+    #[test]
+    fn mounts_are_told_apart() {
+        let id = |path: &str| mount_id(File::open(path).expect("opens").as_fd()).expect("a number");
+        assert_eq!(id("/proc/self/stat"), id("/proc/version"));
+        assert_ne!(id("/proc/self/stat"), id("/"));
+    }
+}

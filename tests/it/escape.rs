@@ -1,0 +1,5 @@
+//! Hostile programs against a real run: every one of them must lose, as root and as nobody.
+
+mod cell;
+mod reads;
+mod signals;

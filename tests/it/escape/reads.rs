@@ -1,0 +1,84 @@
+//! Reads: no race reaches a denied file, and none reaches a granted one without a record.
+
+use super::cell::{Cell, Fight, users};
+
+const MEDIATED: &str = "read: .\nwrite: ./out\ndeny: read ./shut\n";
+
+fn cell(guest: &str, user: u32) -> Cell {
+    let cell = Cell::new(guest, user);
+    for side in ["out/a", "open"] {
+        cell.file(&format!("{side}/file.txt"), "OPENED");
+    }
+    for side in ["out/b", "shut"] {
+        cell.file(&format!("{side}/file.txt"), "DENIED");
+    }
+    cell.file("denied.txt", "DENIED");
+    cell
+}
+
+/// How many reads of a file are recorded.
+fn recorded(fight: &Fight, end: &str) -> u64 {
+    let led = |entry: &serde_json::Value| {
+        let name = |key: &str| entry["args"][key].as_str().map(str::to_owned);
+        name("resolved").or_else(|| name("path")).is_some_and(|path| path.ends_with(end))
+    };
+    let reads = fight.found("observe", "fs.open_read").filter(|entry| led(entry));
+    reads.map(|entry| entry["count"].as_u64().unwrap_or(1)).sum()
+}
+
+#[test]
+fn races_do_not_reach_a_denied_file() {
+    for user in users() {
+        for mode in ["path", "link", "how", "files", "cwd"] {
+            let cell = cell("race", user);
+            let fight = cell.attack(MEDIATED, &[mode, "1500"]);
+            fight.is_lost();
+            assert_eq!(fight.denials("read", "file.txt"), fight.number("refused"), "{mode}: {fight}");
+        }
+        for denied in ["./out/b", "./out/b/*", "./out/*/file.txt"] {
+            let policy = format!("read: .\nwrite: ./out\ndeny: read {denied}\n");
+            let fight = cell("race", user).attack(&policy, &["dir", "1000"]);
+            assert!(denied.contains('*') || fight.number("reads") == 1000, "{fight}");
+            if denied != "./out/*/file.txt" {
+                fight.is_lost();
+            }
+            assert_eq!(fight.number("other"), 0, "{fight}");
+        }
+    }
+}
+
+#[test]
+fn races_do_not_read_a_granted_file_unrecorded() {
+    for user in users() {
+        let cell = cell("race", user);
+        let fight = cell.attack("read: .\n", &["system", "4000"]);
+        fight.is_lost();
+        assert!(fight.number("reads") > 100, "{fight}");
+        assert!(recorded(&fight, "open/file.txt") >= fight.number("reads"), "{fight}");
+    }
+}
+
+#[test]
+fn every_alias_of_a_file_is_recorded() {
+    for user in users() {
+        for policy in ["read: .\n", MEDIATED] {
+            let cell = cell("alias", user);
+            let fight = cell.attack(policy, &["open/file.txt"]);
+            fight.is_lost();
+            assert!(fight.number("reads") >= 18, "{fight}");
+            assert_eq!(recorded(&fight, "open/file.txt"), fight.number("reads"), "{fight}");
+        }
+        let cell = cell("alias", user);
+        let fight = cell.attack(MEDIATED, &["shut/file.txt"]);
+        fight.is_lost();
+        assert_eq!(fight.number("reads"), 0);
+    }
+}
+
+#[test]
+fn a_fifo_is_never_taken_for_another_file() {
+    for user in users() {
+        let cell = cell("fifo", user);
+        cell.attack("read: .\nwrite: ./out\ndeny: read ./denied.txt\n", &[]).is_lost();
+    }
+}
