@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use crate::command::CommandError;
+use crate::plan::PlanError;
 use crate::policy::Report;
 use crate::run::RunError;
 use crate::trace::TraceError;
@@ -58,6 +59,12 @@ impl From<CommandError> for Failure {
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Self {
         Self::usage(error.to_string())
+    }
+}
+
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Self {
+        Self::launcher(error.to_string())
     }
 }
 

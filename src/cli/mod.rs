@@ -4,6 +4,7 @@ mod exit;
 pub mod init;
 mod run;
 pub mod show;
+mod spec;
 pub mod verify;
 
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ enum Subcommands {
     Run(run::RunCommand),
     /// Read a trace
     Show(show::ShowCommand),
+    /// Print what `run` would do as an OCI runtime specification
+    Spec(spec::SpecCommand),
     /// Check a trace: 0 intact and sealed, 1 tampered, 3 intact but unsealed or torn
     Verify(verify::VerifyCommand),
 }
@@ -49,6 +52,7 @@ pub fn main() -> ExitCode {
         Subcommands::Init(command) => command.run().map_err(Failure::from),
         Subcommands::Run(command) => command.run(),
         Subcommands::Show(command) => command.run().map_err(Failure::from),
+        Subcommands::Spec(command) => command.run(),
         Subcommands::Verify(command) => command.run().map_err(Failure::from),
     };
     match done {

@@ -8,6 +8,8 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
+use crate::policy::lossless;
+
 /// What may be done below a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,6 +30,7 @@ pub enum Right {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LandlockRule {
     /// Absolute path in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// The right.
     pub right: Right,

@@ -18,7 +18,9 @@ pub use pivot::enter;
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::policy::lossless;
 
 /// What is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,20 +55,24 @@ pub struct MountOp {
 }
 
 /// A file of the launcher's own making.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GeneratedFile {
     /// Absolute path in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Its whole content.
+    #[serde(with = "lossless::bytes")]
     pub content: Vec<u8>,
 }
 
 /// A symbolic link of the launcher's own making.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Link {
     /// Absolute path in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// What it points at, as stored in the link.
+    #[serde(with = "lossless::path")]
     pub target: OsString,
 }
 
@@ -74,8 +80,10 @@ pub struct Link {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PendingRoot {
     /// Where it will be, on the host and in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// The nearest directory above it that exists.
+    #[serde(with = "lossless::path")]
     pub base: PathBuf,
     /// `MOUNT_ATTR_*` bits of its mount.
     pub attributes: u64,
@@ -94,6 +102,14 @@ pub struct FsSpec {
     pub links: Vec<Link>,
     /// Places that may appear.
     pub pending: Vec<PendingRoot>,
+}
+
+impl FsSpec {
+    /// Whether the host's own root is the view's.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.mounts.first().is_some_and(|op| op.target == Path::new("/"))
+    }
 }
 
 /// A step that the kernel refused.

@@ -4,11 +4,13 @@
 //! plan out and takes nothing else.
 
 mod environment;
+mod error;
 mod facts;
 mod generated;
 mod header;
 mod links;
 mod mounts;
+mod oci;
 mod roots;
 mod unix;
 
@@ -18,6 +20,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use error::PlanError;
 pub use facts::HostFacts;
 pub use generated::HOSTNAME;
 pub use header::Enforcement;

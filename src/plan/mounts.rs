@@ -1,5 +1,6 @@
 //! The view as a list of mounts, computed from one merged tree of roots.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::links;
@@ -63,6 +64,9 @@ impl View {
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
             mounts.extend(masks(policy, roots, protected));
+            mounts.extend(device_nodes());
+            // A tree that is bound again, read-only, would show again what was hidden in it before.
+            mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
         }
         let pending = if enforce { pending(policy, roots) } else { Vec::new() };
         // Directories for sockets inside private ones are the run's own like those.
@@ -101,7 +105,8 @@ impl View {
         links.extend(self.spelled.iter().flat_map(|path| links::leading_to(path)));
         links.sort_by(|a, b| a.path.cmp(&b.path));
         links.dedup_by(|a, b| a.path == b.path);
-        links.retain(|link| !self.covers(&link.path));
+        let trees = self.trees();
+        links.retain(|link| !covers(&trees, &link.path));
         FsSpec {
             mounts: self.mounts.clone(),
             directories: self.skeleton.clone(),
@@ -111,12 +116,13 @@ impl View {
         }
     }
 
-    fn covers(&self, path: &Path) -> bool {
-        self.mounts.iter().any(|op| {
-            matches!(op.kind, MountKind::Bind { .. })
-                && path.starts_with(&op.target)
-                && op.target != Path::new("/")
-        })
+    /// Trees of the host that are mounted.
+    fn trees(&self) -> HashSet<&Path> {
+        self.mounts
+            .iter()
+            .filter(|op| matches!(op.kind, MountKind::Bind { .. }) && op.target != Path::new("/"))
+            .map(|op| op.target.as_path())
+            .collect()
     }
 
     /// What comes from the host, now or as soon as it is there.
@@ -158,11 +164,17 @@ impl View {
     }
 }
 
+/// Whether `path` is one of `trees` or in one.
+fn covers(trees: &HashSet<&Path>, path: &Path) -> bool {
+    path.ancestors().any(|above| trees.contains(above))
+}
+
 /// One mount for each root that differs from the mount around it.
 fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
     let mut sorted: Vec<&Root> = roots.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
     let mut mounts: Vec<MountOp> = Vec::new();
+    let mut places: HashMap<&Path, usize> = HashMap::new();
     for root in sorted {
         let mut attributes = NOSUID | NODEV;
         if !root.writable {
@@ -171,14 +183,14 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
         if !root.executable {
             attributes |= NOEXEC;
         }
-        let around = mounts.iter().filter(|op| root.path.starts_with(&op.target)).next_back();
+        let around = root.path.ancestors().find_map(|above| mounts.get(*places.get(above)?));
         let hidden = private
             .iter()
             .any(|path| root.path.starts_with(path) && around.is_none_or(|op| path.starts_with(&op.target)));
         match around {
             Some(op) if op.target == root.path => {
                 // Two reasons for one place: the wider one counts.
-                if let Some(op) = mounts.iter_mut().find(|op| op.target == root.path) {
+                if let Some(op) = places.get(root.path.as_path()).and_then(|at| mounts.get_mut(*at)) {
                     op.attributes &= attributes;
                 }
                 continue;
@@ -186,6 +198,7 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
             Some(op) if op.attributes == attributes && !hidden => continue,
             _ => {}
         }
+        places.insert(&root.path, mounts.len());
         mounts.push(bind(&root.path, attributes));
     }
     mounts
@@ -223,14 +236,18 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
         kind: MountKind::New { filesystem: "devpts".to_owned(), options },
         attributes: NOSUID | NOEXEC,
     };
-    let nodes = DEVICES.iter().map(|path| MountOp {
+    vec![proc, pts]
+}
+
+/// The host's own nodes: a user namespace makes none (mknod(2), EPERM).
+fn device_nodes() -> impl Iterator<Item = MountOp> {
+    DEVICES.iter().map(|path| MountOp {
         target: PathBuf::from(path),
         kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
         // A device takes writes through a read-only mount; its mode and owner, which are the
         // host's, do not change.
         attributes: NOSUID | NOEXEC | RDONLY,
-    });
-    [proc, pts].into_iter().chain(nodes).collect()
+    })
 }
 
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
@@ -257,11 +274,12 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
 /// Literal rules whose place is absent and not inside a root that covers it anyway.
 fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
     let mut pending: Vec<PendingRoot> = Vec::new();
+    let mut known: HashSet<&Path> = HashSet::new();
     for rule in policy.rules.iter().filter(|rule| rule.effect == Effect::Grant) {
         let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &rule.body else {
             continue;
         };
-        if resolved.symlink_metadata().is_ok() || pending.iter().any(|known| known.path == *resolved) {
+        if resolved.symlink_metadata().is_ok() || !known.insert(resolved) {
             continue;
         }
         let writable = policy.decide_path(PathAccess::Write, resolved).is_allow();
@@ -284,7 +302,8 @@ fn skeleton<'a>(
     pending: &'a [PendingRoot],
     holders: impl Iterator<Item = &'a Path>,
 ) -> Vec<PathBuf> {
-    let root_around = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
+    let roots: HashSet<&Path> = roots.iter().map(|root| root.path.as_path()).collect();
+    let root_around = |path: &Path| path.ancestors().any(|above| roots.contains(above));
     let mut directories: Vec<PathBuf> = mounts
         .iter()
         .flat_map(|op| op.target.ancestors().skip(1))

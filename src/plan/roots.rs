@@ -1,12 +1,13 @@
 //! Which trees of the host are visible, and why each of them is.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::command::{self, Command};
-use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody};
+use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody, lossless};
 
 /// Why a tree is visible.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Why {
     /// Every program needs it.
     System,
@@ -20,6 +21,7 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Root {
     /// Where it is, on the host and in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Why.
     pub why: Why,
@@ -80,8 +82,9 @@ const SYSTEM_PREFIXES: &[&str] = &["python3", "java-", "perl"];
 /// Collects every root: the system's, the command's, those of rules.
 pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Vec<Root> {
     let mut roots: Vec<Root> = Vec::new();
+    let mut known: HashSet<(PathBuf, Why)> = HashSet::new();
     let mut add = |path: PathBuf, why: Why| {
-        if host.exists(&path) && !roots.iter().any(|root: &Root| root.path == path && root.why == why) {
+        if host.exists(&path) && known.insert((path.clone(), why.clone())) {
             roots.push(Root { writable: false, executable: true, path, why });
         }
     };

@@ -1,77 +1,145 @@
-//! Paths and words of the kernel as JSON: text where they are UTF-8, hexadecimal in an object otherwise.
+//! Paths and words of the kernel as JSON text, without loss.
 //!
-//! A launch directory may hold any bytes but NUL; serde's own encoding of a path refuses those.
+//! They may hold any bytes but NUL, JSON text is Unicode. A byte that is not UTF-8 stands as the private
+//! character U+10FE00 plus the byte. So do the bytes of such a character itself: no two words look alike.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Encoded {
-    Text(String),
-    Hex { hex: String },
+/// What is added to a byte.
+const PRIVATE: u32 = 0x10_FE00;
+
+/// The byte that `letter` stands for.
+fn private_byte(letter: char) -> Option<u8> {
+    let byte = u8::try_from(u32::from(letter).checked_sub(PRIVATE)?).ok()?;
+    (byte >= 0x80).then_some(byte)
 }
 
-impl Encoded {
-    fn of(path: &Path) -> Self {
-        use std::os::unix::ffi::OsStrExt;
-        match path.to_str() {
-            Some(text) => Self::Text(text.to_owned()),
-            None => {
-                Self::Hex { hex: path.as_os_str().as_bytes().iter().map(|b| format!("{b:02x}")).collect() }
+/// Whether a word can stand in a text as it is.
+pub(crate) fn is_plain(word: &OsStr) -> bool {
+    word.to_str().is_some_and(|text| !text.chars().any(|letter| private_byte(letter).is_some()))
+}
+
+/// Writes a word as text.
+pub(crate) fn encode(word: &OsStr) -> Cow<'_, str> {
+    if let Some(text) = word.to_str().filter(|_| is_plain(word)) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(word.len());
+    let push_bytes = |text: &mut String, bytes: &[u8]| {
+        text.extend(bytes.iter().filter_map(|byte| char::from_u32(PRIVATE + u32::from(*byte))));
+    };
+    for chunk in word.as_bytes().utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match private_byte(letter) {
+                Some(_) => push_bytes(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes()),
+                None => text.push(letter),
             }
         }
+        push_bytes(&mut text, chunk.invalid());
     }
-
-    fn into_path(self) -> Result<PathBuf, &'static str> {
-        let hex = match self {
-            Self::Text(text) => return Ok(PathBuf::from(text)),
-            Self::Hex { hex } => hex,
-        };
-        if hex.len() % 2 != 0 || !hex.is_ascii() {
-            return Err("a path in hexadecimal needs two digits a byte");
-        }
-        let bytes: Result<Vec<u8>, _> =
-            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16)).collect();
-        match bytes {
-            Ok(bytes) => Ok(PathBuf::from(OsString::from_vec(bytes))),
-            Err(_) => Err("a path in hexadecimal holds another character"),
-        }
-    }
+    Cow::Owned(text)
 }
 
-/// `#[serde(with = "lossless::path")]`
-pub(super) mod path {
+/// Reads what [`encode`] wrote.
+pub(crate) fn decode(text: &str) -> OsString {
+    let mut word = Vec::with_capacity(text.len());
+    for letter in text.chars() {
+        match private_byte(letter) {
+            Some(byte) => word.push(byte),
+            None => word.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    OsString::from_vec(word)
+}
+
+/// `#[serde(with = "lossless::path")]`, for a path or a word.
+pub(crate) mod path {
     use super::*;
 
-    pub(in super::super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        Encoded::of(path).serialize(to)
+    pub(crate) fn serialize<S: Serializer>(word: &impl AsRef<OsStr>, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&encode(word.as_ref()))
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Encoded::deserialize(from)?.into_path().map_err(serde::de::Error::custom)
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: From<OsString>>(from: D) -> Result<T, D::Error> {
+        Ok(decode(&Cow::<str>::deserialize(from)?).into())
     }
 }
 
 /// `#[serde(with = "lossless::optional_path")]`
-pub(super) mod optional_path {
+pub(crate) mod optional_path {
     use super::*;
 
-    pub(in super::super) fn serialize<S: Serializer>(
-        path: &Option<PathBuf>,
+    pub(crate) fn serialize<S: Serializer, T: AsRef<OsStr>>(
+        word: &Option<T>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        path.as_deref().map(Encoded::of).serialize(to)
+        word.as_ref().map(|word| encode(word.as_ref())).serialize(to)
     }
 
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: From<OsString>>(
         from: D,
-    ) -> Result<Option<PathBuf>, D::Error> {
-        Option::<Encoded>::deserialize(from)?
-            .map(|encoded| encoded.into_path().map_err(serde::de::Error::custom))
-            .transpose()
+    ) -> Result<Option<T>, D::Error> {
+        Ok(Option::<Cow<str>>::deserialize(from)?.map(|text| decode(&text).into()))
+    }
+}
+
+/// `#[serde(with = "lossless::paths")]`
+pub(crate) mod paths {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(paths.iter().map(|path| encode(path.as_os_str())))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(Vec::<Cow<str>>::deserialize(from)?.iter().map(|text| decode(text).into()).collect())
+    }
+}
+
+/// `#[serde(with = "lossless::bytes")]`, for the content of a file.
+pub(crate) mod bytes {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(content: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&encode(OsStr::from_bytes(content)))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        Ok(decode(&Cow::<str>::deserialize(from)?).into_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn text_stays_as_it_is() {
+        assert_eq!(encode(OsStr::new("/tmp/Überlauf\n")), "/tmp/Überlauf\n");
+        assert!(is_plain(OsStr::new("\u{10FE7F}\u{10FF00}")));
+    }
+
+    #[test]
+    fn private_letters_are_not_taken_for_bytes() {
+        let (letter, byte) = (OsStr::new("\u{10FEFF}"), OsStr::from_bytes(b"\xff"));
+        assert_eq!(encode(byte), "\u{10FEFF}");
+        assert_ne!(encode(letter), encode(byte));
+        assert_eq!(decode(&encode(letter)), letter);
+        assert!(!is_plain(letter) && !is_plain(byte));
+    }
+
+    proptest! {
+        #[test]
+        fn every_word_comes_back(word: Vec<u8>) {
+            let word = OsString::from_vec(word);
+            prop_assert_eq!(decode(&encode(&word)), word);
+        }
     }
 }

@@ -22,7 +22,7 @@ mod host;
 mod host_rule;
 mod index;
 mod key;
-mod lossless;
+pub(crate) mod lossless;
 mod name;
 mod net_decision;
 mod parse;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{FileId, PathAccess, Policy, RuleId, Verdict};
+use crate::policy::{FileId, PathAccess, Policy, RuleId, Verdict, lossless};
 
 /// A file of the launcher that no rule can open: the policy, the trace, former traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
     /// Where it is on the host, which is where it would be in the view.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Device and inode, while it exists.
     pub id: Option<FileId>,
@@ -22,14 +23,18 @@ pub struct AccessTable {
     /// The rules.
     pub policy: Arc<Policy>,
     /// Trees and files that are readable without a rule and without a record.
+    #[serde(with = "lossless::paths")]
     pub system: Vec<PathBuf>,
     /// Directories that the run has for itself, gone when it ends.
+    #[serde(with = "lossless::paths")]
     pub private: Vec<PathBuf>,
     /// Directories that exist in the view only to hold something that a rule shows.
+    #[serde(with = "lossless::paths")]
     pub skeleton: Vec<PathBuf>,
     /// What the host shows of itself by a rule: not the run's own, even below a private directory.
     pub shown: Vec<PathBuf>,
     /// Devices that may be read and written.
+    #[serde(with = "lossless::paths")]
     pub devices: Vec<PathBuf>,
     /// Files of the launcher.
     pub protected: Vec<Protected>,

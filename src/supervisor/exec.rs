@@ -17,7 +17,7 @@ use super::access::Decision;
 use super::call::{Call, Reply};
 use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor, denials, environment};
-use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict};
+use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
 use crate::sys::{memory, ptrace};
 use crate::trace::{Event, Kind};
 
@@ -40,6 +40,7 @@ pub struct CommandTable {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnProgram {
     /// Final path.
+    #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Device and inode.
     pub id: FileId,

@@ -2,6 +2,7 @@
 
 mod escape;
 mod netns;
+mod oci;
 mod readers;
 mod sample;
 mod stdio;

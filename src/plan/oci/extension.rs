@@ -1,0 +1,133 @@
+//! What OCI has no field for: annotations.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use oci_spec::runtime::Spec;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::super::{LaunchPlan, PlanError, Root};
+use crate::fsview::{GeneratedFile, LandlockRule, Link, PendingRoot};
+use crate::ns::net::NetSpec;
+use crate::policy::lossless;
+use crate::supervisor::CommandTable;
+use crate::supervisor::access::AccessTable;
+
+/// Beginning of our names.
+const PREFIX: &str = "agentbox.";
+
+/// The annotations, read.
+pub(super) struct Extensions {
+    /// The first word of the argument vector.
+    pub(super) argv0: Option<OsString>,
+    /// Device nodes that are shown.
+    pub(super) devices: Vec<PathBuf>,
+    pub(super) directories: Vec<PathBuf>,
+    pub(super) files: Vec<GeneratedFile>,
+    pub(super) links: Vec<Link>,
+    pub(super) pending: Vec<PendingRoot>,
+    pub(super) landlock: Vec<LandlockRule>,
+    pub(super) network: NetSpec,
+    pub(super) guard: AccessTable,
+    pub(super) command: CommandTable,
+    pub(super) unix: Vec<PathBuf>,
+    pub(super) header: Map<String, Value>,
+    pub(super) roots: Vec<Root>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct Word(#[serde(with = "lossless::optional_path")] Option<OsString>);
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct BorrowedPaths<'a>(#[serde(serialize_with = "lossless::paths::serialize")] &'a [PathBuf]);
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Paths(#[serde(deserialize_with = "lossless::paths::deserialize")] Vec<PathBuf>);
+
+/// Writes them.
+pub(super) fn write(plan: &LaunchPlan, devices: &[PathBuf]) -> Result<HashMap<String, String>, PlanError> {
+    let mut writer = Writer(HashMap::new());
+    writer.put("argv0", &Word(plan.process.argv.first().cloned()))?;
+    writer.put("devices", &BorrowedPaths(devices))?;
+    writer.put("directories", &BorrowedPaths(&plan.fs.directories))?;
+    writer.put("files", &plan.fs.files)?;
+    writer.put("links", &plan.fs.links)?;
+    writer.put("pending", &plan.fs.pending)?;
+    writer.put("landlock", &plan.landlock)?;
+    writer.put("network", &plan.net)?;
+    writer.put("guard", &plan.access)?;
+    writer.put("command", &plan.command)?;
+    writer.put("unix", &BorrowedPaths(&plan.unix))?;
+    writer.put("header", &plan.header)?;
+    writer.put("roots", &plan.roots)?;
+    Ok(writer.0)
+}
+
+/// Reads them; others than ours say nothing to us.
+pub(super) fn read(spec: &Spec) -> Result<Extensions, PlanError> {
+    let written = spec.annotations().as_ref().ok_or(PlanError::Missing { member: "annotations" })?;
+    let mut reader = Reader { written, known: Vec::new() };
+    let extensions = Extensions {
+        argv0: reader.take::<Word>("argv0")?.0,
+        devices: reader.take::<Paths>("devices")?.0,
+        directories: reader.take::<Paths>("directories")?.0,
+        files: reader.take("files")?,
+        links: reader.take("links")?,
+        pending: reader.take("pending")?,
+        landlock: reader.take("landlock")?,
+        network: reader.take("network")?,
+        guard: reader.take("guard")?,
+        command: reader.take("command")?,
+        unix: reader.take::<Paths>("unix")?.0,
+        header: reader.take("header")?,
+        roots: reader.take("roots")?,
+    };
+    reader.finish()?;
+    Ok(extensions)
+}
+
+struct Writer(HashMap<String, String>);
+
+impl Writer {
+    fn put(&mut self, name: &str, value: &impl Serialize) -> Result<(), PlanError> {
+        let name = format!("{PREFIX}{name}");
+        match serde_json::to_string(value) {
+            Ok(text) => self.0.insert(name, text),
+            Err(source) => return Err(PlanError::Annotation { name, source }),
+        };
+        Ok(())
+    }
+}
+
+struct Reader<'a> {
+    written: &'a HashMap<String, String>,
+    known: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, PlanError> {
+        let name = format!("{PREFIX}{name}");
+        let text = self.written.get(&name).map_or("", String::as_str);
+        match serde_json::from_str(text) {
+            Ok(value) => {
+                self.known.push(name);
+                Ok(value)
+            }
+            Err(source) => Err(PlanError::Annotation { name, source }),
+        }
+    }
+
+    fn finish(self) -> Result<(), PlanError> {
+        let ours = self.written.keys().filter(|name| name.starts_with(PREFIX));
+        match ours.into_iter().find(|name| !self.known.contains(name)) {
+            Some(name) => Err(PlanError::UnknownAnnotation { name: name.clone() }),
+            None => Ok(()),
+        }
+    }
+}
