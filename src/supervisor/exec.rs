@@ -76,8 +76,14 @@ impl Supervisor {
             Err((errno, _)) => return Ok(Reply::Errno(errno)),
         };
         let (spelled, file) = file;
-        if let Err(errno) = can_run(&file) {
-            return Ok(Reply::Errno(errno));
+        match can_run(&file) {
+            Ok(true) => {}
+            Ok(false) => {
+                let reason = "the agent can write there, and no exec rule names a path there";
+                self.refuse_exec(call, &file.path, &argv, None, reason, false)?;
+                return Ok(Reply::Errno(Errno::EACCES));
+            }
+            Err(errno) => return Ok(Reply::Errno(errno)),
         }
         match self.judge_exec(call, &spelled, &file, &argv) {
             Judgement::Errno(errno) => Ok(Reply::Errno(errno)),
@@ -146,12 +152,7 @@ impl Supervisor {
     }
 
     /// Why `file` may not run whatever allows it.
-    fn refusal(
-        &self,
-        spelled: &Path,
-        file: &Found,
-        argv: &[OsString],
-    ) -> Option<(Option<RuleId>, String)> {
+    fn refusal(&self, spelled: &Path, file: &Found, argv: &[OsString]) -> Option<(Option<RuleId>, String)> {
         let refuse = |reason: &str| Some((None, reason.to_owned()));
         if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
             return refuse("the file has no name");
@@ -222,7 +223,9 @@ impl Supervisor {
             argv = rewritten;
             spelled = interpreter.clone();
             let image = self.view.find(interpreter.as_bytes(), true)?;
-            can_run(&image)?;
+            if !can_run(&image)? {
+                return Err(Errno::EACCES);
+            }
             images.push((image, argv.clone()));
         }
         Err(Errno::ELOOP)
@@ -423,21 +426,20 @@ fn reason_of(verdict: &Verdict) -> String {
     }
 }
 
-/// What the kernel itself would refuse: told to the task before it is seized.
-fn can_run(file: &Found) -> nix::Result<()> {
+/// What the kernel itself would refuse: told to the task before it is seized. False: its mount
+/// starts no programs.
+fn can_run(file: &Found) -> nix::Result<bool> {
     if file.kind() != SFlag::S_IFREG {
         return Err(Errno::EACCES);
     }
-    let mount = fstatvfs(&file.file)?;
-    if mount.flags().contains(FsFlags::ST_NOEXEC) {
-        return Err(Errno::EACCES);
+    // Asked through the mount, X_OK is refused by noexec too: the mode alone tells them apart.
+    let modes = file.status.st_mode & 0o111;
+    if fstatvfs(&file.file)?.flags().contains(FsFlags::ST_NOEXEC) {
+        return if modes == 0 { Err(Errno::EACCES) } else { Ok(false) };
     }
-    faccessat(
-        nix::fcntl::AT_FDCWD,
-        file.own_path().as_str(),
-        AccessFlags::X_OK,
-        nix::fcntl::AtFlags::AT_EACCESS,
-    )
+    let (path, flags) = (file.own_path(), nix::fcntl::AtFlags::AT_EACCESS);
+    faccessat(nix::fcntl::AT_FDCWD, path.as_str(), AccessFlags::X_OK, flags)?;
+    Ok(true)
 }
 
 /// The program interpreters of the usual C libraries.
