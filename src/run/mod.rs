@@ -114,12 +114,7 @@ fn supervise(
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    let end = finished.last_words.as_deref().and_then(message::end_of);
-    let end = match end {
-        Some(message::LastWords::End(end)) => end,
-        Some(message::LastWords::Failed(failure)) => return Err(failure::explain(&failure)),
-        None => CommandEnd { code: 137, signal: 9, cpu_micros: 0, peak_kib: 0 },
-    };
+    let end = command_end(finished.last_words.as_deref())?;
     for event in std::iter::once(process_end(end)).chain(streams.events()) {
         recorder.record(event)?;
     }
@@ -130,6 +125,15 @@ fn supervise(
     }
     let code = u8::try_from(end.code).unwrap_or(255);
     Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
+}
+
+/// How the command ended, as pid 1 told it; it was killed if pid 1 told nothing.
+fn command_end(last_words: Option<&[u8]>) -> Result<CommandEnd, RunError> {
+    match last_words.and_then(message::end_of) {
+        Some(message::LastWords::End(end)) => Ok(end),
+        Some(message::LastWords::Failed(failure)) => Err(failure::explain(&failure)),
+        None => Ok(CommandEnd { code: 137, signal: 9, cpu_micros: 0, peak_kib: 0 }),
+    }
 }
 
 /// Sockets of the host, each with something of ours that stands for it.

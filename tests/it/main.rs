@@ -2,8 +2,8 @@
 
 mod escape;
 mod netns;
-mod policy_show;
 mod oci;
+mod policy_show;
 mod readers;
 mod sample;
 mod stdio;
