@@ -15,9 +15,21 @@ use clap::{Parser, Subcommand};
 
 pub use exit::Failure;
 
+/// What `--help` says after the commands.
+const AFTER_HELP: &str = "\
+Examples:
+  agentbox init                          write a starter policy, agentbox.policy
+  agentbox run -- python3 agent.py       run it, confined and recorded in trace.jsonl
+  agentbox show --denied                 what was refused, and by which rule
+  agentbox verify                        is the record whole and unaltered?
+  agentbox run --observe -- ./agent      refuse nothing, record what would be refused
+
+Exit codes of run: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not
+do what it promises; 126 the command cannot be executed; 127 it was not found.";
+
 /// Runs an untrusted agent so that it touches only what one policy file says, and records what it did.
 #[derive(Debug, Parser)]
-#[command(name = "agentbox", version, max_term_width = 100)]
+#[command(name = "agentbox", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Subcommands,
