@@ -82,6 +82,12 @@ impl Cell {
         path
     }
 
+    pub(crate) fn script(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.file(name, content);
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a mode");
+        path
+    }
+
     fn give(&self, path: &Path) {
         chown(path, Some(self.user), Some(self.user)).expect("an owner");
     }
