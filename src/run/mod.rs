@@ -23,7 +23,7 @@ use crate::ns::init::CommandEnd;
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{Denials, Setup, Supervisor};
+use crate::supervisor::{Denials, Finished, Setup, Supervisor};
 use crate::trace::{self, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
 
 /// How a run ended.
@@ -114,6 +114,17 @@ fn supervise(
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
+    conclude(finished, &streams, policy, &recorder, writer)
+}
+
+/// Records how the run ended and closes the trace.
+fn conclude(
+    finished: Finished,
+    streams: &stdio::Report,
+    policy: Arc<Policy>,
+    recorder: &Recorder,
+    writer: WriterHandle,
+) -> Result<Outcome, RunError> {
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,

@@ -133,6 +133,8 @@ impl Supervisor {
             && !request.flags.contains(OFlag::O_CREAT)
             && self.access.is_system(&found.path)
             && !self.access.is_protected(&found.path, Some(found.id()))
+            // Landlock knows the view alone.
+            && !self.view.is_inherited(found)
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
