@@ -2,8 +2,10 @@
 
 mod escape;
 mod netns;
+mod policy_show;
 mod oci;
 mod readers;
 mod sample;
 mod stdio;
 mod trace;
+mod unix;
