@@ -122,7 +122,8 @@ impl Supervisor {
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, file, argv);
-        let called = super::view::lexical(&spelled.absolute);
+        let place = self.view.place(&spelled.absolute);
+        let called = place.map_or_else(|_| file.path.clone(), |place| place.path());
         let verdict =
             if started_by_env { Ok(("#!".to_owned(), false)) } else { self.judge_image(&called, file, argv) };
         let (label, pins_arguments) = match verdict {

@@ -3,7 +3,9 @@
 mod escape;
 mod netns;
 mod oci;
+mod programs;
 mod readers;
 mod sample;
 mod stdio;
+mod support;
 mod trace;
