@@ -13,8 +13,22 @@ use crate::supervisor::access::Protected;
 use crate::supervisor::is_probe;
 use crate::trace::{Placement, recover_pending};
 
+/// What `run --help` says after the options.
+const AFTER_HELP: &str = "\
+Examples:
+  agentbox run -- python3 agent.py
+  agentbox run -p strict.policy -t runs/1.jsonl -- npm test
+  agentbox run --observe -- ./agent      then read `agentbox show --denied` and write the policy
+
+Options after the first word of CMD belong to CMD. Its output is passed on byte for byte; what agentbox
+says begins with `agentbox:` and stands on stderr, before the start or after the end.
+
+Exit codes: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not do what it
+promises; 126 the command cannot be executed; 127 it was not found.";
+
 /// Run a command, confined by a policy and recorded.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(super) struct RunCommand {
     #[command(flatten)]
     policy: PolicyArgument,
@@ -36,7 +50,7 @@ pub(super) struct RunCommand {
 #[derive(Debug, clap::Args)]
 pub(super) struct PolicyArgument {
     /// The policy file
-    #[arg(short, long, value_name = "FILE", default_value = "agentbox.policy")]
+    #[arg(short, long, value_name = "FILE", default_value = crate::plan::DEFAULT_POLICY)]
     pub(super) policy: PathBuf,
 }
 

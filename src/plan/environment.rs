@@ -28,8 +28,11 @@ pub(super) fn build(
         set(name, OsStr::new(value));
     }
     if !policy.decide_env("HOME").is_allow() {
-        let home =
-            if enforce { Path::new(PRIVATE_HOME) } else { facts.home.as_deref().unwrap_or(Path::new("/")) };
+        let home = if enforce {
+            Path::new(PRIVATE_HOME)
+        } else {
+            facts.home.as_deref().unwrap_or_else(|| Path::new("/"))
+        };
         set("HOME", home.as_os_str());
     }
     if !policy.decide_env("TMPDIR").is_allow() {

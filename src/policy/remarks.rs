@@ -2,12 +2,12 @@
 
 use super::RuleBody;
 use super::address;
-use super::check::Placed;
 use super::exec_rule::ExecProgram;
 use super::host::Host;
 use super::host_rule::{NetRule, NetTarget};
 use super::parse::Effect;
 use super::path_rule::PathPattern;
+use super::placed::Placed;
 use super::report::{Diagnostic, Severity};
 
 /// All of them, in the order of the rules.

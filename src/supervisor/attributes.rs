@@ -52,7 +52,7 @@ impl Supervisor {
         uid: u64,
         gid: u64,
     ) -> Result<Reply, Stop> {
-        let id = |raw: u64, own: u32| match raw as u32 {
+        let id = |raw: u64, own: u32| match super::call::low_half(raw) {
             u32::MAX => Ok(None),
             same if same == own => Ok(Some(own)),
             // Not mapped in the run's user namespace (chown(2), EINVAL there).

@@ -6,6 +6,7 @@
 //! decides by the one table ([`access`]), carries the call out itself or refuses it
 //! (`open`, `mutate`, `attributes`, `sockets`, `exec`), and records both.
 
+mod absent;
 pub mod access;
 mod attributes;
 pub mod bpf;
@@ -97,6 +98,17 @@ pub struct RefusedConnection {
 /// Decides on TCP connections.
 pub type JudgeConnection = Box<dyn Fn(SocketAddr) -> Option<RefusedConnection>>;
 
+/// The words in which pid 1 is asked to do something inside, and answers.
+#[derive(Debug, Clone, Copy)]
+pub struct InitWords {
+    /// Asks to show a place, by its number in [`Setup::pending`].
+    pub attach: fn(usize) -> [u8; 5],
+    /// Asks to bind a socket, with this umask, to this address.
+    pub bind: fn(u32, &[u8]) -> Vec<u8>,
+    /// The errno in the answer to a request, 0 when it was done; `None` for another message.
+    pub answer: fn(&[u8], &[u8]) -> Option<i32>,
+}
+
 /// What the supervisor is told at its start.
 pub struct Setup {
     /// Where waiting calls are taken from.
@@ -121,6 +133,8 @@ pub struct Setup {
     pub signals: SignalFd,
     /// Becomes readable when pid 1 has something to say.
     pub channel: OwnedFd,
+    /// How pid 1 is asked to do something inside.
+    pub words: InitWords,
     /// Places that a rule names and that do not exist yet.
     pub pending: Vec<PathBuf>,
     /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
@@ -146,6 +160,7 @@ pub struct Supervisor {
     written: WrittenFiles,
     hasher: Hasher,
     denials: Denials,
+    words: InitWords,
     pending: Vec<pending::Place>,
     /// What pid 1 said at the end.
     last_words: Option<Vec<u8>>,
@@ -195,6 +210,7 @@ impl Supervisor {
             connections: setup.connections,
             signals: setup.signals,
             channel: setup.channel,
+            words: setup.words,
             view,
             tasks: Tasks::default(),
             digests: Digests::default(),

@@ -10,18 +10,14 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl, readlinkat};
 use nix::sys::stat::{Mode, SFlag};
 
+use super::absent::LINKS;
 use super::access::{Area, Decision};
-use super::call::{Call, Reply};
+use super::call::{Call, PATH_MAX, Reply};
 use super::view::{Found, Place, Spelled, View, found, lexical};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
 use crate::sys::memory;
 use crate::trace::{Event, Kind};
-
-/// Longest path that the kernel takes (PATH_MAX, with its zero byte).
-pub(super) const PATH_MAX: usize = 4096;
-/// Links that are followed at the end of a path that is being created.
-const LINKS: usize = 40;
 
 /// An open as it was asked for.
 #[derive(Debug, Clone)]
@@ -135,6 +131,8 @@ impl Supervisor {
             // A file of no place here, which Landlock withholds.
             && found.path != Path::new("/dev/stdin")
             && !self.access.is_protected(&found.path, Some(found.id()))
+            // /dev/shm: Landlock gives no right there.
+            && !self.access.is_private(&found.path)
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
@@ -373,59 +371,6 @@ impl Supervisor {
             self.record_open(call, PathAccess::Write, spelled, file, &opened, label)?;
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
-    }
-
-    /// What is not in the view: refused if the host has it, absent otherwise.
-    pub(super) fn absent(
-        &mut self,
-        call: &Call,
-        access: PathAccess,
-        spelled: &Spelled,
-    ) -> Result<Reply, Stop> {
-        let path = lexical(&spelled.absolute);
-        let decision = self.access.decide(access, &path, None);
-        if let Decision::Allow(area) = decision {
-            if let Area::Rule(rule) = area
-                && access == PathAccess::Read
-            {
-                let label = self.access.label(Some(rule), "");
-                let event =
-                    Event::new(Kind::Observe, "fs.open_read").path("path", OsStr::from_bytes(&spelled.typed));
-                let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
-                self.recorder.record_folded(event)?;
-            }
-            return Ok(Reply::Errno(Errno::ENOENT));
-        }
-        // The look is made with the caller's rights: it tells nothing that they could not see.
-        let exists = match access {
-            PathAccess::Read => path.symlink_metadata().is_ok(),
-            PathAccess::Write => path.parent().is_some_and(|parent| parent.symlink_metadata().is_ok()),
-        };
-        if !exists {
-            return Ok(Reply::Errno(Errno::ENOENT));
-        }
-        match self.judge(call, access, spelled, &path, &decision)? {
-            Some(_) => Ok(Reply::Errno(Errno::ENOENT)),
-            None => Ok(Reply::Errno(Errno::EACCES)),
-        }
-    }
-
-    /// What cannot be looked at: below a directory that a rule closed by a mount, it is refused by
-    /// that rule.
-    pub(super) fn unreachable(
-        &mut self,
-        call: &Call,
-        access: PathAccess,
-        spelled: &Spelled,
-        errno: Errno,
-    ) -> Result<Reply, Stop> {
-        if errno == Errno::EACCES {
-            let path = self.view.blocked_at(&spelled.absolute);
-            let decision = self.access.decide(access, &path, None);
-            // Only for the record: the answer is the same.
-            self.judge(call, access, spelled, &path, &decision)?;
-        }
-        Ok(Reply::Errno(errno))
     }
 
     /// Records a refusal; gives the area of what may happen.

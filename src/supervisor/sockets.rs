@@ -13,7 +13,6 @@ use super::access::Area;
 use super::call::{Call, Reply};
 use super::view::{Place, Spelled, View};
 use super::{RefusedConnection, Stop, Supervisor};
-use crate::ns::init;
 use crate::policy::{Denied, PathAccess, Transport};
 use crate::sys::{address, memory, pidfd, sockopt};
 use crate::trace::{Event, Kind};
@@ -157,7 +156,7 @@ impl Supervisor {
             Ok(directory) => directory.file,
             Err(errno) => return Ok(Some(Err(errno))),
         };
-        let request = init::bind_request(self.umask(call), raw);
+        let request = (self.words.bind)(self.umask(call), raw);
         self.ask_init(&request, &[socket.as_fd(), directory.as_fd()]).map(Some)
     }
 

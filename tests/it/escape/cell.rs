@@ -1,7 +1,7 @@
 //! What every attack needs: a compiled hostile program, a place to run it in, its trace.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -82,12 +82,6 @@ impl Cell {
         path
     }
 
-    pub(crate) fn script(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.file(name, content);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
-        path
-    }
-
     fn give(&self, path: &Path) {
         chown(path, Some(self.user), Some(self.user)).expect("an owner");
     }
@@ -102,8 +96,13 @@ impl Cell {
 
     /// The launcher up to the command.
     pub(crate) fn bare(&self, policy: &Path) -> Command {
+        self.tracing(policy, &self.trace())
+    }
+
+    /// The same with the trace at another place.
+    pub(crate) fn tracing(&self, policy: &Path, trace: &Path) -> Command {
         let mut command = Command::new(self.root().join("bin/agentbox"));
-        command.args(["run", "--force", "-p"]).arg(policy).arg("-t").arg(self.trace()).arg("--");
+        command.args(["run", "--force", "-p"]).arg(policy).arg("-t").arg(trace).arg("--");
         command
             .current_dir(self.work())
             .env_clear()
@@ -158,7 +157,7 @@ impl Fight {
     pub(crate) fn denials(&self, op: &str, end: &str) -> u64 {
         self.found("deny", op)
             .filter(|entry| {
-                let target = entry["args"]["resolved"].as_str().or(entry["args"]["target"].as_str());
+                let target = entry["args"]["resolved"].as_str().or_else(|| entry["args"]["target"].as_str());
                 target.is_some_and(|target| target.ends_with(end))
             })
             .map(|entry| entry["count"].as_u64().unwrap_or(1))
