@@ -11,6 +11,7 @@ mod netns;
 mod oci;
 mod policy_run;
 mod policy_show;
+mod programs;
 mod readers;
 mod sample;
 mod stdio;
