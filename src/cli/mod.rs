@@ -2,6 +2,8 @@
 
 mod exit;
 pub mod init;
+mod later;
+mod policy;
 mod run;
 pub mod show;
 mod spec;
@@ -37,6 +39,8 @@ struct Cli {
 enum Subcommands {
     /// Write a starter policy; never overwrites one
     Init(init::InitCommand),
+    /// Show what a policy means on this host
+    Policy(policy::PolicyCommand),
     /// Run a command, confined by a policy and recorded
     Run(run::RunCommand),
     /// Read a trace
@@ -50,6 +54,9 @@ enum Subcommands {
 /// Reads the command line, does what it says, and gives the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(failure) = later::refuse(std::env::args_os().skip(1)) {
+        return failure.report();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -62,6 +69,7 @@ pub fn main() -> ExitCode {
     };
     let done = match cli.command {
         Subcommands::Init(command) => command.run().map_err(Failure::from),
+        Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),
         Subcommands::Show(command) => command.run().map_err(Failure::from),
         Subcommands::Spec(command) => command.run(),

@@ -49,7 +49,7 @@ pub(super) struct RunCommand {
 #[derive(Debug, clap::Args)]
 pub(super) struct PolicyArgument {
     /// The policy file
-    #[arg(short, long, value_name = "FILE", default_value = "agentbox.policy")]
+    #[arg(short, long, value_name = "FILE", default_value = crate::plan::DEFAULT_POLICY)]
     pub(super) policy: PathBuf,
 }
 

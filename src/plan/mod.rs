@@ -92,6 +92,9 @@ pub struct Request<'a> {
     pub enforce: bool,
 }
 
+/// The policy that a run takes when none is named.
+pub const DEFAULT_POLICY: &str = "agentbox.policy";
+
 /// Where a private home is, when the real one is not allowed.
 pub const PRIVATE_HOME: &str = "/run/agentbox/home";
 
@@ -141,16 +144,20 @@ impl LaunchPlan {
     }
 }
 
-/// The policy and what it includes: the agent can read none of it.
+/// The policy and what it includes: the agent can read none of it, nor put another in its place,
+/// be it by a link on the way to it or under the name that the next run looks for.
 fn policy_files(policy: &Policy, host: &dyn Host) -> Vec<Protected> {
-    std::iter::once(&policy.name)
-        .chain(&policy.included)
-        .filter(|name| !name.starts_with("profile/"))
-        .map(|name| {
-            let path = host.resolve(&policy.cwd().join(name));
-            Protected { id: host.identity(&path), path }
-        })
-        .collect()
+    let default = DEFAULT_POLICY.to_owned();
+    let mut files = Vec::new();
+    let named = std::iter::once(&policy.name).chain(&policy.included).chain([&default]);
+    for name in named.filter(|name| !name.starts_with("profile/")) {
+        let spelled = policy.cwd().join(name);
+        let links = links::leading_to(&spelled).into_iter();
+        files.extend(links.map(|link| Protected { path: link.path, id: None }));
+        let path = host.resolve(&spelled);
+        files.push(Protected { id: host.identity(&path), path });
+    }
+    files
 }
 
 fn command_table(command: &Command, host: &dyn Host) -> CommandTable {

@@ -1,5 +1,6 @@
 //! The one table that decides on files: policy rules, the system's own trees, private places.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,22 @@ pub struct Protected {
     pub path: PathBuf,
     /// Device and inode, while it exists.
     pub id: Option<FileId>,
+}
+
+impl Protected {
+    /// Whether `path` is the file, below it, or one of the names with a number that former traces
+    /// get: a run plants none of them.
+    fn covers(&self, path: &Path) -> bool {
+        let Some(rest) = path.as_os_str().as_bytes().strip_prefix(self.path.as_os_str().as_bytes()) else {
+            return false;
+        };
+        let name = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
+        let numbered = |rest: &[u8]| {
+            let digits = rest.strip_suffix(b".blobs").unwrap_or(rest);
+            !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+        };
+        name.is_empty() || name.strip_prefix(b".").is_some_and(numbered)
+    }
 }
 
 /// What the view is made of, for decisions.
@@ -133,9 +150,7 @@ impl AccessTable {
     /// Whether `path` or the file there is one of the launcher's own.
     #[must_use]
     pub fn is_protected(&self, path: &Path, id: Option<FileId>) -> bool {
-        self.protected
-            .iter()
-            .any(|protected| path.starts_with(&protected.path) || (id.is_some() && protected.id == id))
+        self.protected.iter().any(|protected| protected.covers(path) || (id.is_some() && protected.id == id))
     }
 
     /// Whether something below `directory` is the launcher's own: moving it would move that.
@@ -148,5 +163,23 @@ impl AccessTable {
     #[must_use]
     pub fn label(&self, rule: Option<RuleId>, reason: &str) -> String {
         rule.map_or_else(|| format!("no rule: {reason}"), |rule| self.policy.rule_label(rule))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::Protected;
+
+    #[test]
+    fn names_of_former_traces_are_covered() {
+        let trace = Protected { path: "/w/trace.jsonl".into(), id: None };
+        for name in ["", ".1", ".12.blobs", ".3.blobs/x", "/x"] {
+            assert!(trace.covers(Path::new(&format!("/w/trace.jsonl{name}"))), "{name}");
+        }
+        for name in ["/w/trace.jsonl.", "/w/trace.jsonl.x", "/w/trace.jsonl2", "/w/trace.json", "/w"] {
+            assert!(!trace.covers(Path::new(name)), "{name}");
+        }
     }
 }

@@ -110,15 +110,17 @@ impl Supervisor {
     }
 
     fn judge_exec(&mut self, call: &Call, spelled: &Spelled, file: &Found, argv: &[OsString]) -> Judgement {
-        let (image, rest, script) = match self.interpreter(file, &spelled.typed, argv) {
-            Ok(None) => (None, argv.to_vec(), None),
-            Ok(Some((image, rest))) => (Some(image), rest, Some(file.path.clone())),
+        let (interpreters, rest) = match self.interpreters(file, &spelled.typed, argv) {
+            Ok(found) => found,
             Err(errno) => return Judgement::Errno(errno),
         };
-        let started_by_env = self.follow_up_allows(call, file, argv);
+        let started_by_env = self.follow_up_allows(call, spelled, file, argv);
         let called = super::view::lexical(&spelled.absolute);
-        let verdict =
-            if started_by_env { Ok(("#!".to_owned(), false)) } else { self.judge_image(&called, file, argv) };
+        let verdict = match self.refusal(&called, file, argv) {
+            Some(refusal) => Err(refusal),
+            None if started_by_env => Ok(("#!".to_owned(), false)),
+            None => self.judge_image(&called, file, argv),
+        };
         let (label, pins_arguments) = match verdict {
             Ok(allowed) => allowed,
             Err((rule, reason)) => return Judgement::Deny { rule, reason },
@@ -127,13 +129,38 @@ impl Supervisor {
             let reason = format!("the rule pins arguments, and {variable} loads other code");
             return Judgement::Deny { rule: None, reason };
         }
+        // A script starts its interpreter without a rule, but not against one.
+        let refusal = interpreters.iter().find_map(|(image, argv)| self.refusal(&image.path, image, argv));
+        if let Some((rule, reason)) = refusal {
+            return Judgement::Deny { rule, reason };
+        }
+        let image = interpreters.last().map(|(image, _)| image);
+        let script = image.is_some().then(|| file.path.clone());
         if script.is_some() && self.could_be_swapped(spelled, file) {
             let reason = "the script is named through a directory or link that the agent can change";
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
-        let follow_up = image.as_ref().and_then(|image| follow_up(image, &rest));
-        let id = image.as_ref().map_or_else(|| file.id(), Found::id);
+        let follow_up = image.and_then(|image| follow_up(image, &rest));
+        let id = image.map_or_else(|| file.id(), Found::id);
         Judgement::Allow(Expected { id, argv: rest, script, label, follow_up, pins_arguments })
+    }
+
+    /// Why `file` may not run whatever allows it.
+    fn refusal(&self, spelled: &Path, file: &Found, argv: &[OsString]) -> Option<(Option<RuleId>, String)> {
+        let refuse = |reason: &str| Some((None, reason.to_owned()));
+        if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
+            return refuse("the file has no name");
+        }
+        if is_loader(&file.path) {
+            return refuse("the dynamic loader runs any file");
+        }
+        if self.access.is_protected(&file.path, Some(file.id())) {
+            return refuse("it belongs to the launcher");
+        }
+        match self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv) {
+            Verdict::Deny { rule: Some(rule), reason } => Some((Some(rule), reason)),
+            Verdict::Deny { rule: None, .. } | Verdict::Allow { .. } => None,
+        }
     }
 
     /// Judges the file that the kernel runs or that it reads a `#!` line from.
@@ -144,19 +171,10 @@ impl Supervisor {
         argv: &[OsString],
     ) -> Result<(String, bool), (Option<RuleId>, String)> {
         let refuse = |reason: &str| Err((None, reason.to_owned()));
-        if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
-            return refuse("the file has no name");
-        }
-        if is_loader(&file.path) {
-            return refuse("the dynamic loader runs any file");
-        }
-        if self.access.is_protected(&file.path, Some(file.id())) {
-            return refuse("it belongs to the launcher");
+        if let Some(refusal) = self.refusal(spelled, file, argv) {
+            return Err(refusal);
         }
         let verdict = self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv);
-        if let Verdict::Deny { rule: Some(rule), reason } = verdict {
-            return Err((Some(rule), reason));
-        }
         if self.command.own.iter().any(|own| own.id == file.id()) {
             return Ok(("the command".to_owned(), false));
         }
@@ -173,20 +191,21 @@ impl Supervisor {
         Ok((self.access.label(Some(rule), ""), !exec.arguments.is_empty()))
     }
 
-    /// The image that runs `file` if it is a script, and the argv that the image gets.
-    fn interpreter(
+    /// The images that run `file` if it is a script, the last of which is none, each with its argv;
+    /// and the argv that comes of it.
+    fn interpreters(
         &self,
         file: &Found,
         typed: &[u8],
         argv: &[OsString],
-    ) -> nix::Result<Option<(Found, Vec<OsString>)>> {
+    ) -> nix::Result<(Vec<(Found, Vec<OsString>)>, Vec<OsString>)> {
         let mut argv = argv.to_vec();
-        let mut current: Option<Found> = None;
+        let mut images: Vec<(Found, Vec<OsString>)> = Vec::new();
         let mut spelled = OsString::from_vec(typed.to_vec());
         for depth in 0..=NESTING {
-            let head = head_of(current.as_ref().unwrap_or(file))?;
+            let head = head_of(images.last().map_or(file, |(image, _)| image))?;
             let Some((interpreter, argument)) = shebang(&head)? else {
-                return Ok(current.map(|image| (image, argv)));
+                return Ok((images, argv));
             };
             if depth == NESTING {
                 return Err(Errno::ELOOP);
@@ -199,14 +218,18 @@ impl Supervisor {
             spelled = interpreter.clone();
             let image = self.view.find(interpreter.as_bytes(), true)?;
             can_run(&image)?;
-            current = Some(image);
+            images.push((image, argv.clone()));
         }
         Err(Errno::ELOOP)
     }
 
-    fn follow_up_allows(&mut self, call: &Call, file: &Found, argv: &[OsString]) -> bool {
+    /// Whether this is what `env` was to start for a script: the words, and a program of that name
+    /// among the system's own.
+    fn follow_up_allows(&mut self, call: &Call, spelled: &Spelled, file: &Found, argv: &[OsString]) -> bool {
         let Some(expected) = self.follow_ups.remove(&call.task.tgid) else { return false };
-        expected == argv && self.access.is_system(&file.path)
+        let name = Path::new(OsStr::from_bytes(&spelled.typed)).file_name();
+        let wanted = argv.first().and_then(|word| Path::new(word).file_name());
+        expected == argv && name == wanted && self.access.is_system(&file.path)
     }
 
     /// Whether the agent could make the spelled path mean another file before the interpreter

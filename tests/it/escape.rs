@@ -1,5 +1,7 @@
 //! Hostile programs against a real run: every one of them must lose, as root and as nobody.
 
 mod cell;
+mod evidence;
+mod exec;
 mod reads;
 mod signals;

@@ -2,7 +2,7 @@
 
 use libc::{EBUSY, EOPNOTSUPP, EPERM as NOT_PERMITTED};
 
-use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause, one_of};
+use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause, masked, one_of};
 use super::{ALLOW, Action, Disposition, ENOSYS, EPERM, Group, NOTIFY};
 
 pub(super) const GROUPS: &[Group] = &[
@@ -168,9 +168,17 @@ const CLONE_UNTRACED: u32 = 0x0080_0000;
 /// clone takes its flags as `unsigned long`, of which the kernel uses the lower half
 /// (`lower_32_bits`).
 const CLONE: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(0, NEW_NAMESPACES | CLONE_UNTRACED)], Action::Errno(NOT_PERMITTED))],
+    clauses: &[
+        clause(&[any_bit(0, NEW_NAMESPACES | CLONE_UNTRACED)], Action::Errno(NOT_PERMITTED)),
+        clause(&[masked(0, CLONE_FS | CLONE_THREAD, &[CLONE_FS])], Action::Errno(NOT_PERMITTED)),
+    ],
     otherwise: Action::Allow,
 };
+
+/// A process, not a thread, that shares its working directory goes on sharing it after an exec: it
+/// could move the directory from which an interpreter opens the script that was judged.
+const CLONE_FS: u32 = 0x0000_0200;
+const CLONE_THREAD: u32 = 0x0001_0000;
 
 /// CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM: what may be parted with. All else makes a
 /// namespace (CLONE_NEWTIME counts here), or may do so in a later kernel. The kernel reads the

@@ -96,8 +96,13 @@ impl Cell {
 
     /// The launcher up to the command.
     pub(crate) fn bare(&self, policy: &Path) -> Command {
+        self.tracing(policy, &self.trace())
+    }
+
+    /// The same with the trace at another place.
+    pub(crate) fn tracing(&self, policy: &Path, trace: &Path) -> Command {
         let mut command = Command::new(self.root().join("bin/agentbox"));
-        command.args(["run", "--force", "-p"]).arg(policy).arg("-t").arg(self.trace()).arg("--");
+        command.args(["run", "--force", "-p"]).arg(policy).arg("-t").arg(trace).arg("--");
         command
             .current_dir(self.work())
             .env_clear()
