@@ -10,6 +10,7 @@ use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
 use crate::run::{self, Outcome};
 use crate::supervisor::access::Protected;
+use crate::supervisor::is_probe;
 use crate::trace::{Placement, recover_pending};
 
 /// What `run --help` says after the options.
@@ -129,8 +130,20 @@ fn summarize(outcome: &Outcome) {
     if let Some(aside) = &outcome.placed.moved_aside {
         lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
     }
-    for (count, denied, rule) in outcome.denials.most_frequent(&outcome.policy, 3) {
-        lines.push(format!("agentbox: denied {count}x: {} (to allow it: {rule})", describe(&denied)));
+    let hosts = outcome.refused_hosts.iter().filter_map(|host| {
+        let target = host.target.escape_debug();
+        Some((false, host.count, format!("{} {target}", host.op), host.remedy.clone()?))
+    });
+    let mut denied: Vec<_> = outcome
+        .denials
+        .most_frequent(&outcome.policy, 3)
+        .into_iter()
+        .map(|(count, denied, rule)| (is_probe(&denied), count, describe(&denied), rule))
+        .chain(hosts.take(3))
+        .collect();
+    denied.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
+    for (_, count, what, rule) in denied.into_iter().take(3) {
+        lines.push(format!("agentbox: denied {count}x: {what} (to allow it: {rule})"));
     }
     tell(lines);
 }

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use super::generated::HOSTNAME;
 use super::{HostFacts, PRIVATE_HOME};
 use crate::command::Command;
 use crate::policy::Policy;
@@ -44,7 +45,8 @@ pub(super) fn build(
         set(name, &proxy);
     }
     for name in ["NO_PROXY", "no_proxy"] {
-        set(name, OsStr::new("localhost,127.0.0.1,::1"));
+        // What is served inside is reached without the proxy, under the run's own name too.
+        set(name, OsStr::new(&format!("localhost,{HOSTNAME},127.0.0.1,0.0.0.0,::1")));
     }
     for (name, value) in policy.assigned_env() {
         set(&name, OsStr::new(&value));

@@ -57,7 +57,8 @@ impl View {
         }
         mounts.extend(kernel_mounts(enforce));
         if enforce {
-            mounts.extend(private.iter().map(|path| tmpfs(path, "1777", NOEXEC)));
+            let noexec = |path: &Path| if exec_reaches(policy, path) { 0 } else { NOEXEC };
+            mounts.extend(private.iter().map(|path| tmpfs(path, "1777", noexec(path))));
         }
         let depth = |op: &MountOp| op.target.components().count();
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));

@@ -63,7 +63,9 @@ fn older_meaning(
     message: &str,
     help: &str,
 ) -> Option<Diagnostic> {
-    let mut found = rules.iter().filter(|placed| counts(placed));
+    // Nothing that comes with the product was written for the older tool.
+    let mut found =
+        rules.iter().filter(|placed| counts(placed) && !placed.rule.origin.file.starts_with("profile/"));
     let first = found.next()?;
     let message = match found.count() {
         0 => message.to_owned(),

@@ -24,7 +24,7 @@ use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
 use crate::supervisor::{Denials, Finished, InitWords, Setup, Supervisor};
-use crate::trace::{self, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
+use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -33,8 +33,10 @@ pub struct Outcome {
     pub code: u8,
     /// What was recorded.
     pub totals: Totals,
-    /// What was refused.
+    /// What the supervisor refused.
     pub denials: Denials,
+    /// What the proxy refused: names, and connections under a name.
+    pub refused_hosts: Vec<Denial>,
     /// The policy, for suggestions.
     pub policy: Arc<Policy>,
     /// Where the trace is.
@@ -140,12 +142,15 @@ fn conclude(
         recorder.record(event)?;
     }
     let totals = recorder.totals();
+    // The proxy alone writes the remedy into its events.
+    let refused_hosts =
+        recorder.denials().named.into_iter().filter(|denial| denial.remedy.is_some()).collect();
     let placed = writer.seal(run_end(end))?;
     if let Some(lost) = streams.failure() {
         return Err(lost.into());
     }
     let code = u8::try_from(end.code).unwrap_or(255);
-    Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
+    Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed })
 }
 
 /// Sockets of the host, each with something of ours that stands for it.

@@ -69,8 +69,14 @@ impl Supervisor {
             Err((errno, _)) => return Ok(Reply::Errno(errno)),
         };
         let (spelled, file) = file;
-        if let Err(errno) = can_run(&file) {
-            return Ok(Reply::Errno(errno));
+        match can_run(&file) {
+            Ok(true) => {}
+            Ok(false) => {
+                let reason = "the agent can write there, and no exec rule names a path there";
+                self.refuse_exec(call, &file.path, &argv, None, reason, false)?;
+                return Ok(Reply::Errno(Errno::EACCES));
+            }
+            Err(errno) => return Ok(Reply::Errno(errno)),
         }
         match self.judge_exec(call, &spelled, &file, &argv) {
             Judgement::Errno(errno) => Ok(Reply::Errno(errno)),
@@ -215,7 +221,9 @@ impl Supervisor {
             argv = rewritten;
             spelled = interpreter.clone();
             let image = self.view.find(interpreter.as_bytes(), true)?;
-            can_run(&image)?;
+            if !can_run(&image)? {
+                return Err(Errno::EACCES);
+            }
             images.push((image, argv.clone()));
         }
         Err(Errno::ELOOP)

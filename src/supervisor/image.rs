@@ -16,21 +16,20 @@ use super::view::Found;
 /// First line of a script that the kernel looks at (BINPRM_BUF_SIZE).
 const FIRST_LINE: usize = 256;
 
-/// What the kernel itself would refuse: told to the task before it is seized.
-pub(super) fn can_run(file: &Found) -> nix::Result<()> {
+/// What the kernel itself would refuse: told to the task before it is seized. False: its mount
+/// starts no programs.
+pub(super) fn can_run(file: &Found) -> nix::Result<bool> {
     if file.kind() != SFlag::S_IFREG {
         return Err(Errno::EACCES);
     }
-    let mount = fstatvfs(&file.file)?;
-    if mount.flags().contains(FsFlags::ST_NOEXEC) {
-        return Err(Errno::EACCES);
+    // Asked through the mount, X_OK is refused by noexec too: the mode alone tells them apart.
+    let modes = file.status.st_mode & 0o111;
+    if fstatvfs(&file.file)?.flags().contains(FsFlags::ST_NOEXEC) {
+        return if modes == 0 { Err(Errno::EACCES) } else { Ok(false) };
     }
-    faccessat(
-        nix::fcntl::AT_FDCWD,
-        file.own_path().as_str(),
-        AccessFlags::X_OK,
-        nix::fcntl::AtFlags::AT_EACCESS,
-    )
+    let (path, flags) = (file.own_path(), nix::fcntl::AtFlags::AT_EACCESS);
+    faccessat(nix::fcntl::AT_FDCWD, path.as_str(), AccessFlags::X_OK, flags)?;
+    Ok(true)
 }
 
 /// The program interpreters of the usual C libraries.

@@ -50,7 +50,7 @@ use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
 use self::connections::Connections;
-pub use self::denials::Denials;
+pub use self::denials::{Denials, is_probe};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};

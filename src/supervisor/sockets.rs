@@ -57,7 +57,9 @@ impl Supervisor {
         if let Ok(cookie) = sockopt::socket_cookie(socket.as_fd()) {
             self.connections.opened(cookie, &call.task.lineage);
         }
-        let loopback = crate::policy::is_loopback(to.ip());
+        // The unspecified address too leads to the run's own loopback (ip(7)).
+        let own = to.ip().to_canonical();
+        let loopback = own.is_loopback() || own.is_unspecified();
         if !loopback && let Some(refused) = (self.judge_connection)(to) {
             self.refuse_connection(call, to, refused)?;
             if self.access.enforce {
