@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::surroundings::os_string;
 
 /// What the kernel looks at to choose a loader (BINPRM_BUF_SIZE in linux/binfmts.h).
-pub(super) const LOOKED_AT: usize = 256;
+pub const LOOKED_AT: usize = 256;
 
 /// What kind of program a file is.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,9 +26,11 @@ pub(super) enum Image {
 
 /// A `#!` line: the interpreter and at most one argument, blanks inside it included.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shebang {
-    pub(super) interpreter: PathBuf,
-    pub(super) argument: Option<OsString>,
+pub struct Shebang {
+    /// As it is spelled; a relative path starts at the directory of the task.
+    pub interpreter: PathBuf,
+    /// All that follows, as one argument.
+    pub argument: Option<OsString>,
 }
 
 /// Looks at a file that was found executable.
@@ -58,7 +60,8 @@ fn classify(start: &[u8]) -> Image {
 /// The rules of fs/binfmt_script.c: the line ends at the newline or at the edge of the buffer (and
 /// then the interpreter's name must have ended before), blanks around it do not count, and all
 /// that follows the interpreter is one argument.
-pub(super) fn parse(start: &[u8]) -> Option<Shebang> {
+#[must_use]
+pub fn parse(start: &[u8]) -> Option<Shebang> {
     let rest = start.strip_prefix(b"#!")?;
     let line = match rest.iter().position(|byte| *byte == b'\n') {
         Some(end) => &rest[..end],

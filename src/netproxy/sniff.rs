@@ -46,7 +46,7 @@ const METHODS: [&[u8]; 20] = [
 
 /// What a stream carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speech {
+pub enum Speech {
     /// A TLS handshake record has begun.
     Tls,
     /// An HTTP/1 request has begun.
@@ -109,7 +109,8 @@ async fn server_speaks(upstream: Option<&TcpStream>) {
 
 /// What a prefix says so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Glance {
+pub enum Glance {
+    /// It is clear what the client speaks.
     Clear(Speech),
     /// No byte yet.
     Nothing,
@@ -119,7 +120,9 @@ enum Glance {
     Text,
 }
 
-fn classify(bytes: &[u8]) -> Glance {
+/// Tells from the first bytes of a stream what its client speaks.
+#[must_use]
+pub fn classify(bytes: &[u8]) -> Glance {
     match bytes {
         [] => return Glance::Nothing,
         // TLSPlaintext: type handshake, legacy version 3.x (RFC 8446 section 5.1).

@@ -54,7 +54,10 @@ pub(super) fn head_of(file: &Found) -> nix::Result<Vec<u8>> {
 }
 
 /// Parses a `#!` line as binfmt_script does; ENOEXEC for what is neither script nor program.
-pub(super) fn shebang(head: &[u8]) -> nix::Result<Option<(OsString, Option<OsString>)>> {
+///
+/// # Errors
+/// ENOEXEC.
+pub fn shebang(head: &[u8]) -> nix::Result<Option<(OsString, Option<OsString>)>> {
     if head.starts_with(b"\x7fELF") {
         return Ok(None);
     }
