@@ -23,7 +23,7 @@ mod lookup;
 mod prefix;
 pub mod profiles;
 mod roots;
-pub mod shebang;
+mod shebang;
 mod shim;
 mod surroundings;
 #[cfg(test)]

@@ -23,7 +23,7 @@ mod exec;
 mod exec_event;
 pub mod filter;
 mod hasher;
-pub mod image;
+mod image;
 mod mutate;
 mod open;
 mod pending;
