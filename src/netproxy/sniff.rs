@@ -17,9 +17,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long text that may yet become an unknown kind of request is held back.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest method that is looked for.
-const MAX_METHOD: usize = 32;
-
 /// Methods of RFC 9110, PATCH, and WebDAV: a client that begins with one means HTTP.
 const METHODS: [&[u8]; 20] = [
     b"GET",
@@ -156,10 +153,12 @@ fn is_request_line(line: &[u8]) -> bool {
     versioned || (known(method) && path)
 }
 
-/// Whether an unfinished line begins with a known method, or could still become one.
+/// Whether an unfinished line begins with a known method, or could still become one. What follows
+/// the method does not matter here as it does not in a whole line: else a client could have its
+/// request passed on unread by sending it in two pieces.
 fn begins_known(text: &[u8]) -> bool {
     match split_method(text) {
-        Some((method, rest)) => known(method) && rest.iter().all(|&byte| is_text(byte)),
+        Some((method, _)) => known(method),
         None => METHODS
             .iter()
             .any(|method| text.len() <= method.len() && method[..text.len()].eq_ignore_ascii_case(text)),
@@ -168,14 +167,14 @@ fn begins_known(text: &[u8]) -> bool {
 
 fn may_be_request(text: &[u8]) -> bool {
     match split_method(text) {
-        Some((_, rest)) => rest.iter().all(|&byte| is_text(byte)),
-        None => text.len() <= MAX_METHOD && text.iter().all(|&byte| is_token(byte)),
+        Some(_) => true,
+        None => text.iter().all(|&byte| is_token(byte)),
     }
 }
 
 fn split_method(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = line.iter().position(|byte| !is_token(*byte))?;
-    let valid = (1..=MAX_METHOD).contains(&end) && matches!(line[end], b' ' | b'\t');
+    let valid = end > 0 && matches!(line[end], b' ' | b'\t');
     valid.then(|| (&line[..end], &line[end..]))
 }
 
@@ -186,10 +185,6 @@ fn known(method: &[u8]) -> bool {
 /// RFC 9110 section 5.6.2.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-fn is_text(byte: u8) -> bool {
-    byte >= b' ' && byte != 0x7f || matches!(byte, b'\t' | b'\r')
 }
 
 #[cfg(test)]
@@ -223,10 +218,34 @@ mod tests {
             (b"get key\r\n", OPAQUE),
             (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", OPAQUE),
             (b"GET\x00", OPAQUE),
-            (b"GET \x01", OPAQUE),
+            (b"GET \x01", Glance::Request),
         ];
         for (bytes, expected) in cases {
             assert_eq!(classify(bytes), expected, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_method_has_any_length() {
+        let line = [&[b'X'; 200][..], b" / HTTP/1.1\r\n"].concat();
+        assert_eq!(classify(&line), HTTP);
+        assert_eq!(classify(&line[..150]), Glance::Text);
+    }
+
+    #[test]
+    fn pieces_are_taken_for_what_the_whole_is() {
+        let lines: [&[u8]; 4] = [
+            b"GET /\x01 HTTP/1.1\r\n",
+            b"BREW /\x00 HTTP/1.1\r\n",
+            b"\r\n\nBREW\t/\x7f HTTP/1.1\n",
+            b"PRI * HTTP/2.0\r\n",
+        ];
+        for line in lines {
+            let whole = classify(line);
+            for end in 0..line.len() {
+                let piece = classify(&line[..end]);
+                assert!(piece == whole || !matches!(piece, Glance::Clear(_)), "{piece:?} at {end}");
+            }
         }
     }
 
