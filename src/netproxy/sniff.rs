@@ -111,7 +111,7 @@ pub enum Glance {
     Clear(Speech),
     /// No byte yet.
     Nothing,
-    /// The beginning of a request with a known method.
+    /// The beginning of a request with a known method, or empty lines before one.
     Request,
     /// A line of text that has not ended, which could yet be a request.
     Text,
@@ -127,9 +127,10 @@ pub fn classify(bytes: &[u8]) -> Glance {
         [0x16, 3, ..] => return Glance::Clear(Speech::Tls),
         _ => {}
     }
-    // Servers skip empty lines before a request (RFC 9112 section 2.2).
+    // Servers skip empty lines before a request (RFC 9112 section 2.2), some of them any number and
+    // for any time: were they passed on after a while, a request could follow them unread.
     let start = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-    let Some(text) = start.map(|start| &bytes[start..]) else { return Glance::Text };
+    let Some(text) = start.map(|start| &bytes[start..]) else { return Glance::Request };
     match text.iter().position(|&byte| byte == b'\n') {
         Some(end) if is_request_line(&text[..end]) => Glance::Clear(Speech::Http),
         Some(_) => Glance::Clear(Speech::Opaque),
@@ -208,7 +209,7 @@ mod tests {
             (b"GET /unfinished", Glance::Request),
             (b"BREW /unfinished", Glance::Text),
             (b"hello", Glance::Text),
-            (b"\r\n", Glance::Text),
+            (b"\r\n", Glance::Request),
             (b"PRI * HTTP/2.0\r\n", OPAQUE),
             (b"OPTIONS sip:a@b SIP/2.0\r\n", OPAQUE),
             (b"OPTIONS rtsp://a/b RTSP/1.0\r\n", OPAQUE),
