@@ -77,9 +77,7 @@ fn suggestions(questions: &Questions) {
             Denied::Unix(path) => read.decide_unix(path),
             Denied::Env(name) => read.decide_env(name),
         };
-        // Special addresses behind loopback's own name, and port 0, have no rule.
-        let has_no_rule = matches!(&denied, Denied::Connect { .. });
-        assert!(verdict.is_allow() || has_no_rule, "{denied:?} gives {line:?}: {verdict:?}");
+        assert!(verdict.is_allow(), "{denied:?} gives {line:?}: {verdict:?}");
     }
 }
 
