@@ -114,7 +114,8 @@ impl Supervisor {
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, spelled, file, argv);
-        let called = super::spelling::lexical(&spelled.absolute);
+        let place = self.view.place(&spelled.absolute);
+        let called = place.map_or_else(|_| file.path.clone(), |place| place.path());
         let verdict = match self.refusal(&called, file, argv) {
             Some(refusal) => Err(refusal),
             None if started_by_env => Ok(("#!".to_owned(), false)),

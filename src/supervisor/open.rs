@@ -134,6 +134,8 @@ impl Supervisor {
             && !self.access.is_protected(&found.path, Some(found.id()))
             // /dev/shm: Landlock gives no right there.
             && !self.access.is_private(&found.path)
+            // Landlock knows the view alone.
+            && !self.view.is_inherited(found)
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.

@@ -12,6 +12,7 @@ mod netns;
 mod oci;
 mod policy_run;
 mod policy_show;
+mod programs;
 mod readers;
 mod sample;
 mod stdio;

@@ -1,7 +1,7 @@
 //! What every attack needs: a compiled hostile program, a place to run it in, its trace.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -84,7 +84,7 @@ impl Cell {
 
     pub(crate) fn script(&self, name: &str, content: &str) -> PathBuf {
         let path = self.file(name, content);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a mode");
         path
     }
 
