@@ -18,6 +18,8 @@ use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, 
 use crate::sys::ptrace;
 use crate::trace::{Event, Kind};
 
+/// Most bytes of an argument list that a refusal records: trying costs the agent nothing.
+const TARGET_BYTES: usize = 64 << 10;
 /// Interpreters that are themselves scripts (BINPRM: five rewrites).
 const NESTING: usize = 4;
 
@@ -305,13 +307,19 @@ impl Supervisor {
         reason: &str,
         killed: bool,
     ) -> Result<(), Stop> {
+        let mut target = quoted(argv).into_vec();
+        let length = target.len();
+        target.truncate(TARGET_BYTES);
         let mut event = Event::new(Kind::Deny, "exec")
-            .path("target", quoted(argv))
+            .path("target", OsStr::from_bytes(&target))
             .path("exe", exe)
             .arg("enforced", self.access.enforce || killed)
             .arg("pid", call.task.inner_tgid)
             .proc(call.task.lineage.clone())
             .rule(self.access.label(rule, reason));
+        if length > target.len() {
+            event = event.arg("target_bytes", length);
+        }
         if killed {
             event = event.arg("killed", true);
         }

@@ -360,10 +360,7 @@ impl Supervisor {
             return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
         }
         let file = opened.try_clone().map(File::from).map_err(Stop::Descriptor)?;
-        event = match self.digests.of(&file) {
-            Ok(content) => event.arg("sha256", content.sha256).arg("size", content.size),
-            Err(error) => event.arg("unreadable", error.to_string()),
-        };
+        event = super::digest::add_to(event, &self.digests.of(&file));
         Ok(self.recorder.record_folded(event)?)
     }
 
