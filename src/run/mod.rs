@@ -11,6 +11,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::{Map, Value};
@@ -63,10 +64,18 @@ pub fn run(plan: LaunchPlan, placement: Placement) -> Result<Outcome, RunError> 
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(RunError::call("signalfd"))?;
     let launched = launch::launch(&plan, former)?;
+    hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
     let (recorder, writer) = trace::create(placement)?;
     crate::ns::privileges::act_without().map_err(RunError::Privileges)?;
     crate::sys::process::own_umask().map_err(RunError::io("unshare(CLONE_FS)"))?;
     supervise(plan, launched, signals, recorder, writer)
+}
+
+/// The supervisor holds descriptors for many tasks and files; the run keeps the limit that it
+/// inherited.
+fn hold_many_descriptors() -> nix::Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
 }
 
 fn supervise(

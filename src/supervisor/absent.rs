@@ -10,7 +10,8 @@ use nix::sys::stat::Mode;
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::view::{Spelled, View, lexical};
+use super::spelling::lexical;
+use super::view::{Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::trace::{Event, Kind};

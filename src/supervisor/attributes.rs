@@ -144,6 +144,10 @@ impl Supervisor {
             }
             Err((errno, None)) => return Ok(Reply::Errno(errno)),
         };
+        if self.view.is_inherited(&file) {
+            // The launcher's terminal, and what its standard input leads to.
+            return Ok(Reply::Errno(Errno::EPERM));
+        }
         let decision = self.decide_file(PathAccess::Write, &file);
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));

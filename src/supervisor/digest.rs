@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest as _, Sha256};
+
+use crate::trace::Event;
 
 /// A content: its SHA-256 in hex, and its size in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,16 +33,29 @@ const REMEMBERED: usize = 65_536;
 /// its digest is not remembered (the racy-clean rule of git).
 const RACY_SECONDS: i64 = 2;
 const BLOCK: usize = 128 * 1024;
+/// Largest file that is digested, in bytes, and the longest time that one may take: a sparse file
+/// of a tebibyte costs the agent nothing, and nobody is served while it is read.
+const LARGEST: u64 = 1 << 30;
+const LONGEST: Duration = Duration::from_secs(2);
 
 /// Computes and remembers digests.
 #[derive(Debug, Default)]
 pub(super) struct Digests {
     known: HashMap<Identity, Content>,
     block: Vec<u8>,
+    /// After this, contents that are not known stay undigested.
+    until: Option<Instant>,
 }
 
 impl Digests {
+    /// Limits the time that all further digests may take together; `None` limits each alone.
+    pub(super) fn limit(&mut self, time: Option<Duration>) {
+        self.until = time.map(|time| Instant::now() + time);
+    }
+
     /// The digest of `file` from its start; its offset does not move.
+    ///
+    /// FileTooLarge or TimedOut where that would take too long.
     pub(super) fn of(&mut self, file: &File) -> io::Result<Content> {
         let metadata = file.metadata()?;
         let identity = Identity {
@@ -52,6 +67,9 @@ impl Digests {
         };
         if let Some(content) = self.known.get(&identity) {
             return Ok(content.clone());
+        }
+        if metadata.is_file() && metadata.len() > LARGEST {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 GiB"));
         }
         let content = self.compute(file)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -69,6 +87,8 @@ impl Digests {
         self.block.resize(BLOCK, 0);
         let mut hash = Sha256::new();
         let mut size: u64 = 0;
+        let own = Instant::now() + LONGEST;
+        let until = self.until.map_or(own, |until| until.min(own));
         loop {
             let count = file.read_at(&mut self.block, size)?;
             if count == 0 {
@@ -76,8 +96,23 @@ impl Digests {
             }
             hash.update(&self.block[..count]);
             size += count as u64;
+            // A writer can keep ahead of us for ever.
+            if size > LARGEST || (size > BLOCK as u64 && Instant::now() > until) {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long"));
+            }
         }
         Ok(Content { sha256: hex(&hash.finalize()), size })
+    }
+}
+
+/// Adds a digest to an event, or why there is none.
+pub(super) fn add_to(event: Event, content: &io::Result<Content>) -> Event {
+    match content {
+        Ok(content) => event.arg("sha256", content.sha256.clone()).arg("size", content.size),
+        Err(error) if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::TimedOut) => {
+            event.arg("undigested", error.to_string())
+        }
+        Err(error) => event.arg("unreadable", error.to_string()),
     }
 }
 
@@ -105,5 +140,24 @@ pub fn sha256_of(reader: &mut dyn io::Read) -> io::Result<String> {
             return Ok(hex(&hash.finalize()));
         }
         hash.update(&block[..count]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_stays_undigested() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(1 << 40).expect("a sparse file");
+        let mut digests = Digests::default();
+        let error = digests.of(&file).expect_err("must refuse");
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        file.set_len(1 << 29).expect("a sparse file");
+        digests.limit(Some(Duration::ZERO));
+        assert_eq!(digests.of(&file).expect_err("must stop").kind(), io::ErrorKind::TimedOut);
+        file.set_len(3).expect("a short file");
+        assert_eq!(digests.of(&file).expect("is short").size, 3);
     }
 }

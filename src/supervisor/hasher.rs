@@ -4,9 +4,11 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use super::digest::Digests;
+use super::digest::{self, Digests};
 use super::view::Found;
 use crate::policy::FileId;
 use crate::trace::{Event, Kind, Recorder};
@@ -23,7 +25,12 @@ pub(super) struct Hasher {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     seen: HashSet<FileId>,
+    /// When the run ended.
+    ending: Arc<OnceLock<Instant>>,
 }
+
+/// Longest time that the end of a run waits for digests.
+const LAST: Duration = Duration::from_secs(30);
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -42,11 +49,15 @@ impl Hasher {
         let job = Job { file, path: found.path.clone(), recorder: recorder.clone() };
         let jobs = self.jobs.get_or_insert_with(|| {
             let (jobs, work) = channel::<Job>();
+            let ending = Arc::clone(&self.ending);
             self.thread = std::thread::Builder::new()
                 .name("hasher".to_owned())
                 .spawn(move || {
                     let mut digests = Digests::default();
                     for job in work {
+                        if let Some(end) = ending.get() {
+                            digests.limit(Some(LAST.saturating_sub(end.elapsed())));
+                        }
                         record(&mut digests, &job);
                     }
                 })
@@ -59,6 +70,8 @@ impl Hasher {
 
     /// Waits for what is left.
     pub(super) fn finish(&mut self) {
+        // Set once: nobody else does.
+        let _ = self.ending.set(Instant::now());
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed; the digests it owed are missing.
@@ -69,10 +82,7 @@ impl Hasher {
 
 fn record(digests: &mut Digests, job: &Job) {
     let event = Event::new(Kind::Observe, "proc.image").path("path", &job.path);
-    let event = match digests.of(&job.file) {
-        Ok(content) => event.arg("sha256", content.sha256).arg("size", content.size),
-        Err(error) => event.arg("unreadable", error.to_string()),
-    };
+    let event = digest::add_to(event, &digests.of(&job.file));
     // A writer that failed stops the run by itself.
     let _ = job.recorder.record(event);
 }

@@ -8,22 +8,27 @@
 
 mod absent;
 pub mod access;
+mod arguments;
 mod attributes;
 pub mod bpf;
 mod call;
 pub mod connections;
+mod create;
 mod crossed;
 mod denials;
 mod digest;
 mod dispatch;
 mod environment;
 mod exec;
+mod exec_event;
 pub mod filter;
 mod hasher;
+mod image;
 mod mutate;
 mod open;
 mod pending;
 mod sockets;
+mod spelling;
 pub mod syscall_table;
 mod task;
 mod tracer;

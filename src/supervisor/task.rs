@@ -90,10 +90,16 @@ pub(super) struct Tasks {
     known: HashMap<i32, Rc<Task>>,
     processes: HashMap<i32, Process>,
     orphans: u32,
+    /// Processes that may be remembered before they are looked through again.
+    most: usize,
 }
 
 /// Tasks that are remembered before the dead ones are dropped.
-const REMEMBERED: usize = 4096;
+const REMEMBERED: usize = 1024;
+/// Processes that are remembered before the dead ones are dropped.
+const PROCESSES: usize = 65_536;
+/// Longest lineage that is carried on, in bytes: each fork adds to it, and all are remembered.
+const LINEAGE: usize = 256;
 
 impl Tasks {
     /// Finds the task `tid`, or looks at it for the first time.
@@ -138,6 +144,10 @@ impl Tasks {
             return Ok(process.lineage.clone());
         }
         let lineage = self.child_of(parent);
+        if self.processes.len() >= self.most.max(PROCESSES) {
+            self.processes.retain(|pid, process| start_time(*pid) == Ok(process.started));
+            self.most = self.processes.len() * 2;
+        }
         self.processes.insert(tgid, Process { started, lineage: lineage.clone(), children: 0 });
         Ok(lineage)
     }
@@ -154,12 +164,15 @@ impl Tasks {
             // The parent made no judged call of its own yet.
             let _ = self.lineage(parent, grandparent);
         }
-        if let Some(process) = self.processes.get_mut(&parent) {
+        if let Some(process) = self.processes.get_mut(&parent)
+            && process.lineage.len() < LINEAGE
+        {
             let lineage = format!("{}.{}", process.lineage, process.children);
             process.children += 1;
             return lineage;
         }
-        // Its parent ended before it was seen: which child of whom it is cannot be known.
+        // Its parent ended before it was seen, so which child of whom it is cannot be known; or the
+        // row of its ancestors is too long.
         self.orphans += 1;
         format!("0.~{}", self.orphans - 1)
     }

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
-use super::digest::{Content, Digests};
+use super::digest::{self, Content, Digests};
 use super::view::{Found, own_path};
-use crate::policy::FileId;
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 #[derive(Debug)]
@@ -19,11 +19,15 @@ struct Written {
     path: PathBuf,
     proc: String,
     rule: String,
-    id: FileId,
     /// O_PATH, so that the file can be read again whatever its name is by then.
     file: std::os::fd::OwnedFd,
     recorded: Option<Content>,
 }
+
+/// Longest time that the run is kept waiting for the digests of closed files, and the longest that
+/// its end is.
+const PAUSE: Duration = Duration::from_secs(5);
+const LAST: Duration = Duration::from_secs(30);
 
 /// The files that are open for writing.
 #[derive(Debug)]
@@ -49,10 +53,9 @@ impl WrittenFiles {
         let watch = self.inotify.add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE)?;
         // The same inode gives the same watch: what was recorded of it stays known.
         let recorded = self.open.remove(&watch).and_then(|written| written.recorded);
-        let id = found.id();
         self.open.insert(
             watch,
-            Written { path: found.path, proc: proc.to_owned(), rule, id, file: found.file, recorded },
+            Written { path: found.path, proc: proc.to_owned(), rule, file: found.file, recorded },
         );
         Ok(())
     }
@@ -68,6 +71,13 @@ impl WrittenFiles {
 
     /// Records every file that was closed since the last call.
     pub(super) fn settle(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+        digests.limit(Some(PAUSE));
+        let settled = self.settle_within(digests, recorder);
+        digests.limit(None);
+        settled
+    }
+
+    fn settle_within(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
         loop {
             let events = match self.inotify.read_events() {
                 Ok(events) => events,
@@ -86,11 +96,12 @@ impl WrittenFiles {
 
     /// Records every file that is still open: the run has ended.
     pub(super) fn finish(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
-        self.settle(digests, recorder)?;
-        for written in self.open.values_mut() {
-            record(written, digests, recorder)?;
-        }
+        digests.limit(Some(LAST));
+        let settled = self.settle_within(digests, recorder);
+        let recorded = settled
+            .and_then(|()| self.open.values_mut().try_for_each(|written| record(written, digests, recorder)));
         self.open.clear();
+        recorded?;
         Ok(())
     }
 
@@ -118,17 +129,13 @@ fn record(written: &mut Written, digests: &mut Digests, recorder: &Recorder) -> 
     let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
     let event = event.proc(written.proc.clone()).rule(written.rule.clone());
     let content = File::open(own_path(written.file.as_fd())).and_then(|file| digests.of(&file));
-    match content {
-        Ok(content) if written.recorded.as_ref() == Some(&content) => Ok(()),
-        Ok(content) => {
-            let event = event.arg("sha256", content.sha256.clone()).arg("size", content.size);
-            written.recorded = Some(content);
-            recorder.record(event)
-        }
-        Err(error) => {
-            // Made unreadable by the run itself: that it was written still stands.
-            let _ = written.id;
-            recorder.record(event.arg("unreadable", error.to_string()))
-        }
+    if let Ok(content) = &content
+        && written.recorded.as_ref() == Some(content)
+    {
+        return Ok(());
     }
+    // Where there is no digest, that it was written still stands.
+    recorder.record(digest::add_to(event, &content))?;
+    written.recorded = content.ok();
+    Ok(())
 }

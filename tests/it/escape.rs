@@ -3,5 +3,7 @@
 mod cell;
 mod evidence;
 mod exec;
+mod floods;
 mod reads;
 mod signals;
+mod surface;

@@ -93,13 +93,13 @@ impl Survey {
             rules: rules(policy, facts),
             remarks: diagnostics().filter(|one| one.origin.is_none()).map(remark).collect(),
             roots: plan.roots.iter().map(root).collect(),
-            private: plan.access.private.iter().map(|path| text(path)).collect(),
+            private: plan.access.private.iter().map(text).collect(),
             generated: plan.fs.files.iter().map(|file| text(&file.path)).collect(),
-            devices: plan.access.devices.iter().map(|path| text(path)).collect(),
+            devices: plan.access.devices.iter().map(text).collect(),
             closed: plan.access.protected.iter().map(|file| text(&file.path)).collect(),
             environment: environment(plan, facts),
             hosts: hosts(policy),
-            sockets: plan.unix.iter().map(|path| text(path)).collect(),
+            sockets: plan.unix.iter().map(text).collect(),
         }
     }
 }

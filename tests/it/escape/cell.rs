@@ -1,7 +1,7 @@
 //! What every attack needs: a compiled hostile program, a place to run it in, its trace.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -37,6 +37,8 @@ pub(crate) struct Fight {
     pub(crate) stderr: String,
     pub(crate) code: Option<i32>,
     pub(crate) entries: Vec<Value>,
+    /// Largest resident set of the launcher while it was looked at, in KiB.
+    pub(crate) peak: u64,
 }
 
 impl Cell {
@@ -82,6 +84,12 @@ impl Cell {
         path
     }
 
+    pub(crate) fn script(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.file(name, content);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        path
+    }
+
     fn give(&self, path: &Path) {
         chown(path, Some(self.user), Some(self.user)).expect("an owner");
     }
@@ -124,13 +132,14 @@ impl Cell {
     }
 
     pub(crate) fn watch(&self, mut command: Command) -> Fight {
-        let output = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let (output, peak) = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Fight {
             stdout: text(&output.stdout),
             stderr: text(&output.stderr),
             code: output.status.code(),
             entries: self.entries(),
+            peak,
         }
     }
 
@@ -178,23 +187,35 @@ impl std::fmt::Display for Fight {
     }
 }
 
-/// Waits for a process, and kills it when it takes too long.
-pub(crate) fn finish(command: &mut Command) -> Output {
+/// Waits for a process, watches its memory, and kills it when it takes too long.
+pub(crate) fn finish(command: &mut Command) -> (Output, u64) {
     let mut child = command.spawn().expect("the launcher starts");
     let end = Instant::now() + PATIENCE;
     let id = child.id();
     let (send, heard) = std::sync::mpsc::channel::<()>();
-    let killer = std::thread::spawn(move || {
-        if heard.recv_timeout(end.saturating_duration_since(Instant::now())).is_err() {
-            let pid = nix::unistd::Pid::from_raw(i32::try_from(id).expect("a pid"));
-            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    let watcher = std::thread::spawn(move || {
+        let mut peak = 0;
+        while let Err(std::sync::mpsc::RecvTimeoutError::Timeout) =
+            heard.recv_timeout(Duration::from_millis(100))
+        {
+            peak = peak.max(high_water(id));
+            if Instant::now() > end {
+                let pid = nix::unistd::Pid::from_raw(i32::try_from(id).expect("a pid"));
+                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+            }
         }
+        peak
     });
     drop(child.stdin.take());
     let output = child.wait_with_output().expect("its end");
     let _ = send.send(());
-    killer.join().expect("the killer ends");
-    output
+    (output, watcher.join().expect("the watcher ends"))
+}
+
+fn high_water(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
 }
 
 /// The program made from tests/guests/`name`.c, compiled once.

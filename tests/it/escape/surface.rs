@@ -1,0 +1,33 @@
+//! The surface of the kernel that a run has: what leads past the sandbox is refused.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use super::cell::{Cell, users};
+
+#[test]
+fn nothing_leads_past_the_sandbox() {
+    for user in users() {
+        for mode in ["calls", "sockets", "files"] {
+            for policy in ["read: .\nwrite: ./out\n", "read: .\nwrite: ./out\ndeny: read ./none/*.x\n"] {
+                let cell = Cell::new("surface", user);
+                cell.file("out/.keep", "");
+                let secret = cell.file("secret.txt", "SECRET");
+                let before = fs::metadata(&secret).expect("a file");
+                let fight = cell.attack(policy, &[mode]);
+                fight.is_lost();
+                assert_eq!(fight.code, Some(0), "{fight}");
+                let after = fs::metadata(&secret).expect("a file");
+                assert_eq!(
+                    (before.mode(), before.mtime_nsec(), before.ctime_nsec()),
+                    (after.mode(), after.mtime_nsec(), after.ctime_nsec())
+                );
+                for entry in fs::read_dir(cell.work().join("out")).expect("a directory") {
+                    let entry = entry.expect("an entry");
+                    let mode = entry.metadata().expect("a status").mode();
+                    assert_eq!(mode & 0o6000, 0, "{:?}", entry.path());
+                }
+            }
+        }
+    }
+}
