@@ -18,13 +18,8 @@ use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, 
 use crate::sys::ptrace;
 use crate::trace::{Event, Kind};
 
-<<<<<<< HEAD
-=======
-/// Longest argument list: the kernel's own limit is a quarter of the stack limit, at most 6 MiB.
-const ARGUMENT_BYTES: usize = 6 << 20;
-/// Most bytes of it that a refusal records: trying costs the agent nothing.
+/// Most bytes of an argument list that a refusal records: trying costs the agent nothing.
 const TARGET_BYTES: usize = 64 << 10;
->>>>>>> attack
 /// Interpreters that are themselves scripts (BINPRM: five rewrites).
 const NESTING: usize = 4;
 
