@@ -70,10 +70,6 @@ impl From<PlanError> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        if let RunError::Exec { errno, .. } = &error {
-            let code = if *errno == nix::errno::Errno::ENOENT { 127 } else { 126 };
-            return Self { code, text: error.to_string() };
-        }
-        Self::launcher(error.to_string())
+        Self { code: error.exit_code(), text: error.to_string() }
     }
 }

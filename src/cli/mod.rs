@@ -2,6 +2,8 @@
 
 mod exit;
 pub mod init;
+mod later;
+mod policy;
 mod run;
 pub mod show;
 mod spec;
@@ -13,9 +15,21 @@ use clap::{Parser, Subcommand};
 
 pub use exit::Failure;
 
+/// What `--help` says after the commands.
+const AFTER_HELP: &str = "\
+Examples:
+  agentbox init                          write a starter policy, agentbox.policy
+  agentbox run -- python3 agent.py       run it, confined and recorded in trace.jsonl
+  agentbox show --denied                 what was refused, and by which rule
+  agentbox verify                        is the record whole and unaltered?
+  agentbox run --observe -- ./agent      refuse nothing, record what would be refused
+
+Exit codes of run: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not
+do what it promises; 126 the command cannot be executed; 127 it was not found.";
+
 /// Runs an untrusted agent so that it touches only what one policy file says, and records what it did.
 #[derive(Debug, Parser)]
-#[command(name = "agentbox", version, max_term_width = 100)]
+#[command(name = "agentbox", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Subcommands,
@@ -25,6 +39,8 @@ struct Cli {
 enum Subcommands {
     /// Write a starter policy; never overwrites one
     Init(init::InitCommand),
+    /// Show what a policy means on this host
+    Policy(policy::PolicyCommand),
     /// Run a command, confined by a policy and recorded
     Run(run::RunCommand),
     /// Read a trace
@@ -38,6 +54,9 @@ enum Subcommands {
 /// Reads the command line, does what it says, and gives the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(failure) = later::refuse(std::env::args_os().skip(1)) {
+        return failure.report();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -50,6 +69,7 @@ pub fn main() -> ExitCode {
     };
     let done = match cli.command {
         Subcommands::Init(command) => command.run().map_err(Failure::from),
+        Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),
         Subcommands::Show(command) => command.run().map_err(Failure::from),
         Subcommands::Spec(command) => command.run(),

@@ -10,10 +10,25 @@ use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
 use crate::run::{self, Outcome};
 use crate::supervisor::access::Protected;
+use crate::supervisor::is_probe;
 use crate::trace::{Placement, recover_pending};
+
+/// What `run --help` says after the options.
+const AFTER_HELP: &str = "\
+Examples:
+  agentbox run -- python3 agent.py
+  agentbox run -p strict.policy -t runs/1.jsonl -- npm test
+  agentbox run --observe -- ./agent      then read `agentbox show --denied` and write the policy
+
+Options after the first word of CMD belong to CMD. Its output is passed on byte for byte; what agentbox
+says begins with `agentbox:` and stands on stderr, before the start or after the end.
+
+Exit codes: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not do what it
+promises; 126 the command cannot be executed; 127 it was not found.";
 
 /// Run a command, confined by a policy and recorded.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(super) struct RunCommand {
     #[command(flatten)]
     policy: PolicyArgument,
@@ -115,8 +130,20 @@ fn summarize(outcome: &Outcome) {
     if let Some(aside) = &outcome.placed.moved_aside {
         lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
     }
-    for (count, denied, rule) in outcome.denials.most_frequent(&outcome.policy, 3) {
-        lines.push(format!("agentbox: denied {count}x: {} (to allow it: {rule})", describe(&denied)));
+    let hosts = outcome.refused_hosts.iter().filter_map(|host| {
+        let target = host.target.escape_debug();
+        Some((false, host.count, format!("{} {target}", host.op), host.remedy.clone()?))
+    });
+    let mut denied: Vec<_> = outcome
+        .denials
+        .most_frequent(&outcome.policy, 3)
+        .into_iter()
+        .map(|(count, denied, rule)| (is_probe(&denied), count, describe(&denied), rule))
+        .chain(hosts.take(3))
+        .collect();
+    denied.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
+    for (_, count, what, rule) in denied.into_iter().take(3) {
+        lines.push(format!("agentbox: denied {count}x: {what} (to allow it: {rule})"));
     }
     tell(lines);
 }

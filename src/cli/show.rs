@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::trace::{self, Line, Reader, TraceError};
 
-mod escape;
+pub(super) mod escape;
 mod filter;
 mod header;
 mod row;

@@ -1,7 +1,7 @@
 //! What a process of the run sees of the file system: a root of its own, built from mounts.
 //!
 //! Order of use: [`Source::open`] for each mount before the clone (with the caller's rights),
-//! [`build`] in the cloned child, [`landlock`] as the second layer in the command's process.
+//! [`mod@build`] in the cloned child, [`landlock`] as the second layer in the command's process.
 
 mod build;
 mod doors;

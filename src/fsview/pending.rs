@@ -96,7 +96,7 @@ impl Pending {
             match make(&parent, name.as_ref(), directory) {
                 Err(Errno::EROFS) => {
                     let scratch = self.scratch.as_ref().ok_or(Errno::EROFS)?;
-                    let above = walked.parent().unwrap_or(Path::new("/"));
+                    let above = walked.parent().unwrap_or_else(|| Path::new("/"));
                     make(&tree::open(scratch.as_fd(), above)?, name.as_ref(), directory)?;
                 }
                 other => other?,

@@ -118,7 +118,7 @@ impl Tree {
 
     fn parent<'a>(&mut self, path: &'a Path) -> nix::Result<(Place, &'a OsStr)> {
         let name = path.file_name().ok_or(Errno::EINVAL)?;
-        Ok((self.directory(path.parent().unwrap_or(Path::new("/")))?, name))
+        Ok((self.directory(path.parent().unwrap_or_else(|| Path::new("/")))?, name))
     }
 
     fn directory(&mut self, path: &Path) -> nix::Result<Place> {

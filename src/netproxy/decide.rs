@@ -185,7 +185,7 @@ impl Judge {
             // A name that is allowed and may not lead there lacks one word.
             let wider = if pinned { format!(":{port}") } else { String::new() };
             let remedy = refusal.remedy.is_some().then(|| format!("net: {name}{wider} private"));
-            first.get_or_insert(Refusal { target: name.to_owned(), port: None, remedy, ..refusal });
+            first.get_or_insert_with(|| Refusal { target: name.to_owned(), port: None, remedy, ..refusal });
         }
         first.map_or(Ok(()), Err)
     }

@@ -194,7 +194,6 @@ impl Proxy {
     }
 
     /// The decision about a connection that has said nothing yet, for whoever sees it first.
-    #[must_use]
     pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<(), Refusal> + use<> {
         let egress = Arc::clone(&self.egress);
         move |destination| egress.judge.destination(destination, decide::Claim::Silent).map(|_| ())

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use super::generated::HOSTNAME;
 use super::{HostFacts, PRIVATE_HOME};
 use crate::command::Command;
 use crate::policy::Policy;
@@ -27,8 +28,11 @@ pub(super) fn build(
         set(name, OsStr::new(value));
     }
     if !policy.decide_env("HOME").is_allow() {
-        let home =
-            if enforce { Path::new(PRIVATE_HOME) } else { facts.home.as_deref().unwrap_or(Path::new("/")) };
+        let home = if enforce {
+            Path::new(PRIVATE_HOME)
+        } else {
+            facts.home.as_deref().unwrap_or_else(|| Path::new("/"))
+        };
         set("HOME", home.as_os_str());
     }
     if !policy.decide_env("TMPDIR").is_allow() {
@@ -41,7 +45,8 @@ pub(super) fn build(
         set(name, &proxy);
     }
     for name in ["NO_PROXY", "no_proxy"] {
-        set(name, OsStr::new("localhost,127.0.0.1,::1"));
+        // What is served inside is reached without the proxy, under the run's own name too.
+        set(name, OsStr::new(&format!("localhost,{HOSTNAME},127.0.0.1,0.0.0.0,::1")));
     }
     for (name, value) in policy.assigned_env() {
         set(&name, OsStr::new(&value));

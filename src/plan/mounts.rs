@@ -56,8 +56,14 @@ impl View {
             mounts.extend(merge(roots, &private));
         }
         mounts.extend(kernel_mounts(enforce));
+        let starts = |root: &Root| root.is_system() || exec_reaches(policy, &root.path);
+        // Landlock's rights reach into the host's trees below: those must be direct as well.
+        let below = |path: &Path| roots.iter().filter(move |root| root.path.starts_with(path)).all(starts);
+        let direct_private: Vec<PathBuf> =
+            private.iter().filter(|path| exec_reaches(policy, path) && below(path)).cloned().collect();
         if enforce {
-            mounts.extend(private.iter().map(|path| tmpfs(path, "1777", NOEXEC)));
+            let noexec = |path: &PathBuf| if direct_private.contains(path) { 0 } else { NOEXEC };
+            mounts.extend(private.iter().map(|path| tmpfs(path, "1777", noexec(path))));
         }
         let depth = |op: &MountOp| op.target.components().count();
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
@@ -88,8 +94,8 @@ impl View {
             .chain(policy.granted_programs().flat_map(|(_, exec)| super::roots::programs(&exec.program)))
             .chain([facts.cwd.clone()])
             .collect();
-        let starts = |root: &&Root| root.is_system() || exec_reaches(policy, &root.path);
-        let direct = roots.iter().filter(starts).map(|root| root.path.clone()).collect();
+        let direct = roots.iter().filter(|root| starts(root)).map(|root| root.path.clone());
+        let direct = direct.chain(direct_private).collect();
         Self { private, skeleton, mounts, pending, direct, spelled }
     }
 

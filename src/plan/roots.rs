@@ -75,6 +75,8 @@ const SYSTEM: &[&str] = &[
     "/etc/terminfo",
     "/etc/timezone",
     "/etc/xattr.conf",
+    // How many processors there are: the C library and every runtime ask.
+    "/sys/devices/system/cpu",
 ];
 /// Beginnings of names in /etc: versions of interpreters keep their settings there.
 const SYSTEM_PREFIXES: &[&str] = &["python3", "java-", "perl"];

@@ -10,6 +10,7 @@ use super::host_rule::{self, NetValue};
 use super::key::Key;
 use super::parse::{Effect, SpannedRule};
 use super::path_rule::{PathFault, PathPattern, anchored};
+use super::placed::Placed;
 use super::remarks;
 use super::report::{Diagnostic, Origin, Report, Severity};
 use super::source::{Source, decode};
@@ -66,13 +67,6 @@ struct OpenFile {
     base: PathBuf,
     /// What tells it from other files.
     identity: PathBuf,
-}
-
-/// A rule with the line that it stands in, for remarks that come later.
-pub(super) struct Placed {
-    pub(super) rule: Rule,
-    pub(super) at: Diagnostic,
-    pub(super) quoted: bool,
 }
 
 struct Checker<'h> {

@@ -3,10 +3,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::check::Placed;
 use super::host::Host;
 use super::parse::Effect;
 use super::path_rule::PathPattern;
+use super::placed::Placed;
 use super::report::{Diagnostic, Severity};
 use super::{Rule, RuleBody};
 

@@ -18,7 +18,7 @@ impl Policy {
         self.decide_exec_of(exe, exe, id, argv)
     }
 
-    /// The same for a start whose caller named the file as `spelled` (absolute, no `.` and `..`), which led to
+    /// The same for a start whose caller named the file as `spelled` (its directory resolved), which led to
     /// `exe`: a link that a directory or pattern of a rule covers is a name of its file (`/bin/sh` of `dash`).
     pub fn decide_exec_of(
         &self,

@@ -1,6 +1,6 @@
 //! The policy file: what an agent may touch, and the pure functions that decide.
 //!
-//! [`load`] reads a file and what it includes ([`parse`] a text), reports every error at once, and gives a
+//! [`load`] reads a file and what it includes ([`parse()`] a text), reports every error at once, and gives a
 //! [`Policy`]: rules with their places, resolved against the launch directory. Every mechanism then asks the same
 //! functions: [`Policy::decide_path`], [`Policy::decide_exec`], [`Policy::decide_name`],
 //! [`Policy::decide_connect`], [`Policy::decide_unix`] and [`Policy::decide_env`].
@@ -29,6 +29,7 @@ mod parse;
 mod path_decision;
 mod path_rule;
 mod pattern;
+mod placed;
 mod remarks;
 mod report;
 mod source;

@@ -2,12 +2,12 @@
 
 use super::RuleBody;
 use super::address;
-use super::check::Placed;
 use super::exec_rule::ExecProgram;
 use super::host::Host;
 use super::host_rule::{NetRule, NetTarget};
 use super::parse::Effect;
 use super::path_rule::PathPattern;
+use super::placed::Placed;
 use super::report::{Diagnostic, Severity};
 
 /// All of them, in the order of the rules.
@@ -63,7 +63,9 @@ fn older_meaning(
     message: &str,
     help: &str,
 ) -> Option<Diagnostic> {
-    let mut found = rules.iter().filter(|placed| counts(placed));
+    // Nothing that comes with the product was written for the older tool.
+    let mut found =
+        rules.iter().filter(|placed| counts(placed) && !placed.rule.origin.file.starts_with("profile/"));
     let first = found.next()?;
     let message = match found.count() {
         0 => message.to_owned(),

@@ -111,6 +111,18 @@ pub(super) fn clone_refused(error: io::Error) -> RunError {
     RunError::Clone { errno, fix }
 }
 
+impl RunError {
+    /// The exit code that says so: 126 and 127 as a shell's, 125 for the launcher's own failures.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Exec { errno: Errno::ENOENT, .. } => 127,
+            Self::Exec { .. } => 126,
+            _ => 125,
+        }
+    }
+}
+
 /// What the child said, and what would help.
 pub(super) fn explain(failure: &Failure) -> RunError {
     let errno = Errno::from_raw(failure.errno);

@@ -20,12 +20,12 @@ pub use failure::RunError;
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
-use crate::ns::init::CommandEnd;
+use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{Denials, Setup, Supervisor};
-use crate::trace::{self, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
+use crate::supervisor::{Denials, Finished, InitWords, Setup, Supervisor};
+use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -34,8 +34,10 @@ pub struct Outcome {
     pub code: u8,
     /// What was recorded.
     pub totals: Totals,
-    /// What was refused.
+    /// What the supervisor refused.
     pub denials: Denials,
+    /// What the proxy refused: names, and connections under a name.
+    pub refused_hosts: Vec<Denial>,
     /// The policy, for suggestions.
     pub policy: Arc<Policy>,
     /// Where the trace is.
@@ -110,6 +112,7 @@ fn supervise(
         connections: Arc::clone(&connections),
         signals,
         channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
+        words: InitWords { attach: init::attach_request, bind: init::bind_request, answer: init::answer_to },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
     };
@@ -123,22 +126,40 @@ fn supervise(
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
+    conclude(finished, &streams, &recorder, writer, policy)
+}
+
+/// Records how the run ended, and closes the trace.
+fn conclude(
+    finished: Finished,
+    streams: &stdio::Report,
+    recorder: &Recorder,
+    writer: WriterHandle,
+    policy: Arc<Policy>,
+) -> Result<Outcome, RunError> {
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,
-        Some(message::LastWords::Failed(failure)) => return Err(failure::explain(&failure)),
+        Some(message::LastWords::Failed(failure)) => {
+            let error = failure::explain(&failure);
+            writer.seal(not_started(&error))?;
+            return Err(error);
+        }
         None => CommandEnd { code: 137, signal: 9, cpu_micros: 0, peak_kib: 0 },
     };
     for event in std::iter::once(process_end(end)).chain(streams.events()) {
         recorder.record(event)?;
     }
     let totals = recorder.totals();
+    // The proxy alone writes the remedy into its events.
+    let refused_hosts =
+        recorder.denials().named.into_iter().filter(|denial| denial.remedy.is_some()).collect();
     let placed = writer.seal(run_end(end))?;
     if let Some(lost) = streams.failure() {
         return Err(lost.into());
     }
     let code = u8::try_from(end.code).unwrap_or(255);
-    Ok(Outcome { code, totals, denials: finished.denials, policy, placed })
+    Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed })
 }
 
 /// Sockets of the host, each with something of ours that stands for it.
@@ -174,4 +195,9 @@ fn process_end(end: CommandEnd) -> Event {
 fn run_end(end: CommandEnd) -> Event {
     let code = if end.signal == 0 { end.code } else { -end.signal };
     Event::new(Kind::Meta, "run.end").arg("returncode", code)
+}
+
+/// The end of a run whose command was never started.
+fn not_started(error: &RunError) -> Event {
+    Event::new(Kind::Meta, "run.end").arg("returncode", error.exit_code()).arg("error", error.to_string())
 }

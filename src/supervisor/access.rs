@@ -49,6 +49,7 @@ pub struct AccessTable {
     #[serde(with = "lossless::paths")]
     pub skeleton: Vec<PathBuf>,
     /// What the host shows of itself by a rule: not the run's own, even below a private directory.
+    #[serde(with = "lossless::paths")]
     pub shown: Vec<PathBuf>,
     /// Devices that may be read and written.
     #[serde(with = "lossless::paths")]
@@ -149,9 +150,7 @@ impl AccessTable {
     /// Whether `path` or the file there is one of the launcher's own.
     #[must_use]
     pub fn is_protected(&self, path: &Path, id: Option<FileId>) -> bool {
-        self.protected
-            .iter()
-            .any(|protected| protected.covers(path) || (id.is_some() && protected.id == id))
+        self.protected.iter().any(|protected| protected.covers(path) || (id.is_some() && protected.id == id))
     }
 
     /// Whether something below `directory` is the launcher's own: moving it would move that.

@@ -52,7 +52,7 @@ impl Supervisor {
         uid: u64,
         gid: u64,
     ) -> Result<Reply, Stop> {
-        let id = |raw: u64, own: u32| match raw as u32 {
+        let id = |raw: u64, own: u32| match super::call::low_half(raw) {
             u32::MAX => Ok(None),
             same if same == own => Ok(Some(own)),
             // Not mapped in the run's user namespace (chown(2), EINVAL there).
@@ -144,6 +144,10 @@ impl Supervisor {
             }
             Err((errno, None)) => return Ok(Reply::Errno(errno)),
         };
+        if self.view.is_inherited(&file) {
+            // The launcher's terminal, and what its standard input leads to.
+            return Ok(Reply::Errno(Errno::EPERM));
+        }
         let decision = self.decide_file(PathAccess::Write, &file);
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));

@@ -7,6 +7,9 @@ use nix::errno::Errno;
 
 use super::task::Task;
 
+/// Longest path that the kernel takes (PATH_MAX, with its zero byte).
+pub(super) const PATH_MAX: usize = 4096;
+
 /// A waiting call. Its registers are a copy; its memory is read once and then not again.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
@@ -19,14 +22,20 @@ impl Call {
     /// A register that the kernel takes as an int: its low half.
     #[allow(clippy::unused_self, reason = "reads as a property of the call")]
     pub(super) fn int(&self, register: u64) -> i32 {
-        (register as u32).cast_signed()
+        low_half(register).cast_signed()
     }
 
     /// Reads a path argument.
     pub(super) fn path(&self, address: u64) -> nix::Result<Vec<u8>> {
-        crate::sys::memory::read_string(self.task.tid, address, super::open::PATH_MAX)
+        crate::sys::memory::read_string(self.task.tid, address, PATH_MAX)
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT)))
     }
+}
+
+/// What the kernel takes of a register where the parameter has 32 bits.
+#[allow(clippy::cast_possible_truncation, reason = "the kernel ignores the upper half")]
+pub(super) fn low_half(register: u64) -> u32 {
+    register as u32
 }
 
 /// What the task gets.
@@ -40,7 +49,7 @@ pub(super) enum Reply {
     /// The call gives a descriptor of this file.
     Descriptor { file: OwnedFd, close_on_exec: bool },
     /// The answer takes time: a thread finds it.
-    Later(Box<dyn FnOnce() -> Reply + Send>),
+    Later(Box<dyn FnOnce() -> Self + Send>),
 }
 
 impl std::fmt::Debug for Reply {

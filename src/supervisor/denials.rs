@@ -41,7 +41,8 @@ impl Denials {
 }
 
 /// C libraries and language runtimes size themselves by files of the kernel, and manage without.
-fn is_probe(denied: &Denied) -> bool {
+#[must_use]
+pub fn is_probe(denied: &Denied) -> bool {
     matches!(denied, Denied::Path { path, .. } if ["/sys", "/proc"].iter().any(|tree| path.starts_with(tree)))
 }
 

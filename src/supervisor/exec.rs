@@ -2,33 +2,26 @@
 //! what the kernel really took.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::{Mode, SFlag};
-use nix::sys::statvfs::{FsFlags, fstatvfs};
-use nix::unistd::{AccessFlags, faccessat};
 use serde::{Deserialize, Serialize};
 
 use super::access::Decision;
+use super::arguments::{quoted, read_words};
 use super::call::{Call, Reply};
+use super::image::{can_run, follow_up, head_of, is_loader, shebang};
 use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
-use crate::sys::{memory, ptrace};
+use crate::sys::ptrace;
 use crate::trace::{Event, Kind};
 
-/// Longest argument list: the kernel's own limit is a quarter of the stack limit, at most 6 MiB.
-const ARGUMENT_BYTES: usize = 6 << 20;
-/// Most bytes of it that a refusal records: trying costs the agent nothing.
+/// Most bytes of an argument list that a refusal records: trying costs the agent nothing.
 const TARGET_BYTES: usize = 64 << 10;
 /// Interpreters that are themselves scripts (BINPRM: five rewrites).
 const NESTING: usize = 4;
-/// First line of a script that the kernel looks at (BINPRM_BUF_SIZE).
-const FIRST_LINE: usize = 256;
 
 /// The command of the run, which needs no rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,14 +44,14 @@ pub struct OwnProgram {
 /// A program start that was allowed and has not happened yet.
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
-    id: FileId,
-    argv: Vec<OsString>,
+    pub(super) id: FileId,
+    pub(super) argv: Vec<OsString>,
     /// The script, when the image is only its interpreter.
-    script: Option<PathBuf>,
-    label: String,
+    pub(super) script: Option<PathBuf>,
+    pub(super) label: String,
     /// What `env` of a `#!/usr/bin/env NAME` line will start.
-    follow_up: Option<Vec<OsString>>,
-    pins_arguments: bool,
+    pub(super) follow_up: Option<Vec<OsString>>,
+    pub(super) pins_arguments: bool,
 }
 
 /// Why a start is refused, or what it will be.
@@ -78,8 +71,14 @@ impl Supervisor {
             Err((errno, _)) => return Ok(Reply::Errno(errno)),
         };
         let (spelled, file) = file;
-        if let Err(errno) = can_run(&file) {
-            return Ok(Reply::Errno(errno));
+        match can_run(&file) {
+            Ok(true) => {}
+            Ok(false) => {
+                let reason = "the agent can write there, and no exec rule names a path there";
+                self.refuse_exec(call, &file.path, &argv, None, reason, false)?;
+                return Ok(Reply::Errno(Errno::EACCES));
+            }
+            Err(errno) => return Ok(Reply::Errno(errno)),
         }
         match self.judge_exec(call, &spelled, &file, &argv) {
             Judgement::Errno(errno) => Ok(Reply::Errno(errno)),
@@ -117,7 +116,8 @@ impl Supervisor {
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, spelled, file, argv);
-        let called = super::view::lexical(&spelled.absolute);
+        let place = self.view.place(&spelled.absolute);
+        let called = place.map_or_else(|_| file.path.clone(), |place| place.path());
         let verdict = match self.refusal(&called, file, argv) {
             Some(refusal) => Err(refusal),
             None if started_by_env => Ok(("#!".to_owned(), false)),
@@ -143,12 +143,12 @@ impl Supervisor {
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
         let follow_up = image.and_then(|image| follow_up(image, &rest));
-        let id = image.map_or(file.id(), Found::id);
+        let id = image.map_or_else(|| file.id(), Found::id);
         Judgement::Allow(Expected { id, argv: rest, script, label, follow_up, pins_arguments })
     }
 
     /// Why `file` may not run whatever allows it.
-    fn refusal(
+    pub(super) fn refusal(
         &self,
         spelled: &Path,
         file: &Found,
@@ -171,7 +171,7 @@ impl Supervisor {
     }
 
     /// Judges the file that the kernel runs or that it reads a `#!` line from.
-    fn judge_image(
+    pub(super) fn judge_image(
         &self,
         spelled: &Path,
         file: &Found,
@@ -205,9 +205,9 @@ impl Supervisor {
         file: &Found,
         typed: &[u8],
         argv: &[OsString],
-    ) -> nix::Result<(Vec<(Found, Vec<OsString>)>, Vec<OsString>)> {
+    ) -> nix::Result<(Vec<Image>, Vec<OsString>)> {
         let mut argv = argv.to_vec();
-        let mut images: Vec<(Found, Vec<OsString>)> = Vec::new();
+        let mut images: Vec<Image> = Vec::new();
         let mut spelled = OsString::from_vec(typed.to_vec());
         for depth in 0..=NESTING {
             let head = head_of(images.last().map_or(file, |(image, _)| image))?;
@@ -224,7 +224,9 @@ impl Supervisor {
             argv = rewritten;
             spelled = interpreter.clone();
             let image = self.view.find(interpreter.as_bytes(), true)?;
-            can_run(&image)?;
+            if !can_run(&image)? {
+                return Err(Errno::EACCES);
+            }
             images.push((image, argv.clone()));
         }
         Err(Errno::ELOOP)
@@ -251,7 +253,7 @@ impl Supervisor {
         }
         // A directory above can be exchanged only where its parent can be changed, and then the
         // file itself is the agent's, which its exec rule accepts.
-        if super::view::lexical(absolute) == file.path || writable(&file.path) {
+        if super::spelling::lexical(absolute) == file.path || writable(&file.path) {
             return false;
         }
         let is_private_root = |path: &Path| self.access.private.iter().any(|root| root == path);
@@ -287,7 +289,7 @@ impl Supervisor {
     }
 
     fn exec_absent(&mut self, call: &Call, absolute: &[u8], argv: &[OsString]) -> Result<Reply, Stop> {
-        let path = super::view::lexical(absolute);
+        let path = super::spelling::lexical(absolute);
         let shown = matches!(self.access.decide(PathAccess::Read, &path, None), Decision::Allow(_));
         if shown || path.symlink_metadata().is_err() {
             return Ok(Reply::Errno(Errno::ENOENT));
@@ -296,7 +298,7 @@ impl Supervisor {
         Ok(Reply::Errno(Errno::EACCES))
     }
 
-    fn refuse_exec(
+    pub(super) fn refuse_exec(
         &mut self,
         call: &Call,
         exe: &Path,
@@ -324,95 +326,20 @@ impl Supervisor {
         self.deny(event, denials::exec(exe, argv))
     }
 
-    fn read_environment(&self, call: &Call) -> Vec<OsString> {
+    pub(super) fn read_environment(&self, call: &Call) -> Vec<OsString> {
         let at = if i64::from(call.number) == libc::SYS_execveat { 3 } else { 2 };
         // Unreadable: the kernel will refuse the start as well, and the exec event looks again.
         read_words(call.task.tid, call.arguments[at]).unwrap_or_default()
     }
-
-    /// The exec event of task `former` (now `pid`): the new image has not run yet.
-    pub(super) fn executed(&mut self, pid: i32) -> Result<(), Stop> {
-        let former = ptrace::event_message(pid).unwrap_or(pid);
-        let expected = self.expected.remove(&former).or_else(|| self.expected.remove(&pid));
-        self.seized.remove(&former);
-        self.seized.remove(&pid);
-        let Ok(task) = self.tasks.find(pid) else { return Ok(()) };
-        let call = Call { number: 0, arguments: [0; 6], task };
-        match self.verify(&call, expected) {
-            Ok((file, argv, expected)) => {
-                self.record_spawn(&call, &file, &argv, &expected)?;
-                if let Some(follow_up) = expected.follow_up {
-                    self.follow_ups.insert(pid, follow_up);
-                }
-                // Gone when it was killed meanwhile.
-                let _ = ptrace::detach(pid, 0);
-                Ok(())
-            }
-            Err((path, argv, rule, reason)) => {
-                let killed = nix::sys::signal::kill(
-                    nix::unistd::Pid::from_raw(pid),
-                    nix::sys::signal::Signal::SIGKILL,
-                );
-                self.refuse_exec(&call, &path, &argv, rule, &reason, killed.is_ok())
-            }
-        }
-    }
-
-    fn verify(
-        &mut self,
-        call: &Call,
-        expected: Option<Expected>,
-    ) -> Result<(Found, Vec<OsString>, Expected), Mismatch> {
-        let unreadable = |errno: Errno| {
-            (PathBuf::from("?"), Vec::new(), None, format!("its image cannot be read: {errno}"))
-        };
-        let file = call.task.executable().and_then(found).map_err(unreadable)?;
-        let argv = split_words(&call.task.read("cmdline").map_err(unreadable)?);
-        let refuse = |rule, reason| Err((file.path.clone(), argv.clone(), rule, reason));
-        let as_judged = expected.filter(|expected| expected.id == file.id() && expected.argv == argv);
-        let expected = match as_judged {
-            Some(expected) => expected,
-            // The arguments changed after they were judged: judge what really came.
-            None if self.access.enforce => match self.judge_image(&file.path, &file, &argv) {
-                Ok((label, pins_arguments)) => {
-                    Expected { label, pins_arguments, ..Expected::any(&file, argv.clone()) }
-                }
-                Err((rule, reason)) => return refuse(rule, reason),
-            },
-            None => Expected::any(&file, argv.clone()),
-        };
-        if expected.pins_arguments && self.access.enforce {
-            let environment = split_words(&call.task.read("environ").map_err(unreadable)?);
-            if let Some(variable) = environment::loads_code(&environment) {
-                return refuse(None, format!("the rule pins arguments, and {variable} loads other code"));
-            }
-        }
-        Ok((file, argv, expected))
-    }
-
-    fn record_spawn(
-        &mut self,
-        call: &Call,
-        file: &Found,
-        argv: &[OsString],
-        expected: &Expected,
-    ) -> Result<(), Stop> {
-        let mut event = Event::new(Kind::Observe, "proc.spawn").words("argv", argv).path("exe", &file.path);
-        if let Some(script) = &expected.script {
-            event = event.path("script", script);
-        }
-        let event = event.proc(call.task.lineage.clone()).rule(expected.label.clone());
-        self.recorder.record(event)?;
-        self.hasher.image(file, &self.recorder);
-        Ok(())
-    }
 }
 
+/// A file that runs another, and the arguments that it gets.
+type Image = (Found, Vec<OsString>);
+
 type ExecError = (Errno, Option<(Spelled, Vec<OsString>)>);
-type Mismatch = (PathBuf, Vec<OsString>, Option<RuleId>, String);
 
 impl Expected {
-    fn any(file: &Found, argv: Vec<OsString>) -> Self {
+    pub(super) fn any(file: &Found, argv: Vec<OsString>) -> Self {
         Self {
             id: file.id(),
             argv,
@@ -429,137 +356,4 @@ fn reason_of(verdict: &Verdict) -> String {
         Verdict::Deny { reason, .. } => reason.clone(),
         Verdict::Allow { .. } => String::new(),
     }
-}
-
-/// What the kernel itself would refuse: told to the task before it is seized.
-fn can_run(file: &Found) -> nix::Result<()> {
-    if file.kind() != SFlag::S_IFREG {
-        return Err(Errno::EACCES);
-    }
-    let mount = fstatvfs(&file.file)?;
-    if mount.flags().contains(FsFlags::ST_NOEXEC) {
-        return Err(Errno::EACCES);
-    }
-    faccessat(
-        nix::fcntl::AT_FDCWD,
-        file.own_path().as_str(),
-        AccessFlags::X_OK,
-        nix::fcntl::AtFlags::AT_EACCESS,
-    )
-}
-
-/// The program interpreters of the usual C libraries.
-fn is_loader(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    let loader = name.starts_with(b"ld-linux")
-        || name.starts_with(b"ld-musl")
-        || name == b"ld.so"
-        || name.starts_with(b"ld-2.");
-    loader && (name.windows(3).any(|part| part == b".so"))
-}
-
-/// The beginning of a file; EACCES is what the kernel gives when it cannot be read either.
-fn head_of(file: &Found) -> nix::Result<Vec<u8>> {
-    let opened =
-        nix::fcntl::open(file.own_path().as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-    let Ok(opened) = opened else { return Ok(b"\x7fELF".to_vec()) };
-    let mut head = vec![0; FIRST_LINE];
-    let count = nix::sys::uio::pread(opened.as_fd(), &mut head, 0)?;
-    head.truncate(count);
-    Ok(head)
-}
-
-/// Parses a `#!` line as binfmt_script does; ENOEXEC for what is neither script nor program.
-fn shebang(head: &[u8]) -> nix::Result<Option<(OsString, Option<OsString>)>> {
-    if head.starts_with(b"\x7fELF") {
-        return Ok(None);
-    }
-    let line = head.strip_prefix(b"#!").ok_or(Errno::ENOEXEC)?;
-    let line = line.split(|&byte| byte == b'\n' || byte == 0).next().unwrap_or_default();
-    let blank = |byte: &u8| *byte == b' ' || *byte == b'\t';
-    let line = line.trim_ascii_start();
-    let end = line.iter().position(blank).unwrap_or(line.len());
-    let (name, rest) = line.split_at(end);
-    if name.is_empty() {
-        return Err(Errno::ENOEXEC);
-    }
-    let argument = rest.trim_ascii();
-    let argument = (!argument.is_empty()).then(|| OsStr::from_bytes(argument).to_owned());
-    Ok(Some((OsStr::from_bytes(name).to_owned(), argument)))
-}
-
-/// What `env` will start for a `#!/usr/bin/env NAME` line.
-fn follow_up(image: &Found, argv: &[OsString]) -> Option<Vec<OsString>> {
-    if image.path.file_name()? != "env" {
-        return None;
-    }
-    let mut rest = argv.iter().skip(1).peekable();
-    let split: Vec<OsString> = match rest.peek()?.as_bytes() {
-        option if option.starts_with(b"-S") => {
-            let words = option.get(2..)?.to_vec();
-            rest.next();
-            words
-                .split(u8::is_ascii_whitespace)
-                .filter(|word| !word.is_empty())
-                .map(|word| OsStr::from_bytes(word).to_owned())
-                .collect()
-        }
-        option if option.starts_with(b"-") => return None,
-        _ => Vec::new(),
-    };
-    Some(split.into_iter().chain(rest.cloned()).collect())
-}
-
-/// Reads a null-terminated array of strings.
-fn read_words(pid: i32, address: u64) -> nix::Result<Vec<OsString>> {
-    let fault = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT));
-    let mut words = Vec::new();
-    let mut bytes = 0;
-    let mut at = address;
-    if address == 0 {
-        return Ok(words);
-    }
-    loop {
-        let mut pointer = [0; 8];
-        memory::read_exact(pid, at, &mut pointer).map_err(fault)?;
-        let pointer = u64::from_ne_bytes(pointer);
-        if pointer == 0 {
-            return Ok(words);
-        }
-        let word = memory::read_string(pid, pointer, ARGUMENT_BYTES).map_err(fault)?;
-        bytes += word.len() + 9;
-        if bytes > ARGUMENT_BYTES {
-            return Err(Errno::E2BIG);
-        }
-        words.push(OsString::from_vec(word));
-        at = at.wrapping_add(8);
-    }
-}
-
-/// Splits what /proc/PID/cmdline and environ give.
-fn split_words(bytes: &[u8]) -> Vec<OsString> {
-    let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
-    bytes.split(|&byte| byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect()
-}
-
-/// An argv as one line that a shell would split the same way.
-fn quoted(argv: &[OsString]) -> OsString {
-    let mut line = Vec::new();
-    for word in argv {
-        if !line.is_empty() {
-            line.push(b' ');
-        }
-        let bytes = word.as_bytes();
-        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"@%+=:,./-_".contains(byte);
-        if !bytes.is_empty() && bytes.iter().all(plain) {
-            line.extend_from_slice(bytes);
-            continue;
-        }
-        line.push(b'\'');
-        for &byte in bytes {
-            if byte == b'\'' { line.extend_from_slice(b"'\"'\"'") } else { line.push(byte) }
-        }
-        line.push(b'\'');
-    }
-    OsString::from_vec(line)
 }

@@ -6,23 +6,29 @@
 //! decides by the one table ([`access`]), carries the call out itself or refuses it
 //! (`open`, `mutate`, `attributes`, `sockets`, `exec`), and records both.
 
+mod absent;
 pub mod access;
+mod arguments;
 mod attributes;
 pub mod bpf;
 mod call;
 pub mod connections;
+mod create;
 mod crossed;
 mod denials;
 mod digest;
 mod dispatch;
 mod environment;
 mod exec;
+mod exec_event;
 pub mod filter;
 mod hasher;
+mod image;
 mod mutate;
 mod open;
 mod pending;
 mod sockets;
+mod spelling;
 pub mod syscall_table;
 mod task;
 mod tracer;
@@ -44,7 +50,7 @@ use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
 use self::connections::Connections;
-pub use self::denials::Denials;
+pub use self::denials::{Denials, is_probe};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
@@ -97,6 +103,17 @@ pub struct RefusedConnection {
 /// Decides on TCP connections.
 pub type JudgeConnection = Box<dyn Fn(SocketAddr) -> Option<RefusedConnection>>;
 
+/// The words in which pid 1 is asked to do something inside, and answers.
+#[derive(Debug, Clone, Copy)]
+pub struct InitWords {
+    /// Asks to show a place, by its number in [`Setup::pending`].
+    pub attach: fn(usize) -> [u8; 5],
+    /// Asks to bind a socket, with this umask, to this address.
+    pub bind: fn(u32, &[u8]) -> Vec<u8>,
+    /// The errno in the answer to a request, 0 when it was done; `None` for another message.
+    pub answer: fn(&[u8], &[u8]) -> Option<i32>,
+}
+
 /// What the supervisor is told at its start.
 pub struct Setup {
     /// Where waiting calls are taken from.
@@ -121,6 +138,8 @@ pub struct Setup {
     pub signals: SignalFd,
     /// Becomes readable when pid 1 has something to say.
     pub channel: OwnedFd,
+    /// How pid 1 is asked to do something inside.
+    pub words: InitWords,
     /// Places that a rule names and that do not exist yet.
     pub pending: Vec<PathBuf>,
     /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
@@ -146,6 +165,7 @@ pub struct Supervisor {
     written: WrittenFiles,
     hasher: Hasher,
     denials: Denials,
+    words: InitWords,
     pending: Vec<pending::Place>,
     /// What pid 1 said at the end.
     last_words: Option<Vec<u8>>,
@@ -195,6 +215,7 @@ impl Supervisor {
             connections: setup.connections,
             signals: setup.signals,
             channel: setup.channel,
+            words: setup.words,
             view,
             tasks: Tasks::default(),
             digests: Digests::default(),

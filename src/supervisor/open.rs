@@ -7,33 +7,30 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl, readlinkat};
+use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl};
 use nix::sys::stat::{Mode, SFlag};
 
+use super::absent::LINKS;
 use super::access::{Area, Decision};
-use super::call::{Call, Reply};
-use super::view::{Found, Place, Spelled, View, found, lexical};
+use super::call::{Call, PATH_MAX, Reply};
+use super::spelling::lexical;
+use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
 use crate::sys::memory;
 use crate::trace::{Event, Kind};
 
-/// Longest path that the kernel takes (PATH_MAX, with its zero byte).
-pub(super) const PATH_MAX: usize = 4096;
-/// Links that are followed at the end of a path that is being created.
-const LINKS: usize = 40;
-
 /// An open as it was asked for.
 #[derive(Debug, Clone)]
-struct Request {
-    directory: i32,
-    path: Vec<u8>,
-    flags: OFlag,
-    mode: u32,
+pub(super) struct Request {
+    pub(super) directory: i32,
+    pub(super) path: Vec<u8>,
+    pub(super) flags: OFlag,
+    pub(super) mode: u32,
     /// openat2(2): `how.resolve`.
-    resolve: u64,
+    pub(super) resolve: u64,
     /// The flags stand in registers, which nobody can change while the call waits.
-    fixed: bool,
+    pub(super) fixed: bool,
 }
 
 impl Request {
@@ -132,7 +129,13 @@ impl Supervisor {
             && request.access() == PathAccess::Read
             && !request.flags.contains(OFlag::O_CREAT)
             && self.access.is_system(&found.path)
+            // A file of no place here, which Landlock withholds.
+            && found.path != Path::new("/dev/stdin")
             && !self.access.is_protected(&found.path, Some(found.id()))
+            // /dev/shm: Landlock gives no right there.
+            && !self.access.is_private(&found.path)
+            // Landlock knows the view alone.
+            && !self.view.is_inherited(found)
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
@@ -167,7 +170,7 @@ impl Supervisor {
         }
     }
 
-    fn open_resolved(
+    pub(super) fn open_resolved(
         &mut self,
         call: &Call,
         request: &Request,
@@ -306,126 +309,6 @@ impl Supervisor {
         }
     }
 
-    /// Creates the file, in a directory that cannot be swapped any more.
-    fn create(
-        &mut self,
-        call: &Call,
-        request: &Request,
-        spelled: &Spelled,
-        links: usize,
-    ) -> Result<Reply, Stop> {
-        let place = match self.view.place(&spelled.absolute) {
-            Ok(place) => place,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, spelled),
-            Err(errno) => return self.unreachable(call, PathAccess::Write, spelled, errno),
-        };
-        if place.trailing_slash {
-            return Ok(Reply::Errno(Errno::EISDIR));
-        }
-        if let Ok(target) = readlinkat(&place.directory.file, place.name.as_os_str()) {
-            if request.flags.intersects(OFlag::O_EXCL | OFlag::O_NOFOLLOW) || links == 0 {
-                return Ok(Reply::Errno(if links == 0 { Errno::ELOOP } else { Errno::EEXIST }));
-            }
-            let next = place.directory.path.join(target);
-            let absolute = next.into_os_string().into_encoded_bytes();
-            let spelled = Spelled { typed: spelled.typed.clone(), absolute };
-            return self.open_resolved(call, request, &spelled, links - 1);
-        }
-        let path = place.path();
-        let decision = self.access.decide(PathAccess::Write, &path, None);
-        let Some(area) = self.judge(call, PathAccess::Write, spelled, &path, &decision)? else {
-            return Ok(Reply::Errno(Errno::EACCES));
-        };
-        self.create_at(call, request, spelled, &place, area)
-    }
-
-    fn create_at(
-        &mut self,
-        call: &Call,
-        request: &Request,
-        spelled: &Spelled,
-        place: &Place,
-        area: Area,
-    ) -> Result<Reply, Stop> {
-        let mode = Mode::from_bits_truncate(request.mode & !self.umask(call));
-        let flags = request.flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
-        match self.make_pending_file(&place.path(), mode)? {
-            Some(Ok(())) => {
-                let request = Request { flags: request.flags & !OFlag::O_EXCL, ..request.clone() };
-                return self.open_resolved(call, &request, spelled, 0);
-            }
-            Some(Err(errno)) => return Ok(Reply::Errno(errno)),
-            None => {}
-        }
-        let opened =
-            match nix::fcntl::openat(place.directory.file.as_fd(), place.name.as_os_str(), flags, mode) {
-                Ok(opened) => opened,
-                Err(errno) => return Ok(Reply::Errno(errno)),
-            };
-        if let Area::Rule(rule) = area {
-            let label = self.access.label(Some(rule), "");
-            let file = match reopened(&opened) {
-                Ok(file) => file,
-                Err(errno) => return Ok(Reply::Errno(errno)),
-            };
-            self.record_open(call, PathAccess::Write, spelled, file, &opened, label)?;
-        }
-        Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
-    }
-
-    /// What is not in the view: refused if the host has it, absent otherwise.
-    pub(super) fn absent(
-        &mut self,
-        call: &Call,
-        access: PathAccess,
-        spelled: &Spelled,
-    ) -> Result<Reply, Stop> {
-        let path = lexical(&spelled.absolute);
-        let decision = self.access.decide(access, &path, None);
-        if let Decision::Allow(area) = decision {
-            if let Area::Rule(rule) = area
-                && access == PathAccess::Read
-            {
-                let label = self.access.label(Some(rule), "");
-                let event =
-                    Event::new(Kind::Observe, "fs.open_read").path("path", OsStr::from_bytes(&spelled.typed));
-                let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
-                self.recorder.record_folded(event)?;
-            }
-            return Ok(Reply::Errno(Errno::ENOENT));
-        }
-        // The look is made with the caller's rights: it tells nothing that they could not see.
-        let exists = match access {
-            PathAccess::Read => path.symlink_metadata().is_ok(),
-            PathAccess::Write => path.parent().is_some_and(|parent| parent.symlink_metadata().is_ok()),
-        };
-        if !exists {
-            return Ok(Reply::Errno(Errno::ENOENT));
-        }
-        match self.judge(call, access, spelled, &path, &decision)? {
-            Some(_) => Ok(Reply::Errno(Errno::ENOENT)),
-            None => Ok(Reply::Errno(Errno::EACCES)),
-        }
-    }
-
-    /// What cannot be looked at: below a directory that a rule closed by a mount, it is refused by
-    /// that rule.
-    pub(super) fn unreachable(
-        &mut self,
-        call: &Call,
-        access: PathAccess,
-        spelled: &Spelled,
-        errno: Errno,
-    ) -> Result<Reply, Stop> {
-        if errno == Errno::EACCES {
-            let path = self.view.blocked_at(&spelled.absolute);
-            let decision = self.access.decide(access, &path, None);
-            // Only for the record: the answer is the same.
-            self.judge(call, access, spelled, &path, &decision)?;
-        }
-        Ok(Reply::Errno(errno))
-    }
-
     /// Records a refusal; gives the area of what may happen.
     pub(super) fn judge(
         &mut self,
@@ -451,7 +334,7 @@ impl Supervisor {
         Ok((!self.access.enforce).then_some(Area::Private))
     }
 
-    fn record_open(
+    pub(super) fn record_open(
         &mut self,
         call: &Call,
         access: PathAccess,
@@ -495,12 +378,6 @@ fn is_plainly_system(request: &Request, absolute: &[u8]) -> bool {
         && !request.flags.contains(OFlag::O_CREAT)
         && absolute.starts_with(b"/usr/")
         && !absolute.windows(3).any(|part| part == b"/..")
-}
-
-/// An O_PATH twin of an open file.
-fn reopened(file: &OwnedFd) -> nix::Result<Found> {
-    let path = super::view::own_path(file.as_fd());
-    found(nix::fcntl::open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
 fn is_terminal(absolute: &[u8]) -> bool {

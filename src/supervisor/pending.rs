@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, mkdirat};
 
 use super::{Stop, Supervisor};
-use crate::ns::{channel, init};
+use crate::sys::scm;
 
 /// A place that may appear.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn new(path: PathBuf) -> Self {
-        let parent = path.parent().unwrap_or(Path::new("/"));
+        let parent = path.parent().unwrap_or_else(|| Path::new("/"));
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let parent = nix::fcntl::open(parent, flags, Mode::empty()).ok();
         Self { path, parent, shown: false }
@@ -84,7 +84,7 @@ impl Supervisor {
 
     /// Has pid 1 mount the place into the view.
     fn show(&mut self, index: usize) -> Result<nix::Result<()>, Stop> {
-        let done = self.ask_init(&init::attach_request(index), &[])?;
+        let done = self.ask_init(&(self.words.attach)(index), &[])?;
         if done.is_ok() {
             self.pending[index].shown = true;
         }
@@ -101,9 +101,9 @@ impl Supervisor {
         if self.last_words.is_some() {
             return Ok(Err(Errno::ESRCH));
         }
-        channel::send(self.channel.as_fd(), request, descriptors).map_err(failed("sendmsg"))?;
+        scm::send(self.channel.as_fd(), request, descriptors).map_err(failed("sendmsg"))?;
         let words = self.hear()?;
-        Ok(match init::answer_to(request, &words) {
+        Ok(match (self.words.answer)(request, &words) {
             Some(0) => Ok(()),
             Some(errno) => Err(Errno::from_raw(errno)),
             None => {

@@ -13,7 +13,6 @@ use super::access::Area;
 use super::call::{Call, Reply};
 use super::view::{Place, Spelled, View};
 use super::{RefusedConnection, Stop, Supervisor};
-use crate::ns::init;
 use crate::policy::{Denied, PathAccess, Transport};
 use crate::sys::{address, memory, pidfd, sockopt};
 use crate::trace::{Event, Kind};
@@ -58,7 +57,9 @@ impl Supervisor {
         if let Ok(cookie) = sockopt::socket_cookie(socket.as_fd()) {
             self.connections.opened(cookie, &call.task.lineage);
         }
-        let loopback = crate::policy::is_loopback(to.ip());
+        // The unspecified address too leads to the run's own loopback (ip(7)).
+        let own = to.ip().to_canonical();
+        let loopback = own.is_loopback() || own.is_unspecified();
         if !loopback && let Some(refused) = (self.judge_connection)(to) {
             self.refuse_connection(call, to, refused)?;
             if self.access.enforce {
@@ -155,7 +156,7 @@ impl Supervisor {
             Ok(directory) => directory.file,
             Err(errno) => return Ok(Some(Err(errno))),
         };
-        let request = init::bind_request(self.umask(call), raw);
+        let request = (self.words.bind)(self.umask(call), raw);
         self.ask_init(&request, &[socket.as_fd(), directory.as_fd()]).map(Some)
     }
 

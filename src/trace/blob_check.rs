@@ -13,7 +13,7 @@ use zstd::stream::read::Decoder;
 use super::event::hex;
 use super::layout::{blob_name, blobs_name};
 use super::scan::BlobMention;
-use super::verify::Tamper;
+use super::tamper::Tamper;
 
 /// Names of good blobs that are remembered, so that a body that occurs often is read once.
 const MOST_REMEMBERED: usize = 1 << 16;

@@ -2,7 +2,7 @@
 //!
 //! Producers hand an [`Event`] to the [`Recorder`]; one writer thread numbers it, chains it and appends one line.
 //! Bodies lie beside the trace, named by their SHA-256. A [`Placement`] says where all of that is while the run
-//! lasts, and puts it in place afterwards. [`Reader`] and [`verify`] read any trace in constant memory.
+//! lasts, and puts it in place afterwards. [`Reader`] and [`verify()`] read any trace in constant memory.
 //!
 //! Order of use: [`Placement::plan`] → [`create`] → [`Recorder::record`] … → [`WriterHandle::seal`].
 
@@ -23,6 +23,7 @@ mod recorder;
 mod scan;
 mod space;
 mod tally;
+mod tamper;
 mod verify;
 mod writer;
 
@@ -34,5 +35,6 @@ pub use reader::{Line, Reader};
 pub use recorder::Recorder;
 pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};
 pub use tally::{Denial, Denials, Totals};
-pub use verify::{Expectation, Outcome, Tamper, Verification, verify};
+pub use tamper::Tamper;
+pub use verify::{Expectation, Outcome, Verification, verify};
 pub use writer::{WriterHandle, create};

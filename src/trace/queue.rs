@@ -14,6 +14,23 @@ use super::tally::{Denials, Tally, Totals};
 /// Longer events are not compared with others: it bounds what the comparison holds.
 const LONGEST_FOLDED: u64 = 16 << 10;
 
+/// How long the writer lets events gather once it was woken: a wake for each of them would cost the producer
+/// more than the event itself.
+const GATHER: Duration = Duration::from_millis(1);
+/// So many bytes are worth a wake at once.
+const GATHERED: u64 = QUEUE_BYTES / 8;
+
+/// What the writer's thread is doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// It will look at the queue by itself.
+    Busy,
+    /// It waits for anything at all.
+    Idle,
+    /// It lets events gather.
+    Gathering,
+}
+
 /// Whether an event may be folded into an identical one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
@@ -57,6 +74,7 @@ struct State {
     run_end: Option<Box<Event>>,
     accepted: u64,
     stored: u64,
+    writer: Writer,
 }
 
 impl Queue {
@@ -78,6 +96,7 @@ impl Queue {
                 run_end: None,
                 accepted: 0,
                 stored: 0,
+                writer: Writer::Busy,
             }),
             work_arrived: Condvar::new(),
             work_done: Condvar::new(),
@@ -94,6 +113,7 @@ impl Queue {
         let key = (repeat == Repeat::Fold && bound <= LONGEST_FOLDED).then(|| body.key());
         let mut state = self.lock();
         while state.promised > QUEUE_BYTES && state.failure.is_none() && !state.ending {
+            self.wake(&mut state, true);
             state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.check_open()?;
@@ -103,7 +123,7 @@ impl Queue {
                     let promise = first_repeat.map_or(Ok(()), |bytes| state.promise(bytes));
                     state.tally.count(event);
                     if first_repeat.is_some() {
-                        self.work_arrived.notify_one();
+                        self.wake(&mut state, false);
                     }
                     return promise;
                 }
@@ -116,8 +136,9 @@ impl Queue {
         state.tally.count(event);
         state.enqueue(Item { body, count: None, micros: now_micros() }, bound);
         let ticket = state.accepted;
-        self.work_arrived.notify_one();
-        if state.space.as_ref().is_some_and(Space::write_through) {
+        let at_once = state.space.as_ref().is_some_and(Space::write_through);
+        self.wake(&mut state, at_once);
+        if at_once {
             return self.wait_until_stored(state, ticket);
         }
         Ok(())
@@ -126,10 +147,18 @@ impl Queue {
     /// Waits for work. The items are in the order of acceptance.
     pub(super) fn next_work(&self) -> Work {
         let mut state = self.lock();
+        let mut gathered = state.space.as_ref().is_some_and(Space::write_through);
         loop {
             let now = Instant::now();
             let due = if state.ending { state.folds.take_all() } else { state.folds.take_due(now) };
             due.into_iter().for_each(|repeats| state.enqueue_repeats(repeats));
+            if !state.items.is_empty() && !gathered && !state.ending && state.queued < GATHERED {
+                gathered = true;
+                state.writer = Writer::Gathering;
+                state = self.wait_for(state, GATHER);
+                state.writer = Writer::Busy;
+                continue;
+            }
             if !state.items.is_empty() {
                 let promised = std::mem::take(&mut state.queued);
                 return Work::Write { items: std::mem::take(&mut state.items), promised };
@@ -137,10 +166,25 @@ impl Queue {
             if state.ending {
                 return Work::End { run_end: state.run_end.take() };
             }
+            state.writer = Writer::Idle;
             state = match state.folds.due() {
                 None => self.work_arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(at) => self.wait_for(state, at.saturating_duration_since(now)),
             };
+            state.writer = Writer::Busy;
+        }
+    }
+
+    /// Wakes the writer if it waits for anything, or for what there is now.
+    fn wake(&self, state: &mut State, at_once: bool) {
+        let worth_it = match state.writer {
+            Writer::Busy => false,
+            Writer::Idle => true,
+            Writer::Gathering => at_once || state.queued >= GATHERED,
+        };
+        if worth_it {
+            state.writer = Writer::Busy;
+            self.work_arrived.notify_one();
         }
     }
 

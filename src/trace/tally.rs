@@ -29,6 +29,8 @@ pub struct Denial {
     pub target: String,
     /// The rule or reason of the first such event.
     pub rule: Option<String>,
+    /// The rule that would allow it, where the event says it.
+    pub remedy: Option<String>,
     /// How often.
     pub count: u64,
 }
@@ -45,7 +47,7 @@ pub struct Denials {
 #[derive(Default)]
 pub(super) struct Tally {
     totals: Totals,
-    denied: HashMap<(&'static str, String), (u64, Option<String>)>,
+    denied: HashMap<(&'static str, String), Denial>,
     others: u64,
 }
 
@@ -67,16 +69,7 @@ impl Tally {
     }
 
     pub(super) fn denials(&self) -> Denials {
-        let mut named: Vec<Denial> = self
-            .denied
-            .iter()
-            .map(|((op, target), (count, rule))| Denial {
-                op,
-                target: target.clone(),
-                rule: rule.clone(),
-                count: *count,
-            })
-            .collect();
+        let mut named: Vec<Denial> = self.denied.values().cloned().collect();
         named.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (a.op, &a.target).cmp(&(b.op, &b.target))));
         Denials { named, others: self.others }
     }
@@ -84,10 +77,12 @@ impl Tally {
     fn count_denial(&mut self, event: &Event) {
         let target = event.args.get("target").and_then(|target| target.as_str()).unwrap_or_default();
         let key = (event.op, target.chars().take(LONGEST_TARGET).collect::<String>());
-        if let Some((count, _)) = self.denied.get_mut(&key) {
-            *count += 1;
+        if let Some(denial) = self.denied.get_mut(&key) {
+            denial.count += 1;
         } else if self.denied.len() < MOST_NAMES {
-            self.denied.insert(key, (1, event.rule.clone()));
+            let remedy = event.args.get("remedy").and_then(|remedy| remedy.as_str()).map(str::to_owned);
+            let (op, target, rule) = (event.op, key.1.clone(), event.rule.clone());
+            self.denied.insert(key, Denial { op, target, rule, remedy, count: 1 });
         } else {
             self.others += 1;
         }

@@ -1,6 +1,5 @@
 //! Verifies a trace: every entry, the chain between them, the seal, and the blobs.
 
-use std::fmt;
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,7 +9,8 @@ use super::chain::next_blob_root;
 use super::error::TraceError;
 use super::layout::ZERO_SHA;
 use super::reader::Reader;
-use super::scan::{Malformed, looks_like_a_trace};
+use super::scan::looks_like_a_trace;
+use super::tamper::Tamper;
 
 mod pipeline;
 
@@ -53,73 +53,6 @@ pub enum Outcome {
         /// What is wrong with it.
         reason: Tamper,
     },
-}
-
-/// What is wrong with an entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Tamper {
-    /// The line is no entry.
-    Malformed(Malformed),
-    /// The line is longer than any entry may be.
-    TooLong,
-    /// The hash of the entry is not that of its text.
-    Edited,
-    /// Entries before this one are missing: it has another number than its place.
-    Deleted {
-        /// The number that it has.
-        found: u64,
-    },
-    /// The entry has a number that came before: reordered, repeated or inserted.
-    OutOfOrder {
-        /// The number that it has.
-        found: u64,
-    },
-    /// The entry follows another one than the one before it: that one was replaced, or this one was inserted.
-    Unchained,
-    /// A checkpoint or the seal tells of another history.
-    WrongCheckpoint {
-        /// The field that differs.
-        field: &'static str,
-    },
-    /// Something follows the seal.
-    AfterSeal,
-    /// A blob that the entry refers to is not there.
-    BlobMissing {
-        /// Its name.
-        sha256: String,
-    },
-    /// A blob that the entry refers to has another content.
-    BlobAltered {
-        /// Its name.
-        sha256: String,
-    },
-    /// The last entry is not the expected one.
-    OtherHead,
-    /// The entry was not examined: a thread of the verifier ended early.
-    NotExamined,
-}
-
-impl fmt::Display for Tamper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(reason) => write!(f, "the line is no entry: {reason}"),
-            Self::TooLong => f.write_str("the line is longer than any entry may be"),
-            Self::Edited => f.write_str("edited: its hash is not that of its text"),
-            Self::Deleted { found } => write!(f, "deleted: entry {found} stands in its place"),
-            Self::OutOfOrder { found } => {
-                write!(f, "reordered or inserted: entry {found} stands in its place")
-            }
-            Self::Unchained => f.write_str("it does not follow the entry before it: replaced or inserted"),
-            Self::WrongCheckpoint { field } => {
-                write!(f, "it tells of another history: {field} differs")
-            }
-            Self::AfterSeal => f.write_str("inserted: it follows the seal"),
-            Self::BlobMissing { sha256 } => write!(f, "its blob {sha256} is missing"),
-            Self::BlobAltered { sha256 } => write!(f, "its blob {sha256} was altered"),
-            Self::NotExamined => f.write_str("it was not examined: the verifier ran out of resources"),
-            Self::OtherHead => f.write_str("the trace ends otherwise than expected: its head is another"),
-        }
-    }
 }
 
 /// Verifies the trace at `path` with the blobs beside it.

@@ -1,9 +1,21 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
+mod cli;
 mod escape;
+mod exec_rules;
+mod fs;
+mod layers;
+mod life;
+mod mutation;
 mod netns;
 mod oci;
+mod policy_run;
+mod policy_show;
+mod programs;
 mod readers;
 mod sample;
 mod stdio;
+mod support;
 mod trace;
+mod unix;
+mod view;

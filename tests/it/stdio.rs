@@ -198,6 +198,18 @@ fn sockets_are_not_handed_in() {
 }
 
 #[test]
+fn what_is_passed_keeps_its_mode() {
+    for place in places() {
+        let null = File::options().read(true).write(true).open("/dev/null").expect("opens");
+        let output =
+            place.shell("chmod 666 /dev/stdin || chmod 666 /dev/null").stdin(null).output().expect("runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("'/dev/stdin': Operation not permitted"), "{stderr}");
+        assert!(stderr.contains("'/dev/null': Read-only file system"), "{stderr}");
+    }
+}
+
+#[test]
 fn a_directory_is_refused() {
     for place in places() {
         let directory = File::open(place.path("")).expect("opens");

@@ -1,11 +1,11 @@
 //! Traces on real file systems, under kill -9, and against the Python tool that shares the format.
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::skip;
 use agentbox::trace::{Event, Expectation, Kind, Outcome, Placement, TraceError, verify};
 use serde_json::Value;
 
@@ -214,10 +214,6 @@ fn python_tool(directory: &Path) -> Result<PathBuf, String> {
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "agentbox-runtime==0.3.0"];
     run(Command::new(&python).args(install))?;
     Ok(python)
-}
-
-fn skip(what: &str, reason: &str) {
-    let _ = writeln!(io::stderr(), "SKIP {what}: {reason}");
 }
 
 /// The stored lines are what they are hashed as: parsing them and printing them canonically changes nothing.

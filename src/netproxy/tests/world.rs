@@ -82,6 +82,7 @@ pub(super) struct Bench {
 }
 
 /// What a bench is made of.
+#[derive(Default)]
 pub(super) struct Plan<'a> {
     pub(super) policy: &'a str,
     pub(super) names: &'a [(&'a str, &'a str)],
@@ -89,12 +90,6 @@ pub(super) struct Plan<'a> {
     pub(super) routes: &'a [(&'a str, Option<SocketAddr>)],
     pub(super) loopback: &'a [SocketAddr],
     pub(super) observe: bool,
-}
-
-impl Default for Plan<'_> {
-    fn default() -> Self {
-        Self { policy: "", names: &[], routes: &[], loopback: &[], observe: false }
-    }
 }
 
 impl Bench {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::PlanError;
 use crate::fsview::{MountKind, MountOp};
-use crate::sys::mount::{NOEXEC, NOSUID};
+use crate::sys::mount::{NOEXEC, NOSUID, RDONLY};
 
 /// Those of the default devices that are nodes of the host.
 const DEFAULT: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
@@ -14,7 +14,7 @@ fn op(path: &Path) -> MountOp {
     MountOp {
         target: path.to_owned(),
         kind: MountKind::Bind { source: path.to_owned(), recursive: false },
-        attributes: NOSUID | NOEXEC,
+        attributes: NOSUID | NOEXEC | RDONLY,
     }
 }
 

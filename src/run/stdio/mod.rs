@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 
 use self::input::Hashing;
 use self::relay::{Flow, Relay};
+pub(super) use self::report::Report;
 use self::report::Running;
 use self::treatment::{Descriptor, Treatment};
 use crate::sys::descriptor;

@@ -10,6 +10,7 @@ use super::super::chain::{Body, Chain, entry_sha};
 use super::super::event::{Event, Kind, hex};
 use super::super::layout::{blob_name, blobs_name};
 use super::*;
+use crate::trace::scan::Malformed;
 
 mod beside;
 

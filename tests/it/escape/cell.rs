@@ -166,7 +166,7 @@ impl Fight {
     pub(crate) fn denials(&self, op: &str, end: &str) -> u64 {
         self.found("deny", op)
             .filter(|entry| {
-                let target = entry["args"]["resolved"].as_str().or(entry["args"]["target"].as_str());
+                let target = entry["args"]["resolved"].as_str().or_else(|| entry["args"]["target"].as_str());
                 target.is_some_and(|target| target.ends_with(end))
             })
             .map(|entry| entry["count"].as_u64().unwrap_or(1))

@@ -25,7 +25,9 @@ fn cell(user: u32) -> Cell {
 #[test]
 fn races_start_nothing_else() {
     for user in users() {
-        for (mode, tries) in [("path", 700), ("argv", 700), ("pointer", 700), ("thread", 300), ("rewrite", 150)] {
+        for (mode, tries) in
+            [("path", 700), ("argv", 700), ("pointer", 700), ("thread", 300), ("rewrite", 150)]
+        {
             let fight = cell(user).attack(POLICY, &[mode, &tries.to_string()]);
             fight.is_lost();
             assert_eq!(fight.number("other"), 0, "{mode}: {fight}");

@@ -18,7 +18,10 @@ fn nothing_leads_past_the_sandbox() {
                 fight.is_lost();
                 assert_eq!(fight.code, Some(0), "{fight}");
                 let after = fs::metadata(&secret).expect("a file");
-                assert_eq!((before.mode(), before.mtime_nsec(), before.ctime_nsec()), (after.mode(), after.mtime_nsec(), after.ctime_nsec()));
+                assert_eq!(
+                    (before.mode(), before.mtime_nsec(), before.ctime_nsec()),
+                    (after.mode(), after.mtime_nsec(), after.ctime_nsec())
+                );
                 for entry in fs::read_dir(cell.work().join("out")).expect("a directory") {
                     let entry = entry.expect("an entry");
                     let mode = entry.metadata().expect("a status").mode();

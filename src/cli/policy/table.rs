@@ -1,0 +1,136 @@
+//! A survey as aligned text.
+
+use std::io::{self, Write};
+
+use super::super::show::escape;
+use super::survey::{Remark, Survey};
+
+/// Columns are not made wider than this for one long entry.
+const WIDEST: usize = 44;
+
+/// Writes all of it.
+pub(super) fn write(survey: &Survey, explain: bool, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "policy {}  sha256 {}", escape::text(&survey.policy), survey.sha256)?;
+    for name in &survey.included {
+        writeln!(out, "includes {}", escape::text(name))?;
+    }
+    for remark in &survey.remarks {
+        write_remark(remark, explain, out)?;
+    }
+    heading("Rules", out)?;
+    write_rules(survey, explain, out)?;
+    heading("Visible without a rule, read-only and not recorded", out)?;
+    write_roots(survey, |why| why == "system", out)?;
+    heading("Visible because a program needs it", out)?;
+    write_roots(survey, |why| why == "runtime", out)?;
+    heading("Visible by a rule", out)?;
+    write_roots(survey, |why| why == "rule", out)?;
+    let own = [
+        (&survey.private, "the run's own, empty at the start and gone at the end"),
+        (&survey.generated, "made by agentbox"),
+        (&survey.devices, "device"),
+        (&survey.closed, "agentbox's own: no rule opens it"),
+    ];
+    heading("Other files", out)?;
+    rows(
+        own.iter().flat_map(|(paths, why)| paths.iter().map(|path| vec![path.clone(), (*why).to_owned()])),
+        out,
+    )?;
+    heading("Environment", out)?;
+    rows(survey.environment.iter().map(|one| vec![one.name.clone(), one.reason.clone()]), out)?;
+    heading("Hosts", out)?;
+    let word = |allowed| if allowed { "allowed by" } else { "denied by" };
+    rows(
+        survey.hosts.iter().map(|one| vec![one.host.clone(), format!("{} {}", word(one.allowed), one.rule)]),
+        out,
+    )?;
+    if !survey.sockets.is_empty() {
+        heading("Unix sockets of the host", out)?;
+        rows(survey.sockets.iter().map(|path| vec![path.clone(), "reachable, bytes alone".to_owned()]), out)?;
+    }
+    Ok(())
+}
+
+fn heading(text: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\n{text}")
+}
+
+fn write_rules(survey: &Survey, explain: bool, out: &mut impl Write) -> io::Result<()> {
+    let table = survey.rules.iter().map(|rule| {
+        let stands_for = if rule.stands_for.is_empty() {
+            String::new()
+        } else {
+            format!("= {}", rule.stands_for.join(", "))
+        };
+        vec![rule.at.clone(), rule.text.clone(), stands_for]
+    });
+    let lines = aligned(table.collect());
+    if lines.is_empty() {
+        return writeln!(out, "  none");
+    }
+    for (line, rule) in lines.iter().zip(&survey.rules) {
+        writeln!(out, "  {line}")?;
+        if explain {
+            writeln!(out, "      {}", escape::text(&rule.meaning))?;
+        }
+        for remark in &rule.remarks {
+            write_remark(remark, explain, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_remark(remark: &Remark, explain: bool, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "      {}: {}", remark.severity, escape::text(&remark.message))?;
+    match &remark.help {
+        Some(help) if explain => writeln!(out, "      help: {}", escape::text(help)),
+        _ => Ok(()),
+    }
+}
+
+fn write_roots(survey: &Survey, which: impl Fn(&str) -> bool, out: &mut impl Write) -> io::Result<()> {
+    let roots = survey.roots.iter().filter(|root| which(root.why));
+    rows(roots.map(|root| vec![root.path.clone(), root.rights.join(","), root.reason.clone()]), out)
+}
+
+fn rows(table: impl Iterator<Item = Vec<String>>, out: &mut impl Write) -> io::Result<()> {
+    let lines = aligned(table.collect());
+    if lines.is_empty() {
+        return writeln!(out, "  none");
+    }
+    lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
+}
+
+/// Lines whose columns begin at the same places.
+fn aligned(mut table: Vec<Vec<String>>) -> Vec<String> {
+    for cell in table.iter_mut().flatten() {
+        *cell = escape::text(cell);
+    }
+    let columns = table.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = table.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).filter(|width| *width <= WIDEST).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    table.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_cell_moves_no_other_line() {
+        let table = [["a", "x"], ["bcd", "y"], ["e", "z"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(aligned(table.to_vec()), ["a    x", "bcd  y", "e    z"]);
+        let long = "l".repeat(WIDEST + 1);
+        assert_eq!(
+            aligned(vec![vec![long.clone(), "x".into()], vec!["a".into(), "y\n".into()]]),
+            [format!("{long}  x"), "a  y\\n".into()]
+        );
+    }
+}

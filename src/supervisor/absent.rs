@@ -1,0 +1,110 @@
+//! Paths that lead to nothing in the view: refused where the host has something there.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+use super::access::{Area, Decision};
+use super::call::{Call, Reply};
+use super::spelling::lexical;
+use super::view::{Spelled, View};
+use super::{Stop, Supervisor};
+use crate::policy::PathAccess;
+use crate::trace::{Event, Kind};
+
+/// How many links a path may lead through (path_resolution(7)).
+pub(super) const LINKS: usize = 40;
+
+impl Supervisor {
+    /// What is not in the view: refused if the host has it, absent otherwise.
+    pub(super) fn absent(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        spelled: &Spelled,
+    ) -> Result<Reply, Stop> {
+        let path = self.view.leads_to(&spelled.absolute);
+        let decision = self.access.decide(access, &path, None);
+        if let Decision::Allow(area) = decision {
+            if let Area::Rule(rule) = area
+                && access == PathAccess::Read
+            {
+                let label = self.access.label(Some(rule), "");
+                let event =
+                    Event::new(Kind::Observe, "fs.open_read").path("path", OsStr::from_bytes(&spelled.typed));
+                let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
+                self.recorder.record_folded(event)?;
+            }
+            return Ok(Reply::Errno(Errno::ENOENT));
+        }
+        // The look is made with the caller's rights: it tells nothing that they could not see.
+        let exists = match access {
+            PathAccess::Read => path.symlink_metadata().is_ok(),
+            PathAccess::Write => path.parent().is_some_and(|parent| parent.symlink_metadata().is_ok()),
+        };
+        if !exists {
+            return Ok(Reply::Errno(Errno::ENOENT));
+        }
+        match self.judge(call, access, spelled, &path, &decision)? {
+            Some(_) => Ok(Reply::Errno(Errno::ENOENT)),
+            None => Ok(Reply::Errno(Errno::EACCES)),
+        }
+    }
+
+    /// What cannot be looked at: below a directory that a rule closed by a mount, it is refused by
+    /// that rule.
+    pub(super) fn unreachable(
+        &mut self,
+        call: &Call,
+        access: PathAccess,
+        spelled: &Spelled,
+        errno: Errno,
+    ) -> Result<Reply, Stop> {
+        if errno == Errno::EACCES {
+            let path = self.view.blocked_at(&spelled.absolute);
+            let decision = self.access.decide(access, &path, None);
+            // Only for the record: the answer is the same.
+            self.judge(call, access, spelled, &path, &decision)?;
+        }
+        Ok(Reply::Errno(errno))
+    }
+}
+
+impl View {
+    /// Where a path leads that is not in the view: its links followed as far as the view goes,
+    /// the rest as it is spelled. The host is not looked at.
+    pub(super) fn leads_to(&self, absolute: &[u8]) -> PathBuf {
+        let mut place = PathBuf::from("/");
+        let mut rest = PathBuf::from(OsStr::from_bytes(absolute));
+        for _ in 0..LINKS {
+            let mut components = rest.strip_prefix("/").unwrap_or(&rest).components();
+            let link = components.by_ref().find_map(|component| match component {
+                Component::ParentDir => {
+                    place.pop();
+                    None
+                }
+                Component::Normal(name) => {
+                    place.push(name);
+                    self.link_at(&place)
+                }
+                _ => None,
+            });
+            let Some(target) = link else { return place };
+            place.pop();
+            rest = place.join(target).join(components.as_path());
+            place = PathBuf::from("/");
+        }
+        lexical(absolute)
+    }
+
+    /// What the link at `path` says, if there is one.
+    fn link_at(&self, path: &Path) -> Option<OsString> {
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        let file = self.open(path.as_os_str().as_bytes(), flags, Mode::empty()).ok()?;
+        nix::fcntl::readlinkat(&file, "").ok()
+    }
+}

@@ -1,0 +1,65 @@
+//! Argument vectors and environments of waiting tasks, read once.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+use nix::errno::Errno;
+
+use crate::sys::memory;
+
+/// Longest argument list: the kernel's own limit is a quarter of the stack limit, at most 6 MiB.
+const ARGUMENT_BYTES: usize = 6 << 20;
+
+/// Reads a null-terminated array of strings.
+pub(super) fn read_words(pid: i32, address: u64) -> nix::Result<Vec<OsString>> {
+    let fault = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT));
+    let mut words = Vec::new();
+    let mut bytes = 0;
+    let mut at = address;
+    if address == 0 {
+        return Ok(words);
+    }
+    loop {
+        let mut pointer = [0; 8];
+        memory::read_exact(pid, at, &mut pointer).map_err(fault)?;
+        let pointer = u64::from_ne_bytes(pointer);
+        if pointer == 0 {
+            return Ok(words);
+        }
+        let word = memory::read_string(pid, pointer, ARGUMENT_BYTES).map_err(fault)?;
+        bytes += word.len() + 9;
+        if bytes > ARGUMENT_BYTES {
+            return Err(Errno::E2BIG);
+        }
+        words.push(OsString::from_vec(word));
+        at = at.wrapping_add(8);
+    }
+}
+
+/// Splits what /proc/PID/cmdline and environ give.
+pub(super) fn split_words(bytes: &[u8]) -> Vec<OsString> {
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
+    bytes.split(|&byte| byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect()
+}
+
+/// An argv as one line that a shell would split the same way.
+pub(super) fn quoted(argv: &[OsString]) -> OsString {
+    let mut line = Vec::new();
+    for word in argv {
+        if !line.is_empty() {
+            line.push(b' ');
+        }
+        let bytes = word.as_bytes();
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"@%+=:,./-_".contains(byte);
+        if !bytes.is_empty() && bytes.iter().all(plain) {
+            line.extend_from_slice(bytes);
+            continue;
+        }
+        line.push(b'\'');
+        for &byte in bytes {
+            if byte == b'\'' { line.extend_from_slice(b"'\"'\"'") } else { line.push(byte) }
+        }
+        line.push(b'\'');
+    }
+    OsString::from_vec(line)
+}

@@ -1,0 +1,89 @@
+//! Opens that make the file.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, readlinkat};
+use nix::sys::stat::Mode;
+
+use super::access::Area;
+use super::call::{Call, Reply};
+use super::open::Request;
+use super::view::{Found, Place, Spelled, found};
+use super::{Stop, Supervisor};
+use crate::policy::PathAccess;
+
+impl Supervisor {
+    /// Creates the file, in a directory that cannot be swapped any more.
+    pub(super) fn create(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        spelled: &Spelled,
+        links: usize,
+    ) -> Result<Reply, Stop> {
+        let place = match self.view.place(&spelled.absolute) {
+            Ok(place) => place,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, spelled),
+            Err(errno) => return self.unreachable(call, PathAccess::Write, spelled, errno),
+        };
+        if place.trailing_slash {
+            return Ok(Reply::Errno(Errno::EISDIR));
+        }
+        if let Ok(target) = readlinkat(&place.directory.file, place.name.as_os_str()) {
+            if request.flags.intersects(OFlag::O_EXCL | OFlag::O_NOFOLLOW) || links == 0 {
+                return Ok(Reply::Errno(if links == 0 { Errno::ELOOP } else { Errno::EEXIST }));
+            }
+            let next = place.directory.path.join(target);
+            let absolute = next.into_os_string().into_encoded_bytes();
+            let spelled = Spelled { typed: spelled.typed.clone(), absolute };
+            return self.open_resolved(call, request, &spelled, links - 1);
+        }
+        let path = place.path();
+        let decision = self.access.decide(PathAccess::Write, &path, None);
+        let Some(area) = self.judge(call, PathAccess::Write, spelled, &path, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
+        };
+        self.create_at(call, request, spelled, &place, area)
+    }
+
+    fn create_at(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        spelled: &Spelled,
+        place: &Place,
+        area: Area,
+    ) -> Result<Reply, Stop> {
+        let mode = Mode::from_bits_truncate(request.mode & !self.umask(call));
+        let flags = request.flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
+        match self.make_pending_file(&place.path(), mode)? {
+            Some(Ok(())) => {
+                let request = Request { flags: request.flags & !OFlag::O_EXCL, ..request.clone() };
+                return self.open_resolved(call, &request, spelled, 0);
+            }
+            Some(Err(errno)) => return Ok(Reply::Errno(errno)),
+            None => {}
+        }
+        let opened =
+            match nix::fcntl::openat(place.directory.file.as_fd(), place.name.as_os_str(), flags, mode) {
+                Ok(opened) => opened,
+                Err(errno) => return Ok(Reply::Errno(errno)),
+            };
+        if let Area::Rule(rule) = area {
+            let label = self.access.label(Some(rule), "");
+            let file = match reopened(&opened) {
+                Ok(file) => file,
+                Err(errno) => return Ok(Reply::Errno(errno)),
+            };
+            self.record_open(call, PathAccess::Write, spelled, file, &opened, label)?;
+        }
+        Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
+    }
+}
+
+/// An O_PATH twin of an open file.
+fn reopened(file: &OwnedFd) -> nix::Result<Found> {
+    let path = super::view::own_path(file.as_fd());
+    found(nix::fcntl::open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
+}

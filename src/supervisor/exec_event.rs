@@ -1,0 +1,96 @@
+//! The second look at a program start: at the exec event, on what the kernel really took.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+
+use super::arguments::split_words;
+use super::call::Call;
+use super::exec::Expected;
+use super::view::{Found, found};
+use super::{Stop, Supervisor, environment};
+use crate::policy::RuleId;
+use crate::sys::ptrace;
+use crate::trace::{Event, Kind};
+
+type Mismatch = (PathBuf, Vec<OsString>, Option<RuleId>, String);
+
+impl Supervisor {
+    /// The exec event of task `former` (now `pid`): the new image has not run yet.
+    pub(super) fn executed(&mut self, pid: i32) -> Result<(), Stop> {
+        let former = ptrace::event_message(pid).unwrap_or(pid);
+        let expected = self.expected.remove(&former).or_else(|| self.expected.remove(&pid));
+        self.seized.remove(&former);
+        self.seized.remove(&pid);
+        let Ok(task) = self.tasks.find(pid) else { return Ok(()) };
+        let call = Call { number: 0, arguments: [0; 6], task };
+        match self.verify(&call, expected) {
+            Ok((file, argv, expected)) => {
+                self.record_spawn(&call, &file, &argv, &expected)?;
+                if let Some(follow_up) = expected.follow_up {
+                    self.follow_ups.insert(pid, follow_up);
+                }
+                // Gone when it was killed meanwhile.
+                let _ = ptrace::detach(pid, 0);
+                Ok(())
+            }
+            Err((path, argv, rule, reason)) => {
+                let killed = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
+                self.refuse_exec(&call, &path, &argv, rule, &reason, killed.is_ok())
+            }
+        }
+    }
+
+    fn verify(
+        &mut self,
+        call: &Call,
+        expected: Option<Expected>,
+    ) -> Result<(Found, Vec<OsString>, Expected), Mismatch> {
+        let unreadable = |errno: Errno| {
+            (PathBuf::from("?"), Vec::new(), None, format!("its image cannot be read: {errno}"))
+        };
+        let file = call.task.executable().and_then(found).map_err(unreadable)?;
+        let argv = split_words(&call.task.read("cmdline").map_err(unreadable)?);
+        let refuse = |rule, reason| Err((file.path.clone(), argv.clone(), rule, reason));
+        let as_judged = expected.filter(|expected| expected.id == file.id() && expected.argv == argv);
+        let expected = match as_judged {
+            Some(expected) => expected,
+            // The arguments changed after they were judged: judge what really came.
+            None if self.access.enforce => match self.judge_image(&file.path, &file, &argv) {
+                Ok((label, pins_arguments)) => {
+                    Expected { label, pins_arguments, ..Expected::any(&file, argv.clone()) }
+                }
+                Err((rule, reason)) => return refuse(rule, reason),
+            },
+            None => Expected::any(&file, argv.clone()),
+        };
+        if expected.pins_arguments && self.access.enforce {
+            let environment = split_words(&call.task.read("environ").map_err(unreadable)?);
+            if let Some(variable) = environment::loads_code(&environment) {
+                return refuse(None, format!("the rule pins arguments, and {variable} loads other code"));
+            }
+        }
+        Ok((file, argv, expected))
+    }
+
+    fn record_spawn(
+        &mut self,
+        call: &Call,
+        file: &Found,
+        argv: &[OsString],
+        expected: &Expected,
+    ) -> Result<(), Stop> {
+        let mut event = Event::new(Kind::Observe, "proc.spawn").words("argv", argv).path("exe", &file.path);
+        if let Some(script) = &expected.script {
+            event = event.path("script", script);
+        }
+        let event = event.proc(call.task.lineage.clone()).rule(expected.label.clone());
+        self.recorder.record(event)?;
+        self.hasher.image(file, &self.recorder);
+        Ok(())
+    }
+}

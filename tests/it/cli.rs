@@ -1,0 +1,248 @@
+//! The command line: usage, `init`, `show`, `verify`, exit codes, and the last words of a run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use crate::support::{Running, Sandbox, User, everyone};
+
+fn caller() -> Sandbox {
+    Sandbox::new(User::Caller)
+}
+
+#[test]
+fn version_and_help_go_to_stdout() {
+    let sandbox = caller();
+    let version = sandbox.agentbox(&["--version"]);
+    version.exits(0).prints(concat!("agentbox ", env!("CARGO_PKG_VERSION"), "\n"));
+    let help = sandbox.agentbox(&["--help"]);
+    assert_eq!(help.exits(0).stderr, "");
+    for word in ["init", "run", "show", "verify", "spec", "policy", "125", "Examples"] {
+        assert!(help.stdout.contains(word), "help lacks {word}\n{help}");
+    }
+    for command in ["init", "run", "show", "verify"] {
+        assert_eq!(sandbox.agentbox(&[command, "--help"]).exits(0).stderr, "");
+    }
+}
+
+#[test]
+fn mistakes_on_the_command_line_exit_2_and_print_nothing_on_stdout() {
+    let sandbox = caller();
+    for words in
+        [&[][..], &["run"], &["frob"], &["run", "--frob", "true"], &["run", "-p"], &["verify", "a", "b"]]
+    {
+        sandbox.agentbox(words).exits(2).prints("");
+    }
+}
+
+#[test]
+fn init_writes_a_policy_that_runs_and_never_overwrites() {
+    everyone(|sandbox| {
+        sandbox.agentbox(&["init"]).exits(0);
+        let policy = sandbox.path("agentbox.policy");
+        let text = fs::read_to_string(&policy).expect("the policy");
+        sandbox.file("in.txt", "hello");
+        sandbox
+            .agentbox(&["run", "--", "sh", "-c", "read -r line <in.txt; echo $line"])
+            .exits(0)
+            .prints("hello\n");
+        sandbox.agentbox(&["init"]).exits(2).complains("exists already");
+        assert_eq!(fs::read_to_string(&policy).expect("the policy"), text);
+
+        let elsewhere = sandbox.beside("elsewhere");
+        sandbox.link(&elsewhere, "link.policy");
+        sandbox.agentbox(&["init", "-p", "link.policy"]).exits(2);
+        assert!(!elsewhere.exists(), "a dangling link was followed");
+    });
+}
+
+#[test]
+fn every_exit_code_of_the_command_is_the_exit_code() {
+    let sandbox = caller();
+    for code in [0, 1, 2, 3, 77, 124, 125, 126, 127, 128, 200, 255] {
+        sandbox.run(&["sh", "-c", &format!("exit {code}")]).exits(code);
+    }
+}
+
+#[test]
+fn a_signal_that_ends_the_command_is_128_and_its_number() {
+    everyone(|sandbox| {
+        for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15] {
+            let ran = sandbox.run(&["sh", "-c", &format!("ulimit -c 0; kill -{signal} $$")]);
+            ran.exits(128 + signal);
+            assert_eq!(ran.of("run.end")[0]["args"]["returncode"], -signal, "{ran}");
+        }
+    });
+}
+
+#[test]
+fn what_is_not_found_is_127_and_what_cannot_be_executed_is_126() {
+    everyone(|sandbox| {
+        sandbox.run(&["no-such-program"]).exits(127).complains("no-such-program");
+        sandbox.run(&["./no-such-program"]).exits(127);
+        sandbox.run(&["/no/such/program"]).exits(127);
+        sandbox.run(&[""]).exits(127);
+        sandbox.file("plain.txt", "no program\n");
+        sandbox.run(&["./plain.txt"]).exits(126).complains("plain.txt");
+        sandbox.run(&["/etc"]).exits(126);
+        sandbox.script("wrong", "#!/no/such/interpreter\n");
+        let ran = sandbox.run(&["./wrong"]);
+        assert!([126, 127].contains(&ran.code), "{ran}");
+        let broken = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 200]].concat();
+        sandbox.script("broken", broken);
+        sandbox.run(&["./broken"]).exits(126);
+    });
+}
+
+#[test]
+fn the_launcher_says_nothing_on_stdout() {
+    everyone(|sandbox| {
+        let bytes: Vec<u8> = (0..=255).cycle().take(200_000).collect();
+        sandbox.file("bytes", &bytes);
+        sandbox.policy("read: ./bytes");
+        let ran = sandbox.python("import sys; sys.stdout.buffer.write(open('bytes', 'rb').read())");
+        assert!(ran.exits(0).bytes == bytes, "stdout was altered");
+    });
+}
+
+#[test]
+fn the_last_words_count_and_name_the_rules_that_would_allow() {
+    everyone(|sandbox| {
+        for name in ["a.txt", "b.txt", "c.txt", "d.txt"] {
+            sandbox.file(name, name);
+        }
+        let ran = sandbox.python(
+            "for name, times in [('a.txt', 4), ('b.txt', 3), ('c.txt', 2), ('d.txt', 1)]:
+                for _ in range(times):
+                    try: open(name)
+                    except PermissionError: pass",
+        );
+        ran.exits(0);
+        let lines: Vec<_> = ran.stderr.lines().collect();
+        assert_eq!(lines.len(), 4, "{ran}");
+        let place = sandbox.trace();
+        assert!(lines[0].starts_with("agentbox: recorded 0 effects, "), "{ran}");
+        assert!(lines[0].ends_with(&format!(" observations, 10 denials -> {}", place.display())), "{ran}");
+        for (line, (times, name)) in lines[1..].iter().zip([(4, "a.txt"), (3, "b.txt"), (2, "c.txt")]) {
+            assert!(line.starts_with(&format!("agentbox: denied {times}x: read ")), "{ran}");
+            assert!(line.contains(&format!("(to allow it: read: ./{name})")), "{ran}");
+        }
+        let counted: u64 = ran.denials("read").iter().map(|entry| entry["count"].as_u64().unwrap_or(1)).sum();
+        assert_eq!(counted, 10, "{ran}");
+    });
+}
+
+#[test]
+fn observe_refuses_nothing_and_records_what_it_would_have_refused() {
+    everyone(|sandbox| {
+        sandbox.file("secret.txt", "hidden");
+        let program = "import subprocess
+print(open('secret.txt').read(), flush=True)
+open('made.txt', 'w').write('x')
+subprocess.run(['true'], check=True)";
+        let ran = sandbox.run_with(&["--observe"], &["python3", "-c", program]);
+        ran.exits(0)
+            .prints("hidden\n")
+            .denied("read", "secret.txt")
+            .denied("write", "made.txt")
+            .denied("exec", "true");
+        assert!(sandbox.path("made.txt").exists(), "{ran}");
+        for entry in ran.entries.iter().filter(|entry| entry["kind"] == "deny") {
+            assert_eq!(entry["args"]["enforced"], false, "{ran}");
+        }
+        assert_eq!(ran.of("run.start")[0]["args"]["enforced"], false);
+    });
+}
+
+#[test]
+fn a_missing_or_unreadable_policy_starts_nothing() {
+    everyone(|sandbox| {
+        let touch = ["--", "sh", "-c", "echo started"];
+        let run = |policy: &str| sandbox.agentbox(&[&["run", "-p", policy], &touch[..]].concat());
+        run("missing.policy").exits(2).prints("").complains("missing.policy");
+        sandbox.directory("directory.policy");
+        run("directory.policy").exits(2).prints("").complains("directory.policy");
+        sandbox.file("binary.policy", b"read: ./a\xff\n");
+        run("binary.policy").exits(2).prints("").complains("binary.policy");
+        assert!(!sandbox.path("trace.jsonl").exists(), "a trace of nothing");
+        if sandbox.user == User::Ordinary {
+            let policy = sandbox.file("closed.policy", "");
+            fs::set_permissions(policy, fs::Permissions::from_mode(0o000)).expect("chmod");
+            run("closed.policy").exits(2).prints("").complains("ermission denied");
+        }
+    });
+}
+
+#[test]
+fn verify_tells_intact_unsealed_torn_tampered_and_no_trace_apart() {
+    let sandbox = caller();
+    sandbox.run(&["true"]).exits(0);
+    let trace = sandbox.trace();
+    let whole = fs::read(&trace).expect("the trace");
+    let name = trace.to_str().expect("a name");
+    let verify = |bytes: &[u8]| {
+        fs::write(&trace, bytes).expect("the trace");
+        sandbox.agentbox(&["verify", "-t", name])
+    };
+    verify(&whole).exits(0);
+    let lines: Vec<&[u8]> = whole.split_inclusive(|&byte| byte == b'\n').collect();
+    verify(&lines[..lines.len() - 1].concat()).exits(3);
+    verify(&whole[..whole.len() - 20]).exits(3);
+    verify(&[&whole, b"{\"i\":".as_slice()].concat()).exits(1);
+    verify(&[lines[0], &lines[2..].concat()].concat()).exits(1);
+    let edited = String::from_utf8_lossy(&whole).replacen("\"true\"", "\"fals\"", 1);
+    verify(edited.as_bytes()).exits(1);
+    verify(b"hello\nworld\n").exits(2);
+    verify(b"\x00\xff\x00").exits(2);
+    sandbox.agentbox(&["verify", "missing.jsonl"]).exits(2);
+    verify(&whole).exits(0);
+    let last: serde_json::Value = serde_json::from_slice(lines[lines.len() - 1]).expect("an entry");
+    let head = last["sha"].as_str().expect("a hash");
+    sandbox.agentbox(&["verify", name, "--head", head]).exits(0);
+    sandbox.agentbox(&["verify", name, "--head", &"0".repeat(64)]).exits(1);
+}
+
+#[test]
+fn show_survives_torn_foreign_and_closed() {
+    let sandbox = caller();
+    sandbox.run(&["true"]).exits(0);
+    let trace = sandbox.trace();
+    let name = trace.to_str().expect("a name").to_owned();
+    let whole = fs::read(&trace).expect("the trace");
+    fs::write(&trace, &whole[..whole.len() - 20]).expect("the trace");
+    let torn = sandbox.agentbox(&["show", &name]);
+    assert!(torn.exits(0).complains("torn").stdout.contains("run.start"), "{torn}");
+    fs::write(&trace, "not a trace\n").expect("the trace");
+    sandbox.agentbox(&["show", &name]).exits(2).prints("");
+    sandbox.agentbox(&["show", "missing.jsonl"]).exits(2).prints("");
+
+    fs::write(&trace, whole).expect("the trace");
+    let mut command = sandbox.command(&["show", &name]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    command.stdout(Stdio::from(writer));
+    let closed = Running::start(command).finish();
+    assert_eq!(closed.exits(0).stderr, "");
+}
+
+#[test]
+fn standard_streams_may_be_closed() {
+    everyone(|sandbox| {
+        let quoted: Vec<String> = {
+            let command = sandbox.run_command(&[], &["sh", "-c", "exit 5"]);
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            words.map(|word| format!("'{}'", word.to_str().expect("a word"))).collect()
+        };
+        for closing in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+            let mut command = sandbox.command(&["--version"]);
+            let shell = format!("{} {closing}", quoted.join(" "));
+            let mut sh = std::process::Command::new("sh");
+            sh.args(["-c", &shell]).current_dir(sandbox.path("")).env_clear();
+            sh.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            sh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.arg("--version");
+            let ran = Running::start(sh).finish();
+            ran.exits(5);
+        }
+    });
+}

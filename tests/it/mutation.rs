@@ -1,0 +1,180 @@
+//! Changes other than writing: links, renames, modes, special files, and who may see what they leave.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::support::{Ran, Sandbox, everyone};
+
+/// Does each act and prints `done` or the name of its errno.
+const ACTS: &str = "import ctypes, errno, os, stat
+def act(function, *words, **options):
+    try: function(*words, **options); print('done', end=' ')
+    except OSError as error: print(errno.errorcode[error.errno], end=' ')
+";
+
+fn python(sandbox: &Sandbox, program: &str) -> Ran {
+    sandbox.python(&format!("{ACTS}{program}"))
+}
+
+#[test]
+fn nothing_outside_of_write_roots_is_changed() {
+    everyone(|sandbox| {
+        sandbox.file("data/in.txt", "in");
+        sandbox.file("other.txt", "other");
+        sandbox.directory("data/empty");
+        sandbox.directory("out");
+        sandbox.policy("read: ./data\nwrite: ./out");
+        let ran = python(
+            sandbox,
+            "for path in ('data/in.txt', 'other.txt'):
+    act(os.chmod, path, 0o600); act(os.utime, path, (1, 1)); act(os.truncate, path, 0); act(os.unlink, path)
+    act(os.rename, path, 'out/taken'); act(os.setxattr, path, 'user.x', b'1'); act(os.chown, path, -1, os.getgid())
+for path in ('data/new', 'new'):
+    act(os.mkdir, path); act(os.symlink, 'x', path); act(os.mkfifo, path); act(os.mknod, path)
+    act(os.rename, 'out', path)
+act(os.rmdir, 'data/empty')
+open('out/mine', 'w').close(); act(os.rename, 'out/mine', 'data/mine'); act(os.link, 'out/mine', 'mine')
+print()",
+        );
+        ran.exits(0);
+        assert!(!ran.stdout.contains("done"), "{ran}");
+        for errno in ran.stdout.split_whitespace() {
+            assert!(["EACCES", "EXDEV", "EROFS", "EPERM", "EBUSY"].contains(&errno), "{ran}");
+        }
+        assert_eq!(fs::read(sandbox.path("data/in.txt")).expect("the file"), b"in");
+        assert_eq!(fs::read(sandbox.path("other.txt")).expect("the file"), b"other");
+        for name in ["data/new", "new", "data/mine", "mine", "out/taken"] {
+            assert!(fs::symlink_metadata(sandbox.path(name)).is_err(), "{name} was made");
+        }
+        ran.denied("write", "data/in.txt").denied("write", "other.txt");
+    });
+}
+
+#[test]
+fn a_hard_link_needs_rights_on_both_names() {
+    everyone(|sandbox| {
+        sandbox.file("secret.txt", "hidden");
+        sandbox.file("data/in.txt", "in");
+        sandbox.directory("out");
+        sandbox.policy("read: ./data\nwrite: ./out");
+        let ran = python(
+            sandbox,
+            "act(os.link, 'secret.txt', 'out/a'); act(os.link, 'data/in.txt', 'out/b'); act(os.link, 'none', 'out/c')
+open('out/d', 'w').write('d'); act(os.link, 'out/d', 'out/e'); print(open('out/e').read())",
+        );
+        ran.exits(0);
+        let words: Vec<_> = ran.stdout.split_whitespace().collect();
+        assert!(["EACCES", "EXDEV"].contains(&words[0]) && ["EACCES", "EXDEV"].contains(&words[1]), "{ran}");
+        assert_eq!(words[2..], ["ENOENT", "done", "d"], "{ran}");
+        assert!(!sandbox.path("out/a").exists() && !sandbox.path("out/b").exists());
+        assert_eq!(ran.of("fs.link").len(), 1, "{ran}");
+    });
+}
+
+#[test]
+fn renames_and_links_across_roots_are_exdev_and_mv_copies() {
+    everyone(|sandbox| {
+        sandbox.file("one/a", "a");
+        sandbox.directory("two");
+        sandbox.policy("write: ./one\nwrite: ./two\nexec: mv");
+        let ran = python(
+            sandbox,
+            "import subprocess
+act(os.rename, 'one/a', 'two/a'); act(os.link, 'one/a', 'two/b')
+print(subprocess.run(['mv', 'one/a', 'two/c']).returncode)",
+        );
+        ran.exits(0).prints("EXDEV EXDEV 0\n");
+        assert_eq!(fs::read(sandbox.path("two/c")).expect("the file"), b"a");
+        assert!(!sandbox.path("one/a").exists());
+    });
+}
+
+#[test]
+fn setuid_and_setgid_modes_and_security_attributes_are_refused() {
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        sandbox.policy("write: ./out");
+        let ran = python(
+            sandbox,
+            "open('out/f', 'w').close()
+act(os.chmod, 'out/f', 0o4755); act(os.chmod, 'out/f', 0o2755)
+act(os.fchmod, os.open('out/f', os.O_RDWR), 0o6755)
+act(os.open, 'out/g', os.O_CREAT | os.O_WRONLY, 0o4755)
+act(os.mkdir, 'out/d', 0o2755); act(os.mknod, 'out/n', 0o4755 | stat.S_IFREG)
+act(os.setxattr, 'out/f', 'security.capability', b'1' * 20)
+act(os.mknod, 'out/null', 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+act(os.chmod, 'out/f', 0o755)
+print()",
+        );
+        ran.exits(0);
+        let words: Vec<_> = ran.stdout.split_whitespace().collect();
+        assert!(!words[..8].contains(&"done") && words[8] == "done", "{ran}");
+        for entry in fs::read_dir(sandbox.path("out")).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let mode = entry.metadata().expect("metadata").permissions().mode();
+            assert_eq!(mode & 0o6000, 0, "{}", entry.path().display());
+        }
+    });
+}
+
+#[test]
+fn special_files_work_where_the_agent_may_write() {
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        sandbox.policy("write: ./out");
+        let ran = python(
+            sandbox,
+            "import socket, threading
+os.mkfifo('out/pipe')
+reader = threading.Thread(target=lambda: print(open('out/pipe').read())); reader.start()
+with open('out/pipe', 'w') as pipe: pipe.write('through')
+reader.join()
+server = socket.socket(socket.AF_UNIX); server.bind('out/socket'); server.listen()
+client = socket.socket(socket.AF_UNIX); client.connect('out/socket')
+peer, _ = server.accept(); client.sendall(b'hi'); print(peer.recv(9))
+os.symlink('pipe', 'out/l'); print(os.readlink('out/l'))
+file = os.open('out', os.O_TMPFILE | os.O_RDWR, 0o600); print(os.write(file, b'abc'))",
+        );
+        ran.exits(0).prints("through\nb'hi'\npipe\n3\n").denied_nothing();
+    });
+}
+
+#[test]
+fn files_made_have_the_mode_that_the_umask_leaves() {
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        for policy in ["write: ./out", "write: ./out\ndeny: read **/.env"] {
+            sandbox.policy(policy);
+            let ran = python(
+                sandbox,
+                "import shutil
+os.umask(0o027); open('out/f', 'w').close(); os.mkdir('out/d')
+print(oct(os.stat('out/f').st_mode), oct(os.stat('out/d').st_mode), os.stat('out/f').st_uid == os.getuid())
+shutil.rmtree('out/d'); os.unlink('out/f')",
+            );
+            ran.exits(0).prints("0o100640 0o40750 True\n");
+        }
+    });
+}
+
+#[test]
+fn a_descriptor_that_was_opened_stays_good_and_no_other_comes_from_it() {
+    everyone(|sandbox| {
+        sandbox.file("data/in.txt", "in");
+        sandbox.policy("read: ./data");
+        let ran = python(
+            sandbox,
+            "file = os.open('data/in.txt', os.O_RDONLY)
+act(os.open, '/proc/self/fd/%d' % file, os.O_RDWR); act(os.open, '/dev/fd/%d' % file, os.O_WRONLY | os.O_TRUNC)
+act(os.open, '/proc/self/fd/%d' % file, os.O_RDONLY)
+path = os.open('data/in.txt', os.O_PATH); act(os.open, '/proc/self/fd/%d' % path, os.O_RDWR)
+act(os.fchmod, file, 0o777); act(os.ftruncate, file, 0)
+print()",
+        );
+        ran.exits(0);
+        let words: Vec<_> = ran.stdout.split_whitespace().collect();
+        assert_eq!(words.iter().filter(|word| **word == "done").count(), 1, "{ran}");
+        assert_eq!(words[2], "done", "{ran}");
+        assert_eq!(fs::read(sandbox.path("data/in.txt")).expect("the file"), b"in");
+    });
+}

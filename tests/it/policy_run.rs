@@ -1,0 +1,209 @@
+//! Policies and traces around a run: mistakes, sizes, places, and rules that this version has not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use agentbox::trace::{Expectation, Outcome, verify};
+
+use crate::support::{Ran, Running, Sandbox, User, everyone};
+
+/// Runs under a policy in `work/p`, with a trace in `work`.
+fn run(sandbox: &Sandbox, policy: &str, command: &[&str]) -> Ran {
+    sandbox.file("p", policy);
+    sandbox.agentbox(&[&["run", "-p", "p", "--"], command].concat())
+}
+
+#[test]
+fn every_mistake_is_told_at_once_with_its_place_and_nothing_starts() {
+    everyone(|sandbox| {
+        let ran = run(
+            sandbox,
+            "read: ./a\nwirte: ./out\n\nraed ./b\nexec: 'x\nnet: 127.0.0.0/8\nallow: read ./a, write ./b\nread:\n",
+            &["sh", "-c", "echo started >out; echo started"],
+        );
+        ran.exits(2).prints("");
+        for place in ["p:2:", "p:4:", "p:5:", "p:6:", "p:7:", "p:8:"] {
+            ran.complains(place);
+        }
+        ran.complains("write").complains("^").complains("cidr/127.0.0.0/8");
+        assert!(!sandbox.path("out").exists() && !sandbox.path("trace.jsonl").exists(), "{ran}");
+    });
+}
+
+#[test]
+fn rules_that_are_not_enforced_yet_are_refused_by_name() {
+    let sandbox = Sandbox::new(User::Caller);
+    for rule in [
+        "read-once: ./a",
+        "write: ./out @10MB",
+        "net: GET api.example.org/x",
+        "net: api.example.org @10/min",
+        "net: udp:ntp.example.org:123",
+        "secret: TOKEN -> api.example.org",
+        "limit: pids 256",
+        "listen: 3000",
+    ] {
+        let ran = run(&sandbox, &format!("read: ./data\n{rule}\n"), &["sh", "-c", "echo started"]);
+        ran.exits(2).prints("").complains("p:2:");
+    }
+}
+
+#[test]
+fn ten_thousand_rules_load_and_decide() {
+    everyone(|sandbox| {
+        let lines = (0..5000).map(|n| format!("read: ./d/{n}.txt\ndeny: write ./d/{n}.lock\n"));
+        let policy: String = lines.chain(["write: ./d\n".to_owned()]).collect();
+        sandbox.file("d/4999.txt", "last");
+        sandbox.file("e/1.txt", "other");
+        let program = "read -r line <d/4999.txt; echo $line; (echo >d/77.lock) 2>/dev/null || echo refused
+(read -r line <e/1.txt) 2>/dev/null || echo refused; echo >d/77.txt && echo written";
+        run(sandbox, &policy, &["sh", "-c", program]).exits(0).prints("last\nrefused\nrefused\nwritten\n");
+    });
+}
+
+#[test]
+fn arguments_and_variables_as_long_as_the_kernel_takes() {
+    everyone(|sandbox| {
+        let longest = "a".repeat(131_071);
+        sandbox.run(&["sh", "-c", "echo ${#1}", "sh", &longest]).exits(0).prints("131071\n");
+        let many: Vec<String> = (0..9000).map(|n| format!("{n:0100}")).collect();
+        let words: Vec<&str> =
+            ["sh", "-c", "echo $#", "sh"].into_iter().chain(many.iter().map(String::as_str)).collect();
+        sandbox.run(&words).exits(0).prints("9000\n");
+        sandbox.environment("LONG", "b".repeat(131_066)).policy("env: LONG");
+        sandbox.run(&["sh", "-c", "echo ${#LONG}"]).exits(0).prints("131066\n");
+        let inner = "import subprocess, sys
+print(subprocess.run(['echo', 'c' * 131071], stdout=-1).stdout.count(b'c'))
+try: subprocess.run(['echo', 'c' * 131072])
+except OSError as error: print(error.errno)
+print(subprocess.run(['echo'] + ['d' * 1000] * 1000, stdout=-1).stdout.count(b'd'))";
+        sandbox.policy("exec: echo");
+        sandbox.python(inner).exits(0).prints("131071\n7\n1000000\n");
+    });
+}
+
+#[test]
+fn the_trace_under_a_write_root_is_out_of_the_agents_reach() {
+    everyone(|sandbox| {
+        sandbox.file("p", "write: .\n");
+        let program = "import os
+seen = []
+for name in ('trace.jsonl', 'p', 'trace.jsonl.blobs'):
+    for act in (lambda: open(name), lambda: open(name, 'a'), lambda: os.unlink(name), lambda: os.rename(name, 'moved'),
+                lambda: os.link(name, 'linked'), lambda: os.mkdir(name), lambda: os.symlink('x', name), lambda: os.chmod(name, 0)):
+        try: act(); seen.append(name)
+        except OSError: pass
+print(seen); open('mine', 'w').write('x')";
+        for _ in 0..2 {
+            let ran = sandbox.agentbox(&["run", "-p", "p", "--", "python3", "-c", program]);
+            ran.exits(0).prints("[]\n").complains("trace.jsonl");
+            let trace = sandbox.path("trace.jsonl");
+            let found = verify(&trace, &Expectation::default()).expect("a trace");
+            assert_eq!(found.outcome, Outcome::Sealed, "{ran}");
+            let mode = fs::metadata(&trace).expect("the trace").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{ran}");
+        }
+        let rotated = fs::read_dir(sandbox.path("")).expect("work").filter_map(Result::ok);
+        let names: Vec<_> = rotated.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        assert_eq!(names.iter().filter(|name| name.starts_with("trace.jsonl")).count(), 2, "{names:?}");
+        assert_eq!(fs::read_to_string(sandbox.path("p")).expect("the policy"), "write: .\n");
+    });
+}
+
+#[test]
+fn a_trace_is_not_written_over_another_file() {
+    everyone(|sandbox| {
+        let notes = sandbox.file("notes.txt", "my notes\n");
+        sandbox.file("p", "");
+        let words =
+            |more: &[&'static str]| [&["run", "-p", "p", "-t", "notes.txt"], more, &["--", "true"]].concat();
+        sandbox.agentbox(&words(&[])).exits(2).complains("notes.txt");
+        assert_eq!(fs::read(&notes).expect("the notes"), b"my notes\n");
+        sandbox.agentbox(&words(&["--force"])).exits(0);
+        verify(&notes, &Expectation::default()).expect("a trace");
+        sandbox.agentbox(&["run", "-p", "p", "-t", "no/such/directory/t", "--", "true"]).exits(2);
+        sandbox.directory("dir");
+        sandbox.agentbox(&["run", "-p", "p", "-t", "dir", "--", "true"]).exits(2);
+    });
+}
+
+#[test]
+fn concurrent_runs_on_one_trace_name_lose_nothing() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.file("p", "");
+    let words = ["run", "-p", "p", "--", "sh", "-c", "exit 0"];
+    let started: Vec<_> = (0..3).map(|_| Running::start(sandbox.command(&words))).collect();
+    for running in started {
+        let ran = running.finish();
+        assert!([0, 2, 125].contains(&ran.code), "{ran}");
+    }
+    let names =
+        fs::read_dir(sandbox.path("")).expect("work").filter_map(Result::ok).map(|entry| entry.path());
+    let traces: Vec<_> = names.filter(|path| path.to_string_lossy().contains("trace.jsonl")).collect();
+    assert!(!traces.is_empty());
+    for trace in traces.iter().filter(|path| path.is_file()) {
+        let found = verify(trace, &Expectation::default()).expect("a trace");
+        assert_eq!(found.outcome, Outcome::Sealed, "{}", trace.display());
+    }
+}
+
+#[test]
+fn a_home_and_a_working_directory_behind_links_work() {
+    everyone(|sandbox| {
+        sandbox.file("../home/.config/tool.conf", "conf");
+        sandbox.link("home", "../linked-home");
+        sandbox.link("work", "../linked-work");
+        sandbox.file("in.txt", "in");
+        sandbox.file("p", "read: ~/.config\nread: ./in.txt\nenv: HOME\n");
+        let mut command = sandbox.command(&[
+            "run",
+            "-p",
+            "p",
+            "--",
+            "sh",
+            "-c",
+            "read a <~/.config/tool.conf; read b <in.txt; echo $a $b",
+        ]);
+        command.env("HOME", sandbox.beside("linked-home")).current_dir(sandbox.beside("linked-work"));
+        Running::start(command).finish().exits(0).prints("conf in\n");
+    });
+}
+
+#[test]
+fn what_a_rule_names_and_is_absent_is_a_note_and_nothing_is_made() {
+    everyone(|sandbox| {
+        let ran = run(
+            sandbox,
+            "read: ./none\nwrite: ./later/deep\nexec: no-such-program\ndeny: read ./never\n",
+            &["true"],
+        );
+        ran.exits(0);
+        for name in ["none", "later", "never"] {
+            assert!(!sandbox.path(name).exists(), "{name} was made");
+        }
+        let ran = run(
+            sandbox,
+            "write: ./later\n",
+            &[
+                "python3",
+                "-c",
+                "import os; os.mkdir('later'); open('later/x', 'w').write('x'); print(os.listdir('later'))",
+            ],
+        );
+        ran.exits(0).prints("['x']\n");
+        assert!(Path::new(&sandbox.path("later/x")).exists());
+    });
+}
+
+#[test]
+fn odd_values_in_quotes_are_taken_as_they_are() {
+    everyone(|sandbox| {
+        for name in ["a,b", "c#d", "e f", "g\"h"] {
+            sandbox.file(name, name);
+        }
+        let policy = "read: \"./a,b\", \"./c#d\", ./e f\nread: \"./g\\\"h\"\n";
+        let program = "print(*[open(name).read() for name in ('a,b', 'c#d', 'e f', 'g\"h')], sep='|')";
+        run(sandbox, policy, &["python3", "-c", program]).exits(0).prints("a,b|c#d|e f|g\"h\n");
+    });
+}

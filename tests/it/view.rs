@@ -1,0 +1,189 @@
+//! What a command finds around it: devices, /proc, temporary places, identity, privileges, environment.
+
+use crate::support::{User, everyone};
+
+#[test]
+fn the_devices_that_programs_need_are_there_and_no_others() {
+    everyone(|sandbox| {
+        let ran = sandbox.python(
+            "import os
+names = set(os.listdir('/dev'))
+need = set('null zero full random urandom tty ptmx pts fd stdin stdout stderr shm'.split())
+print(sorted(need - names), sorted(names - need - {'mqueue', 'console', 'core'}))
+print(open('/dev/null').read() == '', open('/dev/zero', 'rb').read(3), len(open('/dev/urandom', 'rb').read(5)))
+print(open('/dev/null', 'w').write('x'), len(open('/dev/random', 'rb').read(2)))
+try: os.write(os.open('/dev/full', os.O_WRONLY), b'x'); print('full takes bytes')
+except OSError: print('full is full')
+print(os.readlink('/dev/fd'), os.readlink('/dev/stdin'))
+main, side = os.openpty(); os.write(side, b'x'); print(os.read(main, 1), os.ttyname(side).startswith('/dev/pts/'))",
+        );
+        ran.exits(0).prints(
+            "[] []\nTrue b'\\x00\\x00\\x00' 5\n1 2\nfull is full\n/proc/self/fd /proc/self/fd/0\nb'x' True\n",
+        );
+        ran.denied_nothing();
+    });
+}
+
+#[test]
+fn temporary_places_exist_are_private_and_writable() {
+    everyone(|sandbox| {
+        sandbox.environment("TMPDIR", "/no/such/place").policy("exec: mktemp\nexec: rm");
+        let ran = sandbox.python(
+            "import os, stat, subprocess, tempfile
+with tempfile.NamedTemporaryFile() as file: file.write(b'x'); print(file.name.startswith(os.environ['TMPDIR']))
+print(len({os.environ[name] for name in ('TMPDIR', 'TMP', 'TEMP')}), os.path.isdir(os.environ['TMPDIR']))
+print(subprocess.run(['mktemp'], stdout=-3).returncode)
+open('/tmp/x', 'w').close(); print(os.listdir('/tmp').count('x'), os.path.isdir('/var/tmp'))
+print(os.path.isdir(os.environ['HOME'])); open(os.environ['HOME'] + '/.cache', 'w').close()
+open('/dev/shm/x', 'w').write('y'); print(open('/dev/shm/x').read())
+print([name for name in os.listdir('/run')][:3] == [] or 'run has entries')",
+        );
+        ran.exits(0);
+        assert!(ran.stdout.starts_with("True\n1 True\n0\n1 "), "{ran}");
+        assert!(ran.stdout.contains("True\ny\n"), "{ran}");
+        assert!(!std::path::Path::new("/tmp/x").exists() && !std::path::Path::new("/dev/shm/x").exists());
+        let again =
+            sandbox.python("import os; print(os.path.exists('/tmp/x'), os.path.exists('/dev/shm/x'))");
+        again.exits(0).prints("False False\n");
+    });
+}
+
+#[test]
+fn pools_of_processes_work() {
+    everyone(|sandbox| {
+        let pool = "import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+def square(n): return n * n
+if __name__ == '__main__':
+    for method in ('fork', 'spawn', 'forkserver'):
+        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
+            print(list(pool.map(square, range(4))))
+";
+        sandbox.file("pool.py", pool);
+        let ran = sandbox.run(&["python3", "pool.py"]);
+        ran.exits(0).prints(&"[0, 1, 4, 9]\n".repeat(3));
+    });
+}
+
+#[test]
+fn modules_that_older_tools_broke_can_be_used() {
+    everyone(|sandbox| {
+        let ran = sandbox.python(
+            "import ctypes, mimetypes, os, socket, ssl, tempfile, threading, uuid, pwd, grp, locale, zoneinfo
+print(mimetypes.guess_type('a.html')[0], len(tempfile.mkdtemp()) > 0, len(os.urandom(4)))
+print(pwd.getpwuid(os.getuid()).pw_uid == os.getuid(), grp.getgrgid(os.getgid()).gr_gid == os.getgid())
+print(socket.getaddrinfo('localhost', 80)[0][4][0] in ('127.0.0.1', '::1'))
+left, right = socket.socketpair(); left.send(b'x'); print(right.recv(1))
+print(os.cpu_count() > 0, os.getloadavg() is not None)",
+        );
+        ran.exits(0).prints("text/html True 4\nTrue True\nTrue\nb'x'\nTrue True\n").denied_nothing();
+    });
+}
+
+#[test]
+fn there_is_no_privilege_left() {
+    everyone(|sandbox| {
+        let ran = sandbox.python(
+            "import os
+for line in open('/proc/self/status'):
+    if line.split(':')[0] in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp'):
+        print(*line.split())
+print(os.getuid(), os.getgid(), os.getuid() == os.geteuid())
+for act in (lambda: os.setuid(12345), lambda: os.setgroups([0]), lambda: os.chroot('/'), lambda: os.sethostname('x')
+            if hasattr(os, 'sethostname') else os.chroot('/')):
+    try: act(); print('done')
+    except (PermissionError, OSError): print('refused')",
+        );
+        let user = if sandbox.user == User::Ordinary { 65534 } else { nix::unistd::getuid().as_raw() };
+        let group = if sandbox.user == User::Ordinary { 65534 } else { nix::unistd::getgid().as_raw() };
+        let none = "0000000000000000";
+        ran.exits(0).prints(&format!(
+            "CapInh: {none}\nCapPrm: {none}\nCapEff: {none}\nCapBnd: {none}\nCapAmb: {none}\nNoNewPrivs: 1\nSeccomp: 2\n\
+             {user} {group} True\nrefused\nrefused\nrefused\nrefused\n"
+        ));
+    });
+}
+
+#[test]
+fn the_launcher_and_its_environment_cannot_be_seen() {
+    everyone(|sandbox| {
+        sandbox.environment("SECRET_TOKEN", "hunter2");
+        let ran = sandbox.python(
+            "import os
+print('SECRET_TOKEN' in os.environ, sorted(name for name in os.listdir('/proc') if name.isdigit())[:1], os.getppid())
+for pid in (name for name in os.listdir('/proc') if name.isdigit()):
+    for name in ('environ', 'mem', 'maps', 'cwd', 'exe', 'root', 'fd/0', 'fd/3', 'fd/7'):
+        if pid == str(os.getpid()): continue
+        try:
+            path = '/proc/%s/%s' % (pid, name)
+            found = os.readlink(path) if name in ('cwd', 'exe', 'root') else open(path, 'rb').read()
+            print('saw', path, found)
+        except OSError: pass
+for pid in ('1', 'self'):
+    try: print(b'hunter2' in open('/proc/%s/environ' % pid, 'rb').read())
+    except OSError: print('refused')",
+        );
+        ran.exits(0);
+        assert!(!ran.stdout.contains("saw") && !ran.stdout.contains("hunter2"), "{ran}");
+        assert!(ran.stdout.starts_with("False ['1'] "), "{ran}");
+        assert!(ran.stdout.ends_with("refused\nFalse\n"), "{ran}");
+    });
+}
+
+#[test]
+fn the_environment_is_what_rules_pass() {
+    everyone(|sandbox| {
+        for (name, value) in
+            [("AWS_KEY", "1"), ("AWS_ID", "2"), ("OTHER", "3"), ("LC_TIME", "C"), ("PYTHONPATH", "/x")]
+        {
+            sandbox.environment(name, value);
+        }
+        sandbox.policy("env: AWS_*\ndeny: env AWS_ID\nenv: MODE=test");
+        let ran = sandbox.python(
+            "import os
+for name in ('AWS_KEY', 'AWS_ID', 'OTHER', 'LC_TIME', 'PYTHONPATH', 'MODE', 'PATH', 'LANG'): print(name, os.environ.get(name))
+print(os.environ['HOME'] != os.environ.get('OTHER') and os.path.isdir(os.environ['HOME']))",
+        );
+        ran.exits(0);
+        let expected = "AWS_KEY 1\nAWS_ID None\nOTHER None\nLC_TIME C\nPYTHONPATH None\nMODE test\nPATH /";
+        assert!(ran.stdout.starts_with(expected), "{ran}");
+        let passed = ran.of("env.pass")[0].to_string();
+        assert!(passed.contains("AWS_KEY") && passed.contains("MODE") && !passed.contains("OTHER"), "{ran}");
+        assert!(!ran.entries.iter().any(|entry| entry.to_string().contains("hunter")), "{ran}");
+        sandbox.policy("env: HOME");
+        let home = sandbox.beside("home");
+        let ran = sandbox.python("import os; print(os.environ['HOME'])");
+        ran.exits(0).prints(&format!("{}\n", home.display()));
+    });
+}
+
+#[test]
+fn sockets_of_the_host_are_out_of_reach() {
+    everyone(|sandbox| {
+        sandbox.directory("data");
+        let path = sandbox.path("data/host.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&path, mode).expect("chmod");
+        sandbox.policy("read: ./data");
+        let ran = sandbox.python(
+            "import errno, os, socket
+for path in ('data/host.sock', '/run/docker.sock', '/run/dbus/system_bus_socket', '\\0abstract'):
+    try: socket.socket(socket.AF_UNIX).connect(path); print('connected')
+    except OSError as error: print(errno.errorcode[error.errno])
+print(sorted(os.listdir('/run')))",
+        );
+        ran.exits(0);
+        assert!(!ran.stdout.contains("connected") && ran.stdout.starts_with("EACCES\n"), "{ran}");
+    });
+}
+
+#[test]
+fn the_working_directory_is_the_callers_wherever_it_is() {
+    everyone(|sandbox| {
+        sandbox
+            .python("import os; print(os.getcwd())")
+            .exits(0)
+            .prints(&format!("{}\n", sandbox.path("").display().to_string().trim_end_matches('/')));
+    });
+}
