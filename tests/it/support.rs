@@ -52,7 +52,7 @@ pub(crate) fn skip(part: &str, reason: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let line = format!("{test} ({part}): {reason}");
     let _ = writeln!(std::io::stderr(), "SKIP {line}");
-    if let Some(file) = std::env::var_os("AGENTBOX_TEST_SKIPS") {
+    if let Some(file) = std::env::var_os("CHECK_SKIPS") {
         let mut file =
             fs::OpenOptions::new().append(true).create(true).open(file).expect("the list of skips");
         writeln!(file, "{line}").expect("the list of skips");
