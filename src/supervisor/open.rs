@@ -58,7 +58,7 @@ impl Supervisor {
             // A handle without content: whatever it leads to is judged when it is used.
             return Ok(Reply::Continue);
         }
-        if request.mode & 0o6000 != 0 && request.flags.contains(OFlag::O_CREAT) {
+        if request.mode & 0o6000 != 0 && (request.flags.contains(OFlag::O_CREAT) || request.is_temporary()) {
             return Ok(Reply::Errno(Errno::EPERM));
         }
         let spelled = match View::absolute(&call.task, request.directory, &request.path) {

@@ -31,3 +31,17 @@ fn nothing_leads_past_the_sandbox() {
         }
     }
 }
+
+#[test]
+fn sockets_are_planted_nowhere_else() {
+    for user in users() {
+        let cell = Cell::new("plant", user);
+        let fight = cell.attack("write: ./absent/place\nread: ./other/absent\n", &[]);
+        fight.is_lost();
+        let names = |directory: &std::path::Path| -> Vec<_> {
+            fs::read_dir(directory).expect("a directory").flatten().map(|entry| entry.file_name()).collect()
+        };
+        assert!(names(&cell.work()).is_empty(), "{:?}", names(&cell.work()));
+        assert!(!names(cell.root()).iter().any(|name| name == "planted"));
+    }
+}
