@@ -1,7 +1,6 @@
 //! Opens: judged on a copy of the path, answered with the descriptor that was judged.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -365,8 +364,7 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFDIR {
             return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
         }
-        let file = opened.try_clone().map(File::from).map_err(Stop::Descriptor)?;
-        event = super::digest::add_to(event, &self.digests.of(&file));
+        event = super::digest::add_to(event, &self.digests.of(opened.as_fd()));
         Ok(self.recorder.record_folded(event)?)
     }
 

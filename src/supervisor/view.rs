@@ -154,6 +154,19 @@ impl View {
         if !follow {
             flags |= OFlag::O_NOFOLLOW;
         }
+        if super::spelling::is_clean(absolute) {
+            // Most paths hold no link: then they are final as they are spelled.
+            let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+            let how = OpenHow::new().flags(flags).resolve(resolve);
+            match openat2(&self.root, OsStr::from_bytes(absolute), how) {
+                Ok(file) => {
+                    let status = fstat(&file)?;
+                    return Ok(Found { file, path: PathBuf::from(OsStr::from_bytes(absolute)), status });
+                }
+                Err(Errno::ELOOP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
         found(self.open(absolute, flags, Mode::empty())?)
     }
 

@@ -128,7 +128,7 @@ impl WrittenFiles {
 fn record(written: &mut Written, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
     let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
     let event = event.proc(written.proc.clone()).rule(written.rule.clone());
-    let content = File::open(own_path(written.file.as_fd())).and_then(|file| digests.of(&file));
+    let content = File::open(own_path(written.file.as_fd())).and_then(|file| digests.of(file.as_fd()));
     if let Ok(content) = &content
         && written.recorded.as_ref() == Some(content)
     {
