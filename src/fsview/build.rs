@@ -63,7 +63,7 @@ impl Source {
     }
 }
 
-pub(super) fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
+fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
     let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
 }
