@@ -330,7 +330,13 @@ impl Supervisor {
         let event = spelled.add_to(event, "target", resolved);
         let event = event.arg("pid", call.task.inner_tgid);
         let label = self.access.label(rule, reason);
-        self.deny(event.proc(call.task.lineage.clone()).rule(label), super::denials::path(access, resolved))?;
+        let event = event.proc(call.task.lineage.clone()).rule(label);
+        if self.access.is_protected(resolved, None) {
+            // No rule opens it: the last words, which name one, leave it out.
+            self.recorder.deny(event)?;
+        } else {
+            self.deny(event, super::denials::path(access, resolved))?;
+        }
         Ok((!self.access.enforce).then_some(Area::Private))
     }
 

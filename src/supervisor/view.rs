@@ -269,6 +269,10 @@ impl View {
 
     /// Follows /proc/PID/fd/N, cwd, root or exe: the link leads to an object, not to a path.
     fn find_magic(&self, magic: &MagicLink<'_>, follow: bool) -> nix::Result<Found> {
+        if magic.directory == b"/proc/1" || magic.directory.starts_with(b"/proc/1/") {
+            // Pid 1 is the launcher's: the kernel would refuse it to the task as well.
+            return Err(Errno::EACCES);
+        }
         let holder = self.open(magic.directory, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
         if magic.name == b"root" {
             let rest = if magic.rest.is_empty() { b"/" } else { magic.rest };

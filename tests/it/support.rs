@@ -152,6 +152,18 @@ impl Sandbox {
         std::os::unix::fs::symlink(target, self.path(name)).expect("a link");
     }
 
+    /// Gives a tree that a test made by other means to the sandbox's user; relative to `work`.
+    pub(crate) fn give(&self, name: impl AsRef<Path>) {
+        let mut waiting = vec![self.path(name)];
+        while let Some(path) = waiting.pop() {
+            self.own(&path);
+            if path.is_dir() && !path.is_symlink() {
+                let inside = fs::read_dir(&path).expect("a directory");
+                waiting.extend(inside.map(|entry| entry.expect("an entry").path()));
+            }
+        }
+    }
+
     fn own(&self, path: &Path) {
         if self.user == User::Ordinary {
             let (user, group) = (Uid::from_raw(ORDINARY), Gid::from_raw(ORDINARY));
