@@ -14,6 +14,7 @@ use std::sync::Arc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
@@ -68,6 +69,8 @@ pub fn run(plan: LaunchPlan, placement: Placement) -> Result<Outcome, RunError> 
     let (recorder, writer) = trace::create(placement)?;
     crate::ns::privileges::act_without().map_err(RunError::Privileges)?;
     crate::sys::process::own_umask().map_err(RunError::io("unshare(CLONE_FS)"))?;
+    // What the supervisor makes for a task has the task's own mask already.
+    umask(Mode::empty());
     supervise(plan, launched, signals, recorder, writer)
 }
 
