@@ -1,5 +1,7 @@
 //! The only unsafe code: thin, safe wrappers over single system calls that no library offers.
 //!
+//! Beside them stands what the kernel does unasked: how it reads a `#!` line.
+//!
 //! Every function is safe to call, takes and gives owned or borrowed descriptors, and returns
 //! `io::Result` with the errno of the one call that it makes.
 
@@ -14,6 +16,7 @@ pub mod process;
 pub mod ptrace;
 pub mod scm;
 pub mod seccomp;
+pub mod shebang;
 pub mod sockopt;
 pub mod xattr;
 
