@@ -85,6 +85,15 @@ impl Digests {
         Ok(content)
     }
 
+    /// The digest of `file`, computed whatever is known of it.
+    pub(super) fn anew(&mut self, file: BorrowedFd<'_>) -> io::Result<Content> {
+        let status = fstat(file)?;
+        if u64::try_from(status.st_size).is_ok_and(|size| size > LARGEST) {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 GiB"));
+        }
+        self.compute(file, status.st_size)
+    }
+
     fn compute(&mut self, file: BorrowedFd<'_>, expected: i64) -> io::Result<Content> {
         self.block.resize(BLOCK, 0);
         let mut hash = Sha256::new();

@@ -357,7 +357,9 @@ impl Supervisor {
         if access == PathAccess::Write {
             self.recorder.record(event)?;
             if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
-                self.written.watch(found, &call.task.lineage, label).map_err(Stop::Watch)?;
+                let flags = fcntl(opened, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
+                let shareable = flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR);
+                self.written.watch(found, &call.task.lineage, label, shareable).map_err(Stop::Watch)?;
             }
             return Ok(());
         }

@@ -130,7 +130,9 @@ mod tests {
     fn the_kernel_reads_the_same() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("s");
-        for rest in ["\n", " -x y \n", " x\r\n", "\t x\0y z\n", " x \0y\n", "\0 x\n", " x ", "", "\t", " \0\n"] {
+        for rest in
+            ["\n", " -x y \n", " x\r\n", "\t x\0y z\n", " x \0y\n", "\0 x\n", " x ", "", "\t", " \0\n"]
+        {
             let text = format!("#!/bin/echo{rest}");
             std::fs::write(&path, &text).expect("a file");
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
