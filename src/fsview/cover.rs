@@ -37,7 +37,7 @@ impl Covers {
         let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, place, source);
         let made = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], NOSUID | NODEV)
             .map_err(error("fsmount"))?;
-        let point = super::build::open_path(Path::new(place))?;
+        let point = super::tree::open_path(Path::new(place))?;
         mount::attach(made.as_fd(), point.as_fd(), c"").map_err(error("move_mount"))?;
         let tree = Tree::new(made, true).map_err(|errno| FsviewError::new("fstat", place, errno))?;
         Ok(Self { tree, files: 0, has_blanks: false })
