@@ -32,7 +32,7 @@ impl Source {
         let MountKind::Bind { source, .. } = &op.kind else {
             return Ok(Self { identity: None, link: None, shape: Shape::Directory });
         };
-        let descriptor = open_path(source)?;
+        let descriptor = tree::open_path(source)?;
         let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", source, errno))?;
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         let link = if kind == SFlag::S_IFLNK {
@@ -63,11 +63,14 @@ impl Source {
     }
 }
 
+<<<<<<< HEAD
 fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
     let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
 }
 
+=======
+>>>>>>> checks
 /// A view that can be entered.
 #[derive(Debug)]
 pub struct Built {
