@@ -63,14 +63,6 @@ impl Source {
     }
 }
 
-<<<<<<< HEAD
-fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
-    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
-}
-
-=======
->>>>>>> checks
 /// A view that can be entered.
 #[derive(Debug)]
 pub struct Built {

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
 use super::FsviewError;
@@ -38,13 +37,7 @@ impl Covers {
         let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, place, source);
         let made = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], NOSUID | NODEV)
             .map_err(error("fsmount"))?;
-<<<<<<< HEAD
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let point = nix::fcntl::open(place, flags, Mode::empty())
-            .map_err(|errno| FsviewError::new("open", place, errno))?;
-=======
         let point = super::tree::open_path(Path::new(place))?;
->>>>>>> checks
         mount::attach(made.as_fd(), point.as_fd(), c"").map_err(error("move_mount"))?;
         let tree = Tree::new(made, true).map_err(|errno| FsviewError::new("fstat", place, errno))?;
         Ok(Self { tree, files: 0, has_blanks: false })
