@@ -143,10 +143,11 @@ pub fn classify(bytes: &[u8]) -> Glance {
 /// A whole first line: a method and a target, and either an HTTP version or a known method with a
 /// path (HTTP/0.9, or a version that only a lenient origin takes).
 fn is_request_line(line: &[u8]) -> bool {
-    let Some((method, rest)) = split_method(line) else { return false };
-    if method == b"PRI" {
-        return false; // HTTP/2 (RFC 9113 section 3.4) is relayed.
+    // HTTP/2 (RFC 9113 section 3.4) is relayed.
+    if line == b"PRI * HTTP/2.0\r" {
+        return false;
     }
+    let Some((method, rest)) = split_method(line) else { return false };
     let versioned = rest
         .windows(6)
         .any(|window| matches!(window[0], b' ' | b'\t') && window[1..].eq_ignore_ascii_case(b"HTTP/"));
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn tells_http_from_other_lines() {
-        let cases: [(&[u8], Glance); 22] = [
+        let cases: [(&[u8], Glance); 24] = [
             (b"", Glance::Nothing),
             (b"GET / HTTP/1.1\r\n", HTTP),
             (b"\r\n\r\nGET / HTTP/1.1\r\n", HTTP),
@@ -211,6 +212,8 @@ mod tests {
             (b"hello", Glance::Text),
             (b"\r\n", Glance::Request),
             (b"PRI * HTTP/2.0\r\n", OPAQUE),
+            (b"PRI * HTTP/1.1\r\n", HTTP),
+            (b"\nPRI /x HTTP/2.0\r\n", HTTP),
             (b"OPTIONS sip:a@b SIP/2.0\r\n", OPAQUE),
             (b"OPTIONS rtsp://a/b RTSP/1.0\r\n", OPAQUE),
             (b"PING\r\n", OPAQUE),

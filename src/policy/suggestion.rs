@@ -10,8 +10,12 @@ use super::source::is_line_safe;
 use super::verdict::{Denied, PathAccess};
 
 impl Policy {
-    /// The line to add to the policy. Where no rule can say it (a name that is no text), the line is a comment.
+    /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0), the
+    /// line is a comment.
     pub fn suggestion(&self, denied: &Denied) -> String {
+        if let Denied::Connect { port: 0, .. } = denied {
+            return "# no rule can name port 0".to_owned();
+        }
         let line = match denied {
             Denied::Path { access: PathAccess::Read, path } => {
                 self.path(path).map(|path| format!("read: {path}"))
