@@ -146,6 +146,6 @@ proptest::proptest! {
         let around = Surroundings { env: &[], cwd: Path::new("/nowhere") };
         interpreter::named_script(&Path::new("/x").join(&argv[0]), &argv, &around, &mut Vec::new());
         let _ = crate::sys::shebang::parse(&[b"#!".as_slice(), &start].concat());
-        env_words::program(&surroundings::os_string(&start));
+        let _ = env_words::program(&surroundings::os_string(&start));
     }
 }
