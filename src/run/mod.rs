@@ -71,7 +71,7 @@ pub fn run(plan: LaunchPlan, placement: Placement) -> Result<Outcome, RunError> 
     crate::sys::process::own_umask().map_err(RunError::io("unshare(CLONE_FS)"))?;
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
-    supervise(plan, launched, signals, recorder, writer)
+    supervise(plan, launched, signals, &recorder, writer)
 }
 
 /// The supervisor holds descriptors for many tasks and files; the run keeps the limit that it
@@ -85,9 +85,27 @@ fn supervise(
     plan: LaunchPlan,
     launched: launch::Launched,
     signals: SignalFd,
-    recorder: Recorder,
+    recorder: &Recorder,
     writer: WriterHandle,
 ) -> Result<Outcome, RunError> {
+    let policy = Arc::clone(&plan.access.policy);
+    match serve(plan, launched, signals, recorder) {
+        Ok((finished, streams)) => conclude(finished, &streams, recorder, writer, policy),
+        Err(error) => {
+            // Nothing of the run is left. Where the trace itself has failed, there is no seal.
+            let _ = writer.seal(not_started(&error));
+            Err(error)
+        }
+    }
+}
+
+/// Serves the run to its end.
+fn serve(
+    plan: LaunchPlan,
+    launched: launch::Launched,
+    signals: SignalFd,
+    recorder: &Recorder,
+) -> Result<(Finished, stdio::Report), RunError> {
     // Kills the run on every way out of this function.
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
@@ -102,7 +120,7 @@ fn supervise(
     let connections = Arc::new(Connections::default());
     let (listeners, relayed) = doors(plan.unix, launched.doors);
     let proxy =
-        network::start(&policy, launched.sockets, listeners, &recorder, &connections, plan.access.enforce)?;
+        network::start(&policy, launched.sockets, listeners, recorder, &connections, plan.access.enforce)?;
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
@@ -129,7 +147,7 @@ fn supervise(
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    conclude(finished, &streams, &recorder, writer, policy)
+    Ok((finished, streams))
 }
 
 /// Records how the run ended, and closes the trace.
@@ -200,7 +218,7 @@ fn run_end(end: CommandEnd) -> Event {
     Event::new(Kind::Meta, "run.end").arg("returncode", code)
 }
 
-/// The end of a run whose command was never started.
+/// The end of a run that was stopped, or whose command was never started.
 fn not_started(error: &RunError) -> Event {
     Event::new(Kind::Meta, "run.end").arg("returncode", error.exit_code()).arg("error", error.to_string())
 }
