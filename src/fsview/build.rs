@@ -8,10 +8,11 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
+use super::cover::Covers;
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
 use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp, Pending};
-use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
+use crate::sys::mount::{self, NODEV, NOSUID, RDONLY};
 
 /// The host side of one mount, looked at before the clone: what was planned is what is mounted,
 /// or nothing is.
@@ -31,7 +32,7 @@ impl Source {
         let MountKind::Bind { source, .. } = &op.kind else {
             return Ok(Self { identity: None, link: None, shape: Shape::Directory });
         };
-        let descriptor = open_path(source)?;
+        let descriptor = tree::open_path(source)?;
         let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", source, errno))?;
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         let link = if kind == SFlag::S_IFLNK {
@@ -60,11 +61,6 @@ impl Source {
             Err(FsviewError::new("open_tree", path, Errno::ESTALE))
         }
     }
-}
-
-fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
-    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
 }
 
 /// A view that can be entered.
@@ -97,7 +93,7 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
     };
     attach_root(&root)?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
-    let mut builder = Builder { tree };
+    let mut builder = Builder { tree, covers: None };
     for directory in &spec.directories {
         builder.make_directory(directory)?;
     }
@@ -164,6 +160,8 @@ fn attach_root(root: &OwnedFd) -> Result<(), FsviewError> {
 /// The root while it is being built.
 struct Builder {
     tree: Tree,
+    /// Made when the first one is needed.
+    covers: Option<Covers>,
 }
 
 impl Builder {
@@ -211,6 +209,14 @@ impl Builder {
         }
     }
 
+    fn covers(&mut self) -> Result<&mut Covers, FsviewError> {
+        let covers = match self.covers.take() {
+            Some(covers) => covers,
+            None => Covers::new()?,
+        };
+        Ok(self.covers.insert(covers))
+    }
+
     fn attach(&mut self, target: &Path, shape: Shape, tree: &OwnedFd) -> Result<(), FsviewError> {
         self.tree.attach(target, shape, tree).map_err(|errno| FsviewError::new("move_mount", target, errno))
     }
@@ -226,14 +232,8 @@ impl Builder {
         if kind == SFlag::S_IFLNK {
             return Ok(());
         }
-        let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-        let (tree, shape) = if kind == SFlag::S_IFDIR {
-            let tree = mount::new_filesystem(c"tmpfs", &[(c"mode", c"000"), (c"size", c"4k")], attributes)
-                .map_err(|error| FsviewError::new("fsmount", &op.target, error))?;
-            (tree, Shape::Directory)
-        } else {
-            (detached_file(b"", 0o000, &op.target)?, Shape::File)
-        };
+        let shape = if kind == SFlag::S_IFDIR { Shape::Directory } else { Shape::File };
+        let tree = self.covers()?.blank(shape, &op.target)?;
         self.attach(&op.target, shape, &tree)
     }
 
@@ -256,22 +256,9 @@ impl Builder {
             // A tree of the host without that file: programs do without it as on the host.
             return Ok(());
         }
-        let tree = detached_file(&file.content, 0o644, path)?;
+        let tree = self.covers()?.file(&file.content, path)?;
         self.attach(path, Shape::File, &tree)
     }
-}
-
-/// A mount of one new file, read-only, in a file system of its own.
-fn detached_file(content: &[u8], mode: u32, for_path: &Path) -> Result<OwnedFd, FsviewError> {
-    let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-    let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, for_path, source);
-    let errno = |call: &'static str| move |errno: Errno| FsviewError::new(call, for_path, errno);
-    let holder = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], 0).map_err(error("fsmount"))?;
-    let mut tree = Tree::new(holder, true).map_err(errno("fstat"))?;
-    tree.write(Path::new("/file"), content, mode).map_err(errno("open"))?;
-    let cloned = mount::clone_tree(tree.root.as_fd(), c"file", false).map_err(error("open_tree"))?;
-    mount::set_attributes(cloned.as_fd(), attributes, 0, false).map_err(error("mount_setattr"))?;
-    Ok(cloned)
 }
 
 fn new_filesystem(

@@ -285,8 +285,12 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             match read(&bytes) {
-                Ok(question) => drop(question.reply(&addresses(3), Carrier::Udp)),
-                Err(malformed) => drop(malformed.reply()),
+                Ok(question) => {
+                    let _ = question.reply(&addresses(3), Carrier::Udp);
+                }
+                Err(malformed) => {
+                    let _ = malformed.reply();
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
@@ -68,7 +69,9 @@ pub fn run(plan: LaunchPlan, placement: Placement) -> Result<Outcome, RunError> 
     let (recorder, writer) = trace::create(placement)?;
     crate::ns::privileges::act_without().map_err(RunError::Privileges)?;
     crate::sys::process::own_umask().map_err(RunError::io("unshare(CLONE_FS)"))?;
-    supervise(plan, launched, signals, recorder, writer)
+    // What the supervisor makes for a task has the task's own mask already.
+    umask(Mode::empty());
+    supervise(plan, launched, signals, &recorder, writer)
 }
 
 /// The supervisor holds descriptors for many tasks and files; the run keeps the limit that it
@@ -82,9 +85,27 @@ fn supervise(
     plan: LaunchPlan,
     launched: launch::Launched,
     signals: SignalFd,
-    recorder: Recorder,
+    recorder: &Recorder,
     writer: WriterHandle,
 ) -> Result<Outcome, RunError> {
+    let policy = Arc::clone(&plan.access.policy);
+    match serve(plan, launched, signals, recorder) {
+        Ok((finished, streams)) => conclude(finished, &streams, recorder, writer, policy),
+        Err(error) => {
+            // Nothing of the run is left. Where the trace itself has failed, there is no seal.
+            let _ = writer.seal(not_started(&error));
+            Err(error)
+        }
+    }
+}
+
+/// Serves the run to its end.
+fn serve(
+    plan: LaunchPlan,
+    launched: launch::Launched,
+    signals: SignalFd,
+    recorder: &Recorder,
+) -> Result<(Finished, stdio::Report), RunError> {
     // Kills the run on every way out of this function.
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
@@ -99,7 +120,7 @@ fn supervise(
     let connections = Arc::new(Connections::default());
     let (listeners, relayed) = doors(plan.unix, launched.doors);
     let proxy =
-        network::start(&policy, launched.sockets, listeners, &recorder, &connections, plan.access.enforce)?;
+        network::start(&policy, launched.sockets, listeners, recorder, &connections, plan.access.enforce)?;
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
@@ -126,7 +147,7 @@ fn supervise(
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    conclude(finished, &streams, &recorder, writer, policy)
+    Ok((finished, streams))
 }
 
 /// Records how the run ended, and closes the trace.
@@ -197,7 +218,7 @@ fn run_end(end: CommandEnd) -> Event {
     Event::new(Kind::Meta, "run.end").arg("returncode", code)
 }
 
-/// The end of a run whose command was never started.
+/// The end of a run that was stopped, or whose command was never started.
 fn not_started(error: &RunError) -> Event {
     Event::new(Kind::Meta, "run.end").arg("returncode", error.exit_code()).arg("error", error.to_string())
 }

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 
@@ -129,6 +130,11 @@ impl Supervisor {
     }
 }
 
+/// Threads that wait in the stead of tasks, and the most that there may be: one that waits for a
+/// task that was killed goes on waiting.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+const MOST_WAITING: usize = 2048;
+
 /// Sends the answer. A task that was killed meanwhile needs none: ENOENT.
 fn answer(listener: &Arc<std::os::fd::OwnedFd>, id: u64, reply: Reply) {
     let sent = match reply {
@@ -140,13 +146,16 @@ fn answer(listener: &Arc<std::os::fd::OwnedFd>, id: u64, reply: Reply) {
         }
         Reply::Later(find) => {
             let listener_of_thread = Arc::clone(listener);
-            let spawned = std::thread::Builder::new()
-                .name("waiter".to_owned())
-                .spawn(move || answer(&listener_of_thread, id, find()));
-            match spawned {
-                Ok(_) => Ok(()),
-                Err(_) => seccomp::answer(listener.as_fd(), id, Answer::Errno(libc::EAGAIN)),
+            let room = WAITING.fetch_add(1, Ordering::Relaxed) < MOST_WAITING;
+            let wait = move || {
+                answer(&listener_of_thread, id, find());
+                WAITING.fetch_sub(1, Ordering::Relaxed);
+            };
+            if room && std::thread::Builder::new().name("waiter".to_owned()).spawn(wait).is_ok() {
+                return;
             }
+            WAITING.fetch_sub(1, Ordering::Relaxed);
+            seccomp::answer(listener.as_fd(), id, Answer::Errno(libc::EAGAIN))
         }
     };
     // A full descriptor table of the task is told to it; everything else has no receiver.

@@ -71,7 +71,7 @@ pub enum Stop {
     Trace(#[from] TraceError),
     /// A written file cannot be watched.
     #[error(
-        "a written file cannot be watched (inotify_add_watch): {0}; raise fs.inotify.max_user_watches; the run was stopped"
+        "written files cannot be watched (inotify): {0}; raise fs.inotify.max_user_instances (EMFILE) or fs.inotify.max_user_watches (ENOSPC); the run was stopped"
     )]
     Watch(#[source] Errno),
     /// No descriptor is left.

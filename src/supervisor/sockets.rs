@@ -118,7 +118,7 @@ impl Supervisor {
         if !self.sockets.has_room() {
             return Ok(Reply::Errno(Errno::ENOBUFS));
         }
-        let done = match self.bind_inside(call, &socket, &raw, &path)? {
+        let done = match self.bind_inside(call, &socket, &raw, &spelled)? {
             Some(done) => done,
             None => self.bind_here(call, &socket, &place),
         };
@@ -138,12 +138,13 @@ impl Supervisor {
         call: &Call,
         socket: &OwnedFd,
         raw: &[u8],
-        path: &[u8],
+        spelled: &Spelled,
     ) -> Result<Option<nix::Result<()>>, Stop> {
-        if path.starts_with(b"/proc/") || path.starts_with(b"/dev/") {
+        // Not as it was typed: `//proc/self/fd/3/x` would lead pid 1 through its own descriptors.
+        if [&b"/proc/"[..], b"/dev/"].iter().any(|tree| spelled.absolute.starts_with(tree)) {
             return Ok(None);
         }
-        let start = if path.starts_with(b"/") { Ok("/".into()) } else { call.task.link("cwd") };
+        let start = if spelled.typed.starts_with(b"/") { Ok("/".into()) } else { call.task.link("cwd") };
         let directory = match start.and_then(|start| self.view.find(start.as_bytes(), true)) {
             Ok(directory) => directory.file,
             Err(errno) => return Ok(Some(Err(errno))),

@@ -129,6 +129,12 @@ pub fn component(path: &[u8]) -> &[u8] {
     path.split(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
+/// Whether `absolute` has no `.`, no `..`, no double slash and none at its end.
+pub(super) fn is_clean(absolute: &[u8]) -> bool {
+    let Some(rest) = absolute.strip_prefix(b"/") else { return false };
+    rest.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
+}
+
 /// Removes `.`, `..` and double slashes by their spelling alone.
 #[must_use]
 pub fn lexical(absolute: &[u8]) -> PathBuf {

@@ -6,6 +6,7 @@ mod exec_rules;
 mod fs;
 mod layers;
 mod life;
+mod many;
 mod mutation;
 mod netns;
 mod oci;
