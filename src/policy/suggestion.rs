@@ -7,14 +7,18 @@ use std::path::Path;
 use super::Policy;
 use super::name;
 use super::source::is_line_safe;
-use super::verdict::{Denied, PathAccess};
+use super::verdict::{Denied, PathAccess, Transport};
 
 impl Policy {
-    /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0), the
+    /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0, datagrams), the
     /// line is a comment.
     pub fn suggestion(&self, denied: &Denied) -> String {
-        if let Denied::Connect { port: 0, .. } = denied {
-            return "# no rule can name port 0".to_owned();
+        match denied {
+            Denied::Connect { transport: Transport::Udp, .. } => {
+                return "# no rule lets datagrams out".to_owned();
+            }
+            Denied::Connect { port: 0, .. } => return "# no rule can name port 0".to_owned(),
+            _ => {}
         }
         let line = match denied {
             Denied::Path { access: PathAccess::Read, path } => {

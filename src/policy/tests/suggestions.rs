@@ -60,6 +60,9 @@ fn hosts_and_the_rest() {
         port: 0,
         transport: Transport::Tcp,
     };
+    let datagram =
+        Denied::Connect { names: Vec::new(), address: [1; 4].into(), port: 443, transport: Transport::Udp };
+    assert!(policy.suggestion(&datagram).starts_with('#'));
     assert!(policy.suggestion(&to_port_0).starts_with('#'));
     assert_eq!(policy.suggestion(&Denied::Name("Y.org".into())), "net: y.org");
     assert_eq!(policy.suggestion(&Denied::Unix("/run/a b".into())), "net: \"unix:/run/a b\"");

@@ -139,7 +139,7 @@ impl Questions {
         }
         for address in &self.addresses {
             let (address, port) = (*address, self.port);
-            all.push(Denied::Connect { names: Vec::new(), address, port, transport: Transport::Tcp });
+            all.push(Denied::Connect { names: Vec::new(), address, port, transport: Transport::Udp });
         }
         all
     }
