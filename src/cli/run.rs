@@ -90,6 +90,7 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, &trace).is_allow()
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
             || policy.decide_path(PathAccess::Read, directory).is_allow();
+        let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
             let (at, to) = (placement.written_at(), placement.destination());
@@ -111,7 +112,7 @@ impl RunCommand {
             Request { policy, command, typed: self.words, facts: &facts, protected, enforce: !self.observe };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
-        let outcome = run::run(plan, placement)?;
+        let outcome = run::run(plan, placement, signals)?;
         summarize(&outcome);
         Ok(outcome.code)
     }

@@ -96,6 +96,8 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
         None => (new_root()?, true),
     };
     attach_root(&root)?;
+    // The first of many: where openat2(2) is refused, this says so.
+    tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
     let mut builder = Builder { tree };
     for directory in &spec.directories {
@@ -143,7 +145,7 @@ fn clone_sources(spec: &FsSpec, sources: &[Source]) -> Result<Vec<Option<OwnedFd
 
 fn new_root() -> Result<OwnedFd, FsviewError> {
     mount::new_filesystem(c"tmpfs", &[(c"mode", c"755"), (c"size", c"16m")], NOSUID | NODEV)
-        .map_err(|error| FsviewError::new("fsmount", "tmpfs", error))
+        .map_err(FsviewError::of("tmpfs"))
 }
 
 /// Attaches the new root somewhere in the old one, whose mounts nobody else sees any more.
@@ -229,7 +231,7 @@ impl Builder {
         let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
         let (tree, shape) = if kind == SFlag::S_IFDIR {
             let tree = mount::new_filesystem(c"tmpfs", &[(c"mode", c"000"), (c"size", c"4k")], attributes)
-                .map_err(|error| FsviewError::new("fsmount", &op.target, error))?;
+                .map_err(FsviewError::of(&op.target))?;
             (tree, Shape::Directory)
         } else {
             (detached_file(b"", 0o000, &op.target)?, Shape::File)
@@ -266,7 +268,8 @@ fn detached_file(content: &[u8], mode: u32, for_path: &Path) -> Result<OwnedFd, 
     let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
     let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, for_path, source);
     let errno = |call: &'static str| move |errno: Errno| FsviewError::new(call, for_path, errno);
-    let holder = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], 0).map_err(error("fsmount"))?;
+    let holder =
+        mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], 0).map_err(FsviewError::of(for_path))?;
     let mut tree = Tree::new(holder, true).map_err(errno("fstat"))?;
     tree.write(Path::new("/file"), content, mode).map_err(errno("open"))?;
     let cloned = mount::clone_tree(tree.root.as_fd(), c"file", false).map_err(error("open_tree"))?;
@@ -287,6 +290,5 @@ fn new_filesystem(
         .map(|(key, value)| Ok((text(key)?, text(value)?)))
         .collect::<Result<_, FsviewError>>()?;
     let pairs: Vec<_> = pairs.iter().map(|(key, value)| (key.as_c_str(), value.as_c_str())).collect();
-    mount::new_filesystem(&kind, &pairs, op.attributes)
-        .map_err(|error| FsviewError::new("fsmount", PathBuf::from(filesystem), error))
+    mount::new_filesystem(&kind, &pairs, op.attributes).map_err(FsviewError::of(filesystem))
 }

@@ -69,8 +69,8 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (mut stdio, their_stdio) = Stdio::prepare()?;
     let own_pid =
-        i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
-    let launcher = pidfd::open(own_pid).map_err(RunError::io("pidfd_open"))?;
+        i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
+    let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;
     let flags = ns::all().bits();
     let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
     let (init, init_fd) = match side {
@@ -85,19 +85,19 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     drop((theirs, their_go, their_sockets, launcher, their_stdio, spec));
     let mut sockets = None;
     let (listener, root, landlock) = loop {
-        let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
+        let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::call("recvmsg"))?;
         match Message::decode(&bytes) {
             Some(Message::Sockets) => {
                 stdio.settle_input(descriptors.into_iter().next());
                 sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
                 // Its ids are mapped: from now on nobody reads the launcher's memory.
-                process::set_dumpable(false).map_err(RunError::io("prctl(PR_SET_DUMPABLE)"))?;
+                process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
             }
             Some(Message::Ready { landlock }) => match <[OwnedFd; 2]>::try_from(descriptors) {
                 Ok([listener, root]) => break (listener, root, landlock),
                 Err(_) => return Err(RunError::Silent),
             },
-            Some(Message::Failed(failure)) => return Err(failure::explain(&failure)),
+            Some(Message::Failed(failure)) => return Err(failure::explain(&failure, None)),
             Some(Message::End(_)) | None => return Err(RunError::Silent),
         }
     };
@@ -108,7 +108,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
 
 /// Receives what the child handed over before it was ready.
 fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
-    let mut fds = handoff::recv_fds(sockets).map_err(RunError::io("recvmsg"))?.into_iter();
+    let mut fds = handoff::recv_fds(sockets).map_err(RunError::call("recvmsg"))?.into_iter();
     let mut doors = Vec::new();
     while let Some((role, listener)) = fds.next() {
         match (role, fds.next()) {
@@ -125,7 +125,7 @@ fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
 
 /// Tells the command's process to execute the command.
 pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
-    channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::io("sendmsg"))
+    channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::call("sendmsg"))
 }
 
 fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunError> {

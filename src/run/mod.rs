@@ -5,6 +5,7 @@ mod failure;
 mod launch;
 mod message;
 mod network;
+mod signals;
 mod stdio;
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,14 +13,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
+pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
+use crate::netproxy::Proxy;
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -44,31 +45,23 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Signals that are passed on to the command.
-const FORWARDED: [Signal; 5] =
-    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1];
-
 /// Carries `plan` out. The process must have one thread, for it is cloned.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
-pub fn run(plan: LaunchPlan, placement: Placement) -> Result<Outcome, RunError> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGCHLD);
-    for signal in FORWARDED {
-        signals.add(signal);
-    }
-    let former = signals
-        .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
-        .map_err(RunError::call("sigprocmask"))?;
-    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
-        .map_err(RunError::call("signalfd"))?;
-    let launched = launch::launch(&plan, former)?;
+pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Result<Outcome, RunError> {
+    let launched = launch::launch(&plan, signals.former)?;
     hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
     let (recorder, writer) = trace::create(placement)?;
-    crate::ns::privileges::act_without().map_err(RunError::Privileges)?;
-    crate::sys::process::own_umask().map_err(RunError::io("unshare(CLONE_FS)"))?;
-    supervise(plan, launched, signals, recorder, writer)
+    match prepare(plan, launched, signals, &recorder) {
+        Ok(ready) => carry_out(ready, &recorder, writer),
+        // What cannot be recorded has no end that could be.
+        Err(error @ RunError::Trace(_)) => Err(error),
+        Err(error) => {
+            writer.seal(not_started(&error))?;
+            Err(error)
+        }
+    }
 }
 
 /// The supervisor holds descriptors for many tasks and files; the run keeps the limit that it
@@ -78,14 +71,24 @@ fn hold_many_descriptors() -> nix::Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
 }
 
-fn supervise(
+/// A run that waits for nothing but the word.
+struct Ready {
+    /// Kills the run on every way out.
+    guard: launch::KillOnDrop,
+    go: OwnedFd,
+    supervisor: Supervisor,
+    proxy: Proxy,
+    streams: stdio::Running,
+    policy: Arc<Policy>,
+}
+
+/// Everything up to the word: what fails here has run nothing.
+fn prepare(
     plan: LaunchPlan,
     launched: launch::Launched,
-    signals: SignalFd,
-    recorder: Recorder,
-    writer: WriterHandle,
-) -> Result<Outcome, RunError> {
-    // Kills the run on every way out of this function.
+    signals: HeldSignals,
+    recorder: &Recorder,
+) -> Result<Ready, RunError> {
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let enforcement = Enforcement {
@@ -96,10 +99,13 @@ fn supervise(
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
+    crate::ns::privileges::act_without()?;
+    crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
     let connections = Arc::new(Connections::default());
     let (listeners, relayed) = doors(plan.unix, launched.doors);
     let proxy =
-        network::start(&policy, launched.sockets, listeners, &recorder, &connections, plan.access.enforce)?;
+        network::start(&policy, launched.sockets, listeners, recorder, &connections, plan.access.enforce)?;
+    let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
@@ -110,15 +116,23 @@ fn supervise(
         recorder: recorder.clone(),
         judge_connection: network::judge(&proxy),
         connections: Arc::clone(&connections),
-        signals,
-        channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
+        signals: signals.descriptor,
+        channel: launched.channel.try_clone().map_err(RunError::call("dup"))?,
         words: InitWords { attach: init::attach_request, bind: init::bind_request, answer: init::answer_to },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
     };
     let supervisor = Supervisor::new(setup)?;
+    if let Some(signal) = interrupted {
+        return Err(RunError::Interrupted(signal));
+    }
     let streams = launched.stdio.start(guard.as_fd())?;
-    launch::go(&launched.go)?;
+    Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy })
+}
+
+fn carry_out(ready: Ready, recorder: &Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
+    let Ready { guard, go, supervisor, proxy, streams, policy } = ready;
+    launch::go(&go)?;
     let finished = supervisor.run();
     let stopped = proxy.stop();
     // A run that was stopped writes no more.
@@ -126,7 +140,7 @@ fn supervise(
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    conclude(finished, &streams, &recorder, writer, policy)
+    conclude(finished, &streams, recorder, writer, policy)
 }
 
 /// Records how the run ended, and closes the trace.
@@ -141,7 +155,7 @@ fn conclude(
     let end = match end {
         Some(message::LastWords::End(end)) => end,
         Some(message::LastWords::Failed(failure)) => {
-            let error = failure::explain(&failure);
+            let error = failure::explain(&failure, finished.first_refusal);
             writer.seal(not_started(&error))?;
             return Err(error);
         }

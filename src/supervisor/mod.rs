@@ -59,6 +59,7 @@ use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::Denied;
+use crate::sys::refused::{Named, Refused, remedy};
 use crate::sys::seccomp;
 use crate::trace::{Event, Recorder, TraceError};
 
@@ -70,17 +71,21 @@ pub enum Stop {
     Trace(#[from] TraceError),
     /// A written file cannot be watched.
     #[error(
-        "a written file cannot be watched (inotify_add_watch): {0}; raise fs.inotify.max_user_watches; the run was stopped"
+        "written files cannot be watched: {0}; raise fs.inotify.max_user_instances and max_user_watches; the run \
+         was stopped"
     )]
-    Watch(#[source] Errno),
+    Watch(#[source] Refused),
     /// No descriptor is left.
-    #[error("no descriptor is left: {0}; raise the limit of open files; the run was stopped")]
+    #[error("no descriptor is left: {}; raise the limit of open files (ulimit -Hn); the run was stopped", Named(.0))]
     Descriptor(#[source] io::Error),
     /// The root of the run is out of reach.
     #[error("the root of the run cannot be reached: {0}; the run was stopped")]
     View(#[source] Errno),
     /// The notification descriptor failed.
-    #[error("system calls cannot be received ({call}): {source}; the run was stopped")]
+    #[error(
+        "system calls of the run cannot be judged: {call}: {}: {}; the run was stopped",
+        Named(source), remedy(source).unwrap_or("allow it in the host's seccomp profile")
+    )]
     Receive {
         /// The call that failed.
         call: &'static str,
@@ -178,8 +183,22 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
+    /// Signals that came before the command's process was seen.
+    early_signals: Vec<i32>,
     /// A signal came that was meant to end the run.
     interrupted: bool,
+    /// Why the command was not started, while it was not.
+    first_refusal: Option<Refusal>,
+    started: bool,
+}
+
+/// Why the command's own start was refused.
+#[derive(Debug)]
+pub enum Refusal {
+    /// By what we hold against it.
+    Policy(String),
+    /// The host does not let us look at it.
+    Host(Refused),
 }
 
 /// How a run went, as far as the supervisor knows.
@@ -191,6 +210,8 @@ pub struct Finished {
     pub denials: Denials,
     /// A signal came that was meant to end the run.
     pub interrupted: bool,
+    /// Why the command was not started, if we were the reason.
+    pub first_refusal: Option<Refusal>,
 }
 
 impl Supervisor {
@@ -229,7 +250,10 @@ impl Supervisor {
             expected: HashMap::new(),
             follow_ups: HashMap::new(),
             command_pid: None,
+            early_signals: Vec::new(),
             interrupted: false,
+            first_refusal: None,
+            started: false,
         })
     }
 
@@ -264,7 +288,12 @@ impl Supervisor {
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
         }
-        Ok(Finished { last_words: self.last_words, denials: self.denials, interrupted: self.interrupted })
+        Ok(Finished {
+            last_words: self.last_words,
+            denials: self.denials,
+            interrupted: self.interrupted,
+            first_refusal: self.first_refusal,
+        })
     }
 
     fn wait(&self, listening: bool) -> Result<Ready, Stop> {

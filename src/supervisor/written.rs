@@ -12,6 +12,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 use super::digest::{self, Content, Digests};
 use super::view::{Found, own_path};
+use crate::sys::refused::Refused;
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 #[derive(Debug)]
@@ -37,8 +38,9 @@ pub(super) struct WrittenFiles {
 }
 
 impl WrittenFiles {
-    pub(super) fn new() -> nix::Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    pub(super) fn new() -> Result<Self, Refused> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+            .map_err(Refused::by("inotify_init1"))?;
         Ok(Self { inotify, open: HashMap::new() })
     }
 
@@ -48,9 +50,12 @@ impl WrittenFiles {
     }
 
     /// Watches `found`, which is about to be handed to the run for writing.
-    pub(super) fn watch(&mut self, found: Found, proc: &str, rule: String) -> nix::Result<()> {
+    pub(super) fn watch(&mut self, found: Found, proc: &str, rule: String) -> Result<(), Refused> {
         let path = own_path(found.file.as_fd());
-        let watch = self.inotify.add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE)?;
+        let watch = self
+            .inotify
+            .add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE)
+            .map_err(Refused::by("inotify_add_watch"))?;
         // The same inode gives the same watch: what was recorded of it stays known.
         let recorded = self.open.remove(&watch).and_then(|written| written.recorded);
         self.open.insert(

@@ -135,3 +135,22 @@ pub fn drop_bounding_set() -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Whether `signal` waits to be taken, blocked.
+#[must_use]
+pub fn is_pending(signal: libc::c_int) -> bool {
+    // SAFETY: a signal set is integers; all zeroes is the empty one.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one set, which outlives the call; the second call only reads it.
+    unsafe { libc::sigpending(&raw mut set) == 0 && libc::sigismember(&raw const set, signal) == 1 }
+}
+
+/// Whether the process ignores `signal`, as after nohup(1).
+#[must_use]
+pub fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: sigaction is integers and pointers; all zeroes is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: no new action is given, and `action` outlives the call.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::chain::Body;
-use super::error::TraceError;
+use super::error::{Named, TraceError};
 use super::event::Event;
 use super::fold::{Fold, Folds, Repeats};
 use super::layout::{LONGEST_WRITTEN_LINE, QUEUE_BYTES, RESERVE_FOR_END};
@@ -295,7 +295,12 @@ impl State {
 }
 
 fn reserve_reason(source: &std::io::Error) -> Arc<str> {
-    Arc::from(format!("no disk space can be reserved for it: {source}"))
+    let fix = match source.raw_os_error() {
+        Some(libc::EFBIG) => "raise the limit of the size of files (ulimit -f)",
+        Some(libc::EDQUOT) => "raise the quota",
+        _ => "free some space, or name a file elsewhere with -t",
+    };
+    Arc::from(format!("no disk space can be reserved for it (fallocate): {}: {fix}", Named(source)))
 }
 
 pub(super) fn now_micros() -> u64 {

@@ -5,6 +5,7 @@ use std::io;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::resource::{Resource, getrlimit};
 
 use super::layout::RESERVE_STEP;
 
@@ -12,6 +13,8 @@ use super::layout::RESERVE_STEP;
 pub(super) struct Space {
     file: File,
     reserved_to: u64,
+    /// RLIMIT_FSIZE: past it nothing is written, and KEEP_SIZE does not look.
+    limit: u64,
     /// The file system cannot reserve: each line is written before its producer goes on.
     write_through: bool,
 }
@@ -19,7 +22,8 @@ pub(super) struct Space {
 impl Space {
     /// Takes another descriptor of the trace, which ends at 0.
     pub(super) fn new(file: File) -> Self {
-        Self { file, reserved_to: 0, write_through: false }
+        let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+        Self { file, reserved_to: 0, limit, write_through: false }
     }
 
     pub(super) fn write_through(&self) -> bool {
@@ -28,6 +32,9 @@ impl Space {
 
     /// Makes sure that the file can grow to `end` bytes.
     pub(super) fn reserve(&mut self, end: u64) -> io::Result<()> {
+        if end > self.limit {
+            return Err(Errno::EFBIG.into());
+        }
         if self.write_through || end <= self.reserved_to {
             return Ok(());
         }
