@@ -10,6 +10,7 @@ use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
 use crate::run::{self, Outcome};
 use crate::supervisor::access::Protected;
+use crate::sys::refused::Named;
 use crate::supervisor::is_probe;
 use crate::trace::{Placement, recover_pending};
 
@@ -68,7 +69,10 @@ pub(super) struct Prepared {
 }
 
 pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Prepared, Failure> {
-    let unreadable = |error: std::io::Error| Failure::launcher(format!("the working directory: {error}"));
+    let unreadable = |error: std::io::Error| {
+        let said = Named(&error);
+        Failure::launcher(format!("the working directory: getcwd: {said}: start agentbox in one that exists"))
+    };
     let facts = HostFacts::gather().map_err(unreadable)?;
     let host =
         LaunchHost::new().map_err(unreadable)?.profiles(command::profiles::profile).finder(command::programs);

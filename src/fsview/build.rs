@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
+use super::detached::{Files, LEFT_BEHIND};
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
 use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp, Pending};
@@ -99,7 +100,7 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
     // The first of many: where openat2(2) is refused, this says so.
     tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
-    let mut builder = Builder { tree };
+    let mut builder = Builder { tree, files: Files::default() };
     for directory in &spec.directories {
         builder.make_directory(directory)?;
     }
@@ -156,9 +157,8 @@ fn attach_root(root: &OwnedFd) -> Result<(), FsviewError> {
     };
     mount::set_attributes(open("/")?.as_fd(), 0, 0, true)
         .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
-    // Any directory will do: it is left behind with the old root.
-    let place = ["/tmp", "/proc", "/usr", "/dev"].into_iter().find(|path| Path::new(path).is_dir());
-    let place = place.unwrap_or("/etc");
+    let place = LEFT_BEHIND.into_iter().find(|path| Path::new(path).is_dir());
+    let place = place.ok_or_else(|| FsviewError::new("open", "/tmp", Errno::ENOENT))?;
     mount::attach(root.as_fd(), open(place)?.as_fd(), c"")
         .map_err(|error| FsviewError::new("move_mount", place, error))
 }
@@ -166,6 +166,7 @@ fn attach_root(root: &OwnedFd) -> Result<(), FsviewError> {
 /// The root while it is being built.
 struct Builder {
     tree: Tree,
+    files: Files,
 }
 
 impl Builder {
@@ -234,7 +235,7 @@ impl Builder {
                 .map_err(FsviewError::of(&op.target))?;
             (tree, Shape::Directory)
         } else {
-            (detached_file(b"", 0o000, &op.target)?, Shape::File)
+            (self.files.make(b"", 0o000, &op.target)?, Shape::File)
         };
         self.attach(&op.target, shape, &tree)
     }
@@ -258,23 +259,9 @@ impl Builder {
             // A tree of the host without that file: programs do without it as on the host.
             return Ok(());
         }
-        let tree = detached_file(&file.content, 0o644, path)?;
+        let tree = self.files.make(&file.content, 0o644, path)?;
         self.attach(path, Shape::File, &tree)
     }
-}
-
-/// A mount of one new file, read-only, in a file system of its own.
-fn detached_file(content: &[u8], mode: u32, for_path: &Path) -> Result<OwnedFd, FsviewError> {
-    let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-    let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, for_path, source);
-    let errno = |call: &'static str| move |errno: Errno| FsviewError::new(call, for_path, errno);
-    let holder =
-        mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], 0).map_err(FsviewError::of(for_path))?;
-    let mut tree = Tree::new(holder, true).map_err(errno("fstat"))?;
-    tree.write(Path::new("/file"), content, mode).map_err(errno("open"))?;
-    let cloned = mount::clone_tree(tree.root.as_fd(), c"file", false).map_err(error("open_tree"))?;
-    mount::set_attributes(cloned.as_fd(), attributes, 0, false).map_err(error("mount_setattr"))?;
-    Ok(cloned)
 }
 
 fn new_filesystem(

@@ -4,6 +4,7 @@
 //! [`mod@build`] in the cloned child, [`landlock`] as the second layer in the command's process.
 
 mod build;
+mod detached;
 mod doors;
 mod landlock;
 mod pending;

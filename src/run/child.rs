@@ -43,6 +43,8 @@ pub(super) struct ChildSpec {
     pub(super) env: Vec<CString>,
     /// Signals that were blocked when the launcher started.
     pub(super) signal_mask: SigSet,
+    /// The limits of open files that the launcher started with, soft and hard.
+    pub(super) descriptors: (u64, u64),
 }
 
 /// The child's ends of what connects it with the launcher.
@@ -163,6 +165,9 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;
+    let (soft, hard) = spec.descriptors;
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
+        .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_NOFILE)", &errno.into()))?;
     privileges::drop_all().map_err(|error| Failure::text(Step::Privileges, &error))?;
     process::no_new_privileges()
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_NO_NEW_PRIVS)", &error))?;

@@ -63,6 +63,9 @@ pub enum RunError {
         /// The call and its errno.
         refused: Refused,
     },
+    /// /proc is missing, or that of another pid namespace.
+    #[error("readlink(/proc/self): {0}: mount -t proc proc /proc where agentbox is started (unshare --mount-proc)")]
+    Proc(String),
     /// A signal came before the command was started.
     #[error("{0} came before the command was started; nothing was run")]
     Interrupted(Signal),

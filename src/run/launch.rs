@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 
 use super::child::{self, ChildSpec, Ends};
@@ -44,6 +45,9 @@ pub(super) fn capture(sockets: &NetSockets) -> String {
     }
 }
 
+/// Longest wait for the end of a killed run, in milliseconds: a process that waits for a disk dies later.
+const DYING: u16 = 1000;
+
 /// Whatever way the launcher leaves, nothing of the run stays.
 #[derive(Debug)]
 pub(super) struct KillOnDrop(OwnedFd);
@@ -58,12 +62,19 @@ impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Ended already: ESRCH.
         let _ = pidfd::kill(self.0.as_fd());
+        // Pid 1 ends after all others (pid_namespaces(7)): none goes on when its calls are no longer judged.
+        let _ = poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], PollTimeout::from(DYING));
     }
 }
 
 /// Clones the run's first process and waits until its command is ready.
-pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched, RunError> {
-    let spec = child_spec(plan, signal_mask)?;
+pub(super) fn launch(
+    plan: &LaunchPlan,
+    signal_mask: SigSet,
+    descriptors: (u64, u64),
+) -> Result<Launched, RunError> {
+    own_proc()?;
+    let spec = child_spec(plan, signal_mask, descriptors)?;
     let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
@@ -128,7 +139,22 @@ pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
     channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::call("sendmsg"))
 }
 
-fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunError> {
+/// The supervisor looks at the run's processes through /proc: that of another pid namespace would
+/// show strangers under their numbers.
+fn own_proc() -> Result<(), RunError> {
+    let shown = nix::fcntl::readlink("/proc/self").map_err(|errno| RunError::Proc(errno.to_string()))?;
+    if shown == OsStr::new(&std::process::id().to_string()) {
+        Ok(())
+    } else {
+        Err(RunError::Proc("it is the /proc of another pid namespace".to_owned()))
+    }
+}
+
+fn child_spec(
+    plan: &LaunchPlan,
+    signal_mask: SigSet,
+    descriptors: (u64, u64),
+) -> Result<ChildSpec, RunError> {
     let sources = plan.fs.mounts.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
     let full_mediation = plan.access.policy.full_mediation();
     let filter = |signals_are_scoped| -> Result<Vec<_>, RunError> {
@@ -159,6 +185,7 @@ fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunEr
         argv: process.argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>()?,
         env: env.collect::<Result<_, _>>()?,
         signal_mask,
+        descriptors,
     })
 }
 

@@ -50,8 +50,8 @@ pub struct Outcome {
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
 pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Result<Outcome, RunError> {
-    let launched = launch::launch(&plan, signals.former)?;
-    hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
+    let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
+    let launched = launch::launch(&plan, signals.former, descriptors)?;
     let (recorder, writer) = trace::create(placement)?;
     match prepare(plan, launched, signals, &recorder) {
         Ok(ready) => carry_out(ready, &recorder, writer),
@@ -64,11 +64,12 @@ pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Resu
     }
 }
 
-/// The supervisor holds descriptors for many tasks and files; the run keeps the limit that it
-/// inherited.
-fn hold_many_descriptors() -> nix::Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+/// The launch needs a descriptor for each mount, the supervisor many for tasks and files; gives the
+/// former limit, which is the command's.
+fn hold_many_descriptors() -> nix::Result<(u64, u64)> {
+    let former = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, former.1, former.1)?;
+    Ok(former)
 }
 
 /// A run that waits for nothing but the word.
@@ -131,12 +132,13 @@ fn prepare(
 }
 
 fn carry_out(ready: Ready, recorder: &Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
-    let Ready { guard, go, supervisor, proxy, streams, policy } = ready;
+    let Ready { guard, go, mut supervisor, proxy, streams, policy } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
-    let stopped = proxy.stop();
-    // A run that was stopped writes no more.
+    // A run that was stopped does nothing more.
     drop(guard);
+    drop(supervisor);
+    let stopped = proxy.stop();
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;

@@ -67,7 +67,7 @@ use crate::trace::{Event, Recorder, TraceError};
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// The trace cannot be written.
-    #[error("the trace cannot be written: {0}; the run was stopped")]
+    #[error("{0}; the run was stopped")]
     Trace(#[from] TraceError),
     /// A written file cannot be watched.
     #[error(
@@ -260,8 +260,9 @@ impl Supervisor {
     /// Serves until pid 1 has ended.
     ///
     /// # Errors
-    /// Why the run must be stopped; the caller kills it.
-    pub fn run(mut self) -> Result<Finished, Stop> {
+    /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
+    /// waits would be answered then, by ENOSYS.
+    pub fn run(&mut self) -> Result<Finished, Stop> {
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
@@ -289,10 +290,10 @@ impl Supervisor {
             self.last_words = Some(self.hear()?);
         }
         Ok(Finished {
-            last_words: self.last_words,
-            denials: self.denials,
+            last_words: self.last_words.take(),
+            denials: std::mem::take(&mut self.denials),
             interrupted: self.interrupted,
-            first_refusal: self.first_refusal,
+            first_refusal: self.first_refusal.take(),
         })
     }
 
