@@ -10,8 +10,8 @@ use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
 use crate::run::{self, Outcome};
 use crate::supervisor::access::Protected;
-use crate::sys::refused::Named;
 use crate::supervisor::is_probe;
+use crate::sys::refused::Named;
 use crate::trace::{Placement, recover_pending};
 
 /// What `run --help` says after the options.

@@ -52,8 +52,8 @@ impl Files {
 
 /// A file system in the old root: before Linux 6.15 open_tree(2) copies from attached mounts alone.
 fn attached() -> Result<Tree, FsviewError> {
-    let holder =
-        mount::new_filesystem(c"tmpfs", &[(c"mode", c"700")], NOSUID | NODEV).map_err(FsviewError::of("tmpfs"))?;
+    let holder = mount::new_filesystem(c"tmpfs", &[(c"mode", c"700")], NOSUID | NODEV)
+        .map_err(FsviewError::of("tmpfs"))?;
     let mut directories = LEFT_BEHIND.into_iter().filter(|path| Path::new(path).is_dir());
     let place = directories.nth(1).ok_or_else(|| FsviewError::new("open", "/dev", Errno::ENOENT))?;
     let directory = nix::fcntl::open(place, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())

@@ -81,7 +81,8 @@ pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
 }
 
 fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
-    process::die_with_parent().map_err(|error| Failure::new(Step::DeathSignal, "prctl(PR_SET_PDEATHSIG)", &error))?;
+    process::die_with_parent()
+        .map_err(|error| Failure::new(Step::DeathSignal, "prctl(PR_SET_PDEATHSIG)", &error))?;
     idmap::write(spec.uid, spec.gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
     nix::unistd::sethostname(&spec.hostname)
         .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
@@ -96,8 +97,7 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
     let built = fsview::build(&spec.fs, &spec.sources, &spec.unix)
         .map_err(|error| Failure::text(Step::View, &error))?;
     hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
-    fsview::enter(&built.root)
-        .map_err(|error| Failure::text(Step::View, &error))?;
+    fsview::enter(&built.root).map_err(|error| Failure::text(Step::View, &error))?;
     Ok(built.pending)
 }
 

@@ -64,7 +64,9 @@ pub enum RunError {
         refused: Refused,
     },
     /// /proc is missing, or that of another pid namespace.
-    #[error("readlink(/proc/self): {0}: mount -t proc proc /proc where agentbox is started (unshare --mount-proc)")]
+    #[error(
+        "readlink(/proc/self): {0}: mount -t proc proc /proc where agentbox is started (unshare --mount-proc)"
+    )]
     Proc(String),
     /// A signal came before the command was started.
     #[error("{0} came before the command was started; nothing was run")]
@@ -108,8 +110,8 @@ impl RunError {
 const ALLOW: &str = "a seccomp profile or security module of the host refuses it; allow it there";
 /// The same where we look at the command.
 const JUDGE: &str = "kernel.yama.ptrace_scope must be 0 or 1, no debugger or strace may hold agentbox, a \
-                     container's seccomp profile must allow ptrace and process_vm_readv, and /proc must show \
-                     agentbox's own processes";
+                     container's seccomp profile must allow ptrace, process_vm_readv and pidfd_getfd, and /proc must \
+                     show agentbox's own processes";
 
 /// What the cloning call says, and what would help.
 pub(super) fn clone_refused(refused: Refused) -> RunError {
@@ -175,7 +177,9 @@ fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
         Step::Hostname => ("the host name of the run", POWERLESS),
         Step::Network => ("the network of the run", POWERLESS),
         Step::View if errno == Errno::ENOSPC => ("the view of the run", "raise fs.mount-max"),
-        Step::View if errno == Errno::ESTALE => ("the view of the run", "it was exchanged meanwhile; try again"),
+        Step::View if errno == Errno::ESTALE => {
+            ("the view of the run", "it was exchanged meanwhile; try again")
+        }
         Step::View => (
             "the view of the run",
             "mounts are refused here; in a container allow mount, and leave /proc unmasked",
@@ -186,12 +190,13 @@ fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
         }
         Step::Limits => ("the limits of the run", ALLOW),
         Step::Privileges => ("dropping privileges", ALLOW),
-        Step::Landlock => ("Landlock", "the kernel has Landlock and refuses its rules; allow its three calls"),
+        Step::Landlock => {
+            ("Landlock", "the kernel has Landlock and refuses its rules; allow its three calls")
+        }
         Step::Stdio => ("standard input, output and error", ALLOW),
-        Step::Filter if errno == Errno::EBUSY => (
-            "the system call filter",
-            "an outer filter has a listener already; start agentbox outside of it",
-        ),
+        Step::Filter if errno == Errno::EBUSY => {
+            ("the system call filter", "an outer filter has a listener already; start agentbox outside of it")
+        }
         Step::Filter => (
             "the system call filter",
             "seccomp user notification with WAIT_KILLABLE_RECV (Linux 5.19) is needed",

@@ -34,8 +34,7 @@ pub fn hold_signals() -> Result<HeldSignals, RunError> {
     let mut held = heard;
     // Past RLIMIT_FSIZE: EFBIG is an answer, the signal would end the launcher.
     held.add(Signal::SIGXFSZ);
-    let former =
-        held.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(RunError::call("sigprocmask"))?;
+    let former = held.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(RunError::call("sigprocmask"))?;
     let descriptor = SignalFd::with_flags(&heard, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(RunError::call("signalfd"))?;
     Ok(HeldSignals { former, descriptor })

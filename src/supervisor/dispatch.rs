@@ -19,6 +19,8 @@ impl Supervisor {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => return Ok(()),
             Err(source) => return Err(Stop::Receive { call: "SECCOMP_IOCTL_NOTIF_RECV", source }),
         };
+        // An effect whose entry has no room must not happen.
+        self.recorder.make_room()?;
         let reply = self.judge_call(&notification)?;
         answer(&self.listener, notification.id, reply)
             .map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })

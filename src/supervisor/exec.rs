@@ -64,6 +64,13 @@ enum Judgement {
 
 impl Supervisor {
     pub(super) fn exec(&mut self, call: &Call) -> Result<Reply, Stop> {
+        if !self.started
+            && let Err(errno @ (Errno::EPERM | Errno::ENOSYS)) = self.fetch(call, 0)
+        {
+            // Every later connect(2) needs it: better known before anything runs.
+            self.host_refused("pidfd_getfd", errno.into());
+            return Ok(Reply::Errno(Errno::EACCES));
+        }
         let (file, argv) = match self.read_exec(call) {
             Ok(read) => read,
             Err((Errno::ENOENT | Errno::ENOTDIR, Some((spelled, argv)))) => {

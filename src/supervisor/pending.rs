@@ -111,7 +111,8 @@ impl Supervisor {
         // open_tree(2) copies from a mount that is nowhere attached since Linux 6.15.
         if !std::mem::replace(&mut place.noted, true) {
             let text = "before Linux 6.15 a place that appears during the run cannot be shown; make it before the start";
-            self.recorder.record(Event::new(Kind::Meta, "note").path("path", &place.path).arg("text", text))?;
+            self.recorder
+                .record(Event::new(Kind::Meta, "note").path("path", &place.path).arg("text", text))?;
         }
         Ok(Err(Errno::EOPNOTSUPP))
     }

@@ -46,9 +46,17 @@ pub enum TraceError {
         path: PathBuf,
     },
     /// A file or directory of the trace cannot be made.
-    #[error("cannot create {}: {}", path.display(), Named(source))]
+    #[error("cannot create {}: {}: name a file elsewhere with -t", path.display(), Named(source))]
     Create {
         /// What was to be made.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The trace's file cannot be locked.
+    #[error("cannot lock {} (flock): {}: name a file on another file system with -t", path.display(), Named(source))]
+    Lock {
+        /// The file.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -94,7 +102,10 @@ pub enum TraceError {
         source: io::Error,
     },
     /// The writer's thread cannot be started.
-    #[error("cannot start the writer of the trace (clone): {}; raise the limit of processes (ulimit -u) or of memory", Named(source))]
+    #[error(
+        "cannot start the writer of the trace (clone): {}; raise the limit of processes (ulimit -u) or of memory",
+        Named(source)
+    )]
     StartWriter {
         /// What the kernel said.
         source: io::Error,

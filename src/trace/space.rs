@@ -6,8 +6,9 @@ use std::io;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::statvfs::fstatvfs;
 
-use super::layout::RESERVE_STEP;
+use super::layout::{RESERVE_AHEAD, RESERVE_STEP};
 
 /// The reservation of one file.
 pub(super) struct Space {
@@ -35,7 +36,10 @@ impl Space {
         if end > self.limit {
             return Err(Errno::EFBIG.into());
         }
-        if self.write_through || end <= self.reserved_to {
+        if self.write_through {
+            return self.is_free(RESERVE_AHEAD);
+        }
+        if end <= self.reserved_to {
             return Ok(());
         }
         let target = end.max(self.reserved_to.saturating_add(RESERVE_STEP));
@@ -48,12 +52,21 @@ impl Space {
                 // Not every file system can reserve (fallocate(2)); those that cannot say so at the first try.
                 Err(Errno::EOPNOTSUPP | Errno::ENOSYS) if self.reserved_to == 0 => {
                     self.write_through = true;
-                    return Ok(());
+                    return self.is_free(RESERVE_AHEAD);
                 }
                 Err(errno) => return Err(errno.into()),
             }
         }
         self.reserved_to = target;
+        Ok(())
+    }
+
+    /// Nobody else may have it meanwhile, which cannot be promised: the line itself says in time.
+    fn is_free(&self, bytes: u64) -> io::Result<()> {
+        let system = fstatvfs(&self.file)?;
+        if system.blocks_available().saturating_mul(system.fragment_size()) < bytes {
+            return Err(Errno::ENOSPC.into());
+        }
         Ok(())
     }
 }

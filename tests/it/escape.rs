@@ -7,3 +7,5 @@ mod floods;
 mod reads;
 mod signals;
 mod surface;
+
+pub(crate) use cell::compiled;

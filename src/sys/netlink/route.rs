@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use nix::sys::socket::SockProtocol;
 
-use super::message::Encoder;
 use super::super::refused::Refused;
+use super::message::Encoder;
 use super::{SOCKET, open, transact};
 
 /// Loopback is made first in every network namespace and always has this index.

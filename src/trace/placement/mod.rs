@@ -234,7 +234,7 @@ fn make_files(directory: &Directory, name: &OsStr) -> Result<Flock<File>, TraceE
     let own = file_identity(&file).map_err(|source| TraceError::Create { path: path(), source })?;
     let file = lock(file).map_err(|source| {
         let _ = directory.remove_file(name);
-        TraceError::Create { path: path(), source }
+        TraceError::Lock { path: path(), source }
     })?;
     // Another run that came between making and locking has taken the name.
     let still_ours = directory.entry(name).ok().flatten().is_some_and(|entry| entry.identity == own);
