@@ -1,12 +1,14 @@
 //! Takes one waiting call and hands it to the part that judges it.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use nix::errno::Errno;
 
 use super::attributes::{self, Which};
 use super::call::{Call, Reply};
+use super::task::Task;
 use super::{Stop, Supervisor};
 use crate::sys::refused::Refused;
 use crate::sys::seccomp::{self, Answer, Notification};
@@ -22,21 +24,28 @@ impl Supervisor {
         // An effect whose entry has no room must not happen.
         self.recorder.make_room()?;
         let reply = self.judge_call(&notification)?;
+        let reply = match reply {
+            (Reply::Later(find), Some(task)) => match self.wait_for(notification.id, &task, find) {
+                Ok(()) => return Ok(()),
+                Err(errno) => Reply::Errno(errno),
+            },
+            (reply, _) => reply,
+        };
         answer(&self.listener, notification.id, reply)
             .map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
     }
 
-    fn judge_call(&mut self, notification: &Notification) -> Result<Reply, Stop> {
+    fn judge_call(&mut self, notification: &Notification) -> Result<(Reply, Option<Rc<Task>>), Stop> {
         // Gone, or out of sight: it gets no answer that it could use.
         let task = match self.tasks.find(notification.pid) {
             Ok(task) => task,
             Err(errno) => {
                 self.host_refused("open(/proc/PID)", errno.into());
-                return Ok(Reply::Errno(Errno::ESRCH));
+                return Ok((Reply::Errno(Errno::ESRCH), None));
             }
         };
         if !seccomp::still_waits(self.listener.as_fd(), notification.id) {
-            return Ok(Reply::Errno(Errno::ESRCH));
+            return Ok((Reply::Errno(Errno::ESRCH), None));
         }
         if self.command_pid.is_none() {
             self.command_pid = Some(task.tgid);
@@ -45,7 +54,7 @@ impl Supervisor {
             }
         }
         let call = Call { number: notification.number, arguments: notification.arguments, task };
-        self.dispatch(&call)
+        Ok((self.dispatch(&call)?, Some(call.task)))
     }
 
     fn dispatch(&mut self, call: &Call) -> Result<Reply, Stop> {
@@ -142,23 +151,15 @@ impl Supervisor {
 }
 
 /// Sends the answer. A task that was killed meanwhile needs none: ENOENT.
-fn answer(listener: &Arc<OwnedFd>, id: u64, reply: Reply) -> Result<(), Refused> {
+pub(super) fn answer(listener: &Arc<OwnedFd>, id: u64, reply: Reply) -> Result<(), Refused> {
     let sent = match reply {
         Reply::Continue => send(listener, id, Answer::Continue),
         Reply::Errno(errno) => send(listener, id, Answer::Errno(errno as i32)),
         Reply::Value(value) => send(listener, id, Answer::Value(value)),
         Reply::Descriptor { file, close_on_exec } => give(listener, id, &file, close_on_exec),
-        Reply::Later(find) => {
-            let listener_of_thread = Arc::clone(listener);
-            let spawned = std::thread::Builder::new().name("waiter".to_owned()).spawn(move || {
-                // A host that refuses answers refuses those of the loop as well, which stops the run.
-                let _ = answer(&listener_of_thread, id, find());
-            });
-            match spawned {
-                Ok(_) => Ok(()),
-                Err(_) => send(listener, id, Answer::Errno(libc::EAGAIN)),
-            }
-        }
+        Reply::Interrupted(number) => send(listener, id, Answer::Errno(number)),
+        // A thread has no threads of its own.
+        Reply::Later(_) => send(listener, id, Answer::Errno(libc::EAGAIN)),
     };
     match sent {
         Err(refused) if refused.source.raw_os_error() == Some(libc::ENOENT) => Ok(()),

@@ -34,6 +34,7 @@ mod task;
 mod tracer;
 mod unix;
 mod view;
+mod waiting;
 mod written;
 
 use std::collections::{HashMap, HashSet};
@@ -45,7 +46,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
@@ -60,7 +61,7 @@ use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::Denied;
 use crate::sys::refused::{Named, Refused, remedy};
-use crate::sys::seccomp;
+use crate::sys::{process, seccomp};
 use crate::trace::{Event, Recorder, TraceError};
 
 /// Why a run is stopped: what happens cannot be recorded or judged any more.
@@ -183,6 +184,8 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
+    /// Threads that wait in place of tasks.
+    waiters: Vec<waiting::Waiter>,
     /// Signals that came before the command's process was seen.
     early_signals: Vec<i32>,
     /// A signal came that was meant to end the run.
@@ -222,6 +225,8 @@ impl Supervisor {
     pub fn new(setup: Setup) -> Result<Self, Stop> {
         let view = View::of(setup.root, setup.inherited);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
+        process::let_threads_be_interrupted()
+            .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
         let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
@@ -251,6 +256,7 @@ impl Supervisor {
             follow_ups: HashMap::new(),
             command_pid: None,
             early_signals: Vec::new(),
+            waiters: Vec::new(),
             interrupted: false,
             first_refusal: None,
             started: false,
@@ -266,6 +272,7 @@ impl Supervisor {
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
+            self.look_after_waiters();
             if ready.written {
                 self.settle()?;
             }
@@ -309,7 +316,7 @@ impl Supervisor {
         if self.last_words.is_none() {
             watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
         }
-        match poll(&mut watched, PollTimeout::NONE) {
+        match poll(&mut watched, self.patience()) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(Ready::default()),
             Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),

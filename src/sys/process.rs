@@ -1,6 +1,8 @@
 //! The state of the calling process: prctl(2), exit, descriptors, the environment block.
 
 use std::io;
+use std::os::unix::thread::JoinHandleExt as _;
+use std::thread::JoinHandle;
 
 /// Ends the process without running exit handlers: the clone of a process must not run those
 /// of its parent (man 2 _exit).
@@ -153,4 +155,29 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: no new action is given, and `action` outlives the call.
     let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// What interrupts a thread: ignored where nobody asked for it.
+const INTERRUPTION: libc::c_int = libc::SIGURG;
+
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// From now on [`interrupt`] makes a waiting call of another thread fail with EINTR.
+///
+/// # Errors
+/// The errno of sigaction(2).
+pub fn let_threads_be_interrupted() -> io::Result<()> {
+    // SAFETY: sigaction is integers and pointers; all zeroes is a valid value, without SA_RESTART.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+    // SAFETY: `action` outlives the call; the handler does nothing, so it may run anywhere.
+    let result = unsafe { libc::sigaction(INTERRUPTION, &raw const action, std::ptr::null_mut()) };
+    super::checked(libc::c_long::from(result)).map(|_| ())
+}
+
+/// Interrupts the call in which `thread` waits. One that does not wait yet misses it.
+pub fn interrupt<T>(thread: &JoinHandle<T>) {
+    // SAFETY: the handle keeps the thread's identity valid, ended or not, until it is joined.
+    // An error says that the thread has ended.
+    let _ = unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTION) };
 }

@@ -81,6 +81,51 @@ os.execv(sys.argv[1], sys.argv[1:])";
 }
 
 #[test]
+fn a_call_that_waits_for_another_process_is_interrupted_as_without_us() {
+    everyone(|sandbox| {
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT] {
+            prepare(sandbox);
+            let waiting = sandbox.path("out/wait");
+            nix::unistd::mkfifo(&waiting, nix::sys::stat::Mode::from_bits_truncate(0o666)).expect("a pipe");
+            let words = ["/bin/sh", "-c", "echo ready >out/ready; read line <out/wait"];
+            let running = Running::start(sandbox.run_command(&[], &words));
+            crate::support::until("the command is ready", || sandbox.path("out/ready").exists());
+            std::thread::sleep(Duration::from_millis(50));
+            running.signal(signal);
+            running.finish().exits(128 + signal as i32);
+            nothing_left(sandbox);
+        }
+    });
+}
+
+#[test]
+fn an_interrupted_wait_goes_on_where_the_handler_wants_it() {
+    // With SA_RESTART and without; somebody comes in the end.
+    let program = "import ctypes, os, signal, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+calls = []
+signal.signal(signal.SIGALRM, lambda *_: calls.append(1))
+signal.siginterrupt(signal.SIGALRM, sys.argv[1] == 'interrupt')
+os.mkfifo('out/pipe')
+if os.fork() == 0:
+    time.sleep(0.6)
+    os.open('out/pipe', os.O_WRONLY)
+    os._exit(0)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+file = libc.open(b'out/pipe', os.O_RDONLY)
+errno = ctypes.get_errno()
+signal.setitimer(signal.ITIMER_REAL, 0)
+print('opened' if file >= 0 else errno)";
+    everyone(|sandbox| {
+        for (how, printed) in [("restart", "opened\n"), ("interrupt", "4\n")] {
+            prepare(sandbox);
+            let ran = sandbox.run(&["python3", "-c", program, how]);
+            ran.exits(0).prints(printed);
+        }
+    });
+}
+
+#[test]
 fn a_killed_launcher_leaves_no_process_at_any_moment_of_the_launch() {
     everyone(|sandbox| {
         for round in 0..16u64 {
