@@ -9,10 +9,10 @@ cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export AGENTBOX_TEST_SKIPS="$work/skips"
-: >"$AGENTBOX_TEST_SKIPS"
+export CHECK_SKIPS="$work/skips"
+: >"$CHECK_SKIPS"
 # The tests write here as users other than the caller, too.
-chmod 755 "$work" && chmod 666 "$AGENTBOX_TEST_SKIPS"
+chmod 755 "$work" && chmod 666 "$CHECK_SKIPS"
 failed=()
 
 gate() {
@@ -31,9 +31,9 @@ echo "== tests: cargo test"
 tests "$@" || failed+=(tests)
 
 echo "== summary"
-sort -u "$AGENTBOX_TEST_SKIPS" | sed 's/^/SKIP /'
+sort -u "$CHECK_SKIPS" | sed 's/^/SKIP /'
 for name in "${failed[@]}"; do echo "FAILED $name"; done
-skipped=$(sort -u "$AGENTBOX_TEST_SKIPS" | wc -l)
+skipped=$(sort -u "$CHECK_SKIPS" | wc -l)
 verdict=ok
 [ ${#failed[@]} -eq 0 ] || verdict=FAILED
 awk -v skipped="$skipped" -v verdict="$verdict" '

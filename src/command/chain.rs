@@ -5,9 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::lookup::Refusal;
-use super::shebang::{Image, Shebang};
+use super::shebang::Image;
 use super::surroundings::Surroundings;
 use super::{CommandError, Executable, env_words, lookup, shebang, shim, trail, trampoline};
+use crate::sys::shebang::Shebang;
 
 /// How many `#!` lines in a row one execve(2) follows.
 const KERNEL_DEPTH: usize = 4;

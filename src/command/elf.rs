@@ -27,17 +27,18 @@ const MOST_NEEDED: usize = 256;
 
 /// What an ELF file needs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Elf {
+pub struct Elf {
     /// The dynamic loader; none in a static program or a library.
-    pub(super) loader: Option<PathBuf>,
+    pub loader: Option<PathBuf>,
     /// Names of libraries, in order.
-    pub(super) needed: Vec<OsString>,
+    pub needed: Vec<OsString>,
     /// Where to look for them: DT_RUNPATH, or DT_RPATH where there is none. `$ORIGIN` is kept.
-    pub(super) search: Vec<OsString>,
+    pub search: Vec<OsString>,
 }
 
 /// Reads the file at `path`; none if it is no ELF file or cannot be read.
-pub(super) fn read(path: &Path) -> Option<Elf> {
+#[must_use]
+pub fn read(path: &Path) -> Option<Elf> {
     let file = File::open(path).ok()?;
     let length = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
     Reader::new(&file, length)?.elf()

@@ -9,7 +9,8 @@ use super::surroundings::os_string;
 const TAKES_WORD: [&[u8]; 6] = [b"-u", b"--unset", b"-C", b"--chdir", b"-a", b"--argv0"];
 
 /// The program that `env ARGUMENT` starts; none when it would start nothing.
-pub(super) fn program(argument: &OsStr) -> Option<OsString> {
+#[must_use]
+pub fn program(argument: &OsStr) -> Option<OsString> {
     let mut words = match split_string(argument.as_bytes()) {
         Some(text) => split(text).into_iter(),
         // Without -S the kernel's one argument is one word, blanks included.

@@ -14,8 +14,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 mod chain;
-mod elf;
-mod env_words;
+pub mod elf;
+pub mod env_words;
 mod error;
 mod interpreter;
 mod libraries;

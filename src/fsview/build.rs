@@ -8,11 +8,11 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
-use super::detached::{Files, LEFT_BEHIND};
+use super::cover::Covers;
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
 use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp, Pending};
-use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
+use crate::sys::mount::{self, NODEV, NOSUID, RDONLY};
 
 /// The host side of one mount, looked at before the clone: what was planned is what is mounted,
 /// or nothing is.
@@ -32,7 +32,7 @@ impl Source {
         let MountKind::Bind { source, .. } = &op.kind else {
             return Ok(Self { identity: None, link: None, shape: Shape::Directory });
         };
-        let descriptor = open_path(source)?;
+        let descriptor = tree::open_path(source)?;
         let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", source, errno))?;
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         let link = if kind == SFlag::S_IFLNK {
@@ -61,11 +61,6 @@ impl Source {
             Err(FsviewError::new("open_tree", path, Errno::ESTALE))
         }
     }
-}
-
-fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
-    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
 }
 
 /// A view that can be entered.
@@ -100,7 +95,7 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
     // The first of many: where openat2(2) is refused, this says so.
     tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
-    let mut builder = Builder { tree, files: Files::default() };
+    let mut builder = Builder { tree, covers: None };
     for directory in &spec.directories {
         builder.make_directory(directory)?;
     }
@@ -157,8 +152,9 @@ fn attach_root(root: &OwnedFd) -> Result<(), FsviewError> {
     };
     mount::set_attributes(open("/")?.as_fd(), 0, 0, true)
         .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
-    let place = LEFT_BEHIND.into_iter().find(|path| Path::new(path).is_dir());
-    let place = place.ok_or_else(|| FsviewError::new("open", "/tmp", Errno::ENOENT))?;
+    // Any directory will do: it is left behind with the old root.
+    let place = ["/tmp", "/proc", "/usr", "/dev"].into_iter().find(|path| Path::new(path).is_dir());
+    let place = place.unwrap_or("/etc");
     mount::attach(root.as_fd(), open(place)?.as_fd(), c"")
         .map_err(|error| FsviewError::new("move_mount", place, error))
 }
@@ -166,7 +162,8 @@ fn attach_root(root: &OwnedFd) -> Result<(), FsviewError> {
 /// The root while it is being built.
 struct Builder {
     tree: Tree,
-    files: Files,
+    /// Made when the first one is needed.
+    covers: Option<Covers>,
 }
 
 impl Builder {
@@ -214,6 +211,14 @@ impl Builder {
         }
     }
 
+    fn covers(&mut self) -> Result<&mut Covers, FsviewError> {
+        let covers = match self.covers.take() {
+            Some(covers) => covers,
+            None => Covers::new()?,
+        };
+        Ok(self.covers.insert(covers))
+    }
+
     fn attach(&mut self, target: &Path, shape: Shape, tree: &OwnedFd) -> Result<(), FsviewError> {
         self.tree.attach(target, shape, tree).map_err(|errno| FsviewError::new("move_mount", target, errno))
     }
@@ -229,14 +234,8 @@ impl Builder {
         if kind == SFlag::S_IFLNK {
             return Ok(());
         }
-        let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-        let (tree, shape) = if kind == SFlag::S_IFDIR {
-            let tree = mount::new_filesystem(c"tmpfs", &[(c"mode", c"000"), (c"size", c"4k")], attributes)
-                .map_err(FsviewError::of(&op.target))?;
-            (tree, Shape::Directory)
-        } else {
-            (self.files.make(b"", 0o000, &op.target)?, Shape::File)
-        };
+        let shape = if kind == SFlag::S_IFDIR { Shape::Directory } else { Shape::File };
+        let tree = self.covers()?.blank(shape, &op.target)?;
         self.attach(&op.target, shape, &tree)
     }
 
@@ -259,7 +258,7 @@ impl Builder {
             // A tree of the host without that file: programs do without it as on the host.
             return Ok(());
         }
-        let tree = self.files.make(&file.content, 0o644, path)?;
+        let tree = self.covers()?.file(&file.content, path)?;
         self.attach(path, Shape::File, &tree)
     }
 }

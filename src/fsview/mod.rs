@@ -4,7 +4,7 @@
 //! [`mod@build`] in the cloned child, [`landlock`] as the second layer in the command's process.
 
 mod build;
-mod detached;
+mod cover;
 mod doors;
 mod landlock;
 mod pending;

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 
+use super::FsviewError;
 use crate::sys::mount;
 
 /// What a mount point has to be.
@@ -32,6 +33,12 @@ fn open_with(root: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<Own
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     openat2(root, path, how)
+}
+
+/// Pins a path of the old root; a link at its end is not followed.
+pub(super) fn open_path(path: &Path) -> Result<OwnedFd, FsviewError> {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| FsviewError::new("open", path, errno))
 }
 
 /// A directory of the view, and whether it is in a file system of the run's own.

@@ -7,7 +7,7 @@ use crate::policy::canonical_name;
 
 /// What stands for a host in a request, a CONNECT line or a Host field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Host {
+pub enum Host {
     /// A name: lower case, without the root's dot.
     Name(String),
     /// An address literal.
@@ -16,15 +16,18 @@ pub(crate) enum Host {
 
 /// A host and perhaps a port (RFC 3986 section 3.2, without user information).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Authority {
-    pub(crate) host: Host,
-    pub(crate) port: Option<u16>,
+pub struct Authority {
+    /// Who is meant.
+    pub host: Host,
+    /// None where the text names none: the scheme's own port is meant.
+    pub port: Option<u16>,
 }
 
 impl Authority {
     /// Reads `host`, `host:port`, `address:port` or `[address]:port`. None for everything else:
     /// what we read in one way must not be read in another way by the origin.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
             let (inside, rest) = rest.split_once(']')?;
             let port = match rest {
@@ -50,7 +53,8 @@ impl Authority {
 
 impl Host {
     /// Reads a name or an IPv4 literal.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Some(Self::Address(address.to_canonical()));
         }
@@ -69,7 +73,8 @@ impl fmt::Display for Host {
 }
 
 /// A name as the policy compares it. None when it holds what no host name on the wire holds.
-pub(crate) fn normalize(name: &str) -> Option<String> {
+#[must_use]
+pub fn normalize(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if !name.bytes().all(plain) {

@@ -21,8 +21,10 @@ const MAX_UDP: u16 = 1232;
 
 /// How a query came, which bounds the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub enum Carrier {
+    /// One datagram.
     Udp,
+    /// A stream.
     Tcp,
 }
 
@@ -47,7 +49,7 @@ pub(crate) async fn answer(
 
 /// A query that can be answered.
 #[derive(Debug)]
-struct Question {
+pub struct Question {
     message: Message,
     query: Query,
     /// The name as the policy compares it; none for names that no host has.
@@ -56,13 +58,17 @@ struct Question {
 
 /// A message that cannot.
 #[derive(Debug)]
-struct Malformed {
+pub struct Malformed {
     reason: &'static str,
     /// The identifier and the code of the reply, where one is due.
     reply: Option<(u16, ResponseCode)>,
 }
 
-fn read(packet: &[u8]) -> Result<Question, Malformed> {
+/// Reads one message.
+///
+/// # Errors
+/// It is no query, or none that can be answered.
+pub fn read(packet: &[u8]) -> Result<Question, Malformed> {
     let id = packet.first_chunk().map(|id| u16::from_be_bytes(*id));
     let is_response = packet.get(2).is_some_and(|flags| flags & 0x80 != 0);
     let due = |code| id.filter(|_| packet.len() >= 12 && !is_response).map(|id| (id, code));
@@ -88,8 +94,20 @@ fn read(packet: &[u8]) -> Result<Question, Malformed> {
 }
 
 impl Question {
+    /// The name as the policy compares it; none for names that no host has.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// What was asked, as it was spelled.
+    #[must_use]
+    pub fn query(&self) -> &Query {
+        &self.query
+    }
+
     async fn resolve(&self, egress: &Egress, proc: Option<&str>) -> Result<Answer, NetproxyError> {
-        let Some(name) = self.name.as_deref() else {
+        let Some(name) = self.name() else {
             let spelled = self.query.name().to_ascii();
             let refusal = no_host_name(&spelled);
             egress.refuse_always(&refusal, proc)?;
@@ -102,7 +120,9 @@ impl Question {
         }
     }
 
-    fn reply(&self, answer: &Answer, carrier: Carrier) -> Option<Vec<u8>> {
+    /// The message that says `answer`. Over UDP it fits what the client takes, and says so where it is cut short.
+    #[must_use]
+    pub fn reply(&self, answer: &Answer, carrier: Carrier) -> Option<Vec<u8>> {
         let asked = &self.message.metadata;
         let mut reply = Message::response(asked.id, OpCode::Query);
         reply.metadata.recursion_desired = asked.recursion_desired;
@@ -135,7 +155,9 @@ impl Question {
 }
 
 impl Malformed {
-    fn reply(&self) -> Option<Vec<u8>> {
+    /// The message that says so; none for what must never be answered.
+    #[must_use]
+    pub fn reply(&self) -> Option<Vec<u8>> {
         let (id, code) = self.reply?;
         Message::error_msg(id, OpCode::Query, code).to_vec().ok()
     }
@@ -263,8 +285,12 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             match read(&bytes) {
-                Ok(question) => { question.reply(&addresses(3), Carrier::Udp); }
-                Err(malformed) => { malformed.reply(); }
+                Ok(question) => {
+                    let _ = question.reply(&addresses(3), Carrier::Udp);
+                }
+                Err(malformed) => {
+                    let _ = malformed.reply();
+                }
             }
         }
     }

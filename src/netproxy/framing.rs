@@ -9,7 +9,10 @@ use super::error::NetproxyError;
 
 /// Refuses a request whose length is said twice. `head` holds the bytes of its head: the HTTP
 /// library takes the Transfer-Encoding alone and drops the Content-Length without a word.
-pub(crate) fn check_length(request: &request::Parts, head: &[u8]) -> Result<(), NetproxyError> {
+///
+/// # Errors
+/// Always `NetproxyError::Request`.
+pub fn check_length(request: &request::Parts, head: &[u8]) -> Result<(), NetproxyError> {
     if !request.headers.contains_key(TRANSFER_ENCODING) {
         return Ok(());
     }
@@ -27,7 +30,10 @@ pub(crate) fn check_length(request: &request::Parts, head: &[u8]) -> Result<(), 
 
 /// Whom the request is for: the target's authority, else the Host field. None for HTTP/1.0
 /// requests that name nobody.
-pub(crate) fn authority(request: &request::Parts) -> Result<Option<Authority>, NetproxyError> {
+///
+/// # Errors
+/// `NetproxyError::Request` when it names nobody, or somebody in two ways.
+pub fn authority(request: &request::Parts) -> Result<Option<Authority>, NetproxyError> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
@@ -49,7 +55,8 @@ pub(crate) fn authority(request: &request::Parts) -> Result<Option<Authority>, N
 }
 
 /// The target in origin form, as an origin server wants it.
-pub(crate) fn origin_form(method: &Method, uri: &Uri) -> Uri {
+#[must_use]
+pub fn origin_form(method: &Method, uri: &Uri) -> Uri {
     match uri.path_and_query() {
         // OPTIONS * travels through a proxy as a target without a path (RFC 9112 section 3.2.4).
         None if method == Method::OPTIONS => Uri::from_static("*"),

@@ -24,26 +24,26 @@
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
-mod authority;
+pub mod authority;
 mod body;
 mod client;
 mod connect;
 mod datagram;
 mod decide;
-mod dns;
+pub mod dns;
 mod egress;
 mod error;
 mod exchange;
 mod flow;
 mod forward;
-mod framing;
+pub mod framing;
 mod http;
 mod listen;
 mod names;
 mod pins;
 mod relay;
 mod resolve;
-mod sniff;
+pub mod sniff;
 mod stream;
 mod tls;
 mod unix;
@@ -66,6 +66,7 @@ use tokio::time::{Instant, sleep};
 
 pub use self::decide::Refusal;
 pub use self::error::{Blame, NetproxyError};
+pub use self::names::Answer;
 pub use self::pins::Pins;
 pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 

@@ -16,17 +16,28 @@ const MAX_TTL: u32 = 60;
 
 /// The answer to one lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// Addresses to give, and for how many seconds.
-    Addresses { addresses: Vec<IpAddr>, ttl: u32 },
+    Addresses {
+        /// All of one family.
+        addresses: Vec<IpAddr>,
+        /// Seconds.
+        ttl: u32,
+    },
     /// The name is known and has nothing of that type.
     Empty,
     /// There is no such name.
     NoName,
     /// The policy refuses the name, or every address of it.
-    Refused { refusal: Box<Refusal> },
+    Refused {
+        /// Why.
+        refusal: Box<Refusal>,
+    },
     /// The outside did not answer.
-    Failed { reason: String },
+    Failed {
+        /// In one line.
+        reason: String,
+    },
 }
 
 impl Egress {

@@ -17,9 +17,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long text that may yet become an unknown kind of request is held back.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest method that is looked for.
-const MAX_METHOD: usize = 32;
-
 /// Methods of RFC 9110, PATCH, and WebDAV: a client that begins with one means HTTP.
 const METHODS: [&[u8]; 20] = [
     b"GET",
@@ -46,7 +43,7 @@ const METHODS: [&[u8]; 20] = [
 
 /// What a stream carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speech {
+pub enum Speech {
     /// A TLS handshake record has begun.
     Tls,
     /// An HTTP/1 request has begun.
@@ -109,17 +106,20 @@ async fn server_speaks(upstream: Option<&TcpStream>) {
 
 /// What a prefix says so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Glance {
+pub enum Glance {
+    /// It is clear what the client speaks.
     Clear(Speech),
     /// No byte yet.
     Nothing,
-    /// The beginning of a request with a known method.
+    /// The beginning of a request with a known method, or empty lines before one.
     Request,
     /// A line of text that has not ended, which could yet be a request.
     Text,
 }
 
-fn classify(bytes: &[u8]) -> Glance {
+/// Tells from the first bytes of a stream what its client speaks.
+#[must_use]
+pub fn classify(bytes: &[u8]) -> Glance {
     match bytes {
         [] => return Glance::Nothing,
         // TLSPlaintext: type handshake, legacy version 3.x (RFC 8446 section 5.1).
@@ -127,9 +127,10 @@ fn classify(bytes: &[u8]) -> Glance {
         [0x16, 3, ..] => return Glance::Clear(Speech::Tls),
         _ => {}
     }
-    // Servers skip empty lines before a request (RFC 9112 section 2.2).
+    // Servers skip empty lines before a request (RFC 9112 section 2.2), some of them any number and
+    // for any time: were they passed on after a while, a request could follow them unread.
     let start = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-    let Some(text) = start.map(|start| &bytes[start..]) else { return Glance::Text };
+    let Some(text) = start.map(|start| &bytes[start..]) else { return Glance::Request };
     match text.iter().position(|&byte| byte == b'\n') {
         Some(end) if is_request_line(&text[..end]) => Glance::Clear(Speech::Http),
         Some(_) => Glance::Clear(Speech::Opaque),
@@ -142,10 +143,11 @@ fn classify(bytes: &[u8]) -> Glance {
 /// A whole first line: a method and a target, and either an HTTP version or a known method with a
 /// path (HTTP/0.9, or a version that only a lenient origin takes).
 fn is_request_line(line: &[u8]) -> bool {
-    let Some((method, rest)) = split_method(line) else { return false };
-    if method == b"PRI" {
-        return false; // HTTP/2 (RFC 9113 section 3.4) is relayed.
+    // HTTP/2 (RFC 9113 section 3.4) is relayed.
+    if line == b"PRI * HTTP/2.0\r" {
+        return false;
     }
+    let Some((method, rest)) = split_method(line) else { return false };
     let versioned = rest
         .windows(6)
         .any(|window| matches!(window[0], b' ' | b'\t') && window[1..].eq_ignore_ascii_case(b"HTTP/"));
@@ -153,10 +155,12 @@ fn is_request_line(line: &[u8]) -> bool {
     versioned || (known(method) && path)
 }
 
-/// Whether an unfinished line begins with a known method, or could still become one.
+/// Whether an unfinished line begins with a known method, or could still become one. What follows
+/// the method does not matter here as it does not in a whole line: else a client could have its
+/// request passed on unread by sending it in two pieces.
 fn begins_known(text: &[u8]) -> bool {
     match split_method(text) {
-        Some((method, rest)) => known(method) && rest.iter().all(|&byte| is_text(byte)),
+        Some((method, _)) => known(method),
         None => METHODS
             .iter()
             .any(|method| text.len() <= method.len() && method[..text.len()].eq_ignore_ascii_case(text)),
@@ -165,14 +169,14 @@ fn begins_known(text: &[u8]) -> bool {
 
 fn may_be_request(text: &[u8]) -> bool {
     match split_method(text) {
-        Some((_, rest)) => rest.iter().all(|&byte| is_text(byte)),
-        None => text.len() <= MAX_METHOD && text.iter().all(|&byte| is_token(byte)),
+        Some(_) => true,
+        None => text.iter().all(|&byte| is_token(byte)),
     }
 }
 
 fn split_method(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = line.iter().position(|byte| !is_token(*byte))?;
-    let valid = (1..=MAX_METHOD).contains(&end) && matches!(line[end], b' ' | b'\t');
+    let valid = end > 0 && matches!(line[end], b' ' | b'\t');
     valid.then(|| (&line[..end], &line[end..]))
 }
 
@@ -185,10 +189,6 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-fn is_text(byte: u8) -> bool {
-    byte >= b' ' && byte != 0x7f || matches!(byte, b'\t' | b'\r')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn tells_http_from_other_lines() {
-        let cases: [(&[u8], Glance); 22] = [
+        let cases: [(&[u8], Glance); 24] = [
             (b"", Glance::Nothing),
             (b"GET / HTTP/1.1\r\n", HTTP),
             (b"\r\n\r\nGET / HTTP/1.1\r\n", HTTP),
@@ -210,8 +210,10 @@ mod tests {
             (b"GET /unfinished", Glance::Request),
             (b"BREW /unfinished", Glance::Text),
             (b"hello", Glance::Text),
-            (b"\r\n", Glance::Text),
+            (b"\r\n", Glance::Request),
             (b"PRI * HTTP/2.0\r\n", OPAQUE),
+            (b"PRI * HTTP/1.1\r\n", HTTP),
+            (b"\nPRI /x HTTP/2.0\r\n", HTTP),
             (b"OPTIONS sip:a@b SIP/2.0\r\n", OPAQUE),
             (b"OPTIONS rtsp://a/b RTSP/1.0\r\n", OPAQUE),
             (b"PING\r\n", OPAQUE),
@@ -220,10 +222,34 @@ mod tests {
             (b"get key\r\n", OPAQUE),
             (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", OPAQUE),
             (b"GET\x00", OPAQUE),
-            (b"GET \x01", OPAQUE),
+            (b"GET \x01", Glance::Request),
         ];
         for (bytes, expected) in cases {
             assert_eq!(classify(bytes), expected, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_method_has_any_length() {
+        let line = [&[b'X'; 200][..], b" / HTTP/1.1\r\n"].concat();
+        assert_eq!(classify(&line), HTTP);
+        assert_eq!(classify(&line[..150]), Glance::Text);
+    }
+
+    #[test]
+    fn pieces_are_taken_for_what_the_whole_is() {
+        let lines: [&[u8]; 4] = [
+            b"GET /\x01 HTTP/1.1\r\n",
+            b"BREW /\x00 HTTP/1.1\r\n",
+            b"\r\n\nBREW\t/\x7f HTTP/1.1\n",
+            b"PRI * HTTP/2.0\r\n",
+        ];
+        for line in lines {
+            let whole = classify(line);
+            for end in 0..line.len() {
+                let piece = classify(&line[..end]);
+                assert!(piece == whole || !matches!(piece, Glance::Clear(_)), "{piece:?} at {end}");
+            }
         }
     }
 

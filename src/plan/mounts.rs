@@ -16,8 +16,8 @@ use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 /// Directories that a run has for itself.
 const PRIVATE: &[&str] = &["/tmp", "/run", "/dev/shm", "/var/tmp"];
-/// Most bytes in all private directories: half of the memory, as tmpfs(5) has it by default.
-const PRIVATE_SIZE: &str = "50%";
+/// Most bytes in each private directory: what there are of them does not exceed the memory.
+const PRIVATE_SIZE: &str = "20%";
 
 /// Devices that may be opened for reading and writing.
 pub(super) fn devices() -> Vec<PathBuf> {

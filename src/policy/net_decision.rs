@@ -103,11 +103,13 @@ impl Policy {
         })
     }
 
-    /// The ports of the host's loopback that rules grant; `None` is a rule without a port.
+    /// The ports of the host's loopback that rules grant; `None` is a rule without a port. A name that
+    /// may resolve into private ranges may stand for loopback too.
     pub fn loopback_ports(&self) -> Vec<Option<u16>> {
-        let ports = self
-            .net_rules()
-            .filter(|(_, effect, rule)| *effect == Effect::Grant && rule.target == NetTarget::Loopback);
+        let ports = self.net_rules().filter(|(_, effect, rule)| {
+            *effect == Effect::Grant
+                && (rule.target == NetTarget::Loopback || (rule.private && rule.port.is_some()))
+        });
         let ports: BTreeSet<Option<u16>> = ports.map(|(_, _, rule)| rule.port).collect();
         ports.into_iter().collect()
     }

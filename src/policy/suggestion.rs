@@ -10,8 +10,12 @@ use super::source::is_line_safe;
 use super::verdict::{Denied, PathAccess};
 
 impl Policy {
-    /// The line to add to the policy. Where no rule can say it (a name that is no text), the line is a comment.
+    /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0), the
+    /// line is a comment.
     pub fn suggestion(&self, denied: &Denied) -> String {
+        if let Denied::Connect { port: 0, .. } = denied {
+            return "# no rule can name port 0".to_owned();
+        }
         let line = match denied {
             Denied::Path { access: PathAccess::Read, path } => {
                 self.path(path).map(|path| format!("read: {path}"))
@@ -47,12 +51,12 @@ impl Policy {
         // A word is looked up along PATH, whose directories are called so nearly everywhere.
         let is_found = exe.parent().is_some_and(|above| above.ends_with("bin") || above.ends_with("sbin"));
         let is_replaceable = !is_found || self.decide_path(PathAccess::Write, exe).is_allow();
-        let named =
-            name.map(Path::new).filter(|name| name.is_absolute() && name.file_name() != exe.file_name());
-        let program = match (is_bare, named) {
-            (true, _) if !is_replaceable => Path::new(name?),
-            // A link with a name of its own (`/bin/sh`): a rule for the file would not allow that name.
-            (false, Some(link)) => link,
+        // A link with a name of its own (`/bin/sh`): a rule for the file would not allow that name.
+        let is_word = name.is_some_and(|name| !name.as_bytes().contains(&b'/'));
+        let link = name.map(Path::new).filter(|name| name.file_name() != exe.file_name());
+        let program = match link {
+            Some(link) if link.is_absolute() || (is_word && !is_replaceable) => link,
+            None if is_bare && !is_replaceable => Path::new(name?),
             _ => exe,
         };
         shell_word(program.to_str()?).map(|word| format!("exec: {word}"))

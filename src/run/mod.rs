@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
@@ -53,12 +54,11 @@ pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Resu
     let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
     let launched = launch::launch(&plan, signals.former, descriptors)?;
     let (recorder, writer) = trace::create(placement)?;
-    match prepare(plan, launched, signals, &recorder) {
-        Ok(ready) => carry_out(ready, &recorder, writer),
-        // What cannot be recorded has no end that could be.
-        Err(error @ RunError::Trace(_)) => Err(error),
+    match prepare(plan, launched, signals, &recorder).and_then(carry_out) {
+        Ok((finished, streams, policy)) => conclude(finished, &streams, &recorder, writer, policy),
         Err(error) => {
-            writer.seal(not_started(&error))?;
+            // Nothing of the run is left. Where the trace itself has failed, there is no seal.
+            let _ = writer.seal(not_started(&error));
             Err(error)
         }
     }
@@ -102,6 +102,8 @@ fn prepare(
     recorder.record(environment(&plan))?;
     crate::ns::privileges::act_without()?;
     crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
+    // What the supervisor makes for a task has the task's own mask already.
+    umask(Mode::empty());
     let connections = Arc::new(Connections::default());
     let (listeners, relayed) = doors(plan.unix, launched.doors);
     let proxy =
@@ -131,7 +133,8 @@ fn prepare(
     Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy })
 }
 
-fn carry_out(ready: Ready, recorder: &Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
+/// Serves the run to its end.
+fn carry_out(ready: Ready) -> Result<(Finished, stdio::Report, Arc<Policy>), RunError> {
     let Ready { guard, go, mut supervisor, proxy, streams, policy } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
@@ -142,7 +145,7 @@ fn carry_out(ready: Ready, recorder: &Recorder, writer: WriterHandle) -> Result<
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    conclude(finished, &streams, recorder, writer, policy)
+    Ok((finished, streams, policy))
 }
 
 /// Records how the run ended, and closes the trace.
@@ -213,7 +216,7 @@ fn run_end(end: CommandEnd) -> Event {
     Event::new(Kind::Meta, "run.end").arg("returncode", code)
 }
 
-/// The end of a run whose command was never started.
+/// The end of a run that was stopped, or whose command was never started.
 fn not_started(error: &RunError) -> Event {
     Event::new(Kind::Meta, "run.end").arg("returncode", error.exit_code()).arg("error", error.to_string())
 }

@@ -94,7 +94,7 @@ impl AccessTable {
         if self.is_protected(resolved, id) {
             return Decision::Deny { rule: None, reason: "it belongs to the launcher".to_owned() };
         }
-        if resolved.starts_with("/proc/1") {
+        if is_below(resolved, Path::new("/proc/1")) {
             return Decision::Deny { rule: None, reason: "pid 1 is the launcher's".to_owned() };
         }
         match self.policy.decide_path(access, resolved) {
@@ -111,7 +111,7 @@ impl AccessTable {
         if self.is_private(path) {
             return Some(Area::Private);
         }
-        if self.devices.iter().any(|device| path.starts_with(device)) {
+        if self.devices.iter().any(|device| is_below(path, device)) {
             return Some(Area::System);
         }
         if access != PathAccess::Read {
@@ -127,23 +127,20 @@ impl AccessTable {
     /// Whether `path` is in a tree of the system that is shown whole.
     #[must_use]
     pub fn is_system(&self, path: &Path) -> bool {
-        self.system.iter().any(|tree| path.starts_with(tree))
+        self.system.iter().any(|tree| is_below(path, tree))
     }
 
     /// Whether `path` is the run's own: below a private directory, and not below something of
     /// the host there.
     #[must_use]
     pub fn is_private(&self, path: &Path) -> bool {
-        let Some(private) = self
-            .private
-            .iter()
-            .filter(|private| path.starts_with(private))
-            .max_by_key(|p| p.as_os_str().len())
+        let Some(private) =
+            self.private.iter().filter(|private| is_below(path, private)).max_by_key(|p| p.as_os_str().len())
         else {
             return false;
         };
         !self.skeleton.iter().chain(&self.shown).any(|directory| {
-            directory != private && directory.starts_with(private) && path.starts_with(directory)
+            is_below(path, directory) && directory != private && is_below(directory, private)
         })
     }
 
@@ -166,6 +163,14 @@ impl AccessTable {
     }
 }
 
+/// Whether `path` is `tree` or below it, both final and absolute: asked for every open, where a walk
+/// over components costs more than all else that we do.
+fn is_below(path: &Path, tree: &Path) -> bool {
+    let (path, tree) = (path.as_os_str().as_encoded_bytes(), tree.as_os_str().as_encoded_bytes());
+    let rest = path.strip_prefix(tree.strip_suffix(b"/").unwrap_or(tree));
+    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -181,5 +186,13 @@ mod tests {
         for name in ["/w/trace.jsonl.", "/w/trace.jsonl.x", "/w/trace.jsonl2", "/w/trace.json", "/w"] {
             assert!(!trace.covers(Path::new(name)), "{name}");
         }
+    }
+
+    #[test]
+    fn below_is_by_components() {
+        let below = |path, tree| super::is_below(Path::new(path), Path::new(tree));
+        assert!(below("/usr", "/usr") && below("/usr/bin/x", "/usr") && below("/usr/bin", "/usr/"));
+        assert!(below("/x", "/") && below("/", "/"));
+        assert!(!below("/usrx", "/usr") && !below("/usr", "/usr/bin") && !below("/x", "/usr"));
     }
 }

@@ -8,8 +8,8 @@ use crate::policy::{Denied, PathAccess, Policy};
 
 /// Different refusals that are counted; later ones still stand in the trace.
 const KINDS: usize = 10_000;
-/// Most bytes of an argument list that are kept for that; one can have megabytes.
-const ARGUMENTS: usize = 1024;
+/// Longest name that is kept for that; one can have megabytes.
+const LONGEST_NAME: usize = 1024;
 
 /// Counts refusals.
 #[derive(Debug, Default)]
@@ -51,12 +51,9 @@ pub(super) fn path(access: PathAccess, path: &Path) -> Denied {
 }
 
 pub(super) fn exec(exe: &Path, argv: &[OsString]) -> Denied {
-    let mut left = ARGUMENTS;
-    let mut fits = |word: &&OsString| {
-        left = left.saturating_sub(word.len() + 1);
-        left > 0
-    };
-    Denied::Exec { exe: exe.to_owned(), argv: argv.iter().take_while(|word| fits(word)).cloned().collect() }
+    // By the name alone: what it was asked to do differs each time.
+    let name = argv.first().filter(|name| name.len() <= LONGEST_NAME);
+    Denied::Exec { exe: exe.to_owned(), argv: name.cloned().into_iter().collect() }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Digests of file contents, remembered for as long as the file provably has not changed.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::sys::stat::{SFlag, fstat};
+use nix::sys::uio::pread;
 use sha2::{Digest as _, Sha256};
 
 use crate::trace::Event;
@@ -22,7 +23,7 @@ pub(super) struct Content {
 struct Identity {
     device: u64,
     inode: u64,
-    size: u64,
+    size: i64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
@@ -56,22 +57,23 @@ impl Digests {
     /// The digest of `file` from its start; its offset does not move.
     ///
     /// FileTooLarge or TimedOut where that would take too long.
-    pub(super) fn of(&mut self, file: &File) -> io::Result<Content> {
-        let metadata = file.metadata()?;
+    pub(super) fn of(&mut self, file: BorrowedFd<'_>) -> io::Result<Content> {
+        let status = fstat(file)?;
         let identity = Identity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            device: status.st_dev,
+            inode: status.st_ino,
+            size: status.st_size,
+            modified: (status.st_mtime, status.st_mtime_nsec),
+            changed: (status.st_ctime, status.st_ctime_nsec),
         };
         if let Some(content) = self.known.get(&identity) {
             return Ok(content.clone());
         }
-        if metadata.is_file() && metadata.len() > LARGEST {
+        let regular = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+        if regular && u64::try_from(status.st_size).is_ok_and(|size| size > LARGEST) {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 GiB"));
         }
-        let content = self.compute(file)?;
+        let content = self.compute(file, if regular { status.st_size } else { 0 })?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let newest = identity.modified.0.max(identity.changed.0);
         if i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(newest) > RACY_SECONDS {
@@ -83,19 +85,32 @@ impl Digests {
         Ok(content)
     }
 
-    fn compute(&mut self, file: &File) -> io::Result<Content> {
+    /// The digest of `file`, computed whatever is known of it.
+    pub(super) fn anew(&mut self, file: BorrowedFd<'_>) -> io::Result<Content> {
+        let status = fstat(file)?;
+        if u64::try_from(status.st_size).is_ok_and(|size| size > LARGEST) {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 GiB"));
+        }
+        self.compute(file, status.st_size)
+    }
+
+    fn compute(&mut self, file: BorrowedFd<'_>, expected: i64) -> io::Result<Content> {
         self.block.resize(BLOCK, 0);
         let mut hash = Sha256::new();
         let mut size: u64 = 0;
         let own = Instant::now() + LONGEST;
         let until = self.until.map_or(own, |until| until.min(own));
         loop {
-            let count = file.read_at(&mut self.block, size)?;
-            if count == 0 {
-                break;
-            }
+            let at = i64::try_from(size).map_err(io::Error::other)?;
+            let count = pread(file, &mut self.block, at)?;
             hash.update(&self.block[..count]);
             size += count as u64;
+            // A short read at the expected end needs no second one to be sure; files of the kernel
+            // that say no size are read until nothing comes.
+            let whole = expected > 0 && count < BLOCK && size >= expected.cast_unsigned();
+            if count == 0 || whole {
+                break;
+            }
             // A writer can keep ahead of us for ever.
             if size > LARGEST || (size > BLOCK as u64 && Instant::now() > until) {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long"));
@@ -145,6 +160,8 @@ pub fn sha256_of(reader: &mut dyn io::Read) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     #[test]
@@ -152,12 +169,12 @@ mod tests {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(1 << 40).expect("a sparse file");
         let mut digests = Digests::default();
-        let error = digests.of(&file).expect_err("must refuse");
+        let error = digests.of(file.as_fd()).expect_err("must refuse");
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         file.set_len(1 << 29).expect("a sparse file");
         digests.limit(Some(Duration::ZERO));
-        assert_eq!(digests.of(&file).expect_err("must stop").kind(), io::ErrorKind::TimedOut);
+        assert_eq!(digests.of(file.as_fd()).expect_err("must stop").kind(), io::ErrorKind::TimedOut);
         file.set_len(3).expect("a short file");
-        assert_eq!(digests.of(&file).expect("is short").size, 3);
+        assert_eq!(digests.of(file.as_fd()).expect("is short").size, 3);
     }
 }

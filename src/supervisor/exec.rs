@@ -17,6 +17,7 @@ use super::{Refusal, Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
 use crate::sys::ptrace;
 use crate::sys::refused::Refused;
+use crate::sys::shebang::Shebang;
 use crate::trace::{Event, Kind};
 
 /// Most bytes of an argument list that a refusal records: trying costs the agent nothing.
@@ -225,12 +226,13 @@ impl Supervisor {
         let mut spelled = OsString::from_vec(typed.to_vec());
         for depth in 0..=NESTING {
             let head = head_of(images.last().map_or(file, |(image, _)| image))?;
-            let Some((interpreter, argument)) = shebang(&head)? else {
+            let Some(Shebang { interpreter, argument }) = shebang(&head)? else {
                 return Ok((images, argv));
             };
             if depth == NESTING {
                 return Err(Errno::ELOOP);
             }
+            let interpreter = interpreter.into_os_string();
             let mut rewritten = vec![interpreter.clone()];
             rewritten.extend(argument);
             rewritten.push(spelled);

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -82,7 +83,7 @@ impl Hasher {
 
 fn record(digests: &mut Digests, job: &Job) {
     let event = Event::new(Kind::Observe, "proc.image").path("path", &job.path);
-    let event = digest::add_to(event, &digests.of(&job.file));
+    let event = digest::add_to(event, &digests.of(job.file.as_fd()));
     // A writer that failed stops the run by itself.
     let _ = job.recorder.record(event);
 }

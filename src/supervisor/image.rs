@@ -12,9 +12,7 @@ use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::view::Found;
-
-/// First line of a script that the kernel looks at (BINPRM_BUF_SIZE).
-const FIRST_LINE: usize = 256;
+use crate::sys::shebang::{self, LOOKED_AT, Shebang};
 
 /// What the kernel itself would refuse: told to the task before it is seized. False: its mount
 /// starts no programs.
@@ -47,29 +45,18 @@ pub(super) fn head_of(file: &Found) -> nix::Result<Vec<u8>> {
     let opened =
         nix::fcntl::open(file.own_path().as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
     let Ok(opened) = opened else { return Ok(b"\x7fELF".to_vec()) };
-    let mut head = vec![0; FIRST_LINE];
+    let mut head = vec![0; LOOKED_AT];
     let count = nix::sys::uio::pread(opened.as_fd(), &mut head, 0)?;
     head.truncate(count);
     Ok(head)
 }
 
-/// Parses a `#!` line as binfmt_script does; ENOEXEC for what is neither script nor program.
-pub(super) fn shebang(head: &[u8]) -> nix::Result<Option<(OsString, Option<OsString>)>> {
+/// Reads a `#!` line; ENOEXEC for what is neither script nor program.
+pub(super) fn shebang(head: &[u8]) -> nix::Result<Option<Shebang>> {
     if head.starts_with(b"\x7fELF") {
         return Ok(None);
     }
-    let line = head.strip_prefix(b"#!").ok_or(Errno::ENOEXEC)?;
-    let line = line.split(|&byte| byte == b'\n' || byte == 0).next().unwrap_or_default();
-    let blank = |byte: &u8| *byte == b' ' || *byte == b'\t';
-    let line = line.trim_ascii_start();
-    let end = line.iter().position(blank).unwrap_or(line.len());
-    let (name, rest) = line.split_at(end);
-    if name.is_empty() {
-        return Err(Errno::ENOEXEC);
-    }
-    let argument = rest.trim_ascii();
-    let argument = (!argument.is_empty()).then(|| OsStr::from_bytes(argument).to_owned());
-    Ok(Some((OsStr::from_bytes(name).to_owned(), argument)))
+    shebang::parse(head).map(Some).ok_or(Errno::ENOEXEC)
 }
 
 /// What `env` will start for a `#!/usr/bin/env NAME` line.

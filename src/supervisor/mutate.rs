@@ -209,7 +209,7 @@ impl Supervisor {
             // Made without a name (O_TMPFILE): its content counts from now on.
             let label = self.access.label(Some(rule), "");
             let named = Found { path: target.place.path(), ..source };
-            self.written.watch(named, &call.task.lineage, label).map_err(Stop::Watch)?;
+            self.written.watch(named, &call.task.lineage, label, true).map_err(Stop::Watch)?;
         }
         Ok(reply)
     }

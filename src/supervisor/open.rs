@@ -1,7 +1,6 @@
 //! Opens: judged on a copy of the path, answered with the descriptor that was judged.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -58,7 +57,7 @@ impl Supervisor {
             // A handle without content: whatever it leads to is judged when it is used.
             return Ok(Reply::Continue);
         }
-        if request.mode & 0o6000 != 0 && request.flags.contains(OFlag::O_CREAT) {
+        if request.mode & 0o6000 != 0 && (request.flags.contains(OFlag::O_CREAT) || request.is_temporary()) {
             return Ok(Reply::Errno(Errno::EPERM));
         }
         let spelled = match View::absolute(&call.task, request.directory, &request.path) {
@@ -330,7 +329,13 @@ impl Supervisor {
         let event = spelled.add_to(event, "target", resolved);
         let event = event.arg("pid", call.task.inner_tgid);
         let label = self.access.label(rule, reason);
-        self.deny(event.proc(call.task.lineage.clone()).rule(label), super::denials::path(access, resolved))?;
+        let event = event.proc(call.task.lineage.clone()).rule(label);
+        if self.access.is_protected(resolved, None) {
+            // No rule opens it: the last words, which name one, leave it out.
+            self.recorder.deny(event)?;
+        } else {
+            self.deny(event, super::denials::path(access, resolved))?;
+        }
         Ok((!self.access.enforce).then_some(Area::Private))
     }
 
@@ -352,15 +357,16 @@ impl Supervisor {
         if access == PathAccess::Write {
             self.recorder.record(event)?;
             if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
-                self.written.watch(found, &call.task.lineage, label).map_err(Stop::Watch)?;
+                let flags = fcntl(opened, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
+                let shareable = flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR);
+                self.written.watch(found, &call.task.lineage, label, shareable).map_err(Stop::Watch)?;
             }
             return Ok(());
         }
         if found.kind() == SFlag::S_IFDIR {
             return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
         }
-        let file = opened.try_clone().map(File::from).map_err(Stop::Descriptor)?;
-        event = super::digest::add_to(event, &self.digests.of(&file));
+        event = super::digest::add_to(event, &self.digests.of(opened.as_fd()));
         Ok(self.recorder.record_folded(event)?)
     }
 

@@ -1,7 +1,7 @@
 //! Sockets: connections and binds are carried out by us, on a copy of the socket that was
 //! judged and a copy of the address.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -11,6 +11,7 @@ use nix::sys::stat::{Mode, umask};
 
 use super::access::Area;
 use super::call::{Call, Reply};
+use super::sockaddr::{Address, parse};
 use super::view::{Place, Spelled, View};
 use super::{RefusedConnection, Stop, Supervisor};
 use crate::policy::{Denied, PathAccess, Transport};
@@ -19,15 +20,6 @@ use crate::trace::{Event, Kind};
 
 /// `struct sockaddr_storage`.
 const ADDRESS: usize = 128;
-
-/// What a socket address says.
-enum Address {
-    Inet(SocketAddr),
-    UnixPath(Vec<u8>),
-    UnixAbstract,
-    /// AF_UNSPEC, autobind and families that only the kernel knows.
-    Other,
-}
 
 impl Supervisor {
     pub(super) fn connect(&mut self, call: &Call) -> Result<Reply, Stop> {
@@ -126,7 +118,7 @@ impl Supervisor {
         if !self.sockets.has_room() {
             return Ok(Reply::Errno(Errno::ENOBUFS));
         }
-        let done = match self.bind_inside(call, &socket, &raw, &path)? {
+        let done = match self.bind_inside(call, &socket, &raw, &spelled)? {
             Some(done) => done,
             None => self.bind_here(call, &socket, &place),
         };
@@ -146,12 +138,13 @@ impl Supervisor {
         call: &Call,
         socket: &OwnedFd,
         raw: &[u8],
-        path: &[u8],
+        spelled: &Spelled,
     ) -> Result<Option<nix::Result<()>>, Stop> {
-        if path.starts_with(b"/proc/") || path.starts_with(b"/dev/") {
+        // Not as it was typed: `//proc/self/fd/3/x` would lead pid 1 through its own descriptors.
+        if [&b"/proc/"[..], b"/dev/"].iter().any(|tree| spelled.absolute.starts_with(tree)) {
             return Ok(None);
         }
-        let start = if path.starts_with(b"/") { Ok("/".into()) } else { call.task.link("cwd") };
+        let start = if spelled.typed.starts_with(b"/") { Ok("/".into()) } else { call.task.link("cwd") };
         let directory = match start.and_then(|start| self.view.find(start.as_bytes(), true)) {
             Ok(directory) => directory.file,
             Err(errno) => return Ok(Some(Err(errno))),
@@ -250,35 +243,5 @@ fn refused(reply: &Reply, socket: &OwnedFd) -> bool {
                 && watched[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
         }
         _ => false,
-    }
-}
-
-fn parse(raw: &[u8]) -> Address {
-    let Some((family, rest)) = raw.split_first_chunk::<2>() else { return Address::Other };
-    let port = || rest.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes));
-    match i32::from(u16::from_ne_bytes(*family)) {
-        libc::AF_INET => {
-            let ip = rest.get(2..6).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-            match (ip, port()) {
-                (Some(ip), Some(port)) => {
-                    Address::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ip)), port))
-                }
-                _ => Address::Other,
-            }
-        }
-        libc::AF_INET6 => {
-            let ip = rest.get(6..22).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-            match (ip, port()) {
-                (Some(ip), Some(port)) => {
-                    Address::Inet(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ip)), port))
-                }
-                _ => Address::Other,
-            }
-        }
-        // Longer than `struct sockaddr_un`: the kernel says EINVAL.
-        libc::AF_UNIX if rest.is_empty() || rest.len() > address::UNIX_PATH => Address::Other,
-        libc::AF_UNIX if rest[0] == 0 => Address::UnixAbstract,
-        libc::AF_UNIX => Address::UnixPath(rest.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()),
-        _ => Address::Other,
     }
 }

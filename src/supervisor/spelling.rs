@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::task::Task;
 
-pub(super) fn trim_slashes(path: &[u8]) -> &[u8] {
+/// Takes slashes from the end; one is left of a path that has nothing else.
+#[must_use]
+pub fn trim_slashes(path: &[u8]) -> &[u8] {
     let mut trimmed = path;
     while trimmed.len() > 1 && trimmed.last() == Some(&b'/') {
         trimmed = &trimmed[..trimmed.len() - 1];
@@ -57,7 +59,8 @@ pub(super) fn name_self<'a>(task: &Task, spelled: &'a [u8]) -> Cow<'a, [u8]> {
 }
 
 /// Takes out what means nothing to the kernel: `//` and `/./`.
-pub(super) fn squeeze(path: &[u8]) -> Cow<'_, [u8]> {
+#[must_use]
+pub fn squeeze(path: &[u8]) -> Cow<'_, [u8]> {
     let idle = |part: &[u8]| part == b"//" || part == b"/.";
     if !path.windows(2).any(idle) {
         return Cow::Borrowed(path);
@@ -78,15 +81,20 @@ pub(super) fn squeeze(path: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// A path that goes through a link of /proc/PID which names an object.
-pub(super) struct MagicLink<'a> {
-    pub(super) directory: &'a [u8],
-    pub(super) name: &'a [u8],
+#[derive(Clone, Copy, Debug)]
+pub struct MagicLink<'a> {
+    /// The directory of /proc that holds the link.
+    pub directory: &'a [u8],
+    /// The link.
+    pub name: &'a [u8],
     /// What follows, with its slash.
-    pub(super) rest: &'a [u8],
+    pub rest: &'a [u8],
 }
 
 impl<'a> MagicLink<'a> {
-    pub(super) fn parse(path: &'a [u8]) -> Option<Self> {
+    /// Reads an absolute path; none for one that goes through no such link.
+    #[must_use]
+    pub fn parse(path: &'a [u8]) -> Option<Self> {
         let mut at = b"/proc/".len();
         let after = path.strip_prefix(b"/proc/")?;
         let pid = component(after);
@@ -115,12 +123,21 @@ impl<'a> MagicLink<'a> {
     }
 }
 
-pub(super) fn component(path: &[u8]) -> &[u8] {
+/// What comes before the first slash.
+#[must_use]
+pub fn component(path: &[u8]) -> &[u8] {
     path.split(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
+/// Whether `absolute` has no `.`, no `..`, no double slash and none at its end.
+pub(super) fn is_clean(absolute: &[u8]) -> bool {
+    let Some(rest) = absolute.strip_prefix(b"/") else { return false };
+    rest.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
+}
+
 /// Removes `.`, `..` and double slashes by their spelling alone.
-pub(super) fn lexical(absolute: &[u8]) -> PathBuf {
+#[must_use]
+pub fn lexical(absolute: &[u8]) -> PathBuf {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in absolute.split(|&byte| byte == b'/') {
         match part {

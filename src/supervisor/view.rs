@@ -154,6 +154,19 @@ impl View {
         if !follow {
             flags |= OFlag::O_NOFOLLOW;
         }
+        if super::spelling::is_clean(absolute) {
+            // Most paths hold no link: then they are final as they are spelled.
+            let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+            let how = OpenHow::new().flags(flags).resolve(resolve);
+            match openat2(&self.root, OsStr::from_bytes(absolute), how) {
+                Ok(file) => {
+                    let status = fstat(&file)?;
+                    return Ok(Found { file, path: PathBuf::from(OsStr::from_bytes(absolute)), status });
+                }
+                Err(Errno::ELOOP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
         found(self.open(absolute, flags, Mode::empty())?)
     }
 
@@ -269,6 +282,10 @@ impl View {
 
     /// Follows /proc/PID/fd/N, cwd, root or exe: the link leads to an object, not to a path.
     fn find_magic(&self, magic: &MagicLink<'_>, follow: bool) -> nix::Result<Found> {
+        if magic.directory == b"/proc/1" || magic.directory.starts_with(b"/proc/1/") {
+            // Pid 1 is the launcher's: the kernel would refuse it to the task as well.
+            return Err(Errno::EACCES);
+        }
         let holder = self.open(magic.directory, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
         if magic.name == b"root" {
             let rest = if magic.rest.is_empty() { b"/" } else { magic.rest };

@@ -24,6 +24,9 @@ const LOOK: u8 = 40;
 /// (ERESTARTSYS in its sources), which no task ever sees.
 const RESTART: i32 = 512;
 
+/// Threads that may wait at once.
+const MOST: usize = 2048;
+
 /// A thread that waits in place of a task.
 #[derive(Debug)]
 pub(super) struct Waiter {
@@ -40,6 +43,9 @@ impl Supervisor {
         task: &Rc<Task>,
         find: Box<dyn FnOnce() -> Reply + Send>,
     ) -> nix::Result<()> {
+        if self.waiters.len() >= MOST {
+            return Err(Errno::EAGAIN);
+        }
         let listener = Arc::clone(&self.listener);
         // In a process of several threads another one may take the signal: then nothing would start
         // the call again.

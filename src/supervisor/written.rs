@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nix::sys::stat::{FileStat, Mode, fstat};
 
 use super::digest::{self, Content, Digests};
 use super::view::{Found, own_path};
+use crate::policy::FileId;
 use crate::sys::refused::Refused;
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
@@ -23,7 +26,24 @@ struct Written {
     /// O_PATH, so that the file can be read again whatever its name is by then.
     file: std::os::fd::OwnedFd,
     recorded: Option<Content>,
+    id: FileId,
+    shareable: bool,
 }
+
+/// A file whose content was recorded, by device and inode.
+#[derive(Debug)]
+struct Settled {
+    path: PathBuf,
+    proc: String,
+    rule: String,
+    content: Content,
+    /// Modification time and size when that was so.
+    stamp: Stamp,
+    /// It was open for reading too, so that memory may share it: stores leave no trace in its time.
+    shareable: bool,
+}
+
+type Stamp = (i64, i64, i64);
 
 /// Longest time that the run is kept waiting for the digests of closed files, and the longest that
 /// its end is.
@@ -35,13 +55,14 @@ const LAST: Duration = Duration::from_secs(30);
 pub(super) struct WrittenFiles {
     inotify: Inotify,
     open: HashMap<WatchDescriptor, Written>,
+    settled: HashMap<FileId, Settled>,
 }
 
 impl WrittenFiles {
     pub(super) fn new() -> Result<Self, Refused> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .map_err(Refused::by("inotify_init1"))?;
-        Ok(Self { inotify, open: HashMap::new() })
+        Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new() })
     }
 
     /// Becomes readable when a file was closed.
@@ -50,26 +71,45 @@ impl WrittenFiles {
     }
 
     /// Watches `found`, which is about to be handed to the run for writing.
-    pub(super) fn watch(&mut self, found: Found, proc: &str, rule: String) -> Result<(), Refused> {
+    ///
+    /// `shareable`: it was asked for with O_RDWR, which a shared mapping needs (mmap(2)).
+    pub(super) fn watch(
+        &mut self,
+        found: Found,
+        proc: &str,
+        rule: String,
+        shareable: bool,
+    ) -> Result<(), Refused> {
         let path = own_path(found.file.as_fd());
         let watch = self
             .inotify
             .add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE)
             .map_err(Refused::by("inotify_add_watch"))?;
         // The same inode gives the same watch: what was recorded of it stays known.
-        let recorded = self.open.remove(&watch).and_then(|written| written.recorded);
+        let former = self.open.remove(&watch);
+        let shareable = shareable || former.as_ref().is_some_and(|former| former.shareable);
+        let id = found.id();
         self.open.insert(
             watch,
-            Written { path: found.path, proc: proc.to_owned(), rule, file: found.file, recorded },
+            Written {
+                path: found.path,
+                proc: proc.to_owned(),
+                rule,
+                file: found.file,
+                recorded: former.and_then(|former| former.recorded),
+                id,
+                shareable,
+            },
         );
         Ok(())
     }
 
     /// The file `from` is called `to` from now on.
     pub(super) fn renamed(&mut self, from: &Path, to: &Path) {
-        for written in self.open.values_mut() {
-            if let Ok(rest) = written.path.strip_prefix(from) {
-                written.path = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+        let open = self.open.values_mut().map(|written| &mut written.path);
+        for path in open.chain(self.settled.values_mut().map(|settled| &mut settled.path)) {
+            if let Ok(rest) = path.strip_prefix(from) {
+                *path = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
             }
         }
     }
@@ -93,6 +133,7 @@ impl WrittenFiles {
             for event in events {
                 if let Some(written) = self.open.get_mut(&event.wd) {
                     record(written, digests, recorder)?;
+                    note(written, &mut self.settled);
                 }
             }
             self.forget_closed();
@@ -105,8 +146,34 @@ impl WrittenFiles {
         let settled = self.settle_within(digests, recorder);
         let recorded = settled
             .and_then(|()| self.open.values_mut().try_for_each(|written| record(written, digests, recorder)));
+        for written in self.open.values() {
+            note(written, &mut self.settled);
+        }
         self.open.clear();
         recorded?;
+        self.sweep(digests, recorder)
+    }
+
+    /// Looks once more at every file that was written: what no close explains (stores through a
+    /// mapping that outlived the descriptor, a second descriptor) is recorded as unobserved.
+    fn sweep(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+        for (id, settled) in self.settled.drain() {
+            let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+            // Its root is the host's again; deleted or replaced since, or out of reach.
+            let Ok(file) = nix::fcntl::open(&settled.path, flags, Mode::empty()) else { continue };
+            let Ok(status) = fstat(&file) else { continue };
+            let same = FileId { dev: status.st_dev, ino: status.st_ino } == id;
+            if !same || (stamp(&status) == settled.stamp && !settled.shareable) {
+                continue;
+            }
+            let content = digests.anew(file.as_fd());
+            if content.as_ref().is_ok_and(|content| *content == settled.content) {
+                continue;
+            }
+            let event = Event::new(Kind::Observe, "fs.write").path("path", &settled.path);
+            let event = event.proc(settled.proc).rule(settled.rule).arg("unobserved", true);
+            recorder.record(digest::add_to(event, &content))?;
+        }
         Ok(())
     }
 
@@ -130,10 +197,36 @@ impl WrittenFiles {
     }
 }
 
+fn stamp(status: &FileStat) -> Stamp {
+    (status.st_mtime, status.st_mtime_nsec, status.st_size)
+}
+
+/// Remembers what was recorded, for the sweep.
+fn note(written: &Written, settled: &mut HashMap<FileId, Settled>) {
+    /// Files that the sweep looks at: memory is bounded.
+    const MOST: usize = 1 << 20;
+    let (Some(content), Ok(status)) = (&written.recorded, fstat(&written.file)) else { return };
+    if settled.len() >= MOST {
+        return;
+    }
+    let shareable = written.shareable || settled.get(&written.id).is_some_and(|former| former.shareable);
+    settled.insert(
+        written.id,
+        Settled {
+            path: written.path.clone(),
+            proc: written.proc.clone(),
+            rule: written.rule.clone(),
+            content: content.clone(),
+            stamp: stamp(&status),
+            shareable,
+        },
+    );
+}
+
 fn record(written: &mut Written, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
     let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
     let event = event.proc(written.proc.clone()).rule(written.rule.clone());
-    let content = File::open(own_path(written.file.as_fd())).and_then(|file| digests.of(&file));
+    let content = File::open(own_path(written.file.as_fd())).and_then(|file| digests.of(file.as_fd()));
     if let Ok(content) = &content
         && written.recorded.as_ref() == Some(content)
     {

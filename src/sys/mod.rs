@@ -1,5 +1,7 @@
 //! The only unsafe code: thin, safe wrappers over single system calls that no library offers.
 //!
+//! Beside them stands what the kernel does unasked: how it reads a `#!` line.
+//!
 //! Every function is safe to call, takes and gives owned or borrowed descriptors, and returns
 //! `io::Result` with the errno of the one call that it makes.
 
@@ -15,6 +17,7 @@ pub mod ptrace;
 pub mod refused;
 pub mod scm;
 pub mod seccomp;
+pub mod shebang;
 pub mod sockopt;
 pub mod xattr;
 

@@ -143,8 +143,10 @@ pub fn drop_bounding_set() -> io::Result<()> {
 pub fn is_pending(signal: libc::c_int) -> bool {
     // SAFETY: a signal set is integers; all zeroes is the empty one.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes one set, which outlives the call; the second call only reads it.
-    unsafe { libc::sigpending(&raw mut set) == 0 && libc::sigismember(&raw const set, signal) == 1 }
+    // SAFETY: the kernel writes one set, which outlives the call.
+    let known = unsafe { libc::sigpending(&raw mut set) } == 0;
+    // SAFETY: only reads the set.
+    known && unsafe { libc::sigismember(&raw const set, signal) } == 1
 }
 
 /// Whether the process ignores `signal`, as after nohup(1).

@@ -32,7 +32,7 @@ static void *flip(void *seed) {
     for (int side = 0; !s->stop; side ^= 1) {
         if (is("path") || is("thread")) *(volatile int *)(s->path + 8) = *(const int *)(side ? "show" : "evil");
         if (is("argv")) *(volatile int *)s->arg = *(const int *)(side ? "good" : "evil");
-        if (is("pointer")) s->argv[1] = side ? s->good : s->evil;
+        if (is("pointer") || is("rewrite")) s->argv[1] = side ? s->good : s->evil;
         random = random * 1103515245 + 12345;
         spin((random >> 16) % 3000);
     }
@@ -79,6 +79,9 @@ static void race(int tries) {
 
 // A sibling waits for the new image's stack and writes the allowed word over the forbidden one.
 static void rewrite(int tries, int through_proc) {
+    int fresh = 0;
+    pid_t flipper = fork();
+    if (!flipper) flip((void *)(long)getpid()), _exit(0);
     for (int i = 0; i < tries; i++) {
         int gate[2];
         pipe(gate);
@@ -87,8 +90,7 @@ static void rewrite(int tries, int through_proc) {
             char byte;
             close(gate[1]);
             read(gate[0], &byte, 1);
-            char *argv[] = {"show", "evil", NULL};
-            execve("./tools/show", argv, NULL);
+            execve("./tools/show", (char **)s->argv, NULL);
             _exit(errno == EACCES ? 77 : 78);
         }
         char path[64], text[2048];
@@ -107,6 +109,7 @@ static void rewrite(int tries, int through_proc) {
             else if (now && now != first) {
                 struct iovec local = {"good", 4}, remote = {(void *)(now + 5), 4};
                 long wrote;
+                fresh++;
                 if (through_proc) {
                     sprintf(path, "/proc/%d/mem", child);
                     int memory = open(path, O_RDWR);
@@ -119,6 +122,8 @@ static void rewrite(int tries, int through_proc) {
         close(file);
         count(child);
     }
+    kill(flipper, SIGKILL), waitpid(flipper, NULL, 0);
+    printf("fresh stacks seen: %d\n", fresh);
 }
 
 static int copy(const char *from, const char *to) {

@@ -143,12 +143,25 @@ static void everybody(void) {
     while (waitpid(-1, NULL, 0) > 0) {}
 }
 
+// Opens that wait for a writer for ever, by processes that are killed meanwhile.
+static void abandoned(void) {
+    mkfifo("out/fifo", 0600);
+    for (int i = 0; i < 60; i++) {
+        pid_t children[50];
+        for (int k = 0; k < 50; k++) if (!(children[k] = fork())) close(open("out/fifo", O_RDONLY)), _exit(0);
+        usleep(20000);
+        for (int k = 0; k < 50; k++) kill(children[k], SIGKILL), waitpid(children[k], NULL, 0);
+    }
+    close(open("out/f", O_WRONLY | O_CREAT, 0644));
+}
+
 int main(int count, char **arguments) {
     mode = arguments[1];
     if (is("sparse")) sparse();
     if (is("chain")) chain(4000);
     if (is("files")) files();
     if (is("threads")) threads();
+    if (is("abandoned")) abandoned();
     if (is("words")) words();
     if (is("names")) names();
     if (is("everybody")) everybody();

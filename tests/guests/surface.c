@@ -158,6 +158,8 @@ static void files(void) {
     no("mknod 4755", mknod("out/suid2", S_IFREG | 04755, 0)), no("mkdir 2777", mkdir("out/sgid", 02777));
     unsigned long how[3] = {O_WRONLY | O_CREAT, 04755, 0};
     no("openat2 4755", syscall(SYS_openat2, AT_FDCWD, "out/suid3", how, 24)), no("O_TMPFILE 4755", open("out", O_TMPFILE | O_RDWR, 04755));
+    how[0] = O_TMPFILE | O_RDWR;
+    no("openat2 O_TMPFILE 4755", syscall(SYS_openat2, AT_FDCWD, "out", how, 24));
     no("mknod device", mknod("out/null", S_IFCHR | 0666, 0x103)), no("mknod disk", mknod("/tmp/disk", S_IFBLK | 0666, 0xfe00)), no("whiteout", mknod("out/wh", S_IFCHR, 0));
     char capability[20] = {0, 0, 0, 2, 0, 0x20};
     no("security.capability", setxattr("out/mine", "security.capability", capability, 20, 0)), no("fsetxattr", fsetxattr(mine, "security.capability", capability, 20, 0));
@@ -175,7 +177,7 @@ static void files(void) {
     const char *writes[] = {"/proc/self/mem", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/self/oom_score_adj", "/proc/self/uid_map",
                             "/proc/1/mem", "/proc/self/attr/current", "/etc/passwd", "/usr/bin/x", "/x", "/dev/x", "/dev/kmsg", "/dev/mem", "/proc/self/comm"};
     for (unsigned i = 0; i < sizeof writes / sizeof *writes; i++) no(writes[i], open(writes[i], O_WRONLY | O_CREAT, 0644));
-    const char *reads[] = {"/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/root/etc", "/proc/1/cwd/.", "/proc/1/fd/0", "/proc/1/exe", "/proc/kcore",
+    const char *reads[] = {"/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/auxv", "/proc/1/stack", "/proc/1/fd/0", "/proc/1/exe", "/proc/kcore",
                            "/proc/kmsg", "/dev/kmsg", "/dev/mem", "/dev/vda", "/dev/fuse", "/dev/net/tun", "/dev/userfaultfd", "/etc/shadow", "/proc/1/task/1/environ", "/sys/kernel/debug", "/root/.bashrc"};
     for (unsigned i = 0; i < sizeof reads / sizeof *reads; i++) {
         int file = open(reads[i], O_RDONLY);

@@ -4,6 +4,8 @@ mod cell;
 mod evidence;
 mod exec;
 mod floods;
+mod life;
+mod reach;
 mod reads;
 mod signals;
 mod surface;

@@ -7,6 +7,7 @@ mod fs;
 mod hosts;
 mod layers;
 mod life;
+mod many;
 mod mutation;
 mod netns;
 mod oci;

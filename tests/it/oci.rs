@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::skip;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -90,10 +90,6 @@ impl Bundle {
 
 fn own_user() -> u32 {
     nix::unistd::geteuid().as_raw()
-}
-
-fn skip(what: &str, reason: &str) {
-    let _ = writeln!(io::stderr(), "SKIP {what}: {reason}");
 }
 
 fn has_runc() -> bool {

@@ -12,7 +12,7 @@ write: ./out
 deny: read **/.env
 exec: sh, nosuchprogram
 exec: sh -c true
-env: AGENTBOX_TEST_*, X=secret
+env: SHOWN_IN_TEST_*, X=secret
 net: api.example.org:443, unix:./host.sock
 deny: net evil.example.org
 ";
@@ -21,7 +21,7 @@ fn agentbox(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_agentbox"))
         .args(arguments)
         .current_dir(directory)
-        .env("AGENTBOX_TEST_A", "value")
+        .env("SHOWN_IN_TEST_A", "value")
         .output()
         .expect("it runs")
 }
@@ -62,11 +62,11 @@ fn every_rule_is_shown_with_its_place_and_what_it_stands_for() {
     assert!(line("agentbox.policy:1  read: ./gone").ends_with("/gone (not there)"));
     assert!(line("agentbox.policy:3").ends_with("/**/.env"));
     assert!(line("agentbox.policy:4  exec: nosuchprogram").ends_with("= no program is found"));
-    assert!(line("agentbox.policy:6  env: AGENTBOX_TEST_*").ends_with("= AGENTBOX_TEST_A"));
+    assert!(line("agentbox.policy:6  env: SHOWN_IN_TEST_*").ends_with("= SHOWN_IN_TEST_A"));
     assert!(line("note: no program `nosuchprogram`").contains("PATH"));
     assert!(line("/usr ").contains("every program needs it"));
     assert!(line(&format!("{}/out", here.display())).contains("read,write  `write: ./out`"));
-    assert!(line("AGENTBOX_TEST_A").ends_with("passed on by agentbox.policy:6"));
+    assert!(line("SHOWN_IN_TEST_A").ends_with("passed on by agentbox.policy:6"));
     assert!(line("X ").ends_with("set by agentbox.policy:6"));
     assert!(line("evil.example.org").ends_with("denied by agentbox.policy:8"));
     assert!(line(&format!("{}/agentbox.policy", here.display())).contains("no rule opens it"));

@@ -52,7 +52,7 @@ pub(crate) fn skip(part: &str, reason: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let line = format!("{test} ({part}): {reason}");
     let _ = writeln!(std::io::stderr(), "SKIP {line}");
-    if let Some(file) = std::env::var_os("AGENTBOX_TEST_SKIPS") {
+    if let Some(file) = std::env::var_os("CHECK_SKIPS") {
         let mut file =
             fs::OpenOptions::new().append(true).create(true).open(file).expect("the list of skips");
         writeln!(file, "{line}").expect("the list of skips");
@@ -150,6 +150,18 @@ impl Sandbox {
     /// Makes a symbolic link; both names are relative to `work`, the target as it is spelled.
     pub(crate) fn link(&self, target: impl AsRef<Path>, name: impl AsRef<Path>) {
         std::os::unix::fs::symlink(target, self.path(name)).expect("a link");
+    }
+
+    /// Gives a tree that a test made by other means to the sandbox's user; relative to `work`.
+    pub(crate) fn give(&self, name: impl AsRef<Path>) {
+        let mut waiting = vec![self.path(name)];
+        while let Some(path) = waiting.pop() {
+            self.own(&path);
+            if path.is_dir() && !path.is_symlink() {
+                let inside = fs::read_dir(&path).expect("a directory");
+                waiting.extend(inside.map(|entry| entry.expect("an entry").path()));
+            }
+        }
     }
 
     fn own(&self, path: &Path) {

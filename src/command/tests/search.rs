@@ -145,7 +145,7 @@ proptest::proptest! {
         let argv: Vec<OsString> = [program].into_iter().chain(words).map(OsString::from).collect();
         let around = Surroundings { env: &[], cwd: Path::new("/nowhere") };
         interpreter::named_script(&Path::new("/x").join(&argv[0]), &argv, &around, &mut Vec::new());
-        shebang::parse(&[b"#!".as_slice(), &start[..start.len().min(254)]].concat());
-        env_words::program(&surroundings::os_string(&start));
+        let _ = crate::sys::shebang::parse(&[b"#!".as_slice(), &start].concat());
+        let _ = env_words::program(&surroundings::os_string(&start));
     }
 }

@@ -51,6 +51,13 @@ fn hosts_and_the_rest() {
     assert_eq!(connect(&["db.corp"], "10.0.0.1"), "net: db.corp:443 private");
     assert_eq!(connect(&[], "1.1.1.1"), "net: 1.1.1.1:443");
     assert_eq!(connect(&[], "2606:4700::1"), "net: [2606:4700::1]:443");
+    let to_port_0 = Denied::Connect {
+        names: vec!["x.org".into()],
+        address: [1; 4].into(),
+        port: 0,
+        transport: Transport::Tcp,
+    };
+    assert!(policy.suggestion(&to_port_0).starts_with('#'));
     assert_eq!(policy.suggestion(&Denied::Name("Y.org".into())), "net: y.org");
     assert_eq!(policy.suggestion(&Denied::Unix("/run/a b".into())), "net: \"unix:/run/a b\"");
     assert_eq!(policy.suggestion(&Denied::Env("A_B".into())), "env: A_B");

@@ -111,6 +111,12 @@ impl Cell {
     pub(crate) fn tracing(&self, policy: &Path, trace: &Path) -> Command {
         let mut command = Command::new(self.root().join("bin/agentbox"));
         command.args(["run", "--force", "-p"]).arg(policy).arg("-t").arg(trace).arg("--");
+        self.dress(&mut command);
+        command
+    }
+
+    /// Sets the place, the environment and the user of a process.
+    pub(crate) fn dress(&self, command: &mut Command) {
         command
             .current_dir(self.work())
             .env_clear()
@@ -122,7 +128,6 @@ impl Cell {
         if nix::unistd::geteuid().is_root() {
             command.uid(self.user).gid(self.user);
         }
-        command
     }
 
     /// Runs the guest under `policy`.

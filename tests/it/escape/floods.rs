@@ -11,7 +11,9 @@ const MEMORY: u64 = 400 << 10;
 fn the_supervisor_outlasts_every_flood() {
     let policies = ["read: .\nwrite: ./out\n", "read: .\nwrite: ./out\ndeny: read ./none/*.x\n"];
     for (user, policy) in users().zip(policies.into_iter().rev()) {
-        for mode in ["sparse", "chain", "files", "threads", "words", "names", "everybody", "watches"] {
+        for mode in
+            ["sparse", "chain", "files", "threads", "abandoned", "words", "names", "everybody", "watches"]
+        {
             let cell = Cell::new("flood", user);
             cell.file("out/.keep", "");
             let start = Instant::now();

@@ -1,5 +1,7 @@
 //! Reads: no race reaches a denied file, and none reaches a granted one without a record.
 
+use std::os::unix::ffi::OsStrExt as _;
+
 use super::cell::{Cell, Fight, users};
 
 const MEDIATED: &str = "read: .\nwrite: ./out\ndeny: read ./shut\n";
@@ -80,5 +82,32 @@ fn a_fifo_is_never_taken_for_another_file() {
     for user in users() {
         let cell = cell("fifo", user);
         cell.attack("read: .\nwrite: ./out\ndeny: read ./denied.txt\n", &[]).is_lost();
+    }
+}
+
+#[test]
+fn a_denied_file_is_carried_nowhere() {
+    let files = ["a/.env", "b/c/.env", "b/c/d/secret.txt", ".env", "keys/x.pem"];
+    for user in users() {
+        for (rules, denied) in [
+            ("deny: read **/.env\n", &["a/.env", "b/c/.env", ".env"][..]),
+            ("deny: read ./b/c\n", &["b/c/.env", "b/c/d/secret.txt"]),
+            ("deny: read ./b/**/secret.txt\ndeny: read ./keys/*\n", &["b/c/d/secret.txt", "keys/x.pem"]),
+            ("deny: read ./a/.env\n", &["a/.env"]),
+            ("deny: read ./caf*/x.txt\n", &[]),
+        ] {
+            let cell = Cell::new("carry", user);
+            for file in files {
+                let content = if denied.contains(&file) { "DENIED" } else { "OPENED" };
+                cell.file(file, content);
+            }
+            cell.file("latin/x.txt", if denied.is_empty() { "DENIED" } else { "OPENED" });
+            let latin = cell.work().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+            std::fs::rename(cell.work().join("latin"), latin).expect("a name that is no UTF-8");
+            cell.attack(&format!("write: .\n{rules}"), denied).is_lost();
+            for file in denied {
+                assert_eq!(std::fs::read_to_string(cell.work().join(file)).expect(file), "DENIED");
+            }
+        }
     }
 }

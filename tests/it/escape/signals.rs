@@ -1,6 +1,6 @@
 //! Signals and priorities that would reach processes outside.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::cell::{Cell, users};
 
@@ -14,13 +14,7 @@ fn the_own_process_group_is_out_of_reach() {
         let launcher = cell.launcher("read: .", &[]);
         let mut shell = Command::new("sh");
         shell.args(["-c", BYSTANDER, "sh"]).arg(launcher.get_program()).args(launcher.get_args());
-        shell.current_dir(cell.work()).stdin(Stdio::null());
-        shell.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        std::os::unix::process::CommandExt::process_group(&mut shell, 0);
-        if nix::unistd::geteuid().is_root() {
-            std::os::unix::process::CommandExt::uid(&mut shell, user);
-            std::os::unix::process::CommandExt::gid(&mut shell, user);
-        }
+        cell.dress(&mut shell);
         let fight = cell.watch(shell);
         fight.is_lost();
         assert!(fight.stdout.contains("code=0"), "{fight}");

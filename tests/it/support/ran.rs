@@ -97,7 +97,8 @@ impl std::fmt::Display for Ran {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { code, stdout, stderr, shown, .. } = self;
         writeln!(formatter, "{shown}\ncode {code}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n--- trace")?;
-        for entry in &self.entries {
+        // The end of a long trace says enough.
+        for entry in self.entries.iter().skip(self.entries.len().saturating_sub(60)) {
             if entry["op"] == "run.start" || entry["op"] == "run.seal" {
                 continue;
             }
