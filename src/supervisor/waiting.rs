@@ -55,6 +55,9 @@ impl Supervisor {
                 Reply::Errno(Errno::EINTR) => Reply::Interrupted(interrupted),
                 other => other,
             };
+            // An answer with a descriptor that is interrupted would leave the task with descriptor 0 for
+            // its result.
+            let reply = process::let_nothing_interrupt().map_or(Reply::Interrupted(interrupted), |()| reply);
             // A host that refuses answers refuses those of the loop as well, which stops the run.
             let _ = answer(&listener, id, reply);
         });

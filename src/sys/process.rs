@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::thread::JoinHandleExt as _;
 use std::thread::JoinHandle;
 
+use nix::sys::signal::{SigSet, Signal};
+
 /// Ends the process without running exit handlers: the clone of a process must not run those
 /// of its parent (man 2 _exit).
 pub fn exit_now(code: i32) -> ! {
@@ -160,7 +162,7 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
 }
 
 /// What interrupts a thread: ignored where nobody asked for it.
-const INTERRUPTION: libc::c_int = libc::SIGURG;
+const INTERRUPTION: Signal = Signal::SIGURG;
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
@@ -173,13 +175,24 @@ pub fn let_threads_be_interrupted() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
     // SAFETY: `action` outlives the call; the handler does nothing, so it may run anywhere.
-    let result = unsafe { libc::sigaction(INTERRUPTION, &raw const action, std::ptr::null_mut()) };
+    let result =
+        unsafe { libc::sigaction(INTERRUPTION as libc::c_int, &raw const action, std::ptr::null_mut()) };
     super::checked(libc::c_long::from(result)).map(|_| ())
+}
+
+/// From now on [`interrupt`] does nothing to the calling thread.
+///
+/// # Errors
+/// The errno of sigprocmask(2).
+pub fn let_nothing_interrupt() -> io::Result<()> {
+    let mut set = SigSet::empty();
+    set.add(INTERRUPTION);
+    Ok(set.thread_block()?)
 }
 
 /// Interrupts the call in which `thread` waits. One that does not wait yet misses it.
 pub fn interrupt<T>(thread: &JoinHandle<T>) {
     // SAFETY: the handle keeps the thread's identity valid, ended or not, until it is joined.
     // An error says that the thread has ended.
-    let _ = unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTION) };
+    let _ = unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTION as libc::c_int) };
 }

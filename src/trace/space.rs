@@ -64,7 +64,8 @@ impl Space {
     /// Nobody else may have it meanwhile, which cannot be promised: the line itself says in time.
     fn is_free(&self, bytes: u64) -> io::Result<()> {
         let system = fstatvfs(&self.file)?;
-        if system.blocks_available().saturating_mul(system.fragment_size()) < bytes {
+        // Without blocks it does not count them (ramfs).
+        if system.blocks() != 0 && system.blocks_available().saturating_mul(system.fragment_size()) < bytes {
             return Err(Errno::ENOSPC.into());
         }
         Ok(())

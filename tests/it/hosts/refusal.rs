@@ -3,7 +3,7 @@
 
 use nix::libc;
 
-use super::{behind, finish, prepare, ran_nothing, refusing, wrapped};
+use super::{MARK, behind, finish, prepare, ran_nothing, refusing, wrapped};
 use crate::support::{User, everyone, has, skip};
 
 /// The call `number` gives `errno`.
@@ -249,6 +249,20 @@ fn a_tracer_around_the_launcher_stops_the_launch() {
         prepare(sandbox);
         let ran = finish(sandbox, behind(sandbox, &["strace", "-f", "-o", "/dev/null"]));
         ran_nothing(sandbox, &ran, &["not started", "PTRACE_SEIZE", "EPERM", "strace"]);
+    });
+}
+
+#[test]
+fn a_command_that_is_refused_by_us_says_why() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let loader = "/lib64/ld-linux-x86-64.so.2";
+        if !std::path::Path::new(loader).exists() {
+            return skip(loader, "it is not there");
+        }
+        let ran = sandbox.run(&[loader, "/bin/sh", "-c", MARK[2]]);
+        ran.exits(126).prints("").complains("EACCES").complains("the dynamic loader runs any file");
+        assert!(!sandbox.path("out/ran").exists(), "it ran\n{ran}");
     });
 }
 
