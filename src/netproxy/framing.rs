@@ -61,6 +61,8 @@ pub fn origin_form(method: &Method, uri: &Uri) -> Uri {
         // OPTIONS * travels through a proxy as a target without a path (RFC 9112 section 3.2.4).
         None if method == Method::OPTIONS => Uri::from_static("*"),
         None => Uri::from_static("/"),
+        // The path of `http://a.test#x` is empty, and would be written so.
+        Some(path) if path.as_str() == "/" => Uri::from_static("/"),
         Some(path) => Uri::from(PathAndQuery::clone(path)),
     }
 }
@@ -92,6 +94,23 @@ mod tests {
         let authority = authority(&request).unwrap().unwrap();
         assert_eq!(authority.host.to_string(), "a.test");
         assert_eq!(authority.port, Some(8080));
+    }
+
+    #[test]
+    fn a_target_is_never_empty() {
+        let targets = [
+            ("http://a.test", "/"),
+            ("http://a.test#x", "/"),
+            ("http://a.test?q#x", "/?q"),
+            ("http://a.test/b?q", "/b?q"),
+            ("/b#x", "/b"),
+            ("a.test:80", "/"),
+            ("*", "*"),
+        ];
+        for (target, expected) in targets {
+            let uri: Uri = target.parse().unwrap();
+            assert_eq!(origin_form(&Method::GET, &uri).to_string(), expected, "{target}");
+        }
     }
 
     #[test]

@@ -65,7 +65,9 @@ impl Policy {
     fn connect(&self, names: &[String], address: std::net::IpAddr, port: u16) -> String {
         let address = super::address::canonical(address);
         let is_special = super::address::is_special(address) || self.local_addresses.contains(&address);
-        match names.iter().find_map(|host| name::canonical(host)) {
+        // `net: localhost` means the loopback of the host and nothing else.
+        let means_it = |host: &String| host != "localhost" || super::address::is_loopback(address);
+        match names.iter().find_map(|host| name::canonical(host)).filter(means_it) {
             Some(host) if is_special && host != "localhost" => {
                 format!("net: {host}:{port} private")
             }

@@ -159,7 +159,11 @@ impl AccessTable {
     /// The rule as a record names it.
     #[must_use]
     pub fn label(&self, rule: Option<RuleId>, reason: &str) -> String {
-        rule.map_or_else(|| format!("no rule: {reason}"), |rule| self.policy.rule_label(rule))
+        match rule {
+            Some(rule) => self.policy.rule_label(rule),
+            None if reason.starts_with("no rule") => reason.to_owned(),
+            None => format!("no rule: {reason}"),
+        }
     }
 }
 

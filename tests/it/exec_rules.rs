@@ -1,7 +1,5 @@
 //! Programs: what an exec rule allows is the file and the arguments that the kernel takes.
 
-use std::fs;
-
 use crate::support::{Ran, Sandbox, everyone, has, skip};
 
 /// Starts programs and prints what came of them.
@@ -98,7 +96,7 @@ start(sys.executable, '-S', '-E', '-c', 'print(open(\"secret.txt\").read())', en
 fn copies_links_and_memory_files_of_a_program_are_no_named_program() {
     everyone(|sandbox| {
         sandbox.directory("out");
-        fs::copy("/bin/echo", sandbox.path("out/id")).expect("a copy");
+        crate::support::copy_program("/bin/echo", sandbox.path("out/id"));
         sandbox.policy("exec: echo\nwrite: ./out\nread: /bin/id");
         let ran = python(
             sandbox,

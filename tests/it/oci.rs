@@ -46,7 +46,7 @@ impl Bundle {
         fs::write(at("beside.txt"), "beside\n").expect("a file");
         fs::write(at("agentbox.policy"), policy).expect("a file");
         // The build may lie where another user cannot go.
-        fs::copy(env!("CARGO_BIN_EXE_agentbox"), at("agentbox")).expect("a copy");
+        crate::support::copy_program(env!("CARGO_BIN_EXE_agentbox"), at("agentbox"));
         let bundle = Self { directory, user };
         if user != own_user() {
             for name in [".", "bundle", "bundle/rootfs"] {

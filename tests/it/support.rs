@@ -90,7 +90,7 @@ impl Sandbox {
             let program = sandbox.beside("agentbox");
             let built = env!("CARGO_BIN_EXE_agentbox");
             if fs::hard_link(built, &program).is_err() {
-                fs::copy(built, &program).expect("a copy of the program");
+                copy_program(built, &program);
             }
         }
         sandbox.policy("");
@@ -293,4 +293,11 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Copies a program, by another process: a descriptor that is open for writing in this one could be
+/// inherited by what another test starts just then, and the copy would be busy (execve(2), ETXTBSY).
+pub(crate) fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let copied = Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status().expect("cp starts");
+    assert!(copied.success(), "cp {}", from.as_ref().display());
 }

@@ -11,7 +11,7 @@ use agentbox::netproxy::authority::{Authority, Host};
 use agentbox::netproxy::framing;
 use agentbox::netproxy::sniff::{Glance, Speech, classify};
 use http::header::TRANSFER_ENCODING;
-use http::{Response, Uri, Version, request};
+use http::{Response, Version, request};
 use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -87,7 +87,13 @@ fn judge(head: &request::Parts, bytes: &[u8]) {
     }
     let origin = framing::origin_form(&head.method, &head.uri);
     assert!(origin.authority().is_none() && origin.scheme().is_none());
-    assert!(origin == Uri::from_static("*") || origin.path().starts_with('/') || origin.path() == "*");
+    assert!(
+        origin.path().starts_with('/') || origin.path() == "*",
+        "{origin:?} {:?} {:?} {:?}",
+        head.uri.scheme(),
+        head.uri.authority(),
+        head.uri.path_and_query()
+    );
     match framing::authority(head) {
         Err(_) => {}
         Ok(None) => assert!(head.version == Version::HTTP_10 && head.uri.authority().is_none()),

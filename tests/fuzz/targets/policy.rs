@@ -43,13 +43,13 @@ fn accepted(policy: &Policy, machine: &Machine, questions: &Questions) {
     assert_eq!(questions.verdicts(&read), questions.verdicts(policy));
     let _ = (policy.assigned_env(), policy.full_mediation());
 
-    let reversed: Vec<&str> = policy.text.lines().rev().collect();
-    let reversed = reversed.join("\n");
-    // A byte order mark means nothing at the beginning alone.
-    if policy.included.is_empty() && !policy.text.contains('\u{feff}') && !policy.text.contains("\r\r") {
-        let reversed = parse(&reversed, "agent.policy", machine).expect("the order means nothing");
-        assert_eq!(questions.answers(&reversed), answers);
-        assert_eq!(reversed.digest(), policy.digest());
+    // The rules one by one, each as it is shown, from the last to the first.
+    if policy.included.is_empty() {
+        let lines: String = policy.rules.iter().rev().map(|rule| format!("{}\n", rule.text)).collect();
+        let reversed = parse(&lines, "agent.policy", machine)
+            .unwrap_or_else(|report| panic!("{lines:?} is not what was read: {report}"));
+        assert_eq!(questions.answers(&reversed), answers, "{lines:?}");
+        assert_eq!(reversed.digest(), policy.digest(), "{lines:?}");
     }
 }
 

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::copy_program;
+
 /// Longest time that one run may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Who runs the launcher when the tests run as root: root itself, and nobody.
@@ -51,8 +53,8 @@ impl Cell {
             fs::create_dir_all(&path).expect("a directory");
             cell.give(&path);
         }
-        fs::copy(compiled(guest), cell.guest()).expect("a guest");
-        fs::copy(env!("CARGO_BIN_EXE_agentbox"), cell.root().join("bin/agentbox")).expect("a copy");
+        copy_program(compiled(guest), cell.guest());
+        copy_program(env!("CARGO_BIN_EXE_agentbox"), cell.root().join("bin/agentbox"));
         cell
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn inside(test: &str, body: impl FnOnce()) {
     // The build directory may be closed to others.
     let directory = tempfile::tempdir().expect("directory");
     let copy = directory.path().join("it");
-    fs::copy(exe, &copy).expect("copy");
+    crate::support::copy_program(exe, &copy);
     fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("mode");
     let (uid, gid) = (format!("--reuid={OTHER_USER}"), format!("--regid={OTHER_USER}"));
     let mut command = Command::new("setpriv");

@@ -36,7 +36,7 @@ impl Place {
         if user.is_some() {
             // The build directory may be closed to other users.
             let copy = directory.path().join("agentbox");
-            fs::copy(&program, &copy).expect("copied");
+            crate::support::copy_program(&program, &copy);
             fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("executable");
             program = copy;
         }

@@ -119,7 +119,7 @@ fn product(user: Option<u32>) -> PathBuf {
     let copy = COPY.get_or_init(|| {
         let directory = tempfile::tempdir().expect("a directory");
         fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("mode");
-        fs::copy(&built, directory.path().join("agentbox")).expect("a copy");
+        crate::support::copy_program(&built, directory.path().join("agentbox"));
         directory
     });
     copy.path().join("agentbox")

@@ -1,0 +1,81 @@
+"""Prepares the trees, times each load in turns, prints medians and their ratio."""
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+
+RUNS, FILES = int(os.environ["RUNS"]), os.environ["FILES"]
+DIR, AGENTBOX = os.environ["DIR"], os.environ["AGENTBOX"]
+TREE, OUT, REPOSITORY = (os.path.join(DIR, name) for name in ("tree", "out", "repository"))
+# The real interpreter: a version manager's shim would be timed on the bare side alone.
+PYTHON = os.path.realpath(sys.executable)
+
+# Name: what it is called in the table, how often it runs, the command.
+LOADS = {
+    "true": ("true", RUNS * 5, ["/usr/bin/true"]),
+    "python": ("python3 -c pass", RUNS * 5, [PYTHON, "-c", "pass"]),
+    "read": (FILES + " small files read", RUNS, [PYTHON, DIR + "/read.py", TREE, FILES]),
+    "write": (FILES + " small files written", RUNS, [PYTHON, DIR + "/write.py", OUT, FILES]),
+    "exec": ("1000 x fork+exec", RUNS, ["/bin/sh", DIR + "/exec.sh"]),
+    "git": ("git status, %s files" % FILES, RUNS, ["git", "-C", REPOSITORY, "status", "--short"]),
+}
+
+
+def fill(directory):
+    for entry in range(int(FILES)):
+        with open(os.path.join(directory, str(entry)), "wb") as file:
+            file.write(b"%d\n" % entry * 100)
+
+
+def make_repository():
+    git = ["git", "-C", REPOSITORY, "-c", "user.name=bench", "-c", "user.email=bench@localhost"]
+    subprocess.run(git + ["init", "--quiet"], check=True)
+    fill(REPOSITORY)
+    subprocess.run(git + ["add", "--all"], check=True)
+    subprocess.run(git + ["commit", "--quiet", "--message", "files"], check=True)
+
+
+def timed(command):
+    started = time.perf_counter()
+    done = subprocess.run(command, cwd=DIR, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    took = time.perf_counter() - started
+    if done.returncode:
+        words = " ".join(map(shlex.quote, command))
+        sys.exit("bench: %s\nended with %d: %s" % (words, done.returncode, done.stderr.decode(errors="replace")))
+    return took * 1000
+
+
+def confined(command, trace):
+    options = shlex.split(os.environ.get("RUN_OPTIONS", ""))
+    return [AGENTBOX, "run", "-p", DIR + "/bench.policy", "-t", trace, *options, "--", *command]
+
+
+def measure(name):
+    title, runs, command = LOADS[name]
+    bare, ours = [], []
+    for turn in range(runs + 1):
+        times = timed(command), timed(confined(command, "%s/%s-%d.jsonl" % (DIR, name, turn)))
+        if turn:  # the first turn warms the caches
+            bare.append(times[0])
+            ours.append(times[1])
+    before, after = statistics.median(bare), statistics.median(ours)
+    print("%-28s %5d %10.2f %10.2f %8.2f" % (title, runs, before, after, after / before), flush=True)
+
+
+def main():
+    names = sys.argv[1:]
+    unknown = [name for name in names if name not in LOADS]
+    if unknown:
+        sys.exit("bench: no load %s; there are: %s" % (unknown[0], " ".join(LOADS)))
+    if "read" in names:
+        fill(TREE)
+    if "git" in names:
+        make_repository()
+    print("%-28s %5s %10s %10s %8s" % ("load", "runs", "bare ms", "ours ms", "ratio"))
+    for name in names:
+        measure(name)
+
+
+main()
