@@ -80,9 +80,11 @@ fn first_request(bytes: &[u8]) -> Option<request::Parts> {
 fn judge(head: &request::Parts, bytes: &[u8]) {
     let framed = framing::check_length(head, bytes);
     if framed.is_ok() && head.headers.contains_key(TRANSFER_ENCODING) {
-        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(bytes.len());
-        let text = bytes[..end].to_ascii_lowercase();
-        let lengths = text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"content-length:"));
+        let text = bytes.to_ascii_lowercase();
+        // Empty lines before the request, then the head up to the next one.
+        let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let head = lines.skip_while(|line| line.is_empty()).take_while(|line| !line.is_empty());
+        let lengths = head.filter(|line| line.starts_with(b"content-length:"));
         assert_eq!(lengths.count(), 0, "a length beside chunks: {}", bytes.escape_ascii());
     }
     let origin = framing::origin_form(&head.method, &head.uri);
