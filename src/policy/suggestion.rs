@@ -67,7 +67,9 @@ impl Policy {
         let is_special = super::address::is_special(address) || self.local_addresses.contains(&address);
         // `net: localhost` means the loopback of the host and nothing else.
         let means_it = |host: &String| host != "localhost" || super::address::is_loopback(address);
-        match names.iter().find_map(|host| name::canonical(host)).filter(means_it) {
+        // `net: unix:443` names a socket; with the root's dot it is the host.
+        let spelled = |host: String| if host == "unix" { "unix.".to_owned() } else { host };
+        match names.iter().find_map(|host| name::canonical(host)).filter(means_it).map(spelled) {
             Some(host) if is_special && host != "localhost" => {
                 format!("net: {host}:{port} private")
             }

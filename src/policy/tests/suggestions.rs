@@ -49,6 +49,7 @@ fn hosts_and_the_rest() {
     };
     assert_eq!(connect(&["X.org."], "1.1.1.1"), "net: x.org:443");
     assert_eq!(connect(&["db.corp"], "10.0.0.1"), "net: db.corp:443 private");
+    assert_eq!(connect(&["unix"], "1.1.1.1"), "net: unix.:443");
     assert_eq!(connect(&["localhost"], "127.0.0.1"), "net: localhost:443");
     assert_eq!(connect(&["localhost"], "10.0.0.1"), "net: 10.0.0.1:443");
     assert_eq!(connect(&[], "1.1.1.1"), "net: 1.1.1.1:443");
