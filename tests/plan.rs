@@ -131,7 +131,8 @@ fn carry_out(case: &Case) -> ExitCode {
         writeln!(std::io::stderr(), "{error}").expect("stderr");
         ExitCode::from(125)
     };
-    match read.map(|plan| run::run(plan, placement)) {
+    let signals = run::hold_signals().expect("signals");
+    match read.map(|plan| run::run(plan, placement, signals)) {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

@@ -1,6 +1,6 @@
 //! Failures at the edge: what is printed, and which exit code it has.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use crate::command::CommandError;
@@ -58,7 +58,20 @@ impl From<CommandError> for Failure {
 
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Self {
-        Self::usage(error.to_string())
+        // Another name would help, or would not.
+        let chosen = match &error {
+            TraceError::NoFileName { .. }
+            | TraceError::NotReplaceable { .. }
+            | TraceError::Occupied { .. }
+            | TraceError::Busy { .. }
+            | TraceError::OpenDirectory { .. } => true,
+            TraceError::Create { source, .. } => matches!(
+                source.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::InvalidFilename
+            ),
+            _ => false,
+        };
+        if chosen { Self::usage(error.to_string()) } else { Self::launcher(error.to_string()) }
     }
 }
 

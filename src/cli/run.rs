@@ -11,6 +11,7 @@ use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
 use crate::run::{self, Outcome};
 use crate::supervisor::access::Protected;
 use crate::supervisor::is_probe;
+use crate::sys::refused::Named;
 use crate::trace::{Placement, recover_pending};
 
 /// What `run --help` says after the options.
@@ -68,7 +69,10 @@ pub(super) struct Prepared {
 }
 
 pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Prepared, Failure> {
-    let unreadable = |error: std::io::Error| Failure::launcher(format!("the working directory: {error}"));
+    let unreadable = |error: std::io::Error| {
+        let said = Named(&error);
+        Failure::launcher(format!("the working directory: getcwd: {said}: start agentbox in one that exists"))
+    };
     let facts = HostFacts::gather().map_err(unreadable)?;
     let host =
         LaunchHost::new().map_err(unreadable)?.profiles(command::profiles::profile).finder(command::programs);
@@ -90,6 +94,7 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, &trace).is_allow()
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
             || policy.decide_path(PathAccess::Read, directory).is_allow();
+        let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
             let (at, to) = (placement.written_at(), placement.destination());
@@ -111,7 +116,7 @@ impl RunCommand {
             Request { policy, command, typed: self.words, facts: &facts, protected, enforce: !self.observe };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
-        let outcome = run::run(plan, placement)?;
+        let outcome = run::run(plan, placement, signals)?;
         summarize(&outcome);
         Ok(outcome.code)
     }

@@ -92,6 +92,8 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
         None => (new_root()?, true),
     };
     attach_root(&root)?;
+    // The first of many: where openat2(2) is refused, this says so.
+    tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
     let mut builder = Builder { tree, covers: None };
     for directory in &spec.directories {
@@ -139,7 +141,7 @@ fn clone_sources(spec: &FsSpec, sources: &[Source]) -> Result<Vec<Option<OwnedFd
 
 fn new_root() -> Result<OwnedFd, FsviewError> {
     mount::new_filesystem(c"tmpfs", &[(c"mode", c"755"), (c"size", c"16m")], NOSUID | NODEV)
-        .map_err(|error| FsviewError::new("fsmount", "tmpfs", error))
+        .map_err(FsviewError::of("tmpfs"))
 }
 
 /// Attaches the new root somewhere in the old one, whose mounts nobody else sees any more.
@@ -274,6 +276,5 @@ fn new_filesystem(
         .map(|(key, value)| Ok((text(key)?, text(value)?)))
         .collect::<Result<_, FsviewError>>()?;
     let pairs: Vec<_> = pairs.iter().map(|(key, value)| (key.as_c_str(), value.as_c_str())).collect();
-    mount::new_filesystem(&kind, &pairs, op.attributes)
-        .map_err(|error| FsviewError::new("fsmount", PathBuf::from(filesystem), error))
+    mount::new_filesystem(&kind, &pairs, op.attributes).map_err(FsviewError::of(filesystem))
 }

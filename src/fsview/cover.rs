@@ -36,7 +36,7 @@ impl Covers {
         let place = PLACES.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/etc");
         let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, place, source);
         let made = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], NOSUID | NODEV)
-            .map_err(error("fsmount"))?;
+            .map_err(FsviewError::of(place))?;
         let point = super::tree::open_path(Path::new(place))?;
         mount::attach(made.as_fd(), point.as_fd(), c"").map_err(error("move_mount"))?;
         let tree = Tree::new(made, true).map_err(|errno| FsviewError::new("fstat", place, errno))?;

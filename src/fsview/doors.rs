@@ -59,8 +59,7 @@ fn in_view(view: &mut Tree, path: &Path) -> nix::Result<Door> {
 /// A file system of its own, attached nowhere.
 fn new_holder() -> Result<OwnedFd, FsviewError> {
     let options = [(c"mode", c"700"), (c"size", c"64k")];
-    mount::new_filesystem(c"tmpfs", &options, NOSUID | NODEV | NOEXEC)
-        .map_err(|error| FsviewError::new("fsmount", "tmpfs", error))
+    mount::new_filesystem(c"tmpfs", &options, NOSUID | NODEV | NOEXEC).map_err(FsviewError::of("tmpfs"))
 }
 
 fn bind(directory: BorrowedFd<'_>, name: &OsStr) -> nix::Result<Door> {

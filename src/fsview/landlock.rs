@@ -1,14 +1,17 @@
 //! Landlock (landlock(7)) as the second layer under the view: what a mount failed to refuse,
 //! this refuses.
 
+use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
 use crate::policy::lossless;
+use crate::sys::refused::Refused;
 
 /// What may be done below a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -64,7 +67,11 @@ pub struct Restricted {
 ///
 /// # Errors
 /// When the kernel has Landlock and refuses the rules.
-pub fn restrict(rules: &[LandlockRule]) -> Result<Restricted, landlock::RulesetError> {
+pub fn restrict(rules: &[LandlockRule]) -> Result<Restricted, Refused> {
+    restrict_self(rules).map_err(refused)
+}
+
+fn restrict_self(rules: &[LandlockRule]) -> Result<Restricted, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(HANDLED))?
@@ -86,4 +93,21 @@ pub fn restrict(rules: &[LandlockRule]) -> Result<Restricted, landlock::RulesetE
         LandlockStatus::Available { effective_abi, .. } if effective_abi >= ABI::V6
     );
     Ok(Restricted { files, signals: files && scopes })
+}
+
+/// The call that refused, and its errno.
+fn refused(error: RulesetError) -> Refused {
+    let call = match error {
+        RulesetError::AddRules(_) => "landlock_add_rule",
+        RulesetError::RestrictSelf(_) => "landlock_restrict_self",
+        _ => "landlock_create_ruleset",
+    };
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(error) = cause {
+        if let Some(number) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Refused { call, source: io::Error::from_raw_os_error(number) };
+        }
+        cause = error.source();
+    }
+    Refused { call, source: io::Error::other(error) }
 }

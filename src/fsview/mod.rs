@@ -22,6 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::policy::lossless;
+use crate::sys::refused::{Named, Refused};
 
 /// What is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,7 +116,7 @@ impl FsSpec {
 
 /// A step that the kernel refused.
 #[derive(Debug, thiserror::Error)]
-#[error("{call}({}): {source}", path.display())]
+#[error("{call}({}): {}", path.display(), Named(source))]
 pub struct FsviewError {
     /// The system call.
     pub call: &'static str,
@@ -128,5 +129,9 @@ pub struct FsviewError {
 impl FsviewError {
     fn new(call: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
         Self { call, path: path.into(), source: source.into() }
+    }
+
+    fn of(path: impl Into<PathBuf>) -> impl FnOnce(Refused) -> Self {
+        move |refused| Self::new(refused.call, path, refused.source)
     }
 }

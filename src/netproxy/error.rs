@@ -6,6 +6,10 @@ use std::net::SocketAddr;
 use thiserror::Error;
 
 use super::decide::Refusal;
+use crate::sys::refused::{Named, remedy};
+
+/// What helps where no limit is reached.
+const ALLOW: &str = "allow the call in the host's seccomp profile";
 
 /// The side that an error is to be blamed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +26,13 @@ pub enum Blame {
 #[derive(Debug, Error)]
 pub enum NetproxyError {
     /// The event loop could not be made.
-    #[error("the proxy's event loop cannot start: {source}")]
+    #[error("the event loop cannot start (epoll_create1, eventfd2): {}: {}", Named(source), remedy(source).unwrap_or(ALLOW))]
     Runtime {
         /// What the kernel said.
         source: io::Error,
     },
     /// The proxy's thread could not be started.
-    #[error("the proxy's thread cannot start: {source}")]
+    #[error("the thread cannot start (clone): {}: {}", Named(source), remedy(source).unwrap_or(ALLOW))]
     Thread {
         /// What the kernel said.
         source: io::Error,

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use super::handoff::{self, Role};
 use crate::sys::netlink::{self, Ipv6};
+use crate::sys::refused::Refused;
 use crate::sys::sockopt::enable_ipv6_transparent;
 
 /// Connections that wait to be accepted, for each listener.
@@ -73,11 +74,11 @@ pub struct NetSockets {
 #[derive(Debug, Error)]
 pub enum NetError {
     /// Loopback stays down.
-    #[error("cannot set loopback up in the sandbox: {0}; network namespaces must be allowed here")]
-    Loopback(#[source] io::Error),
+    #[error("cannot set loopback up in the sandbox: {0}")]
+    Loopback(#[source] Refused),
     /// No local routes.
-    #[error("cannot route all addresses to loopback in the sandbox: {0}; CAP_NET_ADMIN is needed there")]
-    Routes(#[source] io::Error),
+    #[error("cannot route all addresses to loopback in the sandbox: {0}")]
+    Routes(#[source] Refused),
     /// A socket could not be made.
     #[error("cannot make the {role:?} socket at {address} in the sandbox: {source}")]
     Socket {
@@ -86,7 +87,7 @@ pub enum NetError {
         /// Where it should be.
         address: SocketAddr,
         /// What the kernel said.
-        source: io::Error,
+        source: Refused,
     },
     /// No port is left for the transparent sockets.
     #[error("no port from 64000 up is left for capturing connections; name fewer loopback ports")]
@@ -249,10 +250,10 @@ impl Sockets {
     }
 
     fn add(&mut self, role: Role, address: SocketAddr) -> Result<u16, NetError> {
-        let failed = |errno: io::Error| NetError::Socket { role, address, source: errno };
+        let failed = |source: Refused| NetError::Socket { role, address, source };
         let made = open(role, address).map_err(failed)?;
         let port = match address.port() {
-            0 => bound_port(&made).map_err(failed)?,
+            0 => bound_port(&made).map_err(Refused::by("getsockname")).map_err(failed)?,
             port => port,
         };
         self.fds.push((role, made));
@@ -271,7 +272,7 @@ impl Sockets {
     }
 }
 
-fn open(role: Role, address: SocketAddr) -> io::Result<OwnedFd> {
+fn open(role: Role, address: SocketAddr) -> Result<OwnedFd, Refused> {
     let family = match address.ip() {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,
@@ -279,20 +280,20 @@ fn open(role: Role, address: SocketAddr) -> io::Result<OwnedFd> {
     let datagrams = matches!(role, Role::DnsUdp | Role::UdpTrap);
     let kind = if datagrams { SockType::Datagram } else { SockType::Stream };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let made = socket(family, kind, flags, None)?;
+    let made = socket(family, kind, flags, None).map_err(Refused::by("socket"))?;
     // No SO_REUSEADDR or SO_REUSEPORT: a program inside must not be able to bind beside us.
     match address {
         SocketAddr::V4(address) => {
-            prepare_v4(role, &made)?;
-            bind(made.as_raw_fd(), &SockaddrIn::from(address))?;
+            prepare_v4(role, &made).map_err(Refused::by("setsockopt"))?;
+            bind(made.as_raw_fd(), &SockaddrIn::from(address)).map_err(Refused::by("bind"))?;
         }
         SocketAddr::V6(address) => {
-            prepare_v6(role, &made)?;
-            bind(made.as_raw_fd(), &SockaddrIn6::from(address))?;
+            prepare_v6(role, &made).map_err(Refused::by("setsockopt"))?;
+            bind(made.as_raw_fd(), &SockaddrIn6::from(address)).map_err(Refused::by("bind"))?;
         }
     }
     if !datagrams {
-        listen(&made, Backlog::new(BACKLOG)?)?;
+        Backlog::new(BACKLOG).and_then(|backlog| listen(&made, backlog)).map_err(Refused::by("listen"))?;
     }
     Ok(made)
 }

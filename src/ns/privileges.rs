@@ -1,18 +1,21 @@
 //! Takes every capability away (capabilities(7)), as root too.
 
 use caps::CapSet;
+use nix::errno::Errno;
+
+use crate::sys::process;
+use crate::sys::refused::Refused;
 
 /// Empties the bounding, ambient, inheritable, permitted and effective sets.
 ///
 /// # Errors
 /// When the kernel refuses to drop one of them.
-pub fn drop_all() -> Result<(), caps::errors::CapsError> {
-    crate::sys::process::drop_bounding_set()
-        .map_err(|error| caps::errors::CapsError::from(error.to_string()))?;
-    caps::clear(None, CapSet::Ambient)?;
-    caps::clear(None, CapSet::Inheritable)?;
-    caps::clear(None, CapSet::Effective)?;
-    caps::clear(None, CapSet::Permitted)
+pub fn drop_all() -> Result<(), Refused> {
+    process::drop_bounding_set().map_err(Refused::by("prctl(PR_CAPBSET_DROP)"))?;
+    clear(CapSet::Ambient, "prctl(PR_CAP_AMBIENT)")?;
+    clear(CapSet::Inheritable, "capset")?;
+    clear(CapSet::Effective, "capset")?;
+    clear(CapSet::Permitted, "capset")
 }
 
 /// Empties the effective set of the calling thread: from then on a root launcher acts with the
@@ -20,6 +23,11 @@ pub fn drop_all() -> Result<(), caps::errors::CapsError> {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn act_without() -> Result<(), caps::errors::CapsError> {
-    caps::clear(None, CapSet::Effective)
+pub fn act_without() -> Result<(), Refused> {
+    clear(CapSet::Effective, "capset")
+}
+
+fn clear(set: CapSet, call: &'static str) -> Result<(), Refused> {
+    // The library keeps the errno as a text alone.
+    caps::clear(None, set).map_err(|_| Refused::by(call)(Errno::last()))
 }

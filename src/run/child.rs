@@ -18,7 +18,10 @@ use crate::fsview::{self, Door, FsSpec, LandlockRule, Pending, Source};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{self, NetSpec};
 use crate::ns::{channel, idmap, init, privileges};
+use crate::sys::refused::Refused;
 use crate::sys::{clone, process, seccomp};
+
+const SECCOMP: &str = "seccomp(SECCOMP_FILTER_FLAG_NEW_LISTENER|SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)";
 
 /// What the child needs, made before the clone.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(super) struct ChildSpec {
     pub(super) env: Vec<CString>,
     /// Signals that were blocked when the launcher started.
     pub(super) signal_mask: SigSet,
+    /// The limits of open files that the launcher started with, soft and hard.
+    pub(super) descriptors: (u64, u64),
 }
 
 /// The child's ends of what connects it with the launcher.
@@ -76,8 +81,9 @@ pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
 }
 
 fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
-    process::die_with_parent().map_err(|error| Failure::new(Step::DeathSignal, "prctl", &error))?;
-    idmap::write(spec.uid, spec.gid).map_err(|error| Failure::new(Step::IdMap, "write(uid_map)", &error))?;
+    process::die_with_parent()
+        .map_err(|error| Failure::new(Step::DeathSignal, "prctl(PR_SET_PDEATHSIG)", &error))?;
+    idmap::write(spec.uid, spec.gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
     nix::unistd::sethostname(&spec.hostname)
         .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
     let sockets = net::setup(&spec.net).map_err(|error| Failure::text(Step::Network, &error))?;
@@ -89,10 +95,9 @@ fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
     let built = fsview::build(&spec.fs, &spec.sources, &spec.unix)
-        .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
+        .map_err(|error| Failure::text(Step::View, &error))?;
     hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
-    fsview::enter(&built.root)
-        .map_err(|error| Failure::text(Step::View, &error).with_errno(&error.source))?;
+    fsview::enter(&built.root).map_err(|error| Failure::text(Step::View, &error))?;
     Ok(built.pending)
 }
 
@@ -110,8 +115,9 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
     children.add(nix::sys::signal::Signal::SIGCHLD);
     children.thread_block().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
     // Before the fork: no process of the run ever sees a pid 1 that it could look into.
-    process::set_dumpable(false).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
-    let side = clone::clone_process(0).map_err(|error| Failure::new(Step::Init, "clone3", &error))?;
+    process::set_dumpable(false)
+        .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
+    let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
     let command = match side {
         clone::Side::Child => command_process(spec, ends),
         clone::Side::Parent { pid, pidfd } => {
@@ -119,7 +125,7 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
             Pid::from_raw(pid)
         }
     };
-    become_init(channel, launcher, pending).map_err(|error| Failure::new(Step::Init, "prctl", &error))?;
+    become_init(channel, launcher, pending).map_err(|error| Failure::text(Step::Init, &error))?;
     let mut attach =
         |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
     let served = init::run(command, launcher, channel.as_fd(), &mut attach);
@@ -128,12 +134,12 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
 }
 
 /// Nothing of the launcher may be read back through /proc/1.
-fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> std::io::Result<()> {
-    process::wipe_environment()?;
+fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> Result<(), Refused> {
+    process::wipe_environment().map_err(Refused::by("read(/proc/self/stat)"))?;
     let mut kept = vec![channel.as_raw_fd(), launcher.as_raw_fd()];
     kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
     kept.sort_unstable();
-    process::close_all_but(&kept)
+    process::close_all_but(&kept).map_err(Refused::by("close_range"))
 }
 
 /// The last steps before execve(2); never returns.
@@ -159,12 +165,17 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;
+    let (soft, hard) = spec.descriptors;
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
+        .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_NOFILE)", &errno.into()))?;
     privileges::drop_all().map_err(|error| Failure::text(Step::Privileges, &error))?;
-    process::no_new_privileges().map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
+    process::no_new_privileges()
+        .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_NO_NEW_PRIVS)", &error))?;
     let restricted =
         fsview::restrict(&spec.landlock).map_err(|error| Failure::text(Step::Landlock, &error))?;
     // The supervisor reads the arguments of the first execve(2) from this process.
-    process::set_dumpable(true).map_err(|error| Failure::new(Step::Privileges, "prctl", &error))?;
+    process::set_dumpable(true)
+        .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_DUMPABLE)", &error))?;
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.
     process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;
@@ -173,7 +184,7 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
         .map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
     let [scoped, unscoped] = &spec.filters;
     let filter = if restricted.signals { scoped } else { unscoped };
-    let listener = seccomp::install(filter).map_err(|error| Failure::new(Step::Filter, "seccomp", &error))?;
+    let listener = seccomp::install(filter).map_err(|error| Failure::new(Step::Filter, SECCOMP, &error))?;
     let message = Message::Ready { landlock: restricted.files }.encode();
     channel::send(channel.as_fd(), &message, &[listener.as_fd(), root.as_fd()])
         .map_err(|error| Failure::new(Step::Filter, "sendmsg", &error))?;

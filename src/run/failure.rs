@@ -3,57 +3,74 @@
 use std::io;
 
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 
 use super::message::{Failure, Step};
 use super::stdio::StdioError;
 use crate::fsview::FsviewError;
 use crate::netproxy::NetproxyError;
 use crate::ns::net::NetError;
-use crate::supervisor::Stop;
 use crate::supervisor::bpf::BpfError;
+use crate::supervisor::{Refusal, Stop};
+use crate::sys::refused::{Named, Refused, remedy};
 use crate::trace::TraceError;
 
 /// Why a run did not happen or was stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A call of the launcher itself failed.
-    #[error("{call}: {source}")]
-    Call {
-        /// The call.
-        call: &'static str,
-        /// Its errno.
-        source: io::Error,
-    },
+    #[error("{0}: {fix}", fix = remedy(&.0.source).unwrap_or(ALLOW))]
+    Call(#[from] Refused),
     /// The host does not let namespaces be made.
     #[error(
-        "clone3(CLONE_NEWUSER|CLONE_NEWNS|CLONE_NEWPID|CLONE_NEWNET|CLONE_NEWIPC|CLONE_NEWUTS|CLONE_NEWCGROUP): {errno}: {fix}"
+        "{}(CLONE_NEWUSER|CLONE_NEWNS|CLONE_NEWPID|CLONE_NEWNET|CLONE_NEWIPC|CLONE_NEWUTS|CLONE_NEWCGROUP): \
+         {}: {fix}", refused.call, Named(&refused.source)
     )]
     Clone {
-        /// Its errno.
-        errno: Errno,
+        /// The call and its errno.
+        refused: Refused,
         /// What would enable it.
         fix: &'static str,
     },
     /// A step in the cloned child failed.
-    #[error("{step}: {call}{errno}: {fix}")]
+    #[error("{step}: {call}: {fix}")]
     Step {
         /// Which step.
         step: &'static str,
-        /// The call.
+        /// The call and its errno.
         call: String,
-        /// Its errno, with a colon before it.
-        errno: String,
         /// What would enable it.
         fix: &'static str,
     },
     /// The command could not be executed after all.
-    #[error("{program}: {errno}")]
+    #[error("{program}: {errno}{reason}")]
     Exec {
         /// The program.
         program: String,
         /// The errno of execve(2).
         errno: Errno,
+        /// Why we refused it, after a colon; empty when the kernel did.
+        reason: String,
     },
+    /// The host does not let us judge what the command does, so it was not started.
+    #[error(
+        "{program} was not started: {refused}: {fix}",
+        fix = remedy(&refused.source).unwrap_or(JUDGE)
+    )]
+    Unjudged {
+        /// The program.
+        program: String,
+        /// The call and its errno.
+        refused: Refused,
+    },
+    /// /proc is missing, or that of another pid namespace.
+    #[error(
+        "readlink(/proc/self): {0}: mount -t proc proc /proc where agentbox is started (unshare --mount-proc)"
+    )]
+    Proc(String),
+    /// A signal came before the command was started.
+    #[error("{0} came before the command was started; nothing was run")]
+    Interrupted(Signal),
     /// A source of the view cannot be opened.
     #[error("the view cannot be built: {0}")]
     View(#[from] FsviewError),
@@ -72,9 +89,6 @@ pub enum RunError {
     /// The run was stopped.
     #[error("{0}")]
     Stopped(#[from] Stop),
-    /// Capabilities cannot be dropped.
-    #[error("capset: {0}")]
-    Privileges(#[source] caps::errors::CapsError),
     /// The cloned child ended without a word.
     #[error("the run's first process ended before the command started; it was killed from outside")]
     Silent,
@@ -87,28 +101,33 @@ pub enum RunError {
 }
 
 impl RunError {
-    pub(super) fn call(call: &'static str) -> impl Fn(Errno) -> Self {
-        move |errno| Self::Call { call, source: errno.into() }
-    }
-
-    pub(super) fn io(call: &'static str) -> impl Fn(io::Error) -> Self {
-        move |source| Self::Call { call, source }
+    pub(super) fn call<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> Self {
+        move |source| Self::Call(Refused { call, source: source.into() })
     }
 }
 
-/// What clone3(2) says, and what would help.
-pub(super) fn clone_refused(error: io::Error) -> RunError {
-    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+/// What mends a call that is refused by nothing but a rule of the host.
+const ALLOW: &str = "a seccomp profile or security module of the host refuses it; allow it there";
+/// The same where we look at the command.
+const JUDGE: &str = "kernel.yama.ptrace_scope must be 0 or 1, no debugger or strace may hold agentbox, a \
+                     container's seccomp profile must allow ptrace, process_vm_readv and pidfd_getfd, and /proc must \
+                     show agentbox's own processes";
+
+/// What the cloning call says, and what would help.
+pub(super) fn clone_refused(refused: Refused) -> RunError {
+    let errno = Errno::from_raw(refused.source.raw_os_error().unwrap_or(0));
     let fix = match errno {
         Errno::EPERM => {
-            "user namespaces are refused here; set kernel.unprivileged_userns_clone=1 or \
-             kernel.apparmor_restrict_unprivileged_userns=0, or allow clone in the container's seccomp profile"
+            "user namespaces are refused here; set kernel.unprivileged_userns_clone=1 and \
+             kernel.apparmor_restrict_unprivileged_userns=0, or allow clone with CLONE_NEW* flags in the container's \
+             seccomp profile"
         }
         Errno::ENOSPC | Errno::EUSERS => "the limit of namespaces is reached; raise user.max_user_namespaces",
-        Errno::ENOSYS => "the kernel (5.3 or newer is needed) or a container's seccomp profile has no clone3",
-        _ => "namespaces cannot be made here",
+        Errno::ENOENT => "mount the /proc of the pid namespace that agentbox is started in",
+        Errno::ENOSYS => "allow clone3 or clone in the container's seccomp profile",
+        _ => remedy(&refused.source).unwrap_or("namespaces cannot be made here"),
     };
-    RunError::Clone { errno, fix }
+    RunError::Clone { refused, fix }
 }
 
 impl RunError {
@@ -118,52 +137,74 @@ impl RunError {
         match self {
             Self::Exec { errno: Errno::ENOENT, .. } => 127,
             Self::Exec { .. } => 126,
+            Self::Interrupted(signal) => 128 + u8::try_from(*signal as i32).unwrap_or(0),
             _ => 125,
         }
     }
 }
 
-/// What the child said, and what would help.
-pub(super) fn explain(failure: &Failure) -> RunError {
+/// What the child said, and what would help; `refusal` is what the supervisor said to the first
+/// execve(2).
+pub(super) fn explain(failure: &Failure, refusal: Option<Refusal>) -> RunError {
     let errno = Errno::from_raw(failure.errno);
     if failure.step == Step::Exec {
-        return RunError::Exec { program: failure.call.clone(), errno };
+        let program = failure.call.clone();
+        return match refusal {
+            Some(Refusal::Host(refused)) => RunError::Unjudged { program, refused },
+            Some(Refusal::Policy(reason)) => RunError::Exec { program, errno, reason: format!(": {reason}") },
+            None => RunError::Exec { program, errno, reason: String::new() },
+        };
     }
-    let (step, fix) = describe(failure.step);
-    let errno = if failure.errno == 0 || failure.call.contains(errno.desc()) {
-        String::new()
+    let (step, fix) = describe(failure.step, errno);
+    let said = errno.to_string();
+    let call = if failure.errno == 0 || failure.call.contains(&said) {
+        failure.call.clone()
     } else {
-        format!(": {}", errno.desc())
+        format!("{}: {said}", failure.call)
     };
-    RunError::Step { step, call: failure.call.clone(), errno, fix }
+    let fix = remedy(&errno.into()).unwrap_or(fix);
+    RunError::Step { step, call, fix }
 }
 
-fn describe(step: Step) -> (&'static str, &'static str) {
+fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
     match step {
-        Step::DeathSignal => ("the death signal of the run", "the host refuses prctl"),
+        Step::DeathSignal => ("the death signal of the run", ALLOW),
         Step::IdMap => (
             "the ids of the run",
             "user namespaces have no rights here; set kernel.apparmor_restrict_unprivileged_userns=0 or allow \
              agentbox in an AppArmor profile",
         ),
-        Step::Hostname => ("the host name of the run", "the user namespace has no rights here"),
-        Step::Network => ("the network of the run", "the network namespace has no rights here"),
+        Step::Hostname => ("the host name of the run", POWERLESS),
+        Step::Network => ("the network of the run", POWERLESS),
+        Step::View if errno == Errno::ENOSPC => ("the view of the run", "raise fs.mount-max"),
+        Step::View if errno == Errno::ESTALE => {
+            ("the view of the run", "it was exchanged meanwhile; try again")
+        }
         Step::View => (
             "the view of the run",
             "mounts are refused here; in a container allow mount, and leave /proc unmasked",
         ),
-        Step::Init => ("pid 1 of the run", "the host refuses it"),
+        Step::Init => ("pid 1 of the run", ALLOW),
         Step::WorkingDirectory => {
             ("the working directory", "start agentbox in a directory that you may enter")
         }
-        Step::Limits => ("the limits of the run", "the host refuses setrlimit"),
-        Step::Privileges => ("dropping privileges", "the host refuses it"),
-        Step::Landlock => ("Landlock", "the kernel has Landlock and refuses its rules"),
-        Step::Stdio => ("standard input, output and error", "the host refuses it"),
+        Step::Limits => ("the limits of the run", ALLOW),
+        Step::Privileges => ("dropping privileges", ALLOW),
+        Step::Landlock => {
+            ("Landlock", "the kernel has Landlock and refuses its rules; allow its three calls")
+        }
+        Step::Stdio => ("standard input, output and error", ALLOW),
+        Step::Filter if errno == Errno::EBUSY => {
+            ("the system call filter", "an outer filter has a listener already; start agentbox outside of it")
+        }
         Step::Filter => (
             "the system call filter",
-            "seccomp user notification (Linux 5.19) is needed, and no outer filter may have a listener",
+            "seccomp user notification with WAIT_KILLABLE_RECV (Linux 5.19) is needed",
         ),
         Step::Exec => ("execve", "the program cannot be executed"),
     }
 }
+
+/// What mends a namespace that can be made and not used.
+const POWERLESS: &str = "the namespaces have no rights here; set kernel.apparmor_restrict_unprivileged_userns=0, or \
+                         allow the call in the container's seccomp profile";

@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 
 use super::child::{self, ChildSpec, Ends};
@@ -44,6 +45,9 @@ pub(super) fn capture(sockets: &NetSockets) -> String {
     }
 }
 
+/// Longest wait for the end of a killed run, in milliseconds: a process that waits for a disk dies later.
+const DYING: u16 = 1000;
+
 /// Whatever way the launcher leaves, nothing of the run stays.
 #[derive(Debug)]
 pub(super) struct KillOnDrop(OwnedFd);
@@ -58,19 +62,26 @@ impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Ended already: ESRCH.
         let _ = pidfd::kill(self.0.as_fd());
+        // Pid 1 ends after all others (pid_namespaces(7)): none goes on when its calls are no longer judged.
+        let _ = poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], PollTimeout::from(DYING));
     }
 }
 
 /// Clones the run's first process and waits until its command is ready.
-pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched, RunError> {
-    let spec = child_spec(plan, signal_mask)?;
+pub(super) fn launch(
+    plan: &LaunchPlan,
+    signal_mask: SigSet,
+    descriptors: (u64, u64),
+) -> Result<Launched, RunError> {
+    own_proc()?;
+    let spec = child_spec(plan, signal_mask, descriptors)?;
     let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (mut stdio, their_stdio) = Stdio::prepare()?;
     let own_pid =
-        i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::io("getpid"))?;
-    let launcher = pidfd::open(own_pid).map_err(RunError::io("pidfd_open"))?;
+        i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
+    let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;
     let flags = ns::all().bits();
     let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
     let (init, init_fd) = match side {
@@ -85,19 +96,19 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
     drop((theirs, their_go, their_sockets, launcher, their_stdio, spec));
     let mut sockets = None;
     let (listener, root, landlock) = loop {
-        let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::io("recvmsg"))?;
+        let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::call("recvmsg"))?;
         match Message::decode(&bytes) {
             Some(Message::Sockets) => {
                 stdio.settle_input(descriptors.into_iter().next());
                 sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
                 // Its ids are mapped: from now on nobody reads the launcher's memory.
-                process::set_dumpable(false).map_err(RunError::io("prctl(PR_SET_DUMPABLE)"))?;
+                process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
             }
             Some(Message::Ready { landlock }) => match <[OwnedFd; 2]>::try_from(descriptors) {
                 Ok([listener, root]) => break (listener, root, landlock),
                 Err(_) => return Err(RunError::Silent),
             },
-            Some(Message::Failed(failure)) => return Err(failure::explain(&failure)),
+            Some(Message::Failed(failure)) => return Err(failure::explain(&failure, None)),
             Some(Message::End(_)) | None => return Err(RunError::Silent),
         }
     };
@@ -108,7 +119,7 @@ pub(super) fn launch(plan: &LaunchPlan, signal_mask: SigSet) -> Result<Launched,
 
 /// Receives what the child handed over before it was ready.
 fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
-    let mut fds = handoff::recv_fds(sockets).map_err(RunError::io("recvmsg"))?.into_iter();
+    let mut fds = handoff::recv_fds(sockets).map_err(RunError::call("recvmsg"))?.into_iter();
     let mut doors = Vec::new();
     while let Some((role, listener)) = fds.next() {
         match (role, fds.next()) {
@@ -125,10 +136,25 @@ fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
 
 /// Tells the command's process to execute the command.
 pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
-    channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::io("sendmsg"))
+    channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::call("sendmsg"))
 }
 
-fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunError> {
+/// The supervisor looks at the run's processes through /proc: that of another pid namespace would
+/// show strangers under their numbers.
+fn own_proc() -> Result<(), RunError> {
+    let shown = nix::fcntl::readlink("/proc/self").map_err(|errno| RunError::Proc(errno.to_string()))?;
+    if shown == OsStr::new(&std::process::id().to_string()) {
+        Ok(())
+    } else {
+        Err(RunError::Proc("it is the /proc of another pid namespace".to_owned()))
+    }
+}
+
+fn child_spec(
+    plan: &LaunchPlan,
+    signal_mask: SigSet,
+    descriptors: (u64, u64),
+) -> Result<ChildSpec, RunError> {
     let sources = plan.fs.mounts.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
     let full_mediation = plan.access.policy.full_mediation();
     let filter = |signals_are_scoped| -> Result<Vec<_>, RunError> {
@@ -159,6 +185,7 @@ fn child_spec(plan: &LaunchPlan, signal_mask: SigSet) -> Result<ChildSpec, RunEr
         argv: process.argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>()?,
         env: env.collect::<Result<_, _>>()?,
         signal_mask,
+        descriptors,
     })
 }
 

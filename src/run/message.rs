@@ -1,5 +1,6 @@
 //! What the cloned child tells the launcher before the command runs.
 
+use std::error::Error;
 use std::io;
 
 use crate::ns::init::CommandEnd;
@@ -54,13 +55,15 @@ impl Failure {
         Self { step, call: call.to_owned(), errno: error.raw_os_error().unwrap_or(0) }
     }
 
-    pub(super) fn text(step: Step, error: &dyn std::error::Error) -> Self {
-        Self { step, call: error.to_string(), errno: 0 }
-    }
-
-    pub(super) fn with_errno(mut self, error: &io::Error) -> Self {
-        self.errno = error.raw_os_error().unwrap_or(0);
-        self
+    /// An error that names its call, and the errno of its cause.
+    pub(super) fn text(step: Step, error: &(dyn Error + 'static)) -> Self {
+        let mut cause = Some(error);
+        let mut errno = None;
+        while let Some(error) = cause.filter(|_| errno.is_none()) {
+            errno = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+            cause = error.source();
+        }
+        Self { step, call: error.to_string(), errno: errno.unwrap_or(0) }
     }
 }
 

@@ -5,6 +5,7 @@ mod failure;
 mod launch;
 mod message;
 mod network;
+mod signals;
 mod stdio;
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,15 +13,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
+pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
+use crate::netproxy::Proxy;
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -45,52 +46,16 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Signals that are passed on to the command.
-const FORWARDED: [Signal; 5] =
-    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1];
-
 /// Carries `plan` out. The process must have one thread, for it is cloned.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
-pub fn run(plan: LaunchPlan, placement: Placement) -> Result<Outcome, RunError> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGCHLD);
-    for signal in FORWARDED {
-        signals.add(signal);
-    }
-    let former = signals
-        .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
-        .map_err(RunError::call("sigprocmask"))?;
-    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
-        .map_err(RunError::call("signalfd"))?;
-    let launched = launch::launch(&plan, former)?;
-    hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
+pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Result<Outcome, RunError> {
+    let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
+    let launched = launch::launch(&plan, signals.former, descriptors)?;
     let (recorder, writer) = trace::create(placement)?;
-    crate::ns::privileges::act_without().map_err(RunError::Privileges)?;
-    crate::sys::process::own_umask().map_err(RunError::io("unshare(CLONE_FS)"))?;
-    // What the supervisor makes for a task has the task's own mask already.
-    umask(Mode::empty());
-    supervise(plan, launched, signals, &recorder, writer)
-}
-
-/// The supervisor holds descriptors for many tasks and files; the run keeps the limit that it
-/// inherited.
-fn hold_many_descriptors() -> nix::Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
-}
-
-fn supervise(
-    plan: LaunchPlan,
-    launched: launch::Launched,
-    signals: SignalFd,
-    recorder: &Recorder,
-    writer: WriterHandle,
-) -> Result<Outcome, RunError> {
-    let policy = Arc::clone(&plan.access.policy);
-    match serve(plan, launched, signals, recorder) {
-        Ok((finished, streams)) => conclude(finished, &streams, recorder, writer, policy),
+    match prepare(plan, launched, signals, &recorder).and_then(carry_out) {
+        Ok((finished, streams, policy)) => conclude(finished, &streams, &recorder, writer, policy),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
             let _ = writer.seal(not_started(&error));
@@ -99,14 +64,32 @@ fn supervise(
     }
 }
 
-/// Serves the run to its end.
-fn serve(
+/// The launch needs a descriptor for each mount, the supervisor many for tasks and files; gives the
+/// former limit, which is the command's.
+fn hold_many_descriptors() -> nix::Result<(u64, u64)> {
+    let former = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, former.1, former.1)?;
+    Ok(former)
+}
+
+/// A run that waits for nothing but the word.
+struct Ready {
+    /// Kills the run on every way out.
+    guard: launch::KillOnDrop,
+    go: OwnedFd,
+    supervisor: Supervisor,
+    proxy: Proxy,
+    streams: stdio::Running,
+    policy: Arc<Policy>,
+}
+
+/// Everything up to the word: what fails here has run nothing.
+fn prepare(
     plan: LaunchPlan,
     launched: launch::Launched,
-    signals: SignalFd,
+    signals: HeldSignals,
     recorder: &Recorder,
-) -> Result<(Finished, stdio::Report), RunError> {
-    // Kills the run on every way out of this function.
+) -> Result<Ready, RunError> {
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let enforcement = Enforcement {
@@ -117,10 +100,15 @@ fn serve(
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
+    crate::ns::privileges::act_without()?;
+    crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
+    // What the supervisor makes for a task has the task's own mask already.
+    umask(Mode::empty());
     let connections = Arc::new(Connections::default());
     let (listeners, relayed) = doors(plan.unix, launched.doors);
     let proxy =
         network::start(&policy, launched.sockets, listeners, recorder, &connections, plan.access.enforce)?;
+    let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
@@ -131,23 +119,33 @@ fn serve(
         recorder: recorder.clone(),
         judge_connection: network::judge(&proxy),
         connections: Arc::clone(&connections),
-        signals,
-        channel: launched.channel.try_clone().map_err(RunError::io("dup"))?,
+        signals: signals.descriptor,
+        channel: launched.channel.try_clone().map_err(RunError::call("dup"))?,
         words: InitWords { attach: init::attach_request, bind: init::bind_request, answer: init::answer_to },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
     };
     let supervisor = Supervisor::new(setup)?;
+    if let Some(signal) = interrupted {
+        return Err(RunError::Interrupted(signal));
+    }
     let streams = launched.stdio.start(guard.as_fd())?;
-    launch::go(&launched.go)?;
+    Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy })
+}
+
+/// Serves the run to its end.
+fn carry_out(ready: Ready) -> Result<(Finished, stdio::Report, Arc<Policy>), RunError> {
+    let Ready { guard, go, mut supervisor, proxy, streams, policy } = ready;
+    launch::go(&go)?;
     let finished = supervisor.run();
-    let stopped = proxy.stop();
-    // A run that was stopped writes no more.
+    // A run that was stopped does nothing more.
     drop(guard);
+    drop(supervisor);
+    let stopped = proxy.stop();
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    Ok((finished, streams))
+    Ok((finished, streams, policy))
 }
 
 /// Records how the run ended, and closes the trace.
@@ -162,7 +160,7 @@ fn conclude(
     let end = match end {
         Some(message::LastWords::End(end)) => end,
         Some(message::LastWords::Failed(failure)) => {
-            let error = failure::explain(&failure);
+            let error = failure::explain(&failure, finished.first_refusal);
             writer.seal(not_started(&error))?;
             return Err(error);
         }

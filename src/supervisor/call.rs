@@ -50,6 +50,8 @@ pub(super) enum Reply {
     Descriptor { file: OwnedFd, close_on_exec: bool },
     /// The answer takes time: a thread finds it.
     Later(Box<dyn FnOnce() -> Self + Send>),
+    /// The call was interrupted by a signal; the kernel's own number for what follows.
+    Interrupted(i32),
 }
 
 impl std::fmt::Debug for Reply {
@@ -59,6 +61,7 @@ impl std::fmt::Debug for Reply {
             Self::Errno(errno) => write!(formatter, "Errno({errno})"),
             Self::Value(value) => write!(formatter, "Value({value})"),
             Self::Descriptor { .. } => formatter.write_str("Descriptor"),
+            Self::Interrupted(number) => write!(formatter, "Interrupted({number})"),
             Self::Later(_) => formatter.write_str("Later"),
         }
     }

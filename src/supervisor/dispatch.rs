@@ -1,14 +1,16 @@
 //! Takes one waiting call and hands it to the part that judges it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 
 use super::attributes::{self, Which};
 use super::call::{Call, Reply};
+use super::task::Task;
 use super::{Stop, Supervisor};
+use crate::sys::refused::Refused;
 use crate::sys::seccomp::{self, Answer, Notification};
 
 impl Supervisor {
@@ -19,22 +21,40 @@ impl Supervisor {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => return Ok(()),
             Err(source) => return Err(Stop::Receive { call: "SECCOMP_IOCTL_NOTIF_RECV", source }),
         };
+        // An effect whose entry has no room must not happen.
+        self.recorder.make_room()?;
         let reply = self.judge_call(&notification)?;
-        answer(&self.listener, notification.id, reply);
-        Ok(())
+        let reply = match reply {
+            (Reply::Later(find), Some(task)) => match self.wait_for(notification.id, &task, find) {
+                Ok(()) => return Ok(()),
+                Err(errno) => Reply::Errno(errno),
+            },
+            (reply, _) => reply,
+        };
+        answer(&self.listener, notification.id, reply)
+            .map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
     }
 
-    fn judge_call(&mut self, notification: &Notification) -> Result<Reply, Stop> {
+    fn judge_call(&mut self, notification: &Notification) -> Result<(Reply, Option<Rc<Task>>), Stop> {
         // Gone, or out of sight: it gets no answer that it could use.
-        let Ok(task) = self.tasks.find(notification.pid) else { return Ok(Reply::Errno(Errno::ESRCH)) };
+        let task = match self.tasks.find(notification.pid) {
+            Ok(task) => task,
+            Err(errno) => {
+                self.host_refused("open(/proc/PID)", errno.into());
+                return Ok((Reply::Errno(Errno::ESRCH), None));
+            }
+        };
         if !seccomp::still_waits(self.listener.as_fd(), notification.id) {
-            return Ok(Reply::Errno(Errno::ESRCH));
+            return Ok((Reply::Errno(Errno::ESRCH), None));
         }
         if self.command_pid.is_none() {
             self.command_pid = Some(task.tgid);
+            for signal in std::mem::take(&mut self.early_signals) {
+                self.forward(signal.cast_unsigned());
+            }
         }
         let call = Call { number: notification.number, arguments: notification.arguments, task };
-        self.dispatch(&call)
+        Ok((self.dispatch(&call)?, Some(call.task)))
     }
 
     fn dispatch(&mut self, call: &Call) -> Result<Reply, Stop> {
@@ -130,39 +150,35 @@ impl Supervisor {
     }
 }
 
-/// Threads that wait in the stead of tasks, and the most that there may be: one that waits for a
-/// task that was killed goes on waiting.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-const MOST_WAITING: usize = 2048;
-
 /// Sends the answer. A task that was killed meanwhile needs none: ENOENT.
-fn answer(listener: &Arc<std::os::fd::OwnedFd>, id: u64, reply: Reply) {
+pub(super) fn answer(listener: &Arc<OwnedFd>, id: u64, reply: Reply) -> Result<(), Refused> {
     let sent = match reply {
-        Reply::Continue => seccomp::answer(listener.as_fd(), id, Answer::Continue),
-        Reply::Errno(errno) => seccomp::answer(listener.as_fd(), id, Answer::Errno(errno as i32)),
-        Reply::Value(value) => seccomp::answer(listener.as_fd(), id, Answer::Value(value)),
-        Reply::Descriptor { file, close_on_exec } => {
-            seccomp::answer_with_descriptor(listener.as_fd(), id, file.as_fd(), close_on_exec)
-        }
-        Reply::Later(find) => {
-            let listener_of_thread = Arc::clone(listener);
-            let room = WAITING.fetch_add(1, Ordering::Relaxed) < MOST_WAITING;
-            let wait = move || {
-                answer(&listener_of_thread, id, find());
-                WAITING.fetch_sub(1, Ordering::Relaxed);
-            };
-            if room && std::thread::Builder::new().name("waiter".to_owned()).spawn(wait).is_ok() {
-                return;
-            }
-            WAITING.fetch_sub(1, Ordering::Relaxed);
-            seccomp::answer(listener.as_fd(), id, Answer::Errno(libc::EAGAIN))
-        }
+        Reply::Continue => send(listener, id, Answer::Continue),
+        Reply::Errno(errno) => send(listener, id, Answer::Errno(errno as i32)),
+        Reply::Value(value) => send(listener, id, Answer::Value(value)),
+        Reply::Descriptor { file, close_on_exec } => give(listener, id, &file, close_on_exec),
+        Reply::Interrupted(number) => send(listener, id, Answer::Errno(number)),
+        // A thread has no threads of its own.
+        Reply::Later(_) => send(listener, id, Answer::Errno(libc::EAGAIN)),
     };
-    // A full descriptor table of the task is told to it; everything else has no receiver.
-    if let Err(error) = sent
-        && let Some(errno @ (libc::EMFILE | libc::ENFILE)) = error.raw_os_error()
-    {
-        // Killed in between: nobody is left to hear it.
-        let _ = seccomp::answer(listener.as_fd(), id, Answer::Errno(errno));
+    match sent {
+        Err(refused) if refused.source.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        other => other,
+    }
+}
+
+fn send(listener: &Arc<OwnedFd>, id: u64, answer: Answer) -> Result<(), Refused> {
+    seccomp::answer(listener.as_fd(), id, answer).map_err(Refused::by("ioctl(SECCOMP_IOCTL_NOTIF_SEND)"))
+}
+
+fn give(listener: &Arc<OwnedFd>, id: u64, file: &OwnedFd, close_on_exec: bool) -> Result<(), Refused> {
+    match seccomp::answer_with_descriptor(listener.as_fd(), id, file.as_fd(), close_on_exec) {
+        Ok(()) => Ok(()),
+        // The host has no such answer: without one the task would wait for ever.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOTTY | libc::ENOSYS)) => {
+            Err(Refused::by("ioctl(SECCOMP_IOCTL_NOTIF_ADDFD)")(error))
+        }
+        // A full descriptor table is told to the task, and so is a security module that objects.
+        Err(error) => send(listener, id, Answer::Errno(error.raw_os_error().unwrap_or(libc::EIO))),
     }
 }

@@ -13,9 +13,10 @@ use super::arguments::{quoted, read_words};
 use super::call::{Call, Reply};
 use super::image::{can_run, follow_up, head_of, is_loader, shebang};
 use super::view::{Found, Spelled, View, found};
-use super::{Stop, Supervisor, denials, environment};
+use super::{Refusal, Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
 use crate::sys::ptrace;
+use crate::sys::refused::Refused;
 use crate::sys::shebang::Shebang;
 use crate::trace::{Event, Kind};
 
@@ -64,12 +65,24 @@ enum Judgement {
 
 impl Supervisor {
     pub(super) fn exec(&mut self, call: &Call) -> Result<Reply, Stop> {
+        if !self.started
+            && let Err(errno @ (Errno::EPERM | Errno::ENOSYS)) = self.fetch(call, 0)
+        {
+            // Every later connect(2) needs it: better known before anything runs.
+            self.host_refused("pidfd_getfd", errno.into());
+            return Ok(Reply::Errno(Errno::EACCES));
+        }
         let (file, argv) = match self.read_exec(call) {
             Ok(read) => read,
             Err((Errno::ENOENT | Errno::ENOTDIR, Some((spelled, argv)))) => {
                 return self.exec_absent(call, &spelled.absolute, &argv);
             }
-            Err((errno, _)) => return Ok(Reply::Errno(errno)),
+            Err((errno, located)) => {
+                if located.is_none() && matches!(errno, Errno::EPERM | Errno::ENOSYS) {
+                    self.host_refused("process_vm_readv", errno.into());
+                }
+                return Ok(Reply::Errno(errno));
+            }
         };
         let (spelled, file) = file;
         match can_run(&file) {
@@ -103,6 +116,7 @@ impl Supervisor {
                 // Without the second look nothing is started (Yama scope 3 does this).
                 let reason = format!("ptrace(PTRACE_SEIZE): {error}");
                 self.refuse_exec(call, Path::new("?"), &expected.argv, None, &reason, false)?;
+                self.host_refused("ptrace(PTRACE_SEIZE)", error);
                 return Ok(Reply::Errno(Errno::EACCES));
             }
             self.seized.insert(tid);
@@ -309,6 +323,12 @@ impl Supervisor {
         reason: &str,
         killed: bool,
     ) -> Result<(), Stop> {
+        if !self.started {
+            self.first_refusal = Some(Refusal::Policy(match rule {
+                Some(_) => format!("refused by {}", self.access.label(rule, reason)),
+                None => reason.to_owned(),
+            }));
+        }
         let mut target = quoted(argv).into_vec();
         let length = target.len();
         target.truncate(TARGET_BYTES);
@@ -326,6 +346,13 @@ impl Supervisor {
             event = event.arg("killed", true);
         }
         self.deny(event, denials::exec(exe, argv))
+    }
+
+    /// The host keeps us from looking: when that is so at the first start, there is none.
+    pub(super) fn host_refused(&mut self, call: &'static str, source: std::io::Error) {
+        if !self.started {
+            self.first_refusal = Some(Refusal::Host(Refused { call, source }));
+        }
     }
 
     pub(super) fn read_environment(&self, call: &Call) -> Vec<OsString> {

@@ -27,6 +27,8 @@ impl Supervisor {
         let call = Call { number: 0, arguments: [0; 6], task };
         match self.verify(&call, expected) {
             Ok((file, argv, expected)) => {
+                self.started = true;
+                self.first_refusal = None;
                 self.record_spawn(&call, &file, &argv, &expected)?;
                 if let Some(follow_up) = expected.follow_up {
                     self.follow_ups.insert(pid, follow_up);

@@ -35,6 +35,7 @@ mod task;
 mod tracer;
 mod unix;
 mod view;
+mod waiting;
 mod written;
 
 use std::collections::{HashMap, HashSet};
@@ -46,7 +47,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
@@ -60,28 +61,33 @@ use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::Denied;
-use crate::sys::seccomp;
+use crate::sys::refused::{Named, Refused, remedy};
+use crate::sys::{process, seccomp};
 use crate::trace::{Event, Recorder, TraceError};
 
 /// Why a run is stopped: what happens cannot be recorded or judged any more.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// The trace cannot be written.
-    #[error("the trace cannot be written: {0}; the run was stopped")]
+    #[error("{0}; the run was stopped")]
     Trace(#[from] TraceError),
     /// A written file cannot be watched.
     #[error(
-        "written files cannot be watched (inotify): {0}; raise fs.inotify.max_user_instances (EMFILE) or fs.inotify.max_user_watches (ENOSPC); the run was stopped"
+        "written files cannot be watched: {0}; raise fs.inotify.max_user_instances and max_user_watches; the run \
+         was stopped"
     )]
-    Watch(#[source] Errno),
+    Watch(#[source] Refused),
     /// No descriptor is left.
-    #[error("no descriptor is left: {0}; raise the limit of open files; the run was stopped")]
+    #[error("no descriptor is left: {}; raise the limit of open files (ulimit -Hn); the run was stopped", Named(.0))]
     Descriptor(#[source] io::Error),
     /// The root of the run is out of reach.
     #[error("the root of the run cannot be reached: {0}; the run was stopped")]
     View(#[source] Errno),
     /// The notification descriptor failed.
-    #[error("system calls cannot be received ({call}): {source}; the run was stopped")]
+    #[error(
+        "system calls of the run cannot be judged: {call}: {}: {}; the run was stopped",
+        Named(source), remedy(source).unwrap_or("allow it in the host's seccomp profile")
+    )]
     Receive {
         /// The call that failed.
         call: &'static str,
@@ -179,8 +185,24 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
+    /// Threads that wait in place of tasks.
+    waiters: Vec<waiting::Waiter>,
+    /// Signals that came before the command's process was seen.
+    early_signals: Vec<i32>,
     /// A signal came that was meant to end the run.
     interrupted: bool,
+    /// Why the command was not started, while it was not.
+    first_refusal: Option<Refusal>,
+    started: bool,
+}
+
+/// Why the command's own start was refused.
+#[derive(Debug)]
+pub enum Refusal {
+    /// By what we hold against it.
+    Policy(String),
+    /// The host does not let us look at it.
+    Host(Refused),
 }
 
 /// How a run went, as far as the supervisor knows.
@@ -192,6 +214,8 @@ pub struct Finished {
     pub denials: Denials,
     /// A signal came that was meant to end the run.
     pub interrupted: bool,
+    /// Why the command was not started, if we were the reason.
+    pub first_refusal: Option<Refusal>,
 }
 
 impl Supervisor {
@@ -202,6 +226,8 @@ impl Supervisor {
     pub fn new(setup: Setup) -> Result<Self, Stop> {
         let view = View::of(setup.root, setup.inherited);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
+        process::let_threads_be_interrupted()
+            .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
         let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
@@ -230,18 +256,24 @@ impl Supervisor {
             expected: HashMap::new(),
             follow_ups: HashMap::new(),
             command_pid: None,
+            early_signals: Vec::new(),
+            waiters: Vec::new(),
             interrupted: false,
+            first_refusal: None,
+            started: false,
         })
     }
 
     /// Serves until pid 1 has ended.
     ///
     /// # Errors
-    /// Why the run must be stopped; the caller kills it.
-    pub fn run(mut self) -> Result<Finished, Stop> {
+    /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
+    /// waits would be answered then, by ENOSYS.
+    pub fn run(&mut self) -> Result<Finished, Stop> {
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
+            self.look_after_waiters();
             if ready.written {
                 self.settle()?;
             }
@@ -265,7 +297,12 @@ impl Supervisor {
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
         }
-        Ok(Finished { last_words: self.last_words, denials: self.denials, interrupted: self.interrupted })
+        Ok(Finished {
+            last_words: self.last_words.take(),
+            denials: std::mem::take(&mut self.denials),
+            interrupted: self.interrupted,
+            first_refusal: self.first_refusal.take(),
+        })
     }
 
     fn wait(&self, listening: bool) -> Result<Ready, Stop> {
@@ -280,7 +317,7 @@ impl Supervisor {
         if self.last_words.is_none() {
             watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
         }
-        match poll(&mut watched, PollTimeout::NONE) {
+        match poll(&mut watched, self.patience()) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(Ready::default()),
             Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),

@@ -6,11 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::{Mode, mkdirat};
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::{Stop, Supervisor};
 use crate::sys::scm;
+use crate::trace::{Event, Kind};
 
 /// A place that may appear.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Place {
     /// The directory of the host that will hold it, pinned at the start; none when it is absent too.
     parent: Option<OwnedFd>,
     shown: bool,
+    /// The trace says why it cannot be shown.
+    noted: bool,
 }
 
 impl Place {
@@ -26,7 +30,7 @@ impl Place {
         let parent = path.parent().unwrap_or_else(|| Path::new("/"));
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let parent = nix::fcntl::open(parent, flags, Mode::empty()).ok();
-        Self { path, parent, shown: false }
+        Self { path, parent, shown: false, noted: false }
     }
 
     fn name(&self) -> &OsStr {
@@ -44,11 +48,16 @@ impl Supervisor {
         let Some(index) = self.pending_at(path) else { return Ok(None) };
         let place = &self.pending[index];
         let Some(parent) = &place.parent else { return Ok(Some(Err(Errno::ENOENT))) };
-        let made = mkdirat(parent.as_fd(), place.name(), mode);
-        Ok(Some(match made {
-            Ok(()) => self.show(index)?,
-            Err(errno) => Err(errno),
-        }))
+        if let Err(errno) = mkdirat(parent.as_fd(), place.name(), mode) {
+            return Ok(Some(Err(errno)));
+        }
+        let shown = self.show(index)?;
+        let place = &self.pending[index];
+        if let (Err(_), Some(parent)) = (shown, &place.parent) {
+            // Fails if somebody else has found use for it.
+            let _ = unlinkat(parent, place.name(), UnlinkatFlags::RemoveDir);
+        }
+        Ok(Some(shown))
     }
 
     /// Makes the empty file `path` on the host if it is such a place; `None` if it is not.
@@ -61,11 +70,20 @@ impl Supervisor {
         let place = &self.pending[index];
         let Some(parent) = &place.parent else { return Ok(Some(Err(Errno::ENOENT))) };
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        let made = nix::fcntl::openat(parent.as_fd(), place.name(), flags, mode).map(|_| ());
-        Ok(Some(match made {
-            Ok(()) => self.show(index)?,
-            Err(errno) => Err(errno),
-        }))
+        let made = match nix::fcntl::openat(parent.as_fd(), place.name(), flags, mode).and_then(fstat) {
+            Ok(made) => made,
+            Err(errno) => return Ok(Some(Err(errno))),
+        };
+        let shown = self.show(index)?;
+        let place = &self.pending[index];
+        if let (Err(_), Some(parent)) = (shown, &place.parent)
+            && let Ok(now) = fstatat(parent, place.name(), AtFlags::AT_SYMLINK_NOFOLLOW)
+            && (now.st_dev, now.st_ino, now.st_size) == (made.st_dev, made.st_ino, 0)
+        {
+            // It is there or gone: nothing depends on it.
+            let _ = unlinkat(parent, place.name(), UnlinkatFlags::NoRemoveDir);
+        }
+        Ok(Some(shown))
     }
 
     /// Shows the place that holds `path` if the host has it by now; true if something changed.
@@ -85,10 +103,18 @@ impl Supervisor {
     /// Has pid 1 mount the place into the view.
     fn show(&mut self, index: usize) -> Result<nix::Result<()>, Stop> {
         let done = self.ask_init(&(self.words.attach)(index), &[])?;
-        if done.is_ok() {
-            self.pending[index].shown = true;
+        let place = &mut self.pending[index];
+        place.shown = done.is_ok();
+        if done != Err(Errno::EINVAL) {
+            return Ok(done);
         }
-        Ok(done)
+        // open_tree(2) copies from a mount that is nowhere attached since Linux 6.15.
+        if !std::mem::replace(&mut place.noted, true) {
+            let text = "before Linux 6.15 a place that appears during the run cannot be shown; make it before the start";
+            self.recorder
+                .record(Event::new(Kind::Meta, "note").path("path", &place.path).arg("text", text))?;
+        }
+        Ok(Err(Errno::EOPNOTSUPP))
     }
 
     /// Has pid 1 do something inside.

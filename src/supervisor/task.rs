@@ -65,6 +65,19 @@ impl Task {
         u32::from_str_radix(&text, 8).map_err(|_| Errno::ESRCH)
     }
 
+    /// Whether its process has no other thread.
+    pub(super) fn is_alone(&self) -> bool {
+        self.read("status").is_ok_and(|status| field(&status, "Threads:").as_deref() == Some("1"))
+    }
+
+    /// Whether a signal waits that it does not block.
+    pub(super) fn has_signal(&self) -> bool {
+        let Ok(status) = self.read("status") else { return false };
+        let set =
+            |name| field(&status, name).and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
+        (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+    }
+
     fn is_alive(&self) -> bool {
         fstatat(self.directory.as_fd(), "comm", AtFlags::empty()).is_ok()
     }

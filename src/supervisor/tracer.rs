@@ -35,9 +35,14 @@ impl Supervisor {
         }
     }
 
-    fn forward(&self, number: u32) {
-        let signal = i32::try_from(number).ok().and_then(|number| Signal::try_from(number).ok());
-        let pid = Pid::from_raw(self.command_pid.unwrap_or(self.init));
+    pub(super) fn forward(&mut self, number: u32) {
+        let Ok(number) = i32::try_from(number) else { return };
+        // Pid 1 of the run heeds none of them (pid_namespaces(7)).
+        let Some(pid) = self.command_pid else {
+            self.early_signals.push(number);
+            return;
+        };
+        let (pid, signal) = (Pid::from_raw(pid), Signal::try_from(number).ok());
         // The command may have ended already.
         let _ = nix::sys::signal::kill(pid, signal);
     }

@@ -15,6 +15,7 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 use super::digest::{self, Content, Digests};
 use super::view::{Found, own_path};
 use crate::policy::FileId;
+use crate::sys::refused::Refused;
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 #[derive(Debug)]
@@ -58,8 +59,9 @@ pub(super) struct WrittenFiles {
 }
 
 impl WrittenFiles {
-    pub(super) fn new() -> nix::Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    pub(super) fn new() -> Result<Self, Refused> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+            .map_err(Refused::by("inotify_init1"))?;
         Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new() })
     }
 
@@ -77,9 +79,12 @@ impl WrittenFiles {
         proc: &str,
         rule: String,
         shareable: bool,
-    ) -> nix::Result<()> {
+    ) -> Result<(), Refused> {
         let path = own_path(found.file.as_fd());
-        let watch = self.inotify.add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE)?;
+        let watch = self
+            .inotify
+            .add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE)
+            .map_err(Refused::by("inotify_add_watch"))?;
         // The same inode gives the same watch: what was recorded of it stays known.
         let former = self.open.remove(&watch);
         let shareable = shareable || former.as_ref().is_some_and(|former| former.shareable);

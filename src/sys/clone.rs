@@ -1,7 +1,9 @@
-//! clone3(2) into new namespaces, and fork(2) inside them.
+//! clone3(2), or clone(2) where that is refused, into new namespaces; and fork(2) inside them.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+
+use super::refused::Refused;
 
 /// Which side of a clone the caller is on.
 #[derive(Debug)]
@@ -23,14 +25,28 @@ fn thread_count() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Clones the calling process with `flags` (CLONE_NEW*), see clone3(2).
+/// Clones the calling process with `flags` (CLONE_NEW*).
 ///
 /// # Errors
-/// The errno of clone3(2), or `WouldBlock` when the process has more than one thread.
-pub fn clone_process(flags: libc::c_int) -> io::Result<Side> {
-    if thread_count()? != 1 {
-        return Err(io::Error::new(io::ErrorKind::WouldBlock, "the process has several threads"));
+/// The errno of clone3(2) or clone(2); that of opening /proc/self/task, or `WouldBlock` when the
+/// process has more than one thread.
+pub fn clone_process(flags: libc::c_int) -> Result<Side, Refused> {
+    const THREADS: &str = "open(/proc/self/task)";
+    if thread_count().map_err(Refused::by(THREADS))? != 1 {
+        let source = io::Error::new(io::ErrorKind::WouldBlock, "the process has several threads");
+        return Err(Refused { call: THREADS, source });
     }
+    // A filter that cannot look into the arguments of clone3(2) answers ENOSYS, as containers do by
+    // default.
+    match by_clone3(flags) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+            by_clone(flags).map_err(Refused::by("clone"))
+        }
+        other => other.map_err(Refused::by("clone3")),
+    }
+}
+
+fn by_clone3(flags: libc::c_int) -> io::Result<Side> {
     let mut pidfd: libc::c_int = -1;
     // SAFETY: clone_args is plain integers; all zeroes is a valid value.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -41,13 +57,27 @@ pub fn clone_process(flags: libc::c_int) -> io::Result<Side> {
     // SAFETY: `arguments` lives across the call and its size is given; without CLONE_VM the
     // child has a copy of this single-threaded process, so all of its state is consistent.
     let result = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size) };
-    let pid = super::checked(result)?;
+    Ok(side(super::checked(result)?, pidfd))
+}
+
+fn by_clone(flags: libc::c_int) -> io::Result<Side> {
+    let mut pidfd: libc::c_int = -1;
+    let flags = i64::from(flags | libc::CLONE_PIDFD | libc::SIGCHLD);
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: `pidfd` lives across the call, which stores the descriptor in place of the parent's
+    // thread id (clone(2), CLONE_PIDFD). Without a stack and without CLONE_VM the child goes on here,
+    // in a copy of this single-threaded process, so all of its state is consistent.
+    let result = unsafe { libc::syscall(libc::SYS_clone, flags, none, &raw mut pidfd, none, none) };
+    Ok(side(super::checked(result)?, pidfd))
+}
+
+fn side(pid: libc::c_long, pidfd: libc::c_int) -> Side {
     if pid == 0 {
-        return Ok(Side::Child);
+        return Side::Child;
     }
     // SAFETY: the kernel stored a new descriptor there, which nobody else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Side::Parent { pid: i32::try_from(pid).unwrap_or(-1), pidfd })
+    Side::Parent { pid: i32::try_from(pid).unwrap_or(-1), pidfd }
 }
 
 #[cfg(test)]
@@ -56,6 +86,6 @@ mod tests {
     fn refuses_to_clone_a_threaded_process() {
         // The test harness itself runs threads.
         let error = super::clone_process(0).expect_err("must refuse");
-        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+        assert_eq!(error.source.kind(), std::io::ErrorKind::WouldBlock);
     }
 }

@@ -14,6 +14,7 @@ pub mod netlink;
 pub mod pidfd;
 pub mod process;
 pub mod ptrace;
+pub mod refused;
 pub mod scm;
 pub mod seccomp;
 pub mod shebang;

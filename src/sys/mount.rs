@@ -4,6 +4,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use super::refused::Refused;
+
 /// `struct mount_attr` of mount_setattr(2); not in libc.
 #[repr(C)]
 struct MountAttr {
@@ -103,25 +105,29 @@ pub fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> io::Re
 ///
 /// # Errors
 /// The errno of fsopen(2), fsconfig(2) or fsmount(2).
-pub fn new_filesystem(kind: &CStr, options: &[(&CStr, &CStr)], attributes: u64) -> io::Result<OwnedFd> {
+pub fn new_filesystem(kind: &CStr, options: &[(&CStr, &CStr)], attributes: u64) -> Result<OwnedFd, Refused> {
     const FSOPEN_CLOEXEC: libc::c_uint = 1;
     const FSCONFIG_SET_STRING: libc::c_uint = 1;
     const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
     const FSMOUNT_CLOEXEC: libc::c_uint = 1;
     // SAFETY: `kind` is a C string that outlives the call.
-    let context = fd(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) })?;
+    let context = fd(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) })
+        .map_err(Refused::by("fsopen"))?;
     for (key, value) in options {
         let (key, value) = (key.as_ptr(), value.as_ptr());
         // SAFETY: key and value are C strings that outlive the call.
         super::checked(unsafe {
             libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_SET_STRING, key, value, 0)
-        })?;
+        })
+        .map_err(Refused::by("fsconfig"))?;
     }
     let none = std::ptr::null::<libc::c_char>();
     // SAFETY: this command takes no key and no value.
     super::checked(unsafe {
         libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, none, none, 0)
-    })?;
+    })
+    .map_err(Refused::by("fsconfig"))?;
     // SAFETY: integers only.
     fd(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, attributes) })
+        .map_err(Refused::by("fsmount"))
 }

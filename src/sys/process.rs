@@ -1,6 +1,10 @@
 //! The state of the calling process: prctl(2), exit, descriptors, the environment block.
 
 use std::io;
+use std::os::unix::thread::JoinHandleExt as _;
+use std::thread::JoinHandle;
+
+use nix::sys::signal::{SigSet, Signal};
 
 /// Ends the process without running exit handlers: the clone of a process must not run those
 /// of its parent (man 2 _exit).
@@ -134,4 +138,61 @@ pub fn drop_bounding_set() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether `signal` waits to be taken, blocked.
+#[must_use]
+pub fn is_pending(signal: libc::c_int) -> bool {
+    // SAFETY: a signal set is integers; all zeroes is the empty one.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one set, which outlives the call.
+    let known = unsafe { libc::sigpending(&raw mut set) } == 0;
+    // SAFETY: only reads the set.
+    known && unsafe { libc::sigismember(&raw const set, signal) } == 1
+}
+
+/// Whether the process ignores `signal`, as after nohup(1).
+#[must_use]
+pub fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: sigaction is integers and pointers; all zeroes is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: no new action is given, and `action` outlives the call.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// What interrupts a thread: ignored where nobody asked for it.
+const INTERRUPTION: Signal = Signal::SIGURG;
+
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// From now on [`interrupt`] makes a waiting call of another thread fail with EINTR.
+///
+/// # Errors
+/// The errno of sigaction(2).
+pub fn let_threads_be_interrupted() -> io::Result<()> {
+    // SAFETY: sigaction is integers and pointers; all zeroes is a valid value, without SA_RESTART.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+    // SAFETY: `action` outlives the call; the handler does nothing, so it may run anywhere.
+    let result =
+        unsafe { libc::sigaction(INTERRUPTION as libc::c_int, &raw const action, std::ptr::null_mut()) };
+    super::checked(libc::c_long::from(result)).map(|_| ())
+}
+
+/// From now on [`interrupt`] does nothing to the calling thread.
+///
+/// # Errors
+/// The errno of sigprocmask(2).
+pub fn let_nothing_interrupt() -> io::Result<()> {
+    let mut set = SigSet::empty();
+    set.add(INTERRUPTION);
+    Ok(set.thread_block()?)
+}
+
+/// Interrupts the call in which `thread` waits. One that does not wait yet misses it.
+pub fn interrupt<T>(thread: &JoinHandle<T>) {
+    // SAFETY: the handle keeps the thread's identity valid, ended or not, until it is joined.
+    // An error says that the thread has ended.
+    let _ = unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTION as libc::c_int) };
 }

@@ -1,9 +1,11 @@
 //! What can go wrong with a trace, an operation a variant.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use thiserror::Error;
 
 /// A failure to write, place or read a trace.
@@ -16,7 +18,7 @@ pub enum TraceError {
         path: PathBuf,
     },
     /// The directory of the trace cannot be opened.
-    #[error("cannot open the directory {} for the trace: {source}", path.display())]
+    #[error("cannot open the directory {} for the trace: {}", path.display(), Named(source))]
     OpenDirectory {
         /// The directory.
         path: PathBuf,
@@ -44,9 +46,17 @@ pub enum TraceError {
         path: PathBuf,
     },
     /// A file or directory of the trace cannot be made.
-    #[error("cannot create {}: {source}", path.display())]
+    #[error("cannot create {}: {}: name a file elsewhere with -t", path.display(), Named(source))]
     Create {
         /// What was to be made.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The trace's file cannot be locked.
+    #[error("cannot lock {} (flock): {}: name a file on another file system with -t", path.display(), Named(source))]
+    Lock {
+        /// The file.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -92,7 +102,10 @@ pub enum TraceError {
         source: io::Error,
     },
     /// The writer's thread cannot be started.
-    #[error("cannot start the writer of the trace: {source}")]
+    #[error(
+        "cannot start the writer of the trace (clone): {}; raise the limit of processes (ulimit -u) or of memory",
+        Named(source)
+    )]
     StartWriter {
         /// What the kernel said.
         source: io::Error,
@@ -115,13 +128,13 @@ pub enum TraceError {
     #[error("the trace is sealed: nothing can be recorded after its end")]
     Sealed,
     /// A blob cannot be stored.
-    #[error("cannot store a body beside the trace: {source}")]
+    #[error("cannot store a body beside the trace: {}", Named(source))]
     StoreBlob {
         /// What the kernel said.
         source: io::Error,
     },
     /// The trace's last bytes cannot be brought to disk.
-    #[error("cannot bring the trace to disk: {source}")]
+    #[error("cannot cut the trace to its length (ftruncate): {}", Named(source))]
     Sync {
         /// What the kernel said.
         source: io::Error,
@@ -146,4 +159,16 @@ pub enum TraceError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// Shows an error with the name of its errno, which is what the manual pages say.
+pub(super) struct Named<'a>(pub(super) &'a io::Error);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.raw_os_error() {
+            Some(number) => write!(formatter, "{}", Errno::from_raw(number)),
+            None => write!(formatter, "{}", self.0),
+        }
+    }
 }

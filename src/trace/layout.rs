@@ -15,6 +15,9 @@ pub const DIRECTORY_MODE: u32 = 0o700;
 pub const RESERVE_STEP: u64 = 4 << 20;
 /// Bytes of a reservation that only the end of a run may use: checkpoints, `run.end`, `run.seal`.
 pub const RESERVE_FOR_END: u64 = 64 << 10;
+/// Bytes that are reserved before an effect is let happen: its entry (two paths at PATH_MAX, each byte written in the
+/// longest way) must fit.
+pub const RESERVE_AHEAD: u64 = 128 << 10;
 /// Producers wait when this many bytes are queued.
 pub const QUEUE_BYTES: u64 = 2 << 20;
 /// The longest line that is written; bigger bodies go to blobs.

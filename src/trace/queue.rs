@@ -4,10 +4,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::chain::Body;
-use super::error::TraceError;
+use super::error::{Named, TraceError};
 use super::event::Event;
 use super::fold::{Fold, Folds, Repeats};
-use super::layout::{LONGEST_WRITTEN_LINE, QUEUE_BYTES, RESERVE_FOR_END};
+use super::layout::{LONGEST_WRITTEN_LINE, QUEUE_BYTES, RESERVE_AHEAD, RESERVE_FOR_END};
 use super::space::Space;
 use super::tally::{Denials, Tally, Totals};
 
@@ -101,6 +101,13 @@ impl Queue {
             work_arrived: Condvar::new(),
             work_done: Condvar::new(),
         })
+    }
+
+    /// Makes sure that the entry of an effect that is about to happen can be written.
+    pub(super) fn make_room(&self) -> Result<(), TraceError> {
+        let mut state = self.lock();
+        state.check_open()?;
+        state.reserve(RESERVE_AHEAD)
     }
 
     /// Accepts an event: when this returns, the disk has room for its line.
@@ -264,6 +271,12 @@ impl State {
 
     /// Promises that `bytes` more can be written, beside all that was promised before and the end of the run.
     fn promise(&mut self, bytes: u64) -> Result<(), TraceError> {
+        self.reserve(bytes)?;
+        self.promised += bytes;
+        Ok(())
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), TraceError> {
         let end = self.written_to + self.promised + bytes + RESERVE_FOR_END;
         let Some(space) = &mut self.space else {
             return Err(TraceError::Sealed);
@@ -273,7 +286,6 @@ impl State {
             self.fail(Arc::clone(&reason));
             return Err(TraceError::Failed { reason });
         }
-        self.promised += bytes;
         Ok(())
     }
 
@@ -295,7 +307,12 @@ impl State {
 }
 
 fn reserve_reason(source: &std::io::Error) -> Arc<str> {
-    Arc::from(format!("no disk space can be reserved for it: {source}"))
+    let fix = match source.raw_os_error() {
+        Some(libc::EFBIG) => "raise the limit of the size of files (ulimit -f)",
+        Some(libc::EDQUOT) => "raise the quota",
+        _ => "free some space, or name a file elsewhere with -t",
+    };
+    Arc::from(format!("no disk space can be reserved for it (fallocate): {}: {fix}", Named(source)))
 }
 
 pub(super) fn now_micros() -> u64 {

@@ -45,6 +45,16 @@ impl Recorder {
         self.accept(event, Repeat::Keep)
     }
 
+    /// Makes sure, before an effect, that its entry can be written.
+    ///
+    /// An error means that the effect must not happen and that the run stops.
+    pub fn make_room(&self) -> Result<(), TraceError> {
+        match &self.sink {
+            Sink::File(queue) => queue.make_room(),
+            Sink::Memory(_) => Ok(()),
+        }
+    }
+
     /// Records a denial. Identical ones that follow become one entry with their `count`.
     pub fn deny(&self, event: Event) -> Result<(), TraceError> {
         self.accept(event, Repeat::Fold)

@@ -5,13 +5,17 @@ use std::io;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::statvfs::fstatvfs;
 
-use super::layout::RESERVE_STEP;
+use super::layout::{RESERVE_AHEAD, RESERVE_STEP};
 
 /// The reservation of one file.
 pub(super) struct Space {
     file: File,
     reserved_to: u64,
+    /// RLIMIT_FSIZE: past it nothing is written, and KEEP_SIZE does not look.
+    limit: u64,
     /// The file system cannot reserve: each line is written before its producer goes on.
     write_through: bool,
 }
@@ -19,7 +23,8 @@ pub(super) struct Space {
 impl Space {
     /// Takes another descriptor of the trace, which ends at 0.
     pub(super) fn new(file: File) -> Self {
-        Self { file, reserved_to: 0, write_through: false }
+        let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+        Self { file, reserved_to: 0, limit, write_through: false }
     }
 
     pub(super) fn write_through(&self) -> bool {
@@ -28,7 +33,13 @@ impl Space {
 
     /// Makes sure that the file can grow to `end` bytes.
     pub(super) fn reserve(&mut self, end: u64) -> io::Result<()> {
-        if self.write_through || end <= self.reserved_to {
+        if end > self.limit {
+            return Err(Errno::EFBIG.into());
+        }
+        if self.write_through {
+            return self.is_free(RESERVE_AHEAD);
+        }
+        if end <= self.reserved_to {
             return Ok(());
         }
         let target = end.max(self.reserved_to.saturating_add(RESERVE_STEP));
@@ -41,12 +52,22 @@ impl Space {
                 // Not every file system can reserve (fallocate(2)); those that cannot say so at the first try.
                 Err(Errno::EOPNOTSUPP | Errno::ENOSYS) if self.reserved_to == 0 => {
                     self.write_through = true;
-                    return Ok(());
+                    return self.is_free(RESERVE_AHEAD);
                 }
                 Err(errno) => return Err(errno.into()),
             }
         }
         self.reserved_to = target;
+        Ok(())
+    }
+
+    /// Nobody else may have it meanwhile, which cannot be promised: the line itself says in time.
+    fn is_free(&self, bytes: u64) -> io::Result<()> {
+        let system = fstatvfs(&self.file)?;
+        // Without blocks it does not count them (ramfs).
+        if system.blocks() != 0 && system.blocks_available().saturating_mul(system.fragment_size()) < bytes {
+            return Err(Errno::ENOSPC.into());
+        }
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use super::blob::BlobStore;
 use super::chain::{Body, Chain};
-use super::error::TraceError;
+use super::error::{Named, TraceError};
 use super::event::Event;
 use super::layout::{CHECKPOINT_ENTRIES, CHECKPOINT_SECONDS};
 use super::placement::{Placed, Placement};
@@ -25,6 +26,20 @@ use super::space::Space;
 /// This starts a thread: clone the run's first process before.
 pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceError> {
     let (placement, file, blobs) = placement.into_parts()?;
+    match start(file, blobs) {
+        Ok((recorder, queue, thread)) => {
+            Ok((recorder, WriterHandle { queue, thread: Some(thread), placement: Some(placement) }))
+        }
+        Err(error) => {
+            placement.discard();
+            Err(error)
+        }
+    }
+}
+
+type WriterThread = JoinHandle<Result<Finished, TraceError>>;
+
+fn start(file: Flock<File>, blobs: OwnedFd) -> Result<(Recorder, Arc<Queue>, WriterThread), TraceError> {
     let another = file.try_clone().map_err(|source| TraceError::StartWriter { source })?;
     let queue = Arc::new(Queue::new(Space::new(another))?);
     let writer = Writer {
@@ -42,13 +57,13 @@ pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceErr
         .map_err(|source| TraceError::StartWriter { source })?;
     let blobs = BlobStore::new(blobs, Some(Arc::clone(&queue)));
     let recorder = Recorder::to_file(Arc::clone(&queue), blobs);
-    Ok((recorder, WriterHandle { queue, thread: Some(thread), placement: Some(placement) }))
+    Ok((recorder, queue, thread))
 }
 
 /// The end of the writer that closes the trace. Dropped without [`seal`](Self::seal), it leaves an unsealed trace.
 pub struct WriterHandle {
     queue: Arc<Queue>,
-    thread: Option<JoinHandle<Result<Finished, TraceError>>>,
+    thread: Option<WriterThread>,
     placement: Option<Placement>,
 }
 
@@ -143,7 +158,7 @@ impl Writer {
         self.chain.append(&item.body, item.count, item.micros, &mut self.line);
         if let Err(source) = self.append_line() {
             self.failed = true;
-            self.queue.fail(Arc::from(format!("writing has failed: {source}")));
+            self.queue.fail(Arc::from(format!("writing has failed (write): {}", Named(&source))));
         }
     }
 

@@ -9,3 +9,5 @@ mod reach;
 mod reads;
 mod signals;
 mod surface;
+
+pub(crate) use cell::compiled;

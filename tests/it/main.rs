@@ -4,6 +4,7 @@ mod cli;
 mod escape;
 mod exec_rules;
 mod fs;
+mod hosts;
 mod layers;
 mod life;
 mod many;

@@ -22,10 +22,10 @@ use serde_json::{Map, Value};
 
 use self::input::Hashing;
 use self::relay::{Flow, Relay};
-pub(super) use self::report::Report;
-use self::report::Running;
+pub(super) use self::report::{Report, Running};
 use self::treatment::{Descriptor, Treatment};
 use crate::sys::descriptor;
+use crate::sys::refused::{Named, remedy};
 
 /// One of the three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl fmt::Display for Stream {
 #[derive(Debug, thiserror::Error)]
 pub enum StdioError {
     /// A call failed.
-    #[error("{stream}: {call}: {source}")]
+    #[error("{stream}: {call}: {}: {}", Named(source), remedy(source).unwrap_or("the host refuses it"))]
     Call {
         /// The stream.
         stream: Stream,

@@ -20,6 +20,9 @@ pub use tproxy::install_tproxy;
 
 use message::{Message, Messages};
 
+/// What opening a netlink socket is called in an error.
+const SOCKET: &str = "socket(AF_NETLINK)";
+
 /// Opens a close-on-exec netlink socket that speaks `protocol` in the caller's network namespace.
 fn open(protocol: SockProtocol) -> io::Result<OwnedFd> {
     Ok(socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?)

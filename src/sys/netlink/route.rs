@@ -1,13 +1,13 @@
 //! Loopback up, and local routes for every address, so that nothing has a way out (rtnetlink(7)).
 
-use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
 use nix::sys::socket::SockProtocol;
 
+use super::super::refused::Refused;
 use super::message::Encoder;
-use super::{open, transact};
+use super::{SOCKET, open, transact};
 
 /// Loopback is made first in every network namespace and always has this index.
 const LOOPBACK_INDEX: i32 = 1;
@@ -15,6 +15,7 @@ const REQUEST: u16 = 0x1;
 const ACKNOWLEDGE: u16 = 0x4;
 const CREATE: u16 = 0x400;
 const UP: u32 = 0x1;
+const ROUTE: &str = "netlink RTM_NEWROUTE";
 const FAMILY_INET: u8 = 2;
 const FAMILY_INET6: u8 = 10;
 
@@ -31,7 +32,7 @@ pub enum Ipv6 {
 }
 
 /// Sets loopback up in the caller's network namespace. Needs CAP_NET_ADMIN there.
-pub fn link_up_loopback() -> io::Result<()> {
+pub fn link_up_loopback() -> Result<(), Refused> {
     let mut encoder = Encoder::default();
     encoder.message(libc::RTM_NEWLINK, REQUEST | ACKNOWLEDGE, 1, |message| {
         // struct ifinfomsg: family, pad, type, index, flags, which flags to change
@@ -40,8 +41,8 @@ pub fn link_up_loopback() -> io::Result<()> {
         message.put(&UP.to_ne_bytes());
         message.put(&UP.to_ne_bytes());
     });
-    let socket = open(SockProtocol::NetlinkRoute)?;
-    transact(socket.as_fd(), &encoder.into_bytes(), 1)
+    let socket = open(SockProtocol::NetlinkRoute).map_err(Refused::by(SOCKET))?;
+    transact(socket.as_fd(), &encoder.into_bytes(), 1).map_err(Refused::by("netlink RTM_NEWLINK"))
 }
 
 /// Makes every IPv4 and IPv6 address a local one of loopback ("AnyIP"): `ip route add local 0.0.0.0/0 dev lo src 127.0.0.1`.
@@ -51,16 +52,19 @@ pub fn link_up_loopback() -> io::Result<()> {
 /// programs that look for their own address that way advertise a stranger's, and the ports of closed
 /// connections rest for a minute (tcp_tw_reuse=2 spares loopback addresses alone).
 /// Needs CAP_NET_ADMIN. A kernel without IPv6 is reported, not an error.
-pub fn add_anyip_routes() -> io::Result<Ipv6> {
-    let socket = open(SockProtocol::NetlinkRoute)?;
+pub fn add_anyip_routes() -> Result<Ipv6, Refused> {
+    let socket = open(SockProtocol::NetlinkRoute).map_err(Refused::by(SOCKET))?;
     let scope = libc::RT_SCOPE_HOST;
     let source = Ipv4Addr::LOCALHOST.octets();
     let request = local_default(FAMILY_INET, scope, Some(source));
-    transact(socket.as_fd(), &request, 1)?;
+    transact(socket.as_fd(), &request, 1).map_err(Refused::by(ROUTE))?;
     // IPv6 knows no scope of routes. Whatever the refusal, there is no way out by IPv6 without a route.
     match transact(socket.as_fd(), &local_default(FAMILY_INET6, 0, None), 1) {
         Ok(()) => Ok(Ipv6::Present),
-        Err(error) => error.raw_os_error().map_or(Err(error), |errno| Ok(Ipv6::Absent { errno })),
+        Err(error) => match error.raw_os_error() {
+            Some(errno) => Ok(Ipv6::Absent { errno }),
+            None => Err(Refused::by(ROUTE)(error)),
+        },
     }
 }
 

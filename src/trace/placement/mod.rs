@@ -161,6 +161,19 @@ impl Placement {
         Ok(Placed { path, moved_aside, entries: 0, head: String::new() })
     }
 
+    /// Removes what was made for a writer that did not start.
+    pub(super) fn discard(self) {
+        self.remove_files();
+    }
+
+    fn remove_files(&self) {
+        let _ = self.home().remove_directory(&blobs_name(&self.name));
+        let _ = self.home().remove_file(&self.name);
+        if let Home::Pending(pending) = &self.home {
+            pending.remove();
+        }
+    }
+
     fn home(&self) -> &Directory {
         match &self.home {
             Home::Destination => &self.destination,
@@ -201,11 +214,7 @@ impl Drop for Placement {
     fn drop(&mut self) {
         // Nothing was written: a run that never started leaves no empty trace.
         if self.file.take().is_some() {
-            let _ = self.home().remove_directory(&blobs_name(&self.name));
-            let _ = self.home().remove_file(&self.name);
-            if let Home::Pending(pending) = &self.home {
-                pending.remove();
-            }
+            self.remove_files();
         }
     }
 }
@@ -223,7 +232,10 @@ fn make_files(directory: &Directory, name: &OsStr) -> Result<Flock<File>, TraceE
     let path = || directory.join(name);
     let file = directory.create_file(name).map_err(|source| TraceError::Create { path: path(), source })?;
     let own = file_identity(&file).map_err(|source| TraceError::Create { path: path(), source })?;
-    let file = lock(file).map_err(|source| TraceError::Create { path: path(), source })?;
+    let file = lock(file).map_err(|source| {
+        let _ = directory.remove_file(name);
+        TraceError::Lock { path: path(), source }
+    })?;
     // Another run that came between making and locking has taken the name.
     let still_ours = directory.entry(name).ok().flatten().is_some_and(|entry| entry.identity == own);
     let Some(file) = file.filter(|_| still_ours) else {

@@ -226,7 +226,7 @@ fn high_water(id: u32) -> u64 {
 }
 
 /// The program made from tests/guests/`name`.c, compiled once.
-fn compiled(name: &str) -> PathBuf {
+pub(crate) fn compiled(name: &str) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/guests/{name}.c"));

@@ -29,7 +29,7 @@ impl Ran {
     }
 
     /// Reads the trace, if there is one: it must be intact and sealed.
-    pub(super) fn read_trace(&mut self, path: &Path) {
+    pub(crate) fn read_trace(&mut self, path: &Path) {
         let Ok(text) = std::fs::read_to_string(path) else { return };
         let found = verify(path, &Expectation::default()).expect("a trace");
         assert!(matches!(found.outcome, Outcome::Sealed), "{found:?}\n{self}");

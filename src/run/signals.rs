@@ -1,0 +1,53 @@
+//! The launcher's signals: kept back from the moment that there is something to tidy up.
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::RunError;
+use crate::sys::process;
+
+/// Signals that are passed on to the command.
+const FORWARDED: [Signal; 5] =
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1];
+
+/// Signals that no longer act by themselves.
+#[derive(Debug)]
+pub struct HeldSignals {
+    /// What was blocked before: the command starts with that.
+    pub(super) former: SigSet,
+    pub(super) descriptor: SignalFd,
+}
+
+/// Holds the signals back, before the first file of a run is made: from then on none of them ends
+/// the launcher in the middle of something. The process must have one thread.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn hold_signals() -> Result<HeldSignals, RunError> {
+    // Whoever ignores it hears neither of ends nor of exec events (ptrace(2), wait(2)).
+    process::default_action(libc::SIGCHLD).map_err(RunError::call("sigaction(SIGCHLD)"))?;
+    let mut heard = SigSet::empty();
+    heard.add(Signal::SIGCHLD);
+    for signal in FORWARDED {
+        heard.add(signal);
+    }
+    let mut held = heard;
+    // Past RLIMIT_FSIZE: EFBIG is an answer, the signal would end the launcher.
+    held.add(Signal::SIGXFSZ);
+    let former = held.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(RunError::call("sigprocmask"))?;
+    let descriptor = SignalFd::with_flags(&heard, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .map_err(RunError::call("signalfd"))?;
+    Ok(HeldSignals { former, descriptor })
+}
+
+impl HeldSignals {
+    /// A signal that has come meanwhile and that would have ended the launcher.
+    pub(super) fn ending(&self) -> Option<Signal> {
+        let would_end = |signal: &Signal| {
+            !self.former.contains(*signal)
+                && process::is_pending(*signal as i32)
+                && !process::is_ignored(*signal as i32)
+        };
+        FORWARDED.into_iter().find(would_end)
+    }
+}

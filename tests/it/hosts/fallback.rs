@@ -1,0 +1,107 @@
+//! What a host may lack: the run goes on in another way, and the head of the trace says in which.
+
+use nix::libc;
+use serde_json::Value;
+
+use super::{finish, prepare, refusing, wrapped};
+use crate::support::{Ran, Sandbox, everyone};
+
+fn run_refusing(sandbox: &Sandbox, rules: &[String], words: &[&str]) -> Ran {
+    let _ = std::fs::remove_file(sandbox.trace());
+    let command = sandbox.run_command(&[], words);
+    finish(sandbox, wrapped(sandbox, &refusing(sandbox, rules), &command))
+}
+
+fn mechanism(ran: &Ran, name: &str) -> Value {
+    ran.of("run.start")[0]["args"]["mechanisms"][name].clone()
+}
+
+#[test]
+fn without_clone3_the_older_call_makes_the_namespaces() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let rules = [format!("{}={}", libc::SYS_clone3, libc::ENOSYS)];
+        let program = "import subprocess, threading
+thread = threading.Thread(target=lambda: print('thread'))
+thread.start(); thread.join()
+open('out/x', 'w').write('x')
+try: open('/etc/shadow')
+except OSError as error: print(error.errno)";
+        let ran = run_refusing(sandbox, &rules, &["python3", "-c", program]);
+        ran.exits(0).prints("thread\n13\n").denied("read", "/etc/shadow");
+        ran.recorded("fs.write", "path", "out/x");
+        super::nothing_left(sandbox);
+    });
+}
+
+#[test]
+fn without_nf_tables_the_named_ports_are_carried_and_the_others_refused() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let closed = other.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        use std::io::Write as _;
+        for mut client in listener.incoming().flatten() {
+            // A client that goes away has what it wanted.
+            let _ = client.write_all(b"hello\n");
+        }
+    });
+    everyone(|sandbox| {
+        sandbox.policy(&format!("net: localhost:{port}"));
+        let program = format!(
+            "import socket
+print(socket.create_connection(('localhost', {port}), 20).makefile().readline().strip())
+for address in ('127.0.0.1', {closed}), ('203.0.113.7', {port}), ('203.0.113.7', 443):
+    try: socket.create_connection(address, 20); print('connected')
+    except OSError as error: print('refused')
+try: socket.getaddrinfo('elsewhere.invalid', 80); print('resolved')
+except OSError: print('unknown')"
+        );
+        for errno in [libc::EPROTONOSUPPORT, libc::EPERM] {
+            let rules = [format!("{}:2:{}={errno}", libc::SYS_socket, libc::NETLINK_NETFILTER)];
+            let ran = run_refusing(sandbox, &rules, &["python3", "-c", &program]);
+            ran.exits(0).prints("hello\nrefused\nrefused\nrefused\nunknown\n");
+            assert_eq!(mechanism(&ran, "network"), format!("ports (nf_tables: errno {errno})"), "{ran}");
+            assert!(ran.denials("net").len() >= 4, "{ran}");
+        }
+    });
+}
+
+#[test]
+fn without_landlock_the_view_and_the_supervisor_hold() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        sandbox.file("secret", "hidden");
+        for errno in [libc::ENOSYS, libc::EOPNOTSUPP] {
+            let rules = [format!("{}={errno}", libc::SYS_landlock_create_ruleset)];
+            let words = ["/bin/sh", "-c", "echo x >out/x; read line <secret || echo refused"];
+            let ran = run_refusing(sandbox, &rules, &words);
+            ran.exits(0).prints("refused\n").denied("read", "secret");
+            assert_eq!(mechanism(&ran, "landlock"), false, "{ran}");
+        }
+        let ran = run_refusing(sandbox, &[], &["/bin/true"]);
+        let kernel_has_it = std::path::Path::new("/sys/kernel/security/landlock").exists()
+            || mechanism(&ran, "landlock") == true;
+        assert_eq!(mechanism(&ran, "landlock"), kernel_has_it, "{ran}");
+    });
+}
+
+#[test]
+fn without_socket_look_ups_connections_are_recorded_without_their_process() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let rules = [format!("{}:2:{}={}", libc::SYS_socket, libc::NETLINK_SOCK_DIAG, libc::EPERM)];
+        run_refusing(sandbox, &rules, &["/bin/sh", "-c", "echo RAN"]).exits(0).prints("RAN\n");
+    });
+}
+
+#[test]
+fn a_file_system_that_cannot_reserve_is_written_line_by_line() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let rules = [format!("{}={}", libc::SYS_fallocate, libc::EOPNOTSUPP)];
+        let ran = run_refusing(sandbox, &rules, &["/bin/sh", "-c", "echo x >out/x"]);
+        ran.exits(0).recorded("fs.write", "path", "out/x");
+    });
+}
