@@ -147,6 +147,9 @@ fn summarize(outcome: &Outcome) {
         .chain(hosts.take(3))
         .collect();
     denied.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
+    // Refused both before a connection and in it: the trace's count holds both.
+    let mut told = std::collections::HashSet::new();
+    denied.retain(|(_, _, what, _)| told.insert(what.clone()));
     for (_, count, what, rule) in denied.into_iter().take(3) {
         lines.push(format!("agentbox: denied {count}x: {what} (to allow it: {rule})"));
     }

@@ -44,7 +44,7 @@ impl Supervisor {
         let Some(area) = self.judge(call, PathAccess::Write, spelled, &path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
-        self.create_at(call, request, spelled, &place, area)
+        self.create_at(call, request, spelled, (&place, area), links)
     }
 
     fn create_at(
@@ -52,11 +52,12 @@ impl Supervisor {
         call: &Call,
         request: &Request,
         spelled: &Spelled,
-        place: &Place,
-        area: Area,
+        (place, area): (&Place, Area),
+        links: usize,
     ) -> Result<Reply, Stop> {
         let mode = Mode::from_bits_truncate(request.mode & !self.umask(call));
-        let flags = request.flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
+        // It was absent when it was judged: what has come since (a FIFO would hold us) is looked at anew.
+        let flags = request.flags | OFlag::O_EXCL | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
         match self.make_pending_file(&place.path(), mode)? {
             Some(Ok(())) => {
                 let request = Request { flags: request.flags & !OFlag::O_EXCL, ..request.clone() };
@@ -68,6 +69,9 @@ impl Supervisor {
         let opened =
             match nix::fcntl::openat(place.directory.file.as_fd(), place.name.as_os_str(), flags, mode) {
                 Ok(opened) => opened,
+                Err(Errno::EEXIST) if !request.flags.contains(OFlag::O_EXCL) && links > 0 => {
+                    return self.open_resolved(call, request, spelled, links - 1);
+                }
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
         if let Area::Rule(rule) = area {

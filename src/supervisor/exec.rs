@@ -111,15 +111,19 @@ impl Supervisor {
     /// Lets the kernel go on, with the task caught at its exec event.
     fn start(&mut self, call: &Call, expected: Expected) -> Result<Reply, Stop> {
         let tid = call.task.tid;
-        if !self.seized.contains(&tid) {
-            if let Err(error) = ptrace::seize_at_exec(tid) {
+        match ptrace::seize_at_exec(tid) {
+            Ok(()) => {
+                self.seized.insert(tid);
+            }
+            // Still seized from a start that failed.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && self.seized.contains(&tid) => {}
+            Err(error) => {
                 // Without the second look nothing is started (Yama scope 3 does this).
                 let reason = format!("ptrace(PTRACE_SEIZE): {error}");
                 self.refuse_exec(call, Path::new("?"), &expected.argv, None, &reason, false)?;
                 self.host_refused("ptrace(PTRACE_SEIZE)", error);
                 return Ok(Reply::Errno(Errno::EACCES));
             }
-            self.seized.insert(tid);
         }
         self.expected.insert(tid, expected);
         Ok(Reply::Continue)
@@ -254,7 +258,10 @@ impl Supervisor {
         let Some(expected) = self.follow_ups.remove(&call.task.tgid) else { return false };
         let name = Path::new(OsStr::from_bytes(&spelled.typed)).file_name();
         let wanted = argv.first().and_then(|word| Path::new(word).file_name());
-        expected == argv && name == wanted && self.access.is_system(&file.path)
+        // A runtime below a write root is the agent's to change.
+        let writable = self.access.decide(PathAccess::Write, &file.path, Some(file.id()));
+        let fixed = self.access.is_system(&file.path) && matches!(writable, Decision::Deny { .. });
+        expected == argv && name == wanted && fixed
     }
 
     /// Whether the agent could make the spelled path mean another file before the interpreter

@@ -23,7 +23,10 @@ impl Supervisor {
         let expected = self.expected.remove(&former).or_else(|| self.expected.remove(&pid));
         self.seized.remove(&former);
         self.seized.remove(&pid);
-        let Ok(task) = self.tasks.find(pid) else { return Ok(()) };
+        let task = match self.tasks.find(pid) {
+            Ok(task) => task,
+            Err(errno) => return self.kill_unseen(pid, errno),
+        };
         let call = Call { number: 0, arguments: [0; 6], task };
         match self.verify(&call, expected) {
             Ok((file, argv, expected)) => {
@@ -45,6 +48,19 @@ impl Supervisor {
                 self.refuse_exec(&call, &path, &argv, rule, &reason, killed.is_ok())
             }
         }
+    }
+
+    /// Kills a task that cannot be looked at: it was gone anyway, or it would run unjudged.
+    fn kill_unseen(&mut self, pid: i32, errno: Errno) -> Result<(), Stop> {
+        let killed =
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        if killed.is_err() || matches!(errno, Errno::ESRCH | Errno::ENOENT) {
+            return Ok(());
+        }
+        let event =
+            Event::new(Kind::Deny, "exec").arg("target", "?").arg("enforced", true).arg("killed", true);
+        let event = event.rule(format!("no rule: its process cannot be looked at: {errno}"));
+        Ok(self.recorder.deny(event)?)
     }
 
     fn verify(

@@ -53,9 +53,11 @@ impl Supervisor {
             Ok(request) => request,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        if request.fixed && request.flags.contains(OFlag::O_PATH) {
-            // A handle without content: whatever it leads to is judged when it is used.
-            return Ok(Reply::Continue);
+        if request.flags.contains(OFlag::O_PATH) {
+            // A handle without content: whatever it leads to is judged when it is used. The flags of
+            // openat2(2) stand in memory, and we cannot give a handle (SECCOMP_IOCTL_NOTIF_ADDFD, EBADF):
+            // programs fall back to openat(2).
+            return Ok(if request.fixed { Reply::Continue } else { Reply::Errno(Errno::ENOSYS) });
         }
         if request.mode & 0o6000 != 0 && (request.flags.contains(OFlag::O_CREAT) || request.is_temporary()) {
             return Ok(Reply::Errno(Errno::EPERM));
@@ -201,7 +203,7 @@ impl Supervisor {
         if request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL) {
             return Ok(Reply::Errno(Errno::EEXIST));
         }
-        if found.kind() == SFlag::S_IFLNK && !request.flags.contains(OFlag::O_PATH) {
+        if found.kind() == SFlag::S_IFLNK {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
         if self.may_continue(request, &found) {
@@ -219,9 +221,8 @@ impl Supervisor {
             }
             return self.open_special(request, &found, area);
         }
-        let kept = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
-        let kept = if found.kind() == SFlag::S_IFLNK { OFlag::O_CREAT } else { kept };
-        let flags = (request.flags & !kept) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+        let decided = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+        let flags = (request.flags & !decided) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         let mode = if request.is_temporary() { request.mode & !self.umask(call) } else { 0 };
         let opened = match nix::fcntl::open(found.own_path().as_str(), flags, Mode::from_bits_truncate(mode))
         {
@@ -383,6 +384,8 @@ fn is_plainly_system(request: &Request, absolute: &[u8]) -> bool {
         && request.access() == PathAccess::Read
         && !request.flags.contains(OFlag::O_CREAT)
         && absolute.starts_with(b"/usr/")
+        // Where administrators link into the homes of users.
+        && !absolute.starts_with(b"/usr/local/")
         && !absolute.windows(3).any(|part| part == b"/..")
 }
 

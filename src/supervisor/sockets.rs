@@ -58,19 +58,43 @@ impl Supervisor {
                 return Ok(Reply::Errno(Errno::EACCES));
             }
         }
-        let watched = if loopback { socket.try_clone().ok() } else { None };
-        let reply = connect_now(socket, raw, None);
-        if let Some(socket) = watched
-            && refused(&reply, &socket)
-        {
-            let label = "no rule: nothing listens there inside, and no rule names the host's port".to_owned();
-            self.refuse_connection(
-                call,
-                to,
-                RefusedConnection { target: to.to_string(), names: Vec::new(), label },
-            )?;
+        if !loopback {
+            return Ok(connect_now(socket, raw, None));
         }
-        Ok(reply)
+        self.connect_loopback(call, socket, raw, to)
+    }
+
+    /// Where nothing listens inside and no rule names the host's port, the kernel refuses: that is
+    /// recorded as well, also by the thread that waits in a blocking task's place.
+    fn connect_loopback(
+        &mut self,
+        call: &Call,
+        socket: OwnedFd,
+        raw: Vec<u8>,
+        to: SocketAddr,
+    ) -> Result<Reply, Stop> {
+        let label = "no rule: nothing listens there inside, and no rule names the host's port".to_owned();
+        let nobody = RefusedConnection { target: to.to_string(), names: Vec::new(), label };
+        let Ok(watched) = socket.try_clone() else { return Ok(Reply::Errno(Errno::ENOBUFS)) };
+        match connect_now(socket, raw, None) {
+            Reply::Later(connect) => {
+                let (event, denied) = self.refusal_of(call, to, nobody);
+                let event = event.arg("remedy", self.access.policy.suggestion(&denied));
+                let recorder = self.recorder.clone();
+                Ok(Reply::Later(Box::new(move || {
+                    let reply = connect();
+                    // A writer that failed stops the run at its next call.
+                    let unrecorded = refused(&reply, &watched) && recorder.deny(event).is_err();
+                    if unrecorded { Reply::Errno(Errno::EIO) } else { reply }
+                })))
+            }
+            reply => {
+                if refused(&reply, &watched) {
+                    self.refuse_connection(call, to, nobody)?;
+                }
+                Ok(reply)
+            }
+        }
     }
 
     fn refuse_connection(
@@ -79,6 +103,12 @@ impl Supervisor {
         to: SocketAddr,
         refused: RefusedConnection,
     ) -> Result<(), Stop> {
+        let (event, denied) = self.refusal_of(call, to, refused);
+        self.deny(event, denied)
+    }
+
+    /// What a refused connection is in the trace and in the last words.
+    fn refusal_of(&self, call: &Call, to: SocketAddr, refused: RefusedConnection) -> (Event, Denied) {
         let event = Event::new(Kind::Deny, "net")
             .arg("target", refused.target)
             .arg("address", to.ip().to_string())
@@ -87,13 +117,8 @@ impl Supervisor {
             .arg("pid", call.task.inner_tgid)
             .proc(call.task.lineage.clone())
             .rule(refused.label);
-        let denied = Denied::Connect {
-            names: refused.names,
-            address: to.ip(),
-            port: to.port(),
-            transport: Transport::Tcp,
-        };
-        self.deny(event, denied)
+        let (names, address, port) = (refused.names, to.ip(), to.port());
+        (event, Denied::Connect { names, address, port, transport: Transport::Tcp })
     }
 
     pub(super) fn bind(&mut self, call: &Call) -> Result<Reply, Stop> {

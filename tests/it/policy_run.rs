@@ -207,3 +207,22 @@ fn odd_values_in_quotes_are_taken_as_they_are() {
         run(sandbox, policy, &["python3", "-c", program]).exits(0).prints("a,b|c#d|e f|g\"h\n");
     });
 }
+
+/// Whether the socket waits or not: what nobody listens for is refused, and each refusal is recorded.
+#[test]
+fn a_loopback_port_that_nobody_serves_is_recorded_for_every_kind_of_socket() {
+    everyone(|sandbox| {
+        sandbox.policy("");
+        let ran = sandbox.python(
+            "import socket
+for blocking in (True, False):
+    client = socket.socket()
+    client.setblocking(blocking)
+    print(client.connect_ex(('127.0.0.1', 9)) != 0)",
+        );
+        ran.exits(0).prints("True\nTrue\n");
+        let refused = ran.entries.iter().filter(|entry| entry["kind"] == "deny" && entry["op"] == "net");
+        let count: u64 = refused.map(|entry| entry["count"].as_u64().unwrap_or(1)).sum();
+        assert_eq!(count, 2, "{ran}");
+    });
+}
