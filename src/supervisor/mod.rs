@@ -177,6 +177,8 @@ pub struct Supervisor {
     /// What pid 1 said at the end.
     last_words: Option<Vec<u8>>,
     sockets: unix::Sockets,
+    /// Ports on which something inside has listened.
+    served: HashSet<u16>,
     /// Tasks that stop at their next exec event.
     seized: HashSet<i32>,
     /// What that event must show.
@@ -252,6 +254,7 @@ impl Supervisor {
             pending: setup.pending.into_iter().map(pending::Place::new).collect(),
             last_words: None,
             sockets,
+            served: HashSet::new(),
             seized: HashSet::new(),
             expected: HashMap::new(),
             follow_ups: HashMap::new(),

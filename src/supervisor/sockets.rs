@@ -58,7 +58,9 @@ impl Supervisor {
                 return Ok(Reply::Errno(Errno::EACCES));
             }
         }
-        if !loopback {
+        // A server inside that listens on another loopback address (a client that tries ::1 first, RFC 8305)
+        // is the run's own matter: nothing is kept from it.
+        if !loopback || self.served.contains(&to.port()) {
             return Ok(connect_now(socket, raw, None));
         }
         self.connect_loopback(call, socket, raw, to)
@@ -214,6 +216,7 @@ impl Supervisor {
         if let Ok(socket) = socket
             && let Some(at) = address::local(socket.as_fd())
         {
+            self.served.insert(at.port());
             let event = Event::new(Kind::Observe, "net.listen").arg("address", at.ip().to_string());
             self.recorder.record_folded(event.arg("port", at.port()).proc(call.task.lineage.clone()))?;
         }
