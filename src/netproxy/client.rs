@@ -9,6 +9,9 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::head_clock::HeadClock;
 
 /// The longest request line, header section or ClientHello that is read.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
@@ -18,6 +21,7 @@ pub(crate) struct Client {
     stream: TcpStream,
     prefix: BytesMut,
     heads: Arc<HeadTap>,
+    clock: HeadClock,
     /// The process that opened it.
     pub(crate) proc: Option<String>,
     /// Its place among the streams that may be open at once.
@@ -28,7 +32,14 @@ impl Client {
     pub(crate) fn new(stream: TcpStream, proc: Option<String>, permit: OwnedSemaphorePermit) -> Self {
         // Failing to switch off delays is no reason to refuse; the kernel only fails for dead sockets.
         let _ = stream.set_nodelay(true);
-        Self { stream, prefix: BytesMut::new(), heads: Arc::default(), proc, _permit: permit }
+        Self {
+            stream,
+            prefix: BytesMut::new(),
+            heads: Arc::default(),
+            clock: HeadClock::default(),
+            proc,
+            _permit: permit,
+        }
     }
 
     /// What was read and will be read again.
@@ -68,6 +79,10 @@ impl AsyncRead for Client {
         let before = buf.filled().len();
         if self.prefix.is_empty() {
             let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+            if polled.is_pending() {
+                let begun = self.heads.begun();
+                self.clock.check(cx, begun)?;
+            }
             if !matches!(polled, Poll::Ready(Ok(()))) {
                 return polled;
             }
@@ -122,6 +137,8 @@ struct Seen {
     /// A body is being read: its bytes are none of a head.
     paused: bool,
     bytes: Vec<u8>,
+    /// When the first of them came.
+    begun: Option<Instant>,
 }
 
 impl HeadTap {
@@ -129,6 +146,7 @@ impl HeadTap {
     pub(crate) fn take(&self, body_follows: bool) -> Vec<u8> {
         let mut seen = self.lock();
         seen.paused = body_follows;
+        seen.begun = None;
         std::mem::take(&mut seen.bytes)
     }
 
@@ -145,13 +163,18 @@ impl HeadTap {
     /// The bytes are HTTP no longer.
     pub(crate) fn stop(&self) {
         let mut seen = self.lock();
-        seen.paused = true;
-        seen.bytes = Vec::new();
+        *seen = Seen { paused: true, ..Seen::default() };
+    }
+
+    /// When the head that is being read began.
+    fn begun(&self) -> Option<Instant> {
+        self.lock().begun
     }
 
     fn see(&self, bytes: &[u8]) {
         let mut seen = self.lock();
         if !seen.paused && seen.bytes.len() < MAX_HEAD {
+            seen.begun = seen.begun.or_else(|| Some(Instant::now()));
             seen.bytes.extend_from_slice(bytes);
         }
     }

@@ -40,6 +40,7 @@ mod failure;
 mod flow;
 mod forward;
 pub mod framing;
+mod head_clock;
 mod http;
 mod listen;
 mod names;
