@@ -143,6 +143,7 @@ pub struct Proxy {
     stop: oneshot::Sender<()>,
     stopped: mpsc::Receiver<()>,
     thread: JoinHandle<()>,
+    scribe: JoinHandle<()>,
 }
 
 /// Starts the proxy on a thread of its own.
@@ -190,14 +191,11 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         .name("netproxy".to_owned())
         .spawn(move || {
             run(runtime, bound, &shared, stopping);
-            shared.scribe.close();
-            // What it could not store, the recorder knows of.
-            let _ = scribe_thread.join();
             // The receiver may have given up waiting.
             let _ = report.send(());
         })
         .map_err(|source| NetproxyError::Thread { source })?;
-    Ok(Proxy { pins, egress, stop, stopped, thread })
+    Ok(Proxy { pins, egress, stop, stopped, thread, scribe: scribe_thread })
 }
 
 impl Proxy {
@@ -214,20 +212,20 @@ impl Proxy {
     }
 
     /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
-    /// open is recorded as ended, and the thread is joined.
+    /// open is recorded as ended, and its threads are joined.
     ///
     /// # Errors
-    /// When the thread does not end within 2 s; it is left behind then.
+    /// When the event loop does not end within 2 s; it is left behind then.
     pub fn stop(self) -> Result<(), NetproxyError> {
         // The thread ends by itself only when it has failed.
         let _ = self.stop.send(());
-        match self.stopped.recv_timeout(STOP) {
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(NetproxyError::Stop { seconds: STOP.as_secs() }),
-            _ => self
-                .thread
-                .join()
-                .map_err(|_| NetproxyError::Thread { source: std::io::Error::other("it panicked") }),
+        if let Err(mpsc::RecvTimeoutError::Timeout) = self.stopped.recv_timeout(STOP) {
+            return Err(NetproxyError::Stop { seconds: STOP.as_secs() });
         }
+        // What passed is stored, however long the disk takes for it.
+        self.egress.scribe.close();
+        let ended = self.thread.join().and_then(|()| self.scribe.join());
+        ended.map_err(|_| NetproxyError::Thread { source: std::io::Error::other("it panicked") })
     }
 
     /// The number of streams that are open.
