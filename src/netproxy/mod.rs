@@ -26,6 +26,7 @@
 
 pub mod authority;
 mod body;
+pub mod ca;
 mod client;
 mod connect;
 mod datagram;
