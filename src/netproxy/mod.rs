@@ -19,6 +19,7 @@
 //!       └── 101 ─▶ relay ───────────────────────────────────────────▶ net.stream at the end
 //!
 //!  proxy port:  absolute form ─▶ http (judge by name)     CONNECT ─▶ connect ─▶ as a connect above
+//!               SOCKS 4, 4A, 5 ─▶ socks ─▶ the same
 //! ```
 //!
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
@@ -44,6 +45,7 @@ mod pins;
 mod relay;
 mod resolve;
 pub mod sniff;
+pub mod socks;
 mod stream;
 mod tls;
 mod unix;
