@@ -58,6 +58,11 @@ impl Client {
         self.prefix.extend_from_slice(bytes);
     }
 
+    /// Takes bytes off the prefix: they have been read for good.
+    pub(crate) fn discard(&mut self, length: usize) {
+        self.prefix.advance(length);
+    }
+
     /// The copy of each request's head.
     pub(crate) fn heads(&self) -> Arc<HeadTap> {
         Arc::clone(&self.heads)
@@ -134,36 +139,51 @@ pub(crate) struct HeadTap {
 
 #[derive(Default)]
 struct Seen {
-    /// A body is being read: its bytes are none of a head.
-    paused: bool,
+    expected: Expected,
     bytes: Vec<u8>,
     /// When the first of them came.
     begun: Option<Instant>,
 }
 
+/// What the client says next.
+#[derive(Default, PartialEq, Eq)]
+enum Expected {
+    /// What is no HTTP/1.
+    #[default]
+    Other,
+    /// A head.
+    Head,
+    /// A body, whose bytes are none of a head.
+    Body,
+}
+
 impl HeadTap {
+    /// HTTP/1 begins on this stream.
+    pub(crate) fn start(&self) {
+        *self.lock() = Seen { expected: Expected::Head, ..Seen::default() };
+    }
+
     /// Takes what was read since the last request, and pauses when a body follows.
     pub(crate) fn take(&self, body_follows: bool) -> Vec<u8> {
         let mut seen = self.lock();
-        seen.paused = body_follows;
+        if seen.expected != Expected::Other {
+            seen.expected = if body_follows { Expected::Body } else { Expected::Head };
+        }
         seen.begun = None;
         std::mem::take(&mut seen.bytes)
     }
 
-    /// The body has ended: what follows is a head.
+    /// The request's body has ended: what follows is a head.
     pub(crate) fn resume(&self) {
-        self.lock().paused = false;
-    }
-
-    /// HTTP begins anew on this stream.
-    pub(crate) fn restart(&self) {
-        *self.lock() = Seen::default();
-    }
-
-    /// The bytes are HTTP no longer.
-    pub(crate) fn stop(&self) {
         let mut seen = self.lock();
-        *seen = Seen { paused: true, ..Seen::default() };
+        if seen.expected == Expected::Body {
+            seen.expected = Expected::Head;
+        }
+    }
+
+    /// The bytes are HTTP/1 no longer.
+    pub(crate) fn stop(&self) {
+        *self.lock() = Seen::default();
     }
 
     /// When the head that is being read began.
@@ -173,7 +193,7 @@ impl HeadTap {
 
     fn see(&self, bytes: &[u8]) {
         let mut seen = self.lock();
-        if !seen.paused && seen.bytes.len() < MAX_HEAD {
+        if seen.expected == Expected::Head && seen.bytes.len() < MAX_HEAD {
             seen.begun = seen.begun.or_else(|| Some(Instant::now()));
             seen.bytes.extend_from_slice(bytes);
         }

@@ -29,6 +29,8 @@ pub(crate) enum Door {
     Proxy,
     /// CONNECT on the proxy's own port.
     Connect,
+    /// SOCKS on the proxy's own port.
+    Socks,
     /// A loopback port that stands for the host's.
     Loopback,
     /// A Unix socket that stands for the host's.
@@ -41,6 +43,7 @@ impl Door {
             Self::Transparent => "transparent",
             Self::Proxy => "proxy",
             Self::Connect => "connect",
+            Self::Socks => "socks",
             Self::Loopback => "loopback",
             Self::Unix => "unix",
         }

@@ -70,6 +70,7 @@ pub(crate) async fn serve(
         let service = Arc::clone(&answering);
         async move { Ok::<_, Infallible>(service.answer(request).await) }
     });
+    client.heads().start();
     let connection = http1::Builder::new()
         .header_read_timeout(None) // It would cut silent connections too: see `HeadClock`.
         .max_buf_size(MAX_HEAD)

@@ -21,6 +21,7 @@
 //!     scribe ─ stores what passed ─▶ http.exchange at its end, net.stream at its end
 //!
 //!  proxy port:  absolute form ─▶ http (judge by name)     CONNECT ─▶ connect ─▶ as a connect above
+//!               SOCKS 4, 4A, 5 ─▶ socks ─▶ the same
 //! ```
 //!
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
@@ -28,6 +29,7 @@
 
 pub mod authority;
 mod body;
+pub mod ca;
 mod client;
 mod connect;
 mod datagram;
@@ -50,6 +52,7 @@ mod resolve;
 mod scribe;
 mod segments;
 pub mod sniff;
+pub mod socks;
 mod stream;
 mod tls;
 mod transcript;

@@ -17,6 +17,7 @@ mod policy_show;
 mod programs;
 mod readers;
 mod sample;
+mod socks;
 mod stdio;
 mod streams;
 mod support;

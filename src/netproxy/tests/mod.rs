@@ -5,5 +5,6 @@ mod framing;
 mod http;
 mod names;
 mod recorded;
+mod socks;
 mod streams;
 mod world;
