@@ -37,8 +37,8 @@ impl HostLoopback {
         Self { decide: Box::new(proxy.judge()), inside, host, captures, enforce }
     }
 
-    /// Where a connection of `socket` to `to` leads.
-    pub(super) fn lead(&self, socket: BorrowedFd<'_>, to: SocketAddr) -> Loopback {
+    /// Where a connection of `socket` to `to` leads; something inside has listened there if `served`.
+    pub(super) fn lead(&self, socket: BorrowedFd<'_>, to: SocketAddr, served: bool) -> Loopback {
         // A socket can be connected a second time; without a mark so far nothing is done.
         if let Err(error) = sockopt::set_mark(socket, 0) {
             return unmarked(&error);
@@ -50,7 +50,7 @@ impl HostLoopback {
         };
         match refused {
             Some(refused) if self.enforce => refused,
-            _ if self.listens_inside(to) => Loopback::Free,
+            _ if self.listens_inside(to).unwrap_or(served) => Loopback::Free,
             refused if !self.listens_on_host(to) => refused.unwrap_or(Loopback::Free),
             _ if !self.captures => {
                 let label = "no rule: without nf_tables, which this host refuses, a port of its loopback is reached \
@@ -64,10 +64,9 @@ impl HostLoopback {
         }
     }
 
-    fn listens_inside(&self, to: SocketAddr) -> bool {
-        let Some(diag) = &self.inside else { return false };
-        let diag = diag.lock().unwrap_or_else(PoisonError::into_inner);
-        listens(diag.as_fd(), to) == Some(true)
+    fn listens_inside(&self, to: SocketAddr) -> Option<bool> {
+        let diag = self.inside.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        listens(diag.as_fd(), to)
     }
 
     fn listens_on_host(&self, to: SocketAddr) -> bool {

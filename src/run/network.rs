@@ -64,7 +64,7 @@ pub(super) fn start(
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);
-    Ok(Network { loopback: Box::new(move |socket, to| loopback.lead(socket, to)), proxy })
+    Ok(Network { loopback: Box::new(move |socket, to, served| loopback.lead(socket, to, served)), proxy })
 }
 
 /// Finds the process behind a connection: its socket's cookie was noted at connect(2).

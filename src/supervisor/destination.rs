@@ -28,5 +28,6 @@ pub enum Loopback {
     Inside(String),
 }
 
-/// Finds out where a connection of this socket to a loopback address leads, and prepares the socket for it.
-pub type LeadLoopback = Box<dyn Fn(BorrowedFd<'_>, SocketAddr) -> Loopback>;
+/// Finds out where a connection of this socket to a loopback address leads, and prepares the socket for it;
+/// the flag says that something inside has listened on that port.
+pub type LeadLoopback = Box<dyn Fn(BorrowedFd<'_>, SocketAddr, bool) -> Loopback>;

@@ -61,13 +61,12 @@ impl Supervisor {
         if !loopback {
             return Ok(connect_now(socket, raw, None));
         }
-        let label = match (self.lead_loopback)(socket.as_fd(), to) {
+        let served = self.served.contains(&to.port());
+        let label = match (self.lead_loopback)(socket.as_fd(), to, served) {
             Loopback::Free => return Ok(connect_now(socket, raw, None)),
             // A server inside that listens on another loopback address (a client that tries ::1 first,
             // RFC 8305) is the run's own matter: nothing is kept from it.
-            Loopback::Inside(_) if self.served.contains(&to.port()) => {
-                return Ok(connect_now(socket, raw, None));
-            }
+            Loopback::Inside(_) if served => return Ok(connect_now(socket, raw, None)),
             Loopback::Inside(label) => label,
         };
         let nobody = RefusedConnection { target: to.to_string(), names: Vec::new(), label };
