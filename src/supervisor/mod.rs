@@ -25,6 +25,7 @@ mod exec_event;
 pub mod filter;
 mod hasher;
 mod image;
+mod locks;
 mod mutate;
 mod open;
 mod pending;
