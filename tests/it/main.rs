@@ -18,6 +18,7 @@ mod policy_show;
 mod programs;
 mod readers;
 mod sample;
+mod socks;
 mod stdio;
 mod support;
 mod trace;
