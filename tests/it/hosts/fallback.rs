@@ -12,6 +12,10 @@ fn run_refusing(sandbox: &Sandbox, rules: &[String], words: &[&str]) -> Ran {
     finish(sandbox, wrapped(sandbox, &refusing(sandbox, rules), &command))
 }
 
+fn capture(ran: &Ran, channel: &str) -> Value {
+    ran.of("run.start")[0]["args"]["capture"][channel].clone()
+}
+
 fn mechanism(ran: &Ran, name: &str) -> Value {
     ran.of("run.start")[0]["args"]["mechanisms"][name].clone()
 }
@@ -86,11 +90,20 @@ fn without_landlock_the_view_and_the_supervisor_hold() {
             let ran = run_refusing(sandbox, &rules, &words);
             ran.exits(0).prints("refused\n").denied("read", "secret");
             assert_eq!(mechanism(&ran, "landlock"), false, "{ran}");
+            assert_eq!(capture(&ran, "files read"), "enforced, recorded, racy", "{ran}");
+            // Under full mediation the kernel opens nothing by itself.
+            let policy = std::fs::read_to_string(sandbox.beside("agentbox.policy")).expect("the policy");
+            sandbox.policy(&format!("{policy}\ndeny: read **/.env\n"));
+            let ran = run_refusing(sandbox, &rules, &["/bin/true"]);
+            assert_eq!(capture(&ran, "files read"), "enforced, recorded", "{ran}");
+            sandbox.policy(&policy);
         }
         let ran = run_refusing(sandbox, &[], &["/bin/true"]);
         let kernel_has_it = std::path::Path::new("/sys/kernel/security/landlock").exists()
             || mechanism(&ran, "landlock") == true;
         assert_eq!(mechanism(&ran, "landlock"), kernel_has_it, "{ran}");
+        let expected = if kernel_has_it { "enforced, recorded" } else { "enforced, recorded, racy" };
+        assert_eq!(capture(&ran, "files read"), expected, "{ran}");
     });
 }
 
