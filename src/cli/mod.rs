@@ -8,6 +8,7 @@ mod run;
 pub mod show;
 mod spec;
 pub mod verify;
+mod worktree;
 
 use std::process::ExitCode;
 

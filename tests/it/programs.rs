@@ -4,6 +4,7 @@
 
 mod network;
 mod starts;
+mod worktree;
 
 use crate::support::{Ran, Sandbox, everyone, has, skip};
 
