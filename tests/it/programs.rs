@@ -2,6 +2,7 @@
 //!
 //! What is not installed is skipped, and said so.
 
+mod caches;
 mod network;
 mod starts;
 mod worktree;
