@@ -142,6 +142,10 @@ impl NetRule {
 
     fn grants_method(&self, asked: &Asked<'_>) -> bool {
         let names = |wanted: &str| self.methods.iter().any(|method| method == wanted);
+        // A tunnel has no path, and what it carries is not read.
+        if self.is_conditional() && asked.method.eq_ignore_ascii_case("CONNECT") {
+            return false;
+        }
         match asked.upgrade {
             // The opening request of a WebSocket is a GET (RFC 6455, 4.1).
             true => !self.is_conditional() || names(UPGRADE),

@@ -55,6 +55,7 @@ fn methods_and_paths() {
     table("net: GET x.org/**\n", &["GET /a//%2f/..", "GET *"], &["PUT /a"]);
     table("net: PROPFIND|M-SEARCH x.org\n", &["PROPFIND /", "M-SEARCH *"], &["GET /"]);
     table("net: GET x.org/\n", &["GET /"], &["GET /a"]);
+    table("net: x.org/, GET x.org/**\n", &["GET /", "PUT /"], &["CONNECT /", "connect /"]);
 }
 
 #[test]
