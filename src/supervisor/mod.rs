@@ -22,6 +22,7 @@ mod environment;
 mod exec;
 mod exec_event;
 pub mod filter;
+mod hand_over;
 mod hasher;
 mod image;
 mod mutate;
@@ -56,6 +57,7 @@ pub use self::denials::{Denials, is_probe};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
+use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::task::Tasks;
 use self::view::View;
@@ -157,6 +159,7 @@ pub struct Setup {
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
 pub struct Supervisor {
     listener: Arc<OwnedFd>,
+    hand_over: HandOver,
     init: i32,
     access: AccessTable,
     full_mediation: bool,
@@ -235,6 +238,7 @@ impl Supervisor {
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         Ok(Self {
             listener: Arc::new(setup.listener),
+            hand_over: HandOver::new(),
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,

@@ -18,6 +18,8 @@ impl Supervisor {
     /// Takes every waiting signal; true when pid 1 has ended.
     pub(super) fn handle_signals(&mut self) -> Result<bool, Stop> {
         let mut ended = false;
+        // A program start makes threads.
+        self.hand_over.leave();
         loop {
             match self.signals.read_signal() {
                 Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => {
