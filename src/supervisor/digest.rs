@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nix::sys::stat::{SFlag, fstat};
+use nix::sys::stat::{FileStat, SFlag, fstat};
 use nix::sys::uio::pread;
 use sha2::{Digest as _, Sha256};
 
@@ -58,7 +58,19 @@ impl Digests {
     ///
     /// FileTooLarge or TimedOut where that would take too long.
     pub(super) fn of(&mut self, file: BorrowedFd<'_>) -> io::Result<Content> {
-        let status = fstat(file)?;
+        self.of_status(file, None)
+    }
+
+    /// As [`of`](Self::of); `status` is what fstat(2) has just said of `file`, if it was asked.
+    pub(super) fn of_status(
+        &mut self,
+        file: BorrowedFd<'_>,
+        status: Option<FileStat>,
+    ) -> io::Result<Content> {
+        let status = match status {
+            Some(status) => status,
+            None => fstat(file)?,
+        };
         let identity = Identity {
             device: status.st_dev,
             inode: status.st_ino,

@@ -34,6 +34,7 @@ impl Supervisor {
             }
             (reply, _) => answer(&self.listener, notification.id, reply),
         };
+        self.hand_over.answered();
         sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
     }
 

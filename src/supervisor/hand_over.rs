@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 /// Calls of one task without another's between them that make a row.
 const ROW: u32 = 4;
-/// After so many calls this thread goes where the task has moved meanwhile.
+/// After so many calls this thread may follow the task to another CPU.
 const STAY: u32 = 32;
 /// The calling thread (sched_setaffinity(2)).
 const SELF: Pid = Pid::from_raw(0);
@@ -49,16 +49,19 @@ impl HandOver {
         if self.task != task {
             self.leave();
             self.task = task;
-            self.row = 0;
         }
         self.row = self.row.saturating_add(1);
         if let Some(stay) = &mut self.stay {
             stay.calls += 1;
-            if stay.calls >= STAY {
-                self.leave();
-            }
         } else if self.usable && self.row >= ROW {
             self.stay();
+        }
+    }
+
+    /// The call was answered: the next one wakes us where the task is by then.
+    pub(super) fn answered(&mut self) {
+        if self.stay.as_ref().is_some_and(|stay| stay.calls >= STAY) {
+            self.go();
         }
     }
 
@@ -80,6 +83,10 @@ impl HandOver {
     /// This thread, and those that it makes, may run anywhere again.
     pub(super) fn leave(&mut self) {
         self.row = 0;
+        self.go();
+    }
+
+    fn go(&mut self) {
         if let Some(stay) = self.stay.take() {
             give_back(SELF, &stay.here, &stay.everywhere);
         }

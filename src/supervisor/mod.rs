@@ -28,6 +28,7 @@ mod image;
 mod mutate;
 mod open;
 mod pending;
+mod reopen;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
@@ -229,7 +230,7 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root, setup.inherited);
+        let view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;

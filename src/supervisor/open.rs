@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::{FileStat, Mode, SFlag};
 
 use super::absent::LINKS;
 use super::access::{Area, Decision};
@@ -224,15 +224,15 @@ impl Supervisor {
         let decided = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let flags = (request.flags & !decided) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         let mode = if request.is_temporary() { request.mode & !self.umask(call) } else { 0 };
-        let opened = match nix::fcntl::open(found.own_path().as_str(), flags, Mode::from_bits_truncate(mode))
-        {
+        let mode = Mode::from_bits_truncate(mode);
+        let (opened, status) = match self.view.reopen(&found, &spelled.absolute, flags, mode) {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         match area {
             Area::Rule(rule) => {
                 let label = self.access.label(Some(rule), "");
-                self.record_open(call, access, spelled, found, &opened, label)?;
+                self.record_open(call, access, spelled, found, (&opened, status), label)?;
             }
             Area::Partial => {
                 let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
@@ -346,7 +346,7 @@ impl Supervisor {
         access: PathAccess,
         spelled: &Spelled,
         found: Found,
-        opened: &OwnedFd,
+        (opened, status): (&OwnedFd, Option<FileStat>),
         label: String,
     ) -> Result<(), Stop> {
         let op = match access {
@@ -367,7 +367,7 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFDIR {
             return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
         }
-        event = super::digest::add_to(event, &self.digests.of(opened.as_fd()));
+        event = super::digest::add_to(event, &self.digests.of_status(opened.as_fd(), status));
         Ok(self.recorder.record_folded(event)?)
     }
 

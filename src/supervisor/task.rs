@@ -9,6 +9,8 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, readlinkat};
 use nix::sys::stat::{Mode, fstatat};
 
+use crate::sys::pidfd;
+
 /// A task of the run.
 #[derive(Debug)]
 pub(super) struct Task {
@@ -24,6 +26,8 @@ pub(super) struct Task {
     pub(super) lineage: String,
     /// /proc/TID; every look through it fails once the task is gone.
     directory: OwnedFd,
+    /// The task itself, where the kernel gives such a descriptor: quicker to ask.
+    itself: Option<OwnedFd>,
 }
 
 impl Task {
@@ -79,7 +83,10 @@ impl Task {
     }
 
     fn is_alive(&self) -> bool {
-        fstatat(self.directory.as_fd(), "comm", AtFlags::empty()).is_ok()
+        match &self.itself {
+            Some(task) => pidfd::holds_its_number(task.as_fd()),
+            None => fstatat(self.directory.as_fd(), "comm", AtFlags::empty()).is_ok(),
+        }
     }
 }
 
@@ -134,8 +141,8 @@ impl Tasks {
         let path = format!("/proc/{tid}");
         let directory =
             open(path.as_str(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-        let mut task =
-            Task { tid, tgid: tid, inner_tgid: 0, inner_tid: 0, lineage: String::new(), directory };
+        let lineage = String::new();
+        let mut task = Task { tid, tgid: tid, inner_tgid: 0, inner_tid: 0, lineage, directory, itself: None };
         let status = task.read("status")?;
         let number = |name: &str| field(&status, name).and_then(|text| text.parse::<i32>().ok());
         let innermost = |name: &str| {
@@ -144,6 +151,7 @@ impl Tasks {
         task.tgid = number("Tgid:").ok_or(Errno::ESRCH)?;
         task.inner_tgid = innermost("NStgid:").ok_or(Errno::ESRCH)?;
         task.inner_tid = innermost("NSpid:").ok_or(Errno::ESRCH)?;
+        task.itself = if task.tgid == tid { pidfd::open(tid) } else { pidfd::open_thread(tid) }.ok();
         let parent = number("PPid:").ok_or(Errno::ESRCH)?;
         task.lineage = self.lineage(task.tgid, parent)?;
         Ok(task)
