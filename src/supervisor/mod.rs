@@ -33,6 +33,7 @@ pub mod sockaddr;
 mod sockets;
 pub mod spelling;
 pub mod syscall_table;
+mod system_files;
 mod task;
 mod tracer;
 mod unix;
@@ -60,6 +61,7 @@ pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
+use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
@@ -172,6 +174,7 @@ pub struct Supervisor {
     channel: OwnedFd,
     view: View,
     tasks: Tasks,
+    system_files: SystemFiles,
     digests: Digests,
     written: WrittenFiles,
     hasher: Hasher,
@@ -252,6 +255,7 @@ impl Supervisor {
             words: setup.words,
             view,
             tasks: Tasks::default(),
+            system_files: SystemFiles::default(),
             digests: Digests::default(),
             written,
             hasher: Hasher::default(),

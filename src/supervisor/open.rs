@@ -33,7 +33,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    fn access(&self) -> PathAccess {
+    pub(super) fn access(&self) -> PathAccess {
         let writes = OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_RDWR;
         if self.flags.intersects(writes) || self.is_temporary() {
             PathAccess::Write
@@ -70,7 +70,7 @@ impl Supervisor {
             // Only the task itself has the controlling terminal that /dev/tty means.
             return Ok(Reply::Continue);
         }
-        if !self.full_mediation && is_plainly_system(&request, &spelled.absolute) {
+        if self.is_system_by_spelling(&request, &spelled.absolute) {
             return Ok(Reply::Continue);
         }
         if request.resolve != 0 {
@@ -119,24 +119,6 @@ impl Supervisor {
                 Ok(Request { resolve: word(16), fixed: false, ..request(call.int(a), path(b)?, flags, mode) })
             }
         }
-    }
-
-    /// Whether the kernel may carry the open out itself: it only reads, the file is one of the
-    /// system's own, and no rule denies anything inside the view. Should the path mean another file
-    /// by the time the kernel looks, Landlock withholds every file that is recorded.
-    fn may_continue(&self, request: &Request, found: &Found) -> bool {
-        request.fixed
-            && !self.full_mediation
-            && request.access() == PathAccess::Read
-            && !request.flags.contains(OFlag::O_CREAT)
-            && self.access.is_system(&found.path)
-            // A file of no place here, which Landlock withholds.
-            && found.path != Path::new("/dev/stdin")
-            && !self.access.is_protected(&found.path, Some(found.id()))
-            // /dev/shm: Landlock gives no right there.
-            && !self.access.is_private(&found.path)
-            // Landlock knows the view alone.
-            && !self.view.is_inherited(found)
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
@@ -206,7 +188,7 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFLNK {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
-        if self.may_continue(request, &found) {
+        if self.is_system_file(request, &spelled.absolute, &found) {
             return Ok(Reply::Continue);
         }
         let access = request.access();
@@ -375,18 +357,6 @@ impl Supervisor {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
     }
-}
-
-/// Whether the path is spelled inside /usr and only reads: most opens of most programs. Should it
-/// lead elsewhere, or be exchanged, Landlock withholds every file that is recorded.
-fn is_plainly_system(request: &Request, absolute: &[u8]) -> bool {
-    request.fixed
-        && request.access() == PathAccess::Read
-        && !request.flags.contains(OFlag::O_CREAT)
-        && absolute.starts_with(b"/usr/")
-        // Where administrators link into the homes of users.
-        && !absolute.starts_with(b"/usr/local/")
-        && !absolute.windows(3).any(|part| part == b"/..")
 }
 
 fn is_terminal(absolute: &[u8]) -> bool {

@@ -53,13 +53,7 @@ impl Task {
 
     /// Reads a file of the task's directory.
     pub(super) fn read(&self, name: &str) -> nix::Result<Vec<u8>> {
-        let file =
-            nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
-        let mut content = Vec::new();
-        let mut file = std::fs::File::from(file);
-        std::io::Read::read_to_end(&mut file, &mut content)
-            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        Ok(content)
+        whole(nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?)
     }
 
     /// The file mode creation mask.
@@ -86,6 +80,24 @@ impl Task {
         match &self.itself {
             Some(task) => pidfd::holds_its_number(task.as_fd()),
             None => fstatat(self.directory.as_fd(), "comm", AtFlags::empty()).is_ok(),
+        }
+    }
+}
+
+/// The content of a file of /proc, which says no size.
+fn whole(file: OwnedFd) -> nix::Result<Vec<u8>> {
+    const PAGE: usize = 4096;
+    let mut content = vec![0; PAGE];
+    let mut length = 0;
+    loop {
+        let count = nix::unistd::read(&file, &mut content[length..])?;
+        length += count;
+        if count == 0 {
+            content.truncate(length);
+            return Ok(content);
+        }
+        if length == content.len() {
+            content.resize(length * 2, 0);
         }
     }
 }
@@ -201,7 +213,9 @@ impl Tasks {
 
 /// Words of /proc/PID/stat after the name, from field 3 on (proc_pid_stat(5)).
 fn stat_words(pid: i32) -> nix::Result<Vec<String>> {
-    let text = std::fs::read(format!("/proc/{pid}/stat")).map_err(|_| Errno::ESRCH)?;
+    let path = format!("/proc/{pid}/stat");
+    let file = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+    let text = file.and_then(whole).map_err(|_| Errno::ESRCH)?;
     let text = String::from_utf8_lossy(&text);
     let (_, rest) = text.rsplit_once(')').ok_or(Errno::ESRCH)?;
     Ok(rest.split_whitespace().map(str::to_owned).collect())
