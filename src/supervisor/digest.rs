@@ -20,12 +20,31 @@ pub(super) struct Content {
 
 /// What changes whenever the content does, on file systems that keep times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Identity {
+pub(super) struct Identity {
     device: u64,
     inode: u64,
     size: i64,
     modified: (i64, i64),
     changed: (i64, i64),
+}
+
+impl Identity {
+    pub(super) fn of(status: &FileStat) -> Self {
+        Self {
+            device: status.st_dev,
+            inode: status.st_ino,
+            size: status.st_size,
+            modified: (status.st_mtime, status.st_mtime_nsec),
+            changed: (status.st_ctime, status.st_ctime_nsec),
+        }
+    }
+
+    /// Whether it changed so long ago that its next change will show.
+    pub(super) fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let newest = self.modified.0.max(self.changed.0);
+        i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(newest) > RACY_SECONDS
+    }
 }
 
 /// Files whose digest is remembered.
@@ -71,13 +90,7 @@ impl Digests {
             Some(status) => status,
             None => fstat(file)?,
         };
-        let identity = Identity {
-            device: status.st_dev,
-            inode: status.st_ino,
-            size: status.st_size,
-            modified: (status.st_mtime, status.st_mtime_nsec),
-            changed: (status.st_ctime, status.st_ctime_nsec),
-        };
+        let identity = Identity::of(&status);
         if let Some(content) = self.known.get(&identity) {
             return Ok(content.clone());
         }
@@ -86,9 +99,7 @@ impl Digests {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 GiB"));
         }
         let content = self.compute(file, if regular { status.st_size } else { 0 })?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let newest = identity.modified.0.max(identity.changed.0);
-        if i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(newest) > RACY_SECONDS {
+        if identity.is_settled() {
             if self.known.len() >= REMEMBERED {
                 self.known.clear();
             }

@@ -61,6 +61,7 @@ pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
+use self::image::Heads;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
@@ -175,6 +176,7 @@ pub struct Supervisor {
     view: View,
     tasks: Tasks,
     system_files: SystemFiles,
+    heads: Heads,
     digests: Digests,
     written: WrittenFiles,
     hasher: Hasher,
@@ -256,6 +258,7 @@ impl Supervisor {
             view,
             tasks: Tasks::default(),
             system_files: SystemFiles::default(),
+            heads: Heads::default(),
             digests: Digests::default(),
             written,
             hasher: Hasher::default(),
@@ -300,7 +303,7 @@ impl Supervisor {
             if ready.channel && self.last_words.is_none() {
                 self.last_words = Some(self.hear()?);
             }
-            if ready.signal && self.handle_signals()? {
+            if ready.signal && self.handle_signal()? {
                 break;
             }
         }

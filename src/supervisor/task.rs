@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, readlinkat};
 use nix::sys::stat::{Mode, fstatat};
 
+use crate::policy::FileId;
 use crate::sys::pidfd;
 
 /// A task of the run.
@@ -49,6 +50,12 @@ impl Task {
     /// Opens the task's executable as O_PATH.
     pub(super) fn executable(&self) -> nix::Result<OwnedFd> {
         nix::fcntl::openat(&self.directory, "exe", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
+    }
+
+    /// Which file its executable is.
+    pub(super) fn executable_id(&self) -> nix::Result<FileId> {
+        let status = fstatat(self.directory.as_fd(), "exe", AtFlags::empty())?;
+        Ok(FileId { dev: status.st_dev, ino: status.st_ino })
     }
 
     /// Reads a file of the task's directory.
