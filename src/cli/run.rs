@@ -187,6 +187,10 @@ fn describe(denied: &policy::Denied) -> String {
             Some(name) => format!("net {}:{port}", name.escape_debug()),
             None => format!("net {address}:{port}"),
         },
+        Denied::Request { names, address, port, method, path } => {
+            let host = names.first().cloned().unwrap_or_else(|| address.to_string());
+            format!("net {} {}:{port}{}", method.escape_debug(), host.escape_debug(), path.escape_debug())
+        }
         Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
         Denied::Env(name) => format!("env {}", name.escape_debug()),
     }

@@ -10,6 +10,7 @@ use super::parse::Effect;
 use super::path_rule::PathPattern;
 use super::placed::Placed;
 use super::report::{Diagnostic, Severity};
+use super::unread;
 
 /// All of them, in the order of the rules.
 pub(super) fn all(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
@@ -28,6 +29,7 @@ pub(super) fn all(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
         "quotes around a value quote it here, and were part of it for the older tool",
         "nothing is to be done if the policy was written for this tool",
     ));
+    remarks.extend(unread::void(rules));
     for placed in rules {
         remarks.extend(network(placed));
         remarks.extend(split_path(placed, host));

@@ -23,16 +23,19 @@ mod environment;
 mod exec;
 mod exec_event;
 pub mod filter;
+mod hand_over;
 mod hasher;
 mod image;
 mod locks;
 mod mutate;
 mod open;
 mod pending;
+mod reopen;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
 pub mod syscall_table;
+mod system_files;
 mod task;
 mod tracer;
 mod unix;
@@ -58,7 +61,10 @@ pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConn
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
+use self::hand_over::HandOver;
 use self::hasher::Hasher;
+use self::image::Heads;
+use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
@@ -147,6 +153,7 @@ pub struct Setup {
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
 pub struct Supervisor {
     listener: Arc<OwnedFd>,
+    hand_over: HandOver,
     init: i32,
     access: AccessTable,
     full_mediation: bool,
@@ -159,6 +166,8 @@ pub struct Supervisor {
     channel: OwnedFd,
     view: View,
     tasks: Tasks,
+    system_files: SystemFiles,
+    heads: Heads,
     digests: Digests,
     written: WrittenFiles,
     hasher: Hasher,
@@ -217,7 +226,7 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root, setup.inherited);
+        let view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
@@ -226,6 +235,7 @@ impl Supervisor {
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         Ok(Self {
             listener: Arc::new(setup.listener),
+            hand_over: HandOver::new(),
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,
@@ -239,6 +249,8 @@ impl Supervisor {
             words: setup.words,
             view,
             tasks: Tasks::default(),
+            system_files: SystemFiles::default(),
+            heads: Heads::default(),
             digests: Digests::default(),
             written,
             hasher: Hasher::default(),
@@ -283,7 +295,7 @@ impl Supervisor {
             if ready.channel && self.last_words.is_none() {
                 self.last_words = Some(self.hear()?);
             }
-            if ready.signal && self.handle_signals()? {
+            if ready.signal && self.handle_signal()? {
                 break;
             }
         }
