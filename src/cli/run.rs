@@ -141,6 +141,11 @@ fn summarize(outcome: &Outcome, enforce: bool) {
     if let Some(aside) = &outcome.placed.moved_aside {
         lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
     }
+    lines.extend(outcome.denials.held.iter().map(|(port, rule)| {
+        format!(
+            "agentbox: port {port} is held inside for the host's own ({rule}): no server inside can have it"
+        )
+    }));
     let hosts = outcome.refused_hosts.iter().filter_map(|host| {
         let target = host.target.escape_debug();
         Some((false, host.count, format!("{} {target}", host.op), host.remedy.clone()?))
