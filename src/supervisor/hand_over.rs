@@ -39,8 +39,9 @@ struct Stay {
 }
 
 impl HandOver {
-    pub(super) fn new() -> Self {
-        let usable = sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
+    /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
+    pub(super) fn new(wakes_here: bool) -> Self {
+        let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
         Self { usable, task: 0, row: 0, stay: None }
     }
 
