@@ -34,6 +34,7 @@ mod client;
 mod connect;
 mod datagram;
 mod decide;
+mod disguise;
 pub mod dns;
 mod egress;
 mod error;
@@ -46,7 +47,9 @@ mod http;
 mod listen;
 mod names;
 mod pins;
+mod rates;
 mod relay;
+mod requests;
 mod resolve;
 mod scribe;
 mod segments;
@@ -56,6 +59,7 @@ mod stream;
 mod tls;
 mod transcript;
 mod unix;
+mod unread;
 
 #[cfg(test)]
 mod tests;

@@ -100,6 +100,7 @@ impl Supervisor {
             libc::SYS_link => self.hard_link(call, (here, a), (here, b), 0),
             libc::SYS_linkat => self.hard_link(call, (at(a), b), (at(c), d), at(e)),
             libc::SYS_truncate => self.truncate(call, a, b),
+            libc::SYS_flock => self.lock(call),
             _ => self.dispatch_attributes(call),
         }
     }

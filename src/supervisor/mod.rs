@@ -16,6 +16,7 @@ pub mod connections;
 mod create;
 mod crossed;
 mod denials;
+mod destination;
 mod digest;
 mod dispatch;
 mod environment;
@@ -25,6 +26,7 @@ pub mod filter;
 mod hand_over;
 mod hasher;
 mod image;
+mod locks;
 mod mutate;
 mod open;
 mod pending;
@@ -44,7 +46,6 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ use nix::sys::signalfd::SignalFd;
 use self::access::AccessTable;
 use self::connections::Connections;
 pub use self::denials::{Denials, is_probe};
+pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
@@ -102,20 +104,6 @@ pub enum Stop {
     },
 }
 
-/// A connection that may not be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedConnection {
-    /// `name:port` or `address:port`.
-    pub target: String,
-    /// The names that stand for the address in this run.
-    pub names: Vec<String>,
-    /// The rule that refuses it, or why none allows it.
-    pub label: String,
-}
-
-/// Decides on TCP connections.
-pub type JudgeConnection = Box<dyn Fn(SocketAddr) -> Option<RefusedConnection>>;
-
 /// The words in which pid 1 is asked to do something inside, and answers.
 #[derive(Debug, Clone, Copy)]
 pub struct InitWords {
@@ -145,6 +133,8 @@ pub struct Setup {
     pub recorder: Recorder,
     /// Decides on TCP connections: the refusal, if there is one.
     pub judge_connection: JudgeConnection,
+    /// Leads TCP connections to loopback.
+    pub lead_loopback: LeadLoopback,
     /// Which process a connection belongs to, for the proxy.
     pub connections: Arc<Connections>,
     /// Signals: SIGCHLD, and those that are forwarded.
@@ -170,6 +160,7 @@ pub struct Supervisor {
     command: CommandTable,
     recorder: Recorder,
     judge_connection: JudgeConnection,
+    lead_loopback: LeadLoopback,
     connections: Arc<Connections>,
     signals: SignalFd,
     channel: OwnedFd,
@@ -251,6 +242,7 @@ impl Supervisor {
             command: setup.command,
             recorder: setup.recorder,
             judge_connection: setup.judge_connection,
+            lead_loopback: setup.lead_loopback,
             connections: setup.connections,
             signals: setup.signals,
             channel: setup.channel,

@@ -11,6 +11,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag};
 
 use super::absent::LINKS;
 use super::access::{Area, Decision};
+use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, PATH_MAX, Reply};
 use super::spelling::lexical;
 use super::view::{Found, Spelled, View};
@@ -59,13 +60,13 @@ impl Supervisor {
             // programs fall back to openat(2).
             return Ok(if request.fixed { Reply::Continue } else { Reply::Errno(Errno::ENOSYS) });
         }
-        if request.mode & 0o6000 != 0 && (request.flags.contains(OFlag::O_CREAT) || request.is_temporary()) {
-            return Ok(Reply::Errno(Errno::EPERM));
-        }
         let spelled = match View::absolute(&call.task, request.directory, &request.path) {
             Ok(spelled) => spelled,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
+        if request.mode & SET_ID != 0 && (request.flags.contains(OFlag::O_CREAT) || request.is_temporary()) {
+            return self.refuse_always(call, &spelled, SET_ID_REFUSED);
+        }
         if request.fixed && !self.full_mediation && is_terminal(&spelled.absolute) {
             // Only the task itself has the controlling terminal that /dev/tty means.
             return Ok(Reply::Continue);
