@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::address;
 use super::name::{NameFault, NamePattern};
+use super::udp_rule;
 use super::value::Value;
+use super::verdict::Transport;
 
 /// A rule about a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +18,9 @@ pub struct NetRule {
     pub target: NetTarget,
     /// At which port; `None` is any.
     pub port: Option<u16>,
+    /// What carries it. A `deny:` for streams takes datagrams away as well.
+    #[serde(default)]
+    pub transport: Transport,
     /// The name may resolve into ranges that are not the open internet.
     pub private: bool,
     /// TLS to it is relayed and never intercepted.
@@ -63,7 +68,7 @@ impl HostFault {
     }
 }
 
-fn syntax(message: impl Into<String>, help: impl Into<String>) -> HostFault {
+pub(super) fn syntax(message: impl Into<String>, help: impl Into<String>) -> HostFault {
     HostFault::Syntax { message: message.into(), help: help.into() }
 }
 
@@ -71,6 +76,9 @@ fn syntax(message: impl Into<String>, help: impl Into<String>) -> HostFault {
 pub(super) fn parse(value: &Value) -> Result<NetValue, HostFault> {
     if value.text.starts_with("unix:") {
         return unix(value);
+    }
+    if value.text.starts_with("udp:") {
+        return udp_rule::parse(value).map(NetValue::Host);
     }
     let mut words: Vec<&str> =
         if value.quoted { vec![&value.text] } else { value.text.split_whitespace().collect() };
@@ -80,7 +88,7 @@ pub(super) fn parse(value: &Value) -> Result<NetValue, HostFault> {
     };
     refuse_later_forms(first, suffixes)?;
     let (target, port) = target(first)?;
-    let mut rule = NetRule { target, port, private: false, tunnel: false };
+    let mut rule = NetRule { target, port, transport: Transport::Tcp, private: false, tunnel: false };
     while let Some((suffix, rest)) = suffixes.split_first() {
         match *suffix {
             "private" => rule.private = true,
@@ -126,12 +134,6 @@ fn refuse_later_forms(first: &str, rest: &[&str]) -> Result<(), HostFault> {
         let host = first[scheme + 3..].split('/').next().unwrap_or("");
         return Err(syntax("a URL is no host", format!("write `net: {host}`")));
     }
-    if first.starts_with("udp:") {
-        return not_yet(
-            "`udp:` is",
-            "remove the rule: datagrams are not let out, names are resolved by the launcher",
-        );
-    }
     if rest.iter().any(|word| word.starts_with('@')) {
         return not_yet("a rate in `net:` is", "remove the rate (`@N/UNIT`)");
     }
@@ -168,7 +170,7 @@ fn unknown_suffix(word: &str) -> HostFault {
     }
 }
 
-fn target(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
+pub(super) fn target(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
     if let Some(range) = text.strip_prefix("cidr/") {
         return cidr(range);
     }

@@ -36,6 +36,7 @@ mod source;
 mod suggestion;
 #[cfg(test)]
 mod tests;
+mod udp_rule;
 mod value;
 mod verdict;
 

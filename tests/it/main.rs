@@ -20,5 +20,6 @@ mod socks;
 mod stdio;
 mod support;
 mod trace;
+mod udp;
 mod unix;
 mod view;

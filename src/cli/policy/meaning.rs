@@ -6,6 +6,7 @@ use super::survey::{exists, text};
 use crate::plan::HostFacts;
 use crate::policy::{
     Effect, EnvRule, ExecProgram, ExecRule, NetRule, NetTarget, PathAccess, PathPattern, Rule, RuleBody,
+    Transport,
 };
 
 /// Files, directories, programs or variables of this host.
@@ -90,7 +91,12 @@ fn start(exec: &ExecRule) -> String {
 }
 
 fn reach(net: &NetRule) -> String {
+    let datagrams = net.transport == Transport::Udp;
     let target = match &net.target {
+        NetTarget::Name(_) if datagrams => "resolving the name and exchanging datagrams with it",
+        NetTarget::Address(_) if datagrams => "exchanging datagrams with this address",
+        NetTarget::Range(_) if datagrams => "exchanging datagrams with the addresses of this range",
+        NetTarget::Loopback if datagrams => "exchanging datagrams with the host's own loopback",
         NetTarget::Name(_) => "resolving the name and connecting to it",
         NetTarget::Address(_) => "connecting to this address",
         NetTarget::Range(_) => "connecting to the addresses of this range",

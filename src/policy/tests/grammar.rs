@@ -138,7 +138,6 @@ fn what_is_not_enforced_is_refused() {
         "net: GET|HEAD api.github.com/repos/**",
         "net: GET api.github.com",
         "net: api.github.com/repos/**",
-        "net: udp:h:53",
         "secret: GITHUB_TOKEN -> api.github.com",
         "limit: memory 2GiB, pids 256",
         "listen: 3000",

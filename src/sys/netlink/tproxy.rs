@@ -6,6 +6,7 @@
 //! table inet agentbox {
 //!     chain prerouting {
 //!         type filter hook prerouting priority mangle; policy accept;
+//!         meta mark MARK return
 //!         ip daddr 127.0.0.0/8 return
 //!         ip6 daddr ::1 return
 //!         tcp sport PORT return
@@ -22,6 +23,8 @@
 //! Port 53 has plain listeners: a resolver expects the answer from the address that it asked, which a
 //! transparent UDP socket cannot send without one more socket for each address. `udp sport 53` lets
 //! those answers reach a client whose socket is not connected; else the transparent port would catch them.
+//! MARK is on what our raw sockets send, datagrams in the name of any address; a program inside cannot
+//! set it (socket(7), SO_MARK needs CAP_NET_ADMIN or CAP_NET_RAW).
 //! No program inside can send from 53 or PORT: our sockets hold both.
 
 use std::io;
@@ -31,6 +34,9 @@ use nix::sys::socket::SockProtocol;
 
 use super::message::Encoder;
 use super::{open, transact};
+
+/// The mark of packets that go to their receiver and not to the transparent port.
+pub const ANSWER_MARK: u32 = 0x6162_6f78;
 
 const TABLE: &str = "agentbox";
 const CHAIN: &str = "prerouting";
@@ -61,6 +67,7 @@ const RETURN: i32 = -5;
 
 const REGISTER_VERDICT: u32 = 0;
 const REGISTER_1: u32 = 1;
+const META_MARK: u32 = 3;
 const META_NFPROTO: u32 = 15;
 const META_L4PROTO: u32 = 16;
 const NETWORK_HEADER: u32 = 1;
@@ -123,6 +130,11 @@ fn ruleset(port: u16) -> Vec<u8> {
     batch.edge(BATCH_BEGIN);
     batch.add(NEW_TABLE, CREATE, |m| m.text(a::TABLE_NAME, TABLE));
     batch.add(NEW_CHAIN, CREATE, chain);
+    batch.rule(|rule| {
+        rule.meta(META_MARK);
+        rule.equals(&ANSWER_MARK.to_ne_bytes());
+        rule.verdict(RETURN);
+    });
     batch.rule(|rule| {
         rule.family(FAMILY_IPV4);
         rule.payload(NETWORK_HEADER, IPV4_DESTINATION, &[127]);
