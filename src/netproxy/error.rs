@@ -45,6 +45,14 @@ pub enum NetproxyError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A certificate of the run's own cannot be made.
+    #[error("a certificate for the run: {what}: {reason}")]
+    Certificate {
+        /// What cannot be done.
+        what: &'static str,
+        /// What the library said.
+        reason: String,
+    },
     /// The proxy did not end in time.
     #[error("the proxy did not end within {seconds} s")]
     Stop {
@@ -123,6 +131,7 @@ impl NetproxyError {
             Self::Runtime { .. }
             | Self::Thread { .. }
             | Self::Listener { .. }
+            | Self::Certificate { .. }
             | Self::Stop { .. }
             | Self::Trace { .. } => Blame::Proxy,
         }

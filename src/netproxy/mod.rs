@@ -15,8 +15,10 @@
 //!       │ no: 403, deny entry         │ no: reset, deny entry               │
 //!       ▼                             ▼                                     │
 //!     forward ─▶ exchange           relay ──────────────────────────────────┤
-//!       │ http.exchange, bodies                                             ▼
-//!       └── 101 ─▶ relay ───────────────────────────────────────────▶ net.stream at the end
+//!       │ bodies                                                            │ transcript
+//!       ├── 101 ─▶ relay                                                    │
+//!       ▼           ▼ transcript                                            ▼
+//!     scribe ─ stores what passed ─▶ http.exchange at its end, net.stream at its end
 //!
 //!  proxy port:  absolute form ─▶ http (judge by name)     CONNECT ─▶ connect ─▶ as a connect above
 //!               SOCKS 4, 4A, 5 ─▶ socks ─▶ the same
@@ -30,6 +32,7 @@
 
 pub mod authority;
 mod body;
+pub mod ca;
 mod client;
 mod connect;
 mod datagram;
@@ -38,6 +41,7 @@ pub mod dns;
 mod egress;
 mod error;
 mod exchange;
+mod failure;
 mod flow;
 mod forward;
 pub mod framing;
@@ -48,6 +52,8 @@ mod packet;
 mod pins;
 mod relay;
 mod resolve;
+mod scribe;
+mod segments;
 mod sessions;
 pub mod sniff;
 pub mod socks;
@@ -82,6 +88,7 @@ pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
+use self::scribe::Scribe;
 use crate::policy::Policy;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -173,11 +180,13 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         Bound::new(spec.listeners, &spec.policy)?
     };
     let pins = Arc::new(Pins::default());
+    let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
     let egress = Arc::new(Egress {
         judge: Judge::new(spec.policy, Arc::clone(&pins), own_name),
         pins: Arc::clone(&pins),
         recorder: spec.recorder,
+        scribe,
         redactor: spec.redactor,
         who: spec.who,
         upstream,
@@ -193,6 +202,9 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         .name("netproxy".to_owned())
         .spawn(move || {
             run(runtime, bound, &shared, stopping);
+            shared.scribe.close();
+            // What it could not store, the recorder knows of.
+            let _ = scribe_thread.join();
             // The receiver may have given up waiting.
             let _ = report.send(());
         })

@@ -1,6 +1,8 @@
 //! Datagrams that a rule lets out: one session for each pair of client and destination, with a
 //! socket of its own outside. Each datagram is recorded before it goes on, in either direction.
 
+mod record;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -16,10 +18,11 @@ use tokio::sync::mpsc;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
+use self::record::Record;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::packet::Answers;
-use super::transcript::{Direction, Transcript};
+use super::segments::Way;
 
 /// A session that has moved nothing for so long is over; what comes then begins another.
 const IDLE: Duration = Duration::from_secs(60);
@@ -108,9 +111,9 @@ impl Sessions {
         let proc = egress.proc(client, destination);
         let grant = egress.judge_datagram(destination, proc.as_deref())?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        let mut transcript = Transcript::begin(egress, &grant, number, proc)?;
+        let mut record = Record::begin(egress, &grant, number, proc)?;
         let socket = egress.upstream.datagrams(destination).map_err(|source| {
-            transcript.fail(&source);
+            record.fail(&source);
             NetproxyError::Dial { address: destination, source }
         })?;
         let (sender, receiver) = mpsc::channel(WAITING);
@@ -122,7 +125,7 @@ impl Sessions {
             open.remove(&oldest);
         }
         open.insert(key, Handle { number, sender: sender.clone(), used: Instant::now() });
-        let session = Session { sessions: Arc::clone(self), key, number, socket, transcript };
+        let session = Session { sessions: Arc::clone(self), key, number, socket, record };
         tokio::spawn(session.carry(receiver));
         Ok(sender)
     }
@@ -137,14 +140,15 @@ struct Session {
     key: Key,
     number: u64,
     socket: UdpSocket,
-    transcript: Transcript,
+    record: Record,
 }
 
 impl Session {
     async fn carry(mut self, mut queue: mpsc::Receiver<Vec<u8>>) {
         let mut idle = Instant::now() + IDLE;
-        loop {
-            let due = self.transcript.due();
+        // What cannot be recorded does not happen.
+        while self.record.ready().await.is_ok() {
+            let due = self.record.due();
             let moved = tokio::select! {
                 bytes = queue.recv() => match bytes {
                     Some(bytes) => self.send(&bytes).await,
@@ -156,56 +160,51 @@ impl Session {
                     Err(_) => return,
                 },
                 () = sleep_until(due) => {
-                    self.transcript.flush();
-                    continue;
+                    self.record.flush();
+                    false
                 }
                 () = sleep_until(idle) => return,
             };
+            if moved {
+                idle = Instant::now() + IDLE;
+            }
             // Under a flood the other tasks get their turns too.
             consume_budget().await;
-            // What cannot be recorded does not happen.
-            match moved {
-                Ok(true) => idle = Instant::now() + IDLE,
-                Ok(false) => {}
-                Err(NetproxyError::Trace { .. }) => return,
-                Err(_) => {}
-            }
         }
     }
 
     /// From the program outwards.
-    async fn send(&mut self, bytes: &[u8]) -> Result<bool, NetproxyError> {
-        self.transcript.add(Direction::Up, bytes)?;
-        match self.socket.send(bytes).await {
-            Ok(_) => Ok(true),
-            Err(error) => self.failed(&error),
+    async fn send(&mut self, bytes: &[u8]) -> bool {
+        self.record.add(Way::Up, bytes);
+        if let Err(error) = self.socket.send(bytes).await {
+            self.failed(&error);
         }
+        true
     }
 
     /// From outside to the program; false when nothing was there after all.
-    fn receive(&mut self, arrived: Interest) -> Result<bool, NetproxyError> {
+    fn receive(&mut self, arrived: Interest) -> bool {
         let (client, destination) = self.key;
         SCRATCH.with_borrow_mut(|scratch| {
             let socket = self.socket.as_raw_fd();
             let take = || Ok(recv(socket, scratch, MsgFlags::MSG_DONTWAIT)?);
             match self.socket.try_io(arrived, take) {
                 Ok(length) => {
-                    self.transcript.add(Direction::Down, &scratch[..length])?;
+                    self.record.add(Way::Down, &scratch[..length]);
                     self.sessions.answers.datagram(destination, client, &scratch[..length]);
-                    Ok(true)
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) => self.failed(&error),
             }
+            true
         })
     }
 
     /// Nobody takes datagrams there, or the network says no: the program learns it as it would outside.
-    fn failed(&mut self, error: &io::Error) -> Result<bool, NetproxyError> {
+    fn failed(&mut self, error: &io::Error) {
         let (client, destination) = self.key;
-        self.transcript.fail(error);
+        self.record.fail(error);
         self.sessions.answers.unreachable(destination, client);
-        Ok(true)
     }
 }
 

@@ -1,142 +1,121 @@
-//! The record of a session of datagrams: entries that each hold some of them, in order, with their
-//! times; the payloads lie one after the other in a blob.
+//! What both sides of an opaque stream said, in order: one blob, from which it can be played again.
+//!
+//! A record is a line of JSON: the direction, the number of bytes, and the microseconds since the
+//! stream was opened. The bytes themselves and a newline follow:
+//!
+//! ```text
+//! ["up",6,412]
+//! PING\r\n
+//! ["down",7,655]
+//! +PONG\r\n
+//! ["up","end",702]
+//! ["down","end",811]
+//! ```
+//!
+//! A direction that ended says `end`, one that broke off `reset`; where neither stands the other
+//! side, or the run, ended first.
 
-use std::io::{self, Write as _};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
 
-use serde_json::{Map, Value, json};
-use tokio::time::Instant;
+use serde_json::{Value, json};
 
-use super::decide::Grant;
-use super::egress::Egress;
 use super::error::NetproxyError;
-use super::flow::round_micros;
-use crate::trace::{BlobWriter, Event, Kind};
+use super::scribe::{Desk, Reel, Scribe};
+use super::segments::Way;
+use crate::trace::TraceError;
 
-/// An entry is written so long after its first datagram at the latest.
-const DELAY: Duration = Duration::from_secs(1);
-
-/// Datagrams in one entry.
-const MOST: usize = 256;
-
-/// Bytes in one entry's blob.
-const MOST_BYTES: u64 = 1 << 20;
-
-/// How long to wait where nothing is to be written.
-const NEVER: Duration = Duration::from_secs(3600);
-
-/// Which way a datagram goes.
+/// How a direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// From the program to the outside.
-    Up,
-    /// The other way.
-    Down,
+pub(crate) enum Stop {
+    /// In order.
+    End,
+    /// Broken off.
+    Reset,
 }
 
-/// The record of one session. What it holds is written when it is dropped.
+/// The transcript of one stream while it lives.
 pub(crate) struct Transcript {
-    egress: Arc<Egress>,
-    args: Map<String, Value>,
-    rule: String,
-    proc: Option<String>,
+    scribe: Arc<Scribe>,
     opened: Instant,
-    entry: Option<Entry>,
-}
-
-/// What the next entry will say.
-struct Entry {
-    begun: Instant,
-    payloads: BlobWriter,
-    datagrams: Vec<Value>,
+    reel: Mutex<Option<Reel>>,
+    up: AtomicU64,
+    down: AtomicU64,
 }
 
 impl Transcript {
-    /// Records that the session begins. Nothing may be sent before this has returned.
-    pub(crate) fn begin(
-        egress: &Arc<Egress>,
-        grant: &Grant,
-        session: u64,
-        proc: Option<String>,
-    ) -> Result<Self, NetproxyError> {
-        let mut args = Map::new();
-        args.insert("names".to_owned(), grant.name_list().into());
-        args.insert("address".to_owned(), grant.destination.ip().to_string().into());
-        args.insert("port".to_owned(), grant.destination.port().into());
-        args.insert("session".to_owned(), session.into());
-        args.insert("via".to_owned(), "datagram".into());
-        let rule = grant.rule().to_owned();
-        let mut event = Event::new(Kind::Observe, "net.connect").rule(&*rule);
-        event.args = args.clone();
-        event.proc.clone_from(&proc);
-        egress.record(event)?;
-        Ok(Self { egress: Arc::clone(egress), args, rule, proc, opened: Instant::now(), entry: None })
+    pub(crate) fn begin(scribe: &Arc<Scribe>, opened: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            scribe: Arc::clone(scribe),
+            opened,
+            reel: Mutex::new(Some(scribe.reel())),
+            up: AtomicU64::new(0),
+            down: AtomicU64::new(0),
+        })
     }
 
-    /// Keeps one datagram, which may go on once this has returned.
-    pub(crate) fn add(&mut self, direction: Direction, bytes: &[u8]) -> Result<(), NetproxyError> {
-        self.egress.check_trace()?;
-        let way = if direction == Direction::Up { "up" } else { "down" };
-        let at = self.seconds();
-        let entry = self.entry()?;
-        let failed = |source: io::Error| NetproxyError::Trace { reason: source.to_string() };
-        entry.payloads.write_all(bytes).map_err(failed)?;
-        entry.datagrams.push(json!([way, at, bytes.len()]));
-        if entry.datagrams.len() >= MOST || entry.payloads.size() >= MOST_BYTES {
-            self.flush();
-        }
-        self.egress.check_trace()
+    /// Whether more may be read.
+    pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), NetproxyError>> {
+        self.scribe.poll_ready(cx)
     }
 
-    /// Keeps that the outside refused.
-    pub(crate) fn fail(&mut self, error: &io::Error) {
-        let at = self.seconds();
-        // A trace that has failed stops the run by itself.
-        if let Ok(entry) = self.entry() {
-            entry.datagrams.push(json!(["failed", at, error.to_string()]));
-        }
+    /// Adds what was read.
+    pub(crate) fn add(&self, way: Way, bytes: &[u8]) {
+        let length = bytes.len();
+        self.counter(way).fetch_add(length as u64, Ordering::Relaxed);
+        let head = format!("[\"{}\",{length},{}]\n", way.as_str(), self.micros());
+        let mut record = Vec::with_capacity(head.len() + length + 1);
+        record.extend_from_slice(head.as_bytes());
+        record.extend_from_slice(bytes);
+        record.push(b'\n');
+        self.write(record);
     }
 
-    /// When the entry must be written.
-    pub(crate) fn due(&self) -> Instant {
-        match &self.entry {
-            Some(entry) => entry.begun + DELAY,
-            None => Instant::now() + NEVER,
-        }
-    }
-
-    /// Writes the entry.
-    pub(crate) fn flush(&mut self) {
-        let Some(entry) = self.entry.take() else { return };
-        let Ok(payloads) = entry.payloads.finish() else { return };
-        let result = json!({"datagrams": entry.datagrams, "payloads": Value::from(payloads)});
-        let mut event = Event::new(Kind::Effect, "net.datagram").result(result).rule(&*self.rule);
-        event.args = self.args.clone();
-        event.proc.clone_from(&self.proc);
-        // A failure stays with the recorder, and the run stops for it.
-        let _ = self.egress.record(event);
-    }
-
-    fn entry(&mut self) -> Result<&mut Entry, NetproxyError> {
-        let entry = match self.entry.take() {
-            Some(entry) => entry,
-            None => {
-                let blob = self.egress.recorder.blob();
-                let payloads = blob.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
-                Entry { begun: Instant::now(), payloads, datagrams: Vec::new() }
-            }
+    /// Adds the end of a direction.
+    pub(crate) fn stop(&self, way: Way, stop: Stop) {
+        let stop = match stop {
+            Stop::End => "end",
+            Stop::Reset => "reset",
         };
-        Ok(self.entry.insert(entry))
+        self.write(format!("[\"{}\",\"{stop}\",{}]\n", way.as_str(), self.micros()).into_bytes());
     }
 
-    fn seconds(&self) -> f64 {
-        round_micros(self.opened.elapsed().as_secs_f64())
+    /// The bytes of one direction so far.
+    pub(crate) fn bytes(&self, way: Way) -> u64 {
+        self.counter(way).load(Ordering::Relaxed)
     }
-}
 
-impl Drop for Transcript {
-    fn drop(&mut self) {
-        self.flush();
+    /// Ends it; what the entry says of it is made later, by the thread that stores it.
+    pub(crate) fn finish(&self) -> impl FnOnce(&mut Desk) -> Result<Value, TraceError> + Send + use<> {
+        let reel = self.lock().take();
+        move |desk| {
+            // It may hold what nobody looked at: passwords, keys.
+            let Some(reel) = reel else { return Ok(Value::Null) };
+            let blob = desk.finish(reel)?;
+            Ok(json!({"blob": blob.sha256, "size": blob.size, "private": true}))
+        }
+    }
+
+    fn write(&self, record: Vec<u8>) {
+        if let Some(reel) = &*self.lock() {
+            reel.write(record.into());
+        }
+    }
+
+    fn counter(&self, way: Way) -> &AtomicU64 {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+
+    fn micros(&self) -> u128 {
+        self.opened.elapsed().as_micros()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Reel>> {
+        self.reel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
