@@ -37,6 +37,7 @@ mod client;
 mod connect;
 mod datagram;
 mod decide;
+mod disguise;
 pub mod dns;
 mod egress;
 mod error;
@@ -50,7 +51,9 @@ mod listen;
 mod names;
 mod packet;
 mod pins;
+mod rates;
 mod relay;
+mod requests;
 mod resolve;
 mod scribe;
 mod segments;
@@ -61,6 +64,7 @@ mod stream;
 mod tls;
 mod transcript;
 mod unix;
+mod unread;
 
 #[cfg(test)]
 mod tests;

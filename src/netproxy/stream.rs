@@ -17,6 +17,7 @@ use super::http;
 use super::relay::{End, relay};
 use super::sniff::{Speech, listen};
 use super::tls;
+use super::unread;
 
 /// How long a client whose origin cannot be reached is waited for: an HTTP client gets an answer
 /// that says why, every other one a reset.
@@ -81,35 +82,33 @@ pub(crate) async fn carry(
             upstream.flow().set_protocol("http");
             http::serve(egress, client, http::Scope::Bound { grant, door }, Some(upstream)).await;
         }
-        Speech::Opaque => pass(client, upstream).await,
+        Speech::Opaque => pass(&egress, client, upstream, &grant).await,
         Speech::Tls => match check_hello(&egress, &mut client, &upstream, &grant).await {
-            Ok(()) => pass(client, upstream).await,
+            Ok(grant) => pass(&egress, client, upstream, &grant).await,
             Err(error) => give_up(&egress, client, &upstream, &grant, &error),
         },
     }
 }
 
-/// Holds the server name against the names that the stream was granted for.
+/// Holds the server name against the names that the stream was granted for; the grant of that name alone.
 async fn check_hello(
     egress: &Egress,
     client: &mut Client,
     upstream: &Metered<TcpStream>,
     grant: &Grant,
-) -> Result<(), NetproxyError> {
+) -> Result<Grant, NetproxyError> {
     upstream.flow().set_protocol("tls");
     let name = tls::server_name(client).await?;
     upstream.flow().set_server_name(name.as_deref());
-    let proc = client.proc.as_deref();
-    match &name {
-        Some(name) if grant.names.iter().any(|(granted, _)| granted == name) => Ok(()),
-        Some(name) => egress.judge_claim(grant, Claim::Name(name), proc).map(|_| ()),
-        None if grant.literal.is_some() => Ok(()),
-        None => egress.judge_claim(grant, Claim::Literal, proc).map(|_| ()),
-    }
+    let claim = name.as_deref().map_or(Claim::Literal, Claim::Name);
+    egress.judge_claim(grant, claim, client.proc.as_deref())
 }
 
-/// Relays bytes that nobody reads.
-async fn pass(mut client: Client, mut upstream: Metered<TcpStream>) {
+/// Relays bytes that nobody reads, where they may pass so.
+async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStream>, grant: &Grant) {
+    if let Err(error) = unread::admit(egress, grant, client.proc.as_deref()) {
+        return give_up(egress, client, &upstream, grant, &error);
+    }
     client.heads().stop();
     let transcript = upstream.flow().transcribe();
     let end = relay(&mut client, &mut upstream, &transcript).await;

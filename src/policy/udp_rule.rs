@@ -1,6 +1,7 @@
 //! `net: udp:HOST:PORT`: datagrams, which need their port named.
 
-use super::host_rule::{HostFault, NetRule, NetTarget, syntax, target};
+use super::host_fault::{HostFault, syntax};
+use super::host_rule::{NetRule, NetTarget, target};
 use super::value::Value;
 use super::verdict::Transport;
 
@@ -44,5 +45,5 @@ pub(super) fn parse(value: &Value) -> Result<NetRule, HostFault> {
             return Err(syntax(format!("`{other}` does not go with `udp:`"), "the only suffix is `private`"));
         }
     };
-    Ok(NetRule { target, port: Some(port), transport: Transport::Udp, private, tunnel: false })
+    Ok(NetRule { transport: Transport::Udp, private, ..NetRule::new(target, Some(port)) })
 }

@@ -6,7 +6,8 @@
 //! table inet agentbox {
 //!     chain prerouting {
 //!         type filter hook prerouting priority mangle; policy accept;
-//!         meta mark MARK return
+//!         meta mark ANSWER return
+//!         meta mark MARK meta l4proto tcp tproxy to :PORT accept
 //!         ip daddr 127.0.0.0/8 return
 //!         ip6 daddr ::1 return
 //!         tcp sport PORT return
@@ -23,9 +24,11 @@
 //! Port 53 has plain listeners: a resolver expects the answer from the address that it asked, which a
 //! transparent UDP socket cannot send without one more socket for each address. `udp sport 53` lets
 //! those answers reach a client whose socket is not connected; else the transparent port would catch them.
-//! MARK is on what our raw sockets send, datagrams in the name of any address; a program inside cannot
-//! set it (socket(7), SO_MARK needs CAP_NET_ADMIN or CAP_NET_RAW).
 //! No program inside can send from 53 or PORT: our sockets hold both.
+//!
+//! A connection to loopback stays inside, but for sockets that bear the mark: only who has CAP_NET_ADMIN
+//! here can set one (socket(7), SO_MARK), and no program of the run has. ANSWER is on what our raw
+//! sockets send, datagrams in the name of any address.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -35,12 +38,13 @@ use nix::sys::socket::SockProtocol;
 use super::message::Encoder;
 use super::{open, transact};
 
-/// The mark of packets that go to their receiver and not to the transparent port.
-pub const ANSWER_MARK: u32 = 0x6162_6f78;
-
 const TABLE: &str = "agentbox";
 const CHAIN: &str = "prerouting";
 const DNS: u16 = 53;
+/// What a socket bears whose connection to loopback is captured too.
+pub const LOOPBACK_MARK: u32 = 0x6167_6278;
+/// The mark of packets that go to their receiver and not to the transparent port.
+pub const ANSWER_MARK: u32 = 0x6162_6f78;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -134,6 +138,13 @@ fn ruleset(port: u16) -> Vec<u8> {
         rule.meta(META_MARK);
         rule.equals(&ANSWER_MARK.to_ne_bytes());
         rule.verdict(RETURN);
+    });
+    batch.rule(|rule| {
+        rule.meta(META_MARK);
+        rule.equals(&LOOPBACK_MARK.to_ne_bytes());
+        rule.protocol(TCP);
+        rule.tproxy(port);
+        rule.verdict(ACCEPT);
     });
     batch.rule(|rule| {
         rule.family(FAMILY_IPV4);
