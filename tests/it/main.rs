@@ -22,5 +22,6 @@ mod socks;
 mod stdio;
 mod support;
 mod trace;
+mod udp;
 mod unix;
 mod view;
