@@ -17,6 +17,7 @@ use super::client::HeadTap;
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::flow::round_micros;
+use super::tls::Facts;
 use crate::trace::{BlobWriter, Event, Kind, TraceError};
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
@@ -84,6 +85,13 @@ impl Exchange {
         let mut progress = self.progress();
         progress.result.insert("address".to_owned(), destination.to_string().into());
         progress.result.insert("names".to_owned(), names.into());
+    }
+
+    /// What the origin proved, over TLS.
+    pub(crate) fn set_tls(&self, facts: Option<&Facts>) {
+        if let Some(facts) = facts {
+            self.progress().result.insert("tls".to_owned(), facts.record.clone());
+        }
     }
 
     /// The response's head has come.

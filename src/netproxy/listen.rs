@@ -17,6 +17,7 @@ use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
+use super::link::Wire;
 use super::unix::{self, HostSocket};
 use super::{Listeners, http, stream};
 use crate::policy::Policy;
@@ -123,7 +124,7 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
             tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));
         }
         Kind::Proxy => {
-            tokio::spawn(http::serve(egress, client, http::Scope::Open, None));
+            tokio::spawn(http::serve(egress, client, http::Scope::Open, None, Wire::Http1));
         }
         Kind::Names => {
             tokio::spawn(async move {

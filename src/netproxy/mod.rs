@@ -39,6 +39,8 @@ mod flow;
 mod forward;
 pub mod framing;
 mod http;
+mod intercept;
+mod link;
 mod listen;
 mod names;
 mod pins;
@@ -46,7 +48,7 @@ mod relay;
 mod resolve;
 pub mod sniff;
 mod stream;
-mod tls;
+pub mod tls;
 mod unix;
 
 #[cfg(test)]
@@ -74,6 +76,7 @@ pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
+use self::tls::{Interception, Tls};
 use crate::policy::Policy;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -127,6 +130,8 @@ pub struct ProxySpec {
     pub enforce: bool,
     /// What the program's own machine is called inside; answered with loopback.
     pub host_name: Option<String>,
+    /// Reads TLS; none relays it unread.
+    pub tls: Option<Interception>,
 }
 
 /// A running proxy.
@@ -160,6 +165,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         let _inside = runtime.enter();
         Bound::new(spec.listeners, &spec.policy)?
     };
+    let tls = spec.tls.map(Tls::new).transpose()?.map(Arc::new);
     let pins = Arc::new(Pins::default());
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
     let egress = Arc::new(Egress {
@@ -168,6 +174,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         recorder: spec.recorder,
         redactor: spec.redactor,
         who: spec.who,
+        tls,
         upstream,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

@@ -184,6 +184,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         who: Arc::new(|_, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
+        tls: None,
     }
 }
 
