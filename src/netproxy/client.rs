@@ -95,6 +95,11 @@ impl Client {
         polled
     }
 
+    /// Takes bytes off the prefix: they have been read for good.
+    pub(crate) fn discard(&mut self, length: usize) {
+        self.prefix.advance(length);
+    }
+
     /// The copy of each request's head.
     pub(crate) fn heads(&self) -> Arc<HeadTap> {
         Arc::clone(&self.heads)

@@ -120,6 +120,8 @@ pub enum NetproxyError {
         address: SocketAddr,
         /// Why, and what would help.
         reason: String,
+        /// What the library or the kernel said.
+        source: Option<io::Error>,
     },
     /// A request for another host than the one that its connection was made to.
     #[error(

@@ -20,6 +20,7 @@ use super::intercept::Secure;
 use super::link::{Link, Wire};
 use super::relay::relay;
 use super::stream;
+use super::transcript::Transcript;
 
 /// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
 /// names.
@@ -77,6 +78,8 @@ impl Service {
         origins: &[Origin],
         exchange: &Arc<Exchange>,
     ) -> Result<Response<Reply>, NetproxyError> {
+        // Entries and bodies that wait to be stored hold back the next request.
+        self.egress.scribe.ready().await?;
         let client = head.version;
         let head = prepare(head, &origins[0], upgrade.is_some());
         let body = Tapped::new(body, exchange, Side::Request, &self.heads);
@@ -162,7 +165,8 @@ impl Service {
         if let (true, Some(client), Some(flow)) = (switched, upgrade, flow) {
             let origin = hyper::upgrade::on(&mut response);
             self.heads.stop();
-            tokio::spawn(splice(client, origin, flow));
+            let transcript = exchange.transcribe();
+            tokio::spawn(splice(client, origin, flow, transcript, Arc::clone(exchange)));
         }
         let (mut head, body) = response.into_parts();
         exchange.set_response(&head);
@@ -177,13 +181,21 @@ impl Service {
 }
 
 /// Relays what an upgrade has made of a connection.
-async fn splice(client: OnUpgrade, origin: OnUpgrade, flow: Arc<Flow>) {
+async fn splice(
+    client: OnUpgrade,
+    origin: OnUpgrade,
+    flow: Arc<Flow>,
+    transcript: Arc<Transcript>,
+    exchange: Arc<Exchange>,
+) {
+    flow.set_protocol("upgrade");
     let (Ok(client), Ok(origin)) = (client.await, origin.await) else {
+        exchange.set_error("the upgrade failed");
         return flow.set_end("the upgrade failed");
     };
-    flow.set_protocol("upgrade");
-    let end = relay(&mut TokioIo::new(client), &mut TokioIo::new(origin)).await;
-    flow.set_end(&end.reason());
+    let end = relay(&mut TokioIo::new(client), &mut TokioIo::new(origin), &transcript).await;
+    exchange.set_relayed(&end);
+    flow.set_relayed(&end);
 }
 
 /// Makes of the client's head the one that the origin gets.

@@ -14,10 +14,11 @@ use super::client::Client;
 use super::decide::{Grant, Refusal};
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::failure::Failure;
 use super::flow::{Door, Flow};
 use super::http::{self, Scope};
 use super::link::{Link, Wire};
-use super::relay::relay;
+use super::relay::{End, relay};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
 use super::tls::{self, Facts, H2, HTTP_1_1, Hello, OuterStream, Tls};
@@ -56,9 +57,10 @@ impl Secure {
         Link::secure(stream, Arc::new(facts), grant.destination).await
     }
 
-    fn set_end(&self, reason: &str) {
+    /// Why the stream fails.
+    fn fail(&self, error: &NetproxyError) {
         if let Some(flow) = &self.flow {
-            flow.set_end(reason);
+            flow.fail(&error.to_string(), Failure::of(error));
         }
     }
 }
@@ -103,7 +105,7 @@ pub(crate) async fn serve(
     let config = match tls.leaves.config(vec![secure.host.clone()], protocol.as_deref()) {
         Ok(config) => config,
         Err(error) => {
-            secure.set_end(&error.to_string());
+            secure.fail(&error);
             return client.reset();
         }
     };
@@ -114,7 +116,7 @@ pub(crate) async fn serve(
             scope.converse(Client::within(stream), outer).await;
         }
         Ok(Err(error)) => note_refusal(&egress, &grant, &secure, &error, proc.as_deref()),
-        Err(_) => secure.set_end("the client did not end the handshake in time"),
+        Err(_) => secure.fail(&NetproxyError::Client { source: io::ErrorKind::TimedOut.into() }),
     }
 }
 
@@ -167,7 +169,7 @@ impl Inside {
 
     /// Answers an HTTP client with the reason, and ends every other stream.
     async fn tell(self, mut client: Client, error: NetproxyError) {
-        self.secure.set_end(&error.to_string());
+        self.secure.fail(&error);
         let speech = timeout(TELL_TIMEOUT, self.speech(&mut client, Server::None)).await;
         if !matches!(speech, Ok(Ok(Speech::Http))) {
             return client.reset();
@@ -178,13 +180,20 @@ impl Inside {
 
     /// Relays bytes that are no HTTP.
     async fn pass(self, mut client: Client, mut stream: OuterStream) {
+        let Some(flow) = &self.secure.flow else { return client.reset() };
         client.heads().stop();
-        let end = relay(&mut client, &mut stream).await;
-        self.secure.set_end(&end.reason());
+        let transcript = flow.transcribe();
+        let end = relay(&mut client, &mut stream, &transcript).await;
+        flow.set_relayed(&end);
+        if !matches!(end, End::Closed) {
+            // What broke off must not look as if it had ended.
+            let _ = stream.get_ref().0.set_zero_linger();
+            client.reset();
+        }
     }
 
     fn give_up(self, client: Client, error: &NetproxyError) {
-        self.secure.set_end(&error.to_string());
+        self.secure.fail(error);
         if matches!(error, NetproxyError::Request { .. }) {
             // A failing trace closes the stream as well: there is nothing more to do.
             let _ = self.egress.refuse_always(&unreadable(&self.grant, error), client.proc.as_deref());
@@ -204,12 +213,12 @@ impl Inside {
 fn note_refusal(egress: &Egress, grant: &Grant, secure: &Secure, error: &io::Error, proc: Option<&str>) {
     let Some(reason) = distrust(error) else {
         let error = NetproxyError::Hello { reason: error.to_string() };
-        secure.set_end(&error.to_string());
+        secure.fail(&error);
         let _ = egress.refuse_always(&unreadable(grant, &error), proc);
         return;
     };
     let error = NetproxyError::Distrusted { name: secure.host.to_string(), reason };
-    secure.set_end(&error.to_string());
+    secure.fail(&error);
     let name = match &secure.host {
         Host::Name(name) => Some(name.clone()),
         Host::Address(_) => None,

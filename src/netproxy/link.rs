@@ -1,5 +1,7 @@
 //! A connection to an origin: one request after another in HTTP/1.1, many at once in HTTP/2.
 
+use std::error::Error as _;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
@@ -13,8 +15,9 @@ use tokio::net::TcpStream;
 use super::client::MAX_HEAD;
 use super::error::NetproxyError;
 use super::exchange::Tapped;
+use super::failure::Failure;
 use super::flow::{Flow, Metered};
-use super::tls::{Facts, H2, OuterStream};
+use super::tls::{Facts, H2, OuterStream, explain_alert};
 
 /// What an origin may send ahead on one HTTP/2 stream, and on all of a connection together: a
 /// client that reads slowly makes the origin wait.
@@ -118,7 +121,14 @@ impl Link {
 
     /// The error of an exchange on it.
     pub(crate) fn failure(&self, source: hyper::Error) -> NetproxyError {
-        NetproxyError::Origin { address: self.destination, source }
+        let address = self.destination;
+        if let Some(facts) = &self.facts
+            && let Some(alert) = source.source().and_then(|inner| inner.downcast_ref::<io::Error>())
+            && let Some(reason) = explain_alert(alert, facts.wants_certificate)
+        {
+            return NetproxyError::Tls { name: facts.name.clone(), address, reason, source: None };
+        }
+        NetproxyError::Origin { address, source }
     }
 }
 
@@ -134,7 +144,8 @@ where
         .map_err(|source| NetproxyError::Origin { address: destination, source })?;
     tokio::spawn(async move {
         if let (Err(error), Some(flow)) = (connection.with_upgrades().await, flow) {
-            flow.set_end(&format!("upstream: {error}"));
+            let failure = NetproxyError::Origin { address: destination, source: error };
+            flow.fail(&failure.to_string(), Failure::of(&failure));
         }
     });
     Ok(Sender::One(sender))

@@ -17,9 +17,8 @@ use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
-use super::link::Wire;
 use super::unix::{self, HostSocket};
-use super::{Listeners, http, stream};
+use super::{Listeners, socks, stream};
 use crate::policy::Policy;
 
 /// Streams that may be open at once, all kinds together; further ones wait to be accepted.
@@ -124,7 +123,7 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
             tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));
         }
         Kind::Proxy => {
-            tokio::spawn(http::serve(egress, client, http::Scope::Open, None, Wire::Http1));
+            tokio::spawn(socks::serve(egress, client));
         }
         Kind::Names => {
             tokio::spawn(async move {

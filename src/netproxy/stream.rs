@@ -11,11 +11,12 @@ use super::client::Client;
 use super::decide::{Claim, Grant, Refusal};
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::failure::Failure;
 use super::flow::{Door, Flow, Metered};
 use super::http;
 use super::intercept::{self, Reading};
 use super::link::{Link, Wire};
-use super::relay::relay;
+use super::relay::{End, relay};
 use super::sniff::{Server, Speech, listen};
 use super::tls::Hello;
 
@@ -124,9 +125,12 @@ async fn check_hello(
 /// Relays bytes that nobody reads.
 async fn pass(mut client: Client, mut upstream: Metered<TcpStream>) {
     client.heads().stop();
-    let end = relay(&mut client, &mut upstream).await;
-    upstream.flow().set_end(&end.reason());
-    if !matches!(end, super::relay::End::Closed) {
+    let transcript = upstream.flow().transcribe();
+    let end = relay(&mut client, &mut upstream, &transcript).await;
+    upstream.flow().set_relayed(&end);
+    if !matches!(end, End::Closed) {
+        // What broke off must not look as if it had ended.
+        let _ = upstream.stream().set_zero_linger();
         client.reset();
     }
 }
@@ -134,7 +138,7 @@ async fn pass(mut client: Client, mut upstream: Metered<TcpStream>) {
 /// Ends a stream that may not go on, and records why unless the judgement did.
 fn give_up(egress: &Egress, client: Client, flow: Option<&Arc<Flow>>, grant: &Grant, error: &NetproxyError) {
     if let Some(flow) = flow {
-        flow.set_end(&error.to_string());
+        flow.fail(&error.to_string(), Failure::of(error));
     }
     if matches!(error, NetproxyError::Request { .. } | NetproxyError::Hello { .. }) {
         // A failing trace closes the stream as well: there is nothing more to do.

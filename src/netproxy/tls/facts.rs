@@ -7,6 +7,8 @@ use sha2::{Digest as _, Sha256};
 /// What was agreed on with an origin, and what it proved.
 #[derive(Debug)]
 pub(crate) struct Facts {
+    /// Who it proved to be.
+    pub(crate) name: String,
     /// The protocol that the origin chose.
     pub(crate) protocol: Option<Vec<u8>>,
     /// It asked for a certificate of the client's.
@@ -37,6 +39,6 @@ impl Facts {
             "certificate_sha256": certificate,
             "verified": true,
         });
-        Self { protocol, wants_certificate, record }
+        Self { name: name.to_owned(), protocol, wants_certificate, record }
     }
 }

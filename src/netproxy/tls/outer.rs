@@ -1,6 +1,7 @@
 //! TLS with an origin: verified against the host's roots, always.
 
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,12 +53,20 @@ impl Outer {
         protocols: Vec<Vec<u8>>,
         stream: TcpStream,
     ) -> Result<(OuterStream, Facts), NetproxyError> {
-        let failed = |reason: String| NetproxyError::Tls { name: host.to_string(), address, reason };
-        let connector =
-            self.connector.get_or_init(|| self.connector()).as_ref().map_err(|why| failed(why.clone()))?;
+        let failed = |reason: String, source: Option<io::Error>| NetproxyError::Tls {
+            name: host.to_string(),
+            address,
+            reason,
+            source,
+        };
+        let connector = self
+            .connector
+            .get_or_init(|| self.connector())
+            .as_ref()
+            .map_err(|why| failed(why.clone(), None))?;
         let name = match host {
             Host::Name(name) => {
-                ServerName::try_from(name.clone()).map_err(|error| failed(error.to_string()))?
+                ServerName::try_from(name.clone()).map_err(|error| failed(error.to_string(), None))?
             }
             Host::Address(address) => ServerName::from(*address),
         };
@@ -76,8 +85,11 @@ impl Outer {
                 let facts = Facts::of(stream.get_ref().1, &host.to_string(), wants_certificate);
                 Ok((stream, facts))
             }
-            Ok(Err(error)) => Err(failed(explain(&error, wants_certificate))),
-            Err(_) => Err(failed(format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs()))),
+            Ok(Err(error)) => Err(failed(explain(&error, wants_certificate), Some(error))),
+            Err(_) => {
+                let reason = format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs());
+                Err(failed(reason, Some(io::ErrorKind::TimedOut.into())))
+            }
         }
     }
 
@@ -96,8 +108,8 @@ impl Outer {
     }
 }
 
-/// One phrase that says why a handshake or a stream failed, and what would help.
-pub(crate) fn explain(error: &std::io::Error, wants_certificate: bool) -> String {
+/// One phrase that says why a handshake failed, and what would help.
+fn explain(error: &io::Error, wants_certificate: bool) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
@@ -105,16 +117,19 @@ pub(crate) fn explain(error: &std::io::Error, wants_certificate: bool) -> String
                 .to_owned()
         }
         Some(Error::InvalidCertificate(reason)) => format!("its certificate is refused: {reason}"),
-        Some(Error::AlertReceived(alert))
-            if wants_certificate || *alert == AlertDescription::CertificateRequired =>
-        {
-            format!(
-                "it wants a certificate of the client's ({alert:?}), which only a `tunnel` rule passes on"
-            )
-        }
-        Some(other) => other.to_string(),
-        None => error.to_string(),
+        _ => explain_alert(error, wants_certificate).unwrap_or_else(|| error.to_string()),
     }
+}
+
+/// The same for an origin that ended a stream since it wants to know who the client is. With TLS 1.3
+/// that comes after the handshake (RFC 8446 section 4.4.2.4).
+pub(crate) fn explain_alert(error: &io::Error, wants_certificate: bool) -> Option<String> {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    let Some(Error::AlertReceived(alert)) = inner else { return None };
+    let about_it = wants_certificate || *alert == AlertDescription::CertificateRequired;
+    about_it.then(|| {
+        format!("it wants a certificate of the client's ({alert:?}), which only a `tunnel` rule lets through")
+    })
 }
 
 /// We have no certificate to show, and note that one was asked for.
