@@ -39,6 +39,7 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod drain;
 mod egress;
 mod error;
 mod exchange;
@@ -47,6 +48,8 @@ mod flow;
 mod forward;
 pub mod framing;
 mod http;
+mod intercept;
+mod link;
 mod listen;
 mod names;
 mod packet;
@@ -61,7 +64,7 @@ mod sessions;
 pub mod sniff;
 pub mod socks;
 mod stream;
-mod tls;
+pub mod tls;
 mod transcript;
 mod unix;
 mod unread;
@@ -93,6 +96,7 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::tls::{Interception, Tls};
 use crate::policy::Policy;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -150,6 +154,8 @@ pub struct ProxySpec {
     pub enforce: bool,
     /// What the program's own machine is called inside; answered with loopback.
     pub host_name: Option<String>,
+    /// Reads TLS; none relays it unread.
+    pub tls: Option<Interception>,
 }
 
 /// A running proxy.
@@ -183,6 +189,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         let _inside = runtime.enter();
         Bound::new(spec.listeners, &spec.policy)?
     };
+    let tls = spec.tls.map(Tls::new).transpose()?.map(Arc::new);
     let pins = Arc::new(Pins::default());
     let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
@@ -193,6 +200,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         scribe,
         redactor: spec.redactor,
         who: spec.who,
+        tls,
         upstream,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

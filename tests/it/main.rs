@@ -11,6 +11,7 @@ mod locks;
 mod loopback;
 mod many;
 mod mutation;
+mod net_rules;
 mod netns;
 mod oci;
 mod policy_run;
