@@ -76,6 +76,11 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
     if let Err(error) = ended {
         service.note_malformed(&error);
     }
+    if let Scope::Bound { grant, secure: Some(secure), .. } = &service.scope
+        && let Some(link) = service.link.lock().await.take()
+    {
+        secure.leave(&service.egress, grant, link);
+    }
 }
 
 /// HTTP/1: one request after another.

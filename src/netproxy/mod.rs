@@ -27,6 +27,7 @@
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
+mod alternative;
 pub mod authority;
 mod body;
 pub mod ca;
@@ -48,6 +49,7 @@ mod link;
 mod listen;
 mod names;
 mod pins;
+mod pool;
 mod relay;
 mod resolve;
 mod scribe;

@@ -8,4 +8,5 @@ mod origin;
 mod secure;
 mod socks;
 mod streams;
+mod within;
 mod world;
