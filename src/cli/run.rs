@@ -97,7 +97,7 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, &trace).is_allow()
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
             || policy.decide_path(PathAccess::Read, directory).is_allow();
-        let tls = self.tls.interception()?;
+        let tls = self.tls.interception(&policy)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
@@ -116,21 +116,23 @@ impl RunCommand {
                 id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
             })
             .collect();
-        let request =
-            Request { policy, command, typed: self.words, facts: &facts, protected, enforce: !self.observe };
+        let enforce = !self.observe;
+        let request = Request { policy, command, typed: self.words, facts: &facts, protected, enforce };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
         let outcome = run::run(plan, placement, signals, tls)?;
-        summarize(&outcome);
+        summarize(&outcome, enforce);
         Ok(outcome.code)
     }
 }
 
 /// The last words of a run, on stderr: stdout is the agent's alone.
-fn summarize(outcome: &Outcome) {
+fn summarize(outcome: &Outcome, enforce: bool) {
     let totals = outcome.totals;
+    let (denials, denied) =
+        if enforce { ("denials", "denied") } else { ("would-be denials", "would be denied") };
     let mut lines = vec![format!(
-        "agentbox: recorded {} effects, {} observations, {} denials -> {}",
+        "agentbox: recorded {} effects, {} observations, {} {denials} -> {}",
         totals.effects,
         totals.observations,
         totals.denials,
@@ -143,19 +145,19 @@ fn summarize(outcome: &Outcome) {
         let target = host.target.escape_debug();
         Some((false, host.count, format!("{} {target}", host.op), host.remedy.clone()?))
     });
-    let mut denied: Vec<_> = outcome
+    let mut refused: Vec<_> = outcome
         .denials
         .most_frequent(&outcome.policy, 3)
         .into_iter()
         .map(|(count, denied, rule)| (is_probe(&denied), count, describe(&denied), rule))
         .chain(hosts.take(3))
         .collect();
-    denied.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
+    refused.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = std::collections::HashSet::new();
-    denied.retain(|(_, _, what, _)| told.insert(what.clone()));
-    for (_, count, what, rule) in denied.into_iter().take(3) {
-        lines.push(format!("agentbox: denied {count}x: {what} (to allow it: {rule})"));
+    refused.retain(|(_, _, what, _)| told.insert(what.clone()));
+    for (_, count, what, rule) in refused.into_iter().take(3) {
+        lines.push(format!("agentbox: {denied} {count}x: {what} (to allow it: {rule})"));
     }
     tell(lines);
 }
@@ -172,6 +174,10 @@ fn describe(denied: &policy::Denied) -> String {
             Some(name) => format!("net {}:{port}", name.escape_debug()),
             None => format!("net {address}:{port}"),
         },
+        Denied::Request { names, address, port, method, path } => {
+            let host = names.first().cloned().unwrap_or_else(|| address.to_string());
+            format!("net {} {}:{port}{}", method.escape_debug(), host.escape_debug(), path.escape_debug())
+        }
         Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
         Denied::Env(name) => format!("env {}", name.escape_debug()),
     }

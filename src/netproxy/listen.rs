@@ -117,7 +117,8 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
     let Ok(destination) = destination else { return client.reset() };
     match kind {
         Kind::Transparent => {
-            tokio::spawn(stream::accept(egress, client, destination, Door::Transparent));
+            let door = if destination.ip().is_loopback() { Door::Loopback } else { Door::Transparent };
+            tokio::spawn(stream::accept(egress, client, destination, door));
         }
         Kind::Loopback(_) => {
             tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));

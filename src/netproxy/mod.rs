@@ -35,6 +35,7 @@ mod client;
 mod connect;
 mod datagram;
 mod decide;
+mod disguise;
 pub mod dns;
 mod egress;
 mod error;
@@ -50,7 +51,9 @@ mod listen;
 mod names;
 mod pins;
 mod pool;
+mod rates;
 mod relay;
+mod requests;
 mod resolve;
 mod scribe;
 mod segments;
@@ -60,6 +63,7 @@ mod stream;
 pub mod tls;
 mod transcript;
 mod unix;
+mod unread;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,8 @@ mod fs;
 mod hosts;
 mod layers;
 mod life;
+mod locks;
+mod loopback;
 mod many;
 mod mutation;
 mod netns;
