@@ -112,8 +112,10 @@ impl RunCommand {
                 id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
             })
             .collect();
-        let request =
-            Request { policy, command, typed: self.words, facts: &facts, protected, enforce: !self.observe };
+        let (facts, authority) = (&facts, None);
+        let typed = self.words;
+        let enforce = !self.observe;
+        let request = Request { policy, command, typed, facts, protected, enforce, authority };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
         let outcome = run::run(plan, placement, signals)?;

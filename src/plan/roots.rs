@@ -79,6 +79,8 @@ const SYSTEM: &[&str] = &[
     "/etc/terminfo",
     "/etc/timezone",
     "/etc/xattr.conf",
+    // Where openSUSE has what /etc/ssl links to.
+    "/var/lib/ca-certificates",
     // How many processors there are: the C library and every runtime ask.
     "/sys/devices/system/cpu",
 ];
