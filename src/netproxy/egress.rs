@@ -11,6 +11,7 @@ use super::decide::{Claim, Grant, Judge, Refusal};
 use super::error::NetproxyError;
 use super::pins::Pins;
 use super::resolve::Upstream;
+use super::scribe::Scribe;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder};
 
@@ -19,6 +20,8 @@ pub(crate) struct Egress {
     pub(crate) judge: Judge,
     pub(crate) pins: Arc<Pins>,
     pub(crate) recorder: Recorder,
+    /// Stores bodies, and the entries that name them.
+    pub(crate) scribe: Arc<Scribe>,
     /// Hides credentials in what is recorded.
     pub(crate) redactor: Redactor,
     pub(crate) who: WhoAsked,

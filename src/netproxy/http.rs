@@ -115,7 +115,7 @@ impl Service {
         match self.forward(head, body, upgrade, &origins, &exchange).await {
             Ok(response) => response,
             Err(error) => {
-                exchange.set_error(&error.to_string());
+                exchange.fail(&error);
                 refusal(&error)
             }
         }

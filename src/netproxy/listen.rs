@@ -18,7 +18,7 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
 use super::unix::{self, HostSocket};
-use super::{Listeners, http, stream};
+use super::{Listeners, socks, stream};
 use crate::policy::Policy;
 
 /// Streams that may be open at once, all kinds together; further ones wait to be accepted.
@@ -123,7 +123,7 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
             tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));
         }
         Kind::Proxy => {
-            tokio::spawn(http::serve(egress, client, http::Scope::Open, None));
+            tokio::spawn(socks::serve(egress, client));
         }
         Kind::Names => {
             tokio::spawn(async move {

@@ -15,10 +15,13 @@
 //!       │ no: 403, deny entry         │ no: reset, deny entry               │
 //!       ▼                             ▼                                     │
 //!     forward ─▶ exchange           relay ──────────────────────────────────┤
-//!       │ http.exchange, bodies                                             ▼
-//!       └── 101 ─▶ relay ───────────────────────────────────────────▶ net.stream at the end
+//!       │ bodies                                                            │ transcript
+//!       ├── 101 ─▶ relay                                                    │
+//!       ▼           ▼ transcript                                            ▼
+//!     scribe ─ stores what passed ─▶ http.exchange at its end, net.stream at its end
 //!
 //!  proxy port:  absolute form ─▶ http (judge by name)     CONNECT ─▶ connect ─▶ as a connect above
+//!               SOCKS 4, 4A, 5 ─▶ socks ─▶ the same
 //! ```
 //!
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
@@ -35,6 +38,7 @@ pub mod dns;
 mod egress;
 mod error;
 mod exchange;
+mod failure;
 mod flow;
 mod forward;
 pub mod framing;
@@ -44,9 +48,13 @@ mod names;
 mod pins;
 mod relay;
 mod resolve;
+mod scribe;
+mod segments;
 pub mod sniff;
+pub mod socks;
 mod stream;
 mod tls;
+mod transcript;
 mod unix;
 
 #[cfg(test)]
@@ -74,6 +82,7 @@ pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
+use self::scribe::Scribe;
 use crate::policy::Policy;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -161,11 +170,13 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         Bound::new(spec.listeners, &spec.policy)?
     };
     let pins = Arc::new(Pins::default());
+    let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
     let egress = Arc::new(Egress {
         judge: Judge::new(spec.policy, Arc::clone(&pins), own_name),
         pins: Arc::clone(&pins),
         recorder: spec.recorder,
+        scribe,
         redactor: spec.redactor,
         who: spec.who,
         upstream,
@@ -181,6 +192,9 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         .name("netproxy".to_owned())
         .spawn(move || {
             run(runtime, bound, &shared, stopping);
+            shared.scribe.close();
+            // What it could not store, the recorder knows of.
+            let _ = scribe_thread.join();
             // The receiver may have given up waiting.
             let _ = report.send(());
         })

@@ -11,9 +11,10 @@ use super::client::Client;
 use super::decide::{Claim, Grant, Refusal};
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::failure::Failure;
 use super::flow::{Door, Flow, Metered};
 use super::http;
-use super::relay::relay;
+use super::relay::{End, relay};
 use super::sniff::{Speech, listen};
 use super::tls;
 
@@ -110,9 +111,12 @@ async fn check_hello(
 /// Relays bytes that nobody reads.
 async fn pass(mut client: Client, mut upstream: Metered<TcpStream>) {
     client.heads().stop();
-    let end = relay(&mut client, &mut upstream).await;
-    upstream.flow().set_end(&end.reason());
-    if !matches!(end, super::relay::End::Closed) {
+    let transcript = upstream.flow().transcribe();
+    let end = relay(&mut client, &mut upstream, &transcript).await;
+    upstream.flow().set_relayed(&end);
+    if !matches!(end, End::Closed) {
+        // What broke off must not look as if it had ended.
+        let _ = upstream.stream().set_zero_linger();
         client.reset();
     }
 }
@@ -125,7 +129,7 @@ fn give_up(
     grant: &Grant,
     error: &NetproxyError,
 ) {
-    upstream.flow().set_end(&error.to_string());
+    upstream.flow().fail(&error.to_string(), Failure::of(error));
     if matches!(error, NetproxyError::Request { .. } | NetproxyError::Hello { .. }) {
         // A failing trace closes the stream as well: there is nothing more to do.
         let _ = egress.refuse_always(&unreadable(grant, error), client.proc.as_deref());

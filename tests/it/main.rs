@@ -16,6 +16,7 @@ mod policy_show;
 mod programs;
 mod readers;
 mod sample;
+mod socks;
 mod stdio;
 mod support;
 mod trace;

@@ -4,5 +4,6 @@ mod differential;
 mod framing;
 mod http;
 mod names;
+mod socks;
 mod streams;
 mod world;
