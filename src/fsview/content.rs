@@ -73,7 +73,7 @@ fn bundle(of: &[PathBuf], and: &str) -> Result<Vec<u8>, FsviewError> {
     for path in of {
         take_certificates(&read(path)?, &mut whole);
     }
-    whole.extend_from_slice(and.as_bytes());
+    take_certificates(and.as_bytes(), &mut whole);
     Ok(whole)
 }
 
