@@ -43,6 +43,8 @@ mod flow;
 mod forward;
 pub mod framing;
 mod http;
+mod intercept;
+mod link;
 mod listen;
 mod names;
 mod pins;
@@ -53,7 +55,7 @@ mod segments;
 pub mod sniff;
 pub mod socks;
 mod stream;
-mod tls;
+pub mod tls;
 mod transcript;
 mod unix;
 
@@ -83,6 +85,7 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::tls::{Interception, Tls};
 use crate::policy::Policy;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -136,6 +139,8 @@ pub struct ProxySpec {
     pub enforce: bool,
     /// What the program's own machine is called inside; answered with loopback.
     pub host_name: Option<String>,
+    /// Reads TLS; none relays it unread.
+    pub tls: Option<Interception>,
 }
 
 /// A running proxy.
@@ -169,6 +174,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         let _inside = runtime.enter();
         Bound::new(spec.listeners, &spec.policy)?
     };
+    let tls = spec.tls.map(Tls::new).transpose()?.map(Arc::new);
     let pins = Arc::new(Pins::default());
     let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
@@ -179,6 +185,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         scribe,
         redactor: spec.redactor,
         who: spec.who,
+        tls,
         upstream,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

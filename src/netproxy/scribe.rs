@@ -122,10 +122,7 @@ impl Scribe {
     }
 
     /// Hands over the making of an entry, which comes after everything that was handed over before.
-    pub(crate) fn record(
-        &self,
-        entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static,
-    ) {
+    pub(crate) fn record(&self, entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static) {
         self.hand_over(Work::Entry(Box::new(entry)), ENTRY);
     }
 

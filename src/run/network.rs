@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
+use crate::netproxy::tls::Interception;
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::NetSockets;
@@ -23,6 +24,7 @@ pub(super) fn start(
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
+    tls: Option<Interception>,
 ) -> Result<Proxy, RunError> {
     let mut listeners = Listeners { unix, ..Listeners::default() };
     let mut diag = None;
@@ -48,6 +50,7 @@ pub(super) fn start(
         who: who(diag, Arc::clone(connections)),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
+        tls,
     };
     netproxy::start(spec).map_err(RunError::Proxy)
 }

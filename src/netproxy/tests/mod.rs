@@ -4,6 +4,8 @@ mod differential;
 mod framing;
 mod http;
 mod names;
+mod origin;
+mod secure;
 mod socks;
 mod streams;
 mod world;
