@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::Failure;
 use super::tls::TlsArguments;
 use crate::command;
-use crate::plan::{HostFacts, LaunchPlan, Request};
+use crate::plan::{HostFacts, LaunchPlan, Request, intercepts};
 use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
 use crate::run::{self, Outcome};
 use crate::supervisor::access::Protected;
@@ -97,7 +97,8 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, &trace).is_allow()
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
             || policy.decide_path(PathAccess::Read, directory).is_allow();
-        let tls = self.tls.interception()?;
+        let enforce = !self.observe;
+        let tls = self.tls.interception()?.filter(|_| intercepts(&policy, enforce));
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
@@ -116,9 +117,8 @@ impl RunCommand {
                 id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
             })
             .collect();
-        let (facts, authority) = (&facts, None);
-        let typed = self.words;
-        let enforce = !self.observe;
+        let authority = tls.as_ref().map(|tls| tls.authority.certificate_pem());
+        let (facts, typed) = (&facts, self.words);
         let request = Request { policy, command, typed, facts, protected, enforce, authority };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;

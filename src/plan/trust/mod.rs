@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use super::{HostFacts, Root};
 use crate::command::Command;
 use crate::fsview::{Content, GeneratedFile};
-use crate::policy::{Effect, Host, NetTarget, PathAccess, Policy, RuleBody, Verdict};
+use crate::policy::{Effect, Host, PathAccess, Policy, RuleBody, Verdict};
 
 /// Where files are that cover none of the host's.
 pub(super) const OWN: &str = "/run/agentbox/tls";
@@ -25,10 +25,7 @@ pub(super) const OWN: &str = "/run/agentbox/tls";
 /// Whether a run under `policy` reads TLS of some host, unless it is told not to.
 #[must_use]
 pub fn intercepts(policy: &Policy, enforce: bool) -> bool {
-    let reads = |body: &RuleBody| match body {
-        RuleBody::Net(rule) => !rule.tunnel && !matches!(rule.target, NetTarget::Loopback),
-        _ => false,
-    };
+    let reads = |body: &RuleBody| matches!(body, RuleBody::Net(rule) if !rule.tunnel);
     // Where nothing is refused, every host is reached.
     !enforce || policy.rules.iter().any(|rule| rule.effect == Effect::Grant && reads(&rule.body))
 }
