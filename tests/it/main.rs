@@ -1,6 +1,7 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
 mod cli;
+mod clients;
 mod escape;
 mod exec_rules;
 mod fs;
@@ -8,8 +9,11 @@ mod hosts;
 mod layers;
 mod life;
 mod limits;
+mod locks;
+mod loopback;
 mod many;
 mod mutation;
+mod net_rules;
 mod netns;
 mod oci;
 mod policy_run;
@@ -21,6 +25,8 @@ mod socks;
 mod stdio;
 mod streams;
 mod support;
+mod tls;
 mod trace;
+mod udp;
 mod unix;
 mod view;
