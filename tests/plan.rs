@@ -132,7 +132,7 @@ fn carry_out(case: &Case) -> ExitCode {
         ExitCode::from(125)
     };
     let signals = run::hold_signals().expect("signals");
-    match read.map(|plan| run::run(plan, placement, signals)) {
+    match read.map(|plan| run::run(plan, placement, signals, None)) {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

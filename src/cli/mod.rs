@@ -7,6 +7,7 @@ mod policy;
 mod run;
 pub mod show;
 mod spec;
+mod tls;
 pub mod verify;
 mod worktree;
 

@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
+use super::tls::TlsArguments;
 use super::worktree::{self, Worktree};
 use crate::command;
 use crate::plan::{HostFacts, LaunchPlan, Request};
@@ -43,6 +44,8 @@ pub(super) struct RunCommand {
     /// Overwrite a file that is no trace
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    tls: TlsArguments,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -95,6 +98,7 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, &trace).is_allow()
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
             || policy.decide_path(PathAccess::Read, directory).is_allow();
+        let tls = self.tls.interception(&policy)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
@@ -117,7 +121,7 @@ impl RunCommand {
         let request = Request { policy, command, typed: self.words, facts: &facts, protected, enforce };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
-        let outcome = run::run(plan, placement, signals)?;
+        let outcome = run::run(plan, placement, signals, tls)?;
         summarize(&outcome, enforce);
         if outcome.code != 0 && enforce {
             tell(hidden_repository(&outcome.policy, &facts.cwd));
