@@ -98,7 +98,8 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, &trace).is_allow()
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
             || policy.decide_path(PathAccess::Read, directory).is_allow();
-        let tls = self.tls.interception(&policy)?;
+        let enforce = !self.observe;
+        let tls = self.tls.interception(&policy, enforce)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
@@ -117,8 +118,9 @@ impl RunCommand {
                 id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
             })
             .collect();
-        let enforce = !self.observe;
-        let request = Request { policy, command, typed: self.words, facts: &facts, protected, enforce };
+        let authority = tls.as_ref().map(|tls| tls.authority.certificate_pem());
+        let (facts, typed) = (&facts, self.words);
+        let request = Request { policy, command, typed, facts, protected, enforce, authority };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
         let outcome = run::run(plan, placement, signals, tls)?;

@@ -245,7 +245,7 @@ impl Judge {
     /// Whether a rule that grants it says that its TLS is never read.
     pub(crate) fn tunnels(&self, grant: &Grant) -> bool {
         let (address, port) = (grant.destination.ip(), grant.destination.port());
-        self.policy.tunnels(&grant.name_list(), address, port, Transport::Tcp)
+        self.policy.tunnels(&grant.name_list(), address, port)
     }
 
     /// Whether what grants it is for that port alone.

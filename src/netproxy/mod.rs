@@ -30,6 +30,7 @@
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
+mod alternative;
 pub mod authority;
 mod body;
 pub mod ca;
@@ -54,6 +55,7 @@ mod listen;
 mod names;
 mod packet;
 mod pins;
+mod pool;
 mod rates;
 mod relay;
 mod requests;
