@@ -67,8 +67,7 @@ impl View {
         let depth = |op: &MountOp| op.target.components().count();
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
-            mounts.extend(masks(policy, roots, protected));
-            mounts.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
+            mounts.extend(masks(policy, roots, protected, facts));
             mounts.extend(device_nodes());
             // A tree that is bound again, read-only, would show again what was hidden in it before.
             mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
@@ -270,7 +269,7 @@ fn mask(path: &Path) -> MountOp {
 }
 
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
-fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountOp> {
+fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostFacts) -> Vec<MountOp> {
     let inside = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path) && !root.is_system());
     let mut masks: Vec<MountOp> = Vec::new();
     for (_, access, path) in policy.denied_literals() {
@@ -285,6 +284,7 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
     masks.extend(
         protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
     );
+    masks.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
     masks.retain(|op| matches!(op.kind, MountKind::Mask) || op.target.symlink_metadata().is_ok());
     masks
 }

@@ -15,6 +15,7 @@ use super::error::TraceError;
 use super::layout::{DEFAULT_NAME, blobs_name, former_number};
 
 mod directory;
+mod ledger;
 mod pending;
 mod room;
 mod state;
@@ -155,6 +156,8 @@ impl Placement {
                 let done =
                     transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
                 pending.remove();
+                // Without the list the trace is as good: the next run protects its name where it looks for it.
+                let _ = ledger::remember(&pending.parent, &done.path);
                 (done.path, done.moved_aside)
             }
         };
@@ -204,6 +207,7 @@ impl Placement {
             add(&pending.directory, &self.name);
             add(&pending.directory, &blobs_name(&self.name));
         }
+        found.extend(ledger::protected(state));
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup();
         found
