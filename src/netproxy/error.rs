@@ -73,7 +73,7 @@ pub enum NetproxyError {
     #[error("the request is refused: {}", .0.reason)]
     Unclear(Box<Refusal>),
     /// A rate is used up.
-    #[error("{refusal}")]
+    #[error("{refusal}; the next passes in {seconds} s")]
     Exhausted {
         /// The refusal.
         refusal: Box<Refusal>,

@@ -3,23 +3,21 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::{EXPECT, UPGRADE};
+use hyper::header::UPGRADE;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 use super::authority::{Authority, Host};
 use super::body::{Reply, refusal, refusal_to};
 use super::client::{Client, HeadTap, MAX_HEAD};
 use super::connect;
 use super::decide::{Claim, Grant, Refusal};
+use super::drain::drain;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::exchange::Exchange;
@@ -40,11 +38,6 @@ const MAX_REQUESTS: u32 = 128;
 
 /// What is kept of one response for an HTTP/2 client that does not read it.
 const MAX_SENT_AHEAD: usize = 128 * 1024;
-/// What is taken of the body of a refused request; the connection is closed when there is more.
-const MAX_DRAINED: usize = 256 * 1024;
-
-/// How long it may take.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
@@ -292,9 +285,7 @@ impl Service {
         body: Incoming,
         error: &NetproxyError,
     ) -> Response<Reply> {
-        // A client that waits for 100 has sent nothing.
-        let waits = head.headers.contains_key(EXPECT);
-        if !waits && matches!(timeout(DRAIN_TIMEOUT, drained(body)).await, Ok(true)) {
+        if drain(&head.headers, body).await {
             self.heads.resume();
         }
         refusal_to(&head.headers, error)
@@ -336,19 +327,6 @@ impl Service {
 fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade::OnUpgrade> {
     let asked = request.method() == Method::CONNECT || request.headers().contains_key(hyper::header::UPGRADE);
     asked.then(|| hyper::upgrade::on(request))
-}
-
-/// Whether a body came to its end within what is taken of one that goes nowhere.
-async fn drained(mut body: Incoming) -> bool {
-    let mut taken = 0;
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return false };
-        taken += frame.data_ref().map_or(0, |data| data.len());
-        if taken > MAX_DRAINED {
-            return false;
-        }
-    }
-    true
 }
 
 fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {
