@@ -118,17 +118,26 @@ async fn read_before(client: &mut Client, deadline: Option<Instant>) -> Option<s
     }
 }
 
-/// Returns when the server has sent, closed or failed; never without a server.
+/// Returns when the server has sent, closed or failed; never without a server. One of HTTP/2 may be the
+/// first to send as well, and its client says so in a moment.
 async fn server_speaks(server: &mut Server<'_>) {
-    match server {
+    let mut first = [0; 9];
+    let settings = match server {
         Server::Plain(stream) => {
-            let _ = stream.peek(&mut [0]).await;
+            let seen = stream.peek(&mut first).await.unwrap_or(0);
+            is_settings(&first[..seen])
         }
-        Server::Tls(stream) => {
-            let _ = stream.fill_buf().await;
-        }
-        Server::None => std::future::pending().await,
+        Server::Tls(stream) => is_settings(stream.fill_buf().await.unwrap_or_default()),
+        Server::None => true,
+    };
+    if settings {
+        std::future::pending().await
     }
+}
+
+/// Whether a server's first bytes are those of a SETTINGS frame (RFC 9113 sections 4.1 and 6.5).
+fn is_settings(bytes: &[u8]) -> bool {
+    matches!(bytes, [0, 0, _, 4, 0, 0, 0, 0, 0, ..])
 }
 
 /// What a prefix says so far.
