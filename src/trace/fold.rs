@@ -122,7 +122,8 @@ mod tests {
         for round in 0..10 {
             for name in 0..100 {
                 let (hash, body) = body(&name.to_string());
-                if let Fold::Store { evicted } = folds.offer(hash, &body, start + Duration::from_millis(round))
+                if let Fold::Store { evicted } =
+                    folds.offer(hash, &body, start + Duration::from_millis(round))
                 {
                     stored += 1 + evicted.map_or(0, |repeats| repeats.count);
                 }
