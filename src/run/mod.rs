@@ -23,6 +23,7 @@ pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::Proxy;
+use crate::netproxy::tls::Interception;
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -47,15 +48,21 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out. The process must have one thread, for it is cloned.
+/// Carries `plan` out; `tls` reads the TLS of what it may reach. The process must have one thread, for it is
+/// cloned.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
-pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Result<Outcome, RunError> {
+pub fn run(
+    plan: LaunchPlan,
+    placement: Placement,
+    signals: HeldSignals,
+    tls: Option<Interception>,
+) -> Result<Outcome, RunError> {
     let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
     let launched = launch::launch(&plan, signals.former, descriptors)?;
     let (recorder, writer) = trace::create(placement)?;
-    match prepare(plan, launched, signals, &recorder).and_then(carry_out) {
+    match prepare(plan, launched, signals, &recorder, tls).and_then(carry_out) {
         Ok((finished, streams, policy)) => conclude(finished, &streams, &recorder, writer, policy),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
@@ -90,6 +97,7 @@ fn prepare(
     launched: launch::Launched,
     signals: HeldSignals,
     recorder: &Recorder,
+    tls: Option<Interception>,
 ) -> Result<Ready, RunError> {
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
@@ -107,8 +115,15 @@ fn prepare(
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
     let (listeners, relayed) = doors(plan.unix, launched.doors);
-    let network =
-        network::start(&policy, launched.sockets, listeners, recorder, &connections, plan.access.enforce)?;
+    let network = network::start(
+        &policy,
+        launched.sockets,
+        listeners,
+        recorder,
+        &connections,
+        plan.access.enforce,
+        tls,
+    )?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,
