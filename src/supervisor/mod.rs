@@ -49,6 +49,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -359,7 +360,10 @@ impl Supervisor {
 
     /// Records the files that were closed after writing.
     fn settle(&mut self) -> Result<(), Stop> {
-        Ok(self.written.settle(&mut self.digests, &self.recorder)?)
+        let started = Instant::now();
+        self.written.settle(&mut self.digests, &self.recorder)?;
+        self.hand_over.worked(started.elapsed());
+        Ok(())
     }
 
     fn deny(&mut self, event: Event, denied: Denied) -> Result<(), Stop> {

@@ -121,7 +121,7 @@ impl Supervisor {
             .arg("address", to.ip().to_string())
             .arg("port", to.port())
             .arg("enforced", self.access.enforce)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .proc(call.task.lineage.clone())
             .rule(refused.label);
         let (names, address, port) = (refused.names, to.ip(), to.port());
