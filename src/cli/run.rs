@@ -85,6 +85,8 @@ pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Pre
 impl RunCommand {
     /// Runs the command; the code is the command's own.
     pub(super) fn run(self) -> Result<u8, Failure> {
+        // First of all, for it goes on by itself; what it says is said when there is a plan.
+        let begun = run::begin();
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
@@ -116,7 +118,7 @@ impl RunCommand {
             Request { policy, command, typed: self.words, facts: &facts, protected, enforce: !self.observe };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
-        let outcome = run::run(plan, placement, signals)?;
+        let outcome = run::run(begun?, plan, placement, signals)?;
         summarize(&outcome);
         Ok(outcome.code)
     }

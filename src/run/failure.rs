@@ -23,8 +23,7 @@ pub enum RunError {
     Call(#[from] Refused),
     /// The host does not let namespaces be made.
     #[error(
-        "{}(CLONE_NEWUSER|CLONE_NEWNS|CLONE_NEWPID|CLONE_NEWNET|CLONE_NEWIPC|CLONE_NEWUTS|CLONE_NEWCGROUP): \
-         {}: {fix}", refused.call, Named(&refused.source)
+        "{}(CLONE_NEWUSER|CLONE_NEWPID): {}: {fix}", refused.call, Named(&refused.source)
     )]
     Clone {
         /// The call and its errno.
@@ -169,6 +168,13 @@ pub(super) fn explain(failure: &Failure, refusal: Option<Refusal>) -> RunError {
 fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
     match step {
         Step::DeathSignal => ("the death signal of the run", ALLOW),
+        Step::Namespaces if errno == Errno::ENOSPC => (
+            "the namespaces of the run",
+            "the limit of namespaces is reached; raise user.max_mnt_namespaces, max_net_namespaces, \
+             max_ipc_namespaces, max_uts_namespaces or max_cgroup_namespaces",
+        ),
+        Step::Namespaces => ("the namespaces of the run", POWERLESS),
+        Step::Order => ("the plan of the run", "the launcher and the run do not understand each other"),
         Step::IdMap => (
             "the ids of the run",
             "user namespaces have no rights here; set kernel.apparmor_restrict_unprivileged_userns=0 or allow \

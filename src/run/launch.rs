@@ -1,22 +1,22 @@
-//! The launcher's side: clone, hear what was set up, let the command go.
+//! The launcher's side: clone, tell the plan, hear what was set up, let the command go.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::SigSet;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{getegid, geteuid};
 
-use super::child::{self, ChildSpec, Ends};
+use super::child::{self, Ends};
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
+use super::order::{self, Cell, Start};
 use super::stdio::Stdio;
-use crate::fsview::{Door, Source};
+use crate::fsview::{self, Door};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::ns::{self, channel};
 use crate::plan::LaunchPlan;
-use crate::supervisor::filter::{FilterOptions, compile};
 use crate::sys::{clone, pidfd, process};
 
 /// A command that waits for the word to start.
@@ -67,33 +67,73 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Clones the run's first process and waits until its command is ready.
-pub(super) fn launch(
-    plan: &LaunchPlan,
-    signal_mask: SigSet,
-    descriptors: (u64, u64),
-) -> Result<Launched, RunError> {
+/// The run's first process, which makes its namespaces and waits for the plan. Nothing of a run has
+/// begun; dropped, it is gone.
+#[derive(Debug)]
+pub struct Begun {
+    init: i32,
+    guard: KillOnDrop,
+    channel: OwnedFd,
+    go: OwnedFd,
+    sockets: OwnedFd,
+    stdio: Stdio,
+}
+
+/// Clones the run's first process, before the plan is made: the two go on beside each other. The
+/// process must have one thread, and no signals held back.
+///
+/// # Errors
+/// Why the host does not let it be made.
+pub fn begin() -> Result<Begun, RunError> {
     own_proc()?;
-    let spec = child_spec(plan, signal_mask, descriptors)?;
-    let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let (mut stdio, their_stdio) = Stdio::prepare()?;
+    let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
+    let (channel, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (stdio, their_stdio) = Stdio::prepare()?;
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;
-    let flags = ns::all().bits();
-    let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
-    let (init, init_fd) = match side {
-        clone::Side::Child => {
-            let ends =
-                Ends { channel: theirs, go: their_go, sockets: their_sockets, launcher, stdio: their_stdio };
-            child::enter(&spec, &ends)
-        }
-        clone::Side::Parent { pid, pidfd } => (pid, pidfd),
+    // Before the clone: without a map the clone has none.
+    let ids = (geteuid().as_raw(), getegid().as_raw());
+    let side = clone::clone_process(ns::cloned().bits()).map_err(failure::clone_refused)?;
+    let ends = Ends {
+        channel: theirs,
+        go: their_go,
+        sockets: their_sockets,
+        launcher,
+        stdio: their_stdio,
+        descriptors,
+        ids,
     };
-    let guard = KillOnDrop(init_fd);
-    drop((theirs, their_go, their_sockets, launcher, their_stdio, spec));
+    match side {
+        clone::Side::Child => {
+            // So that the end of the launcher is heard as an end.
+            drop((channel, go, sockets, stdio));
+            child::enter(&ends)
+        }
+        clone::Side::Parent { pid, pidfd } => {
+            Ok(Begun { init: pid, guard: KillOnDrop(pidfd), channel, go, sockets, stdio })
+        }
+    }
+}
+
+/// The launch needs a descriptor for each mount, the supervisor many for tasks and files; gives the
+/// former limit, which is the command's.
+fn hold_many_descriptors() -> nix::Result<(u64, u64)> {
+    let former = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, former.1, former.1)?;
+    Ok(former)
+}
+
+/// Tells the run's first process the plan and waits until the command is ready.
+pub(super) fn launch(begun: Begun, plan: &LaunchPlan) -> Result<Launched, RunError> {
+    let Begun { init, guard, channel: ours, go: our_go, sockets: our_sockets, mut stdio } = begun;
+    order::tell(ours.as_fd(), &Cell::of(plan))?;
+    // While the child copies the same places.
+    order::tell(ours.as_fd(), &fsview::look(&plan.fs)?)?;
+    order::tell(our_go.as_fd(), &Start::of(plan)?)?;
+    order::tell_filters(our_go.as_fd(), plan)?;
     let mut sockets = None;
     let (listener, root, landlock) = loop {
         let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::call("recvmsg"))?;
@@ -148,47 +188,4 @@ fn own_proc() -> Result<(), RunError> {
     } else {
         Err(RunError::Proc("it is the /proc of another pid namespace".to_owned()))
     }
-}
-
-fn child_spec(
-    plan: &LaunchPlan,
-    signal_mask: SigSet,
-    descriptors: (u64, u64),
-) -> Result<ChildSpec, RunError> {
-    let sources = plan.fs.mounts.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
-    let full_mediation = plan.access.policy.full_mediation();
-    let filter = |signals_are_scoped| -> Result<Vec<_>, RunError> {
-        let options = FilterOptions { full_mediation, judge_locks: false, signals_are_scoped };
-        let program = compile(options).map_err(RunError::Filter)?;
-        Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
-    };
-    let filters = [filter(true)?, filter(false)?];
-    let process = &plan.process;
-    let env = process.env.iter().map(|(name, value)| {
-        let mut variable = name.clone();
-        variable.push("=");
-        variable.push(value);
-        c_string(&variable)
-    });
-    Ok(ChildSpec {
-        uid: process.uid,
-        gid: process.gid,
-        hostname: process.hostname.clone(),
-        fs: plan.fs.clone(),
-        sources,
-        unix: plan.unix.clone(),
-        net: plan.net.clone(),
-        landlock: plan.landlock.clone(),
-        filters,
-        cwd: process.cwd.clone(),
-        program: c_string(process.program.as_os_str())?,
-        argv: process.argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>()?,
-        env: env.collect::<Result<_, _>>()?,
-        signal_mask,
-        descriptors,
-    })
-}
-
-fn c_string(text: &OsStr) -> Result<CString, RunError> {
-    CString::new(text.as_bytes()).map_err(|_| RunError::ZeroByte)
 }

@@ -12,6 +12,8 @@ pub(super) const GO: u8 = b'G';
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     DeathSignal,
+    Namespaces,
+    Order,
     IdMap,
     Hostname,
     Network,
@@ -26,8 +28,10 @@ pub(super) enum Step {
     Exec,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 15] = [
     Step::DeathSignal,
+    Step::Namespaces,
+    Step::Order,
     Step::IdMap,
     Step::Hostname,
     Step::Network,

@@ -5,6 +5,7 @@ mod failure;
 mod launch;
 mod message;
 mod network;
+mod order;
 mod signals;
 mod stdio;
 
@@ -12,11 +13,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
+pub use launch::{Begun, begin};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
@@ -46,13 +47,17 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out. The process must have one thread, for it is cloned.
+/// Carries `plan` out, in what [`begin`] began.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
-pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Result<Outcome, RunError> {
-    let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
-    let launched = launch::launch(&plan, signals.former, descriptors)?;
+pub fn run(
+    begun: Begun,
+    plan: LaunchPlan,
+    placement: Placement,
+    signals: HeldSignals,
+) -> Result<Outcome, RunError> {
+    let launched = launch::launch(begun, &plan)?;
     let (recorder, writer) = trace::create(placement)?;
     match prepare(plan, launched, signals, &recorder).and_then(carry_out) {
         Ok((finished, streams, policy)) => conclude(finished, &streams, &recorder, writer, policy),
@@ -62,14 +67,6 @@ pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Resu
             Err(error)
         }
     }
-}
-
-/// The launch needs a descriptor for each mount, the supervisor many for tasks and files; gives the
-/// former limit, which is the command's.
-fn hold_many_descriptors() -> nix::Result<(u64, u64)> {
-    let former = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, former.1, former.1)?;
-    Ok(former)
 }
 
 /// A run that waits for nothing but the word.
