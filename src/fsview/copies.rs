@@ -82,8 +82,8 @@ fn copy(op: &MountOp) -> Result<Option<Copied>, FsviewError> {
     let MountKind::Bind { source, recursive } = &op.kind else { return Ok(None) };
     let name = CString::new(source.as_os_str().as_encoded_bytes())
         .map_err(|_| FsviewError::new("open_tree", source, Errno::EINVAL))?;
-    let tree = mount::clone_path(&name, *recursive)
-        .map_err(|error| FsviewError::new("open_tree", source, error))?;
+    let tree =
+        mount::clone_path(&name, *recursive).map_err(|error| FsviewError::new("open_tree", source, error))?;
     let status = fstat(&tree).map_err(|errno| FsviewError::new("fstat", source, errno))?;
     let shape = match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
         SFlag::S_IFLNK => {

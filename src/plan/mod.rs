@@ -8,6 +8,7 @@ mod error;
 mod facts;
 mod generated;
 mod header;
+mod landlock;
 mod links;
 mod mounts;
 mod oci;
@@ -123,7 +124,7 @@ impl LaunchPlan {
         };
         Self {
             process,
-            landlock: view.landlock(&fs.files),
+            landlock: landlock::rules(&view, &fs.files),
             net: net(&policy),
             access: AccessTable {
                 system: mounts::View::system(&roots, &fs),

@@ -187,8 +187,7 @@ fn confine(mask: &SigSet, ends: &Ends) -> Result<Ready, Failure> {
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.
     process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;
-    mask.thread_set_mask()
-        .map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
+    mask.thread_set_mask().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
     let [scoped, unscoped] = &filters;
     let filter = if restricted.signals { scoped } else { unscoped };
     let listener = seccomp::install(filter).map_err(|error| Failure::new(Step::Filter, SECCOMP, &error))?;

@@ -30,7 +30,6 @@ pub(super) struct Launched {
     pub(super) go: OwnedFd,
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
-    pub(super) sockets: NetSockets,
     /// In the order of the plan's sockets.
     pub(super) doors: Vec<Door>,
     pub(super) landlock: bool,
@@ -126,35 +125,53 @@ fn hold_many_descriptors() -> nix::Result<(u64, u64)> {
     Ok(former)
 }
 
-/// Tells the run's first process the plan and waits until the command is ready.
-pub(super) fn launch(begun: Begun, plan: &LaunchPlan) -> Result<Launched, RunError> {
-    let Begun { init, guard, channel: ours, go: our_go, sockets: our_sockets, mut stdio } = begun;
-    order::tell(ours.as_fd(), &Cell::of(plan))?;
+/// A run that is being built.
+#[derive(Debug)]
+pub(super) struct Launching {
+    pub(super) begun: Begun,
+    /// Its sockets, already there.
+    pub(super) sockets: NetSockets,
+}
+
+/// Tells the run's first process the plan, and waits until its network is there.
+pub(super) fn launch(mut begun: Begun, plan: &LaunchPlan) -> Result<Launching, RunError> {
+    order::tell(begun.channel.as_fd(), &Cell::of(plan))?;
     // While the child copies the same places.
-    order::tell(ours.as_fd(), &fsview::look(&plan.fs)?)?;
-    order::tell(our_go.as_fd(), &Start::of(plan)?)?;
-    order::tell_filters(our_go.as_fd(), plan)?;
-    let mut sockets = None;
-    let (listener, root, landlock) = loop {
-        let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::call("recvmsg"))?;
+    order::tell(begun.channel.as_fd(), &fsview::look(&plan.fs)?)?;
+    order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
+    order::tell_filters(begun.go.as_fd(), plan)?;
+    let (said, descriptors) = begun.hear()?;
+    let Message::Sockets = said else { return Err(RunError::Silent) };
+    begun.stdio.settle_input(descriptors.into_iter().next());
+    let sockets = NetSockets::receive(&begun.sockets).map_err(RunError::Network)?;
+    // Its ids are mapped: from now on nobody reads the launcher's memory.
+    process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
+    Ok(Launching { begun, sockets })
+}
+
+impl Begun {
+    /// What the child says next, if that is no failure.
+    fn hear(&self) -> Result<(Message, Vec<OwnedFd>), RunError> {
+        let (bytes, descriptors) =
+            channel::receive(self.channel.as_fd()).map_err(RunError::call("recvmsg"))?;
         match Message::decode(&bytes) {
-            Some(Message::Sockets) => {
-                stdio.settle_input(descriptors.into_iter().next());
-                sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
-                // Its ids are mapped: from now on nobody reads the launcher's memory.
-                process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
-            }
-            Some(Message::Ready { landlock }) => match <[OwnedFd; 2]>::try_from(descriptors) {
-                Ok([listener, root]) => break (listener, root, landlock),
-                Err(_) => return Err(RunError::Silent),
-            },
-            Some(Message::Failed(failure)) => return Err(failure::explain(&failure, None)),
-            Some(Message::End(_)) | None => return Err(RunError::Silent),
+            Some(Message::Failed(failure)) => Err(failure::explain(&failure, None)),
+            Some(message) => Ok((message, descriptors)),
+            None => Err(RunError::Silent),
         }
-    };
-    let sockets = sockets.ok_or(RunError::Silent)?;
-    let doors = receive_doors(&our_sockets)?;
-    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, doors, landlock, stdio })
+    }
+
+    /// Waits until the command is ready.
+    pub(super) fn finish(self) -> Result<Launched, RunError> {
+        let (said, descriptors) = self.hear()?;
+        let Message::Ready { landlock } = said else { return Err(RunError::Silent) };
+        let Ok([listener, root]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(RunError::Silent);
+        };
+        let doors = receive_doors(&self.sockets)?;
+        let Self { init, guard, channel, go, stdio, .. } = self;
+        Ok(Launched { init, guard, channel, go, listener, root, doors, landlock, stdio })
+    }
 }
 
 /// Receives what the child handed over before it was ready.

@@ -57,16 +57,59 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
 ) -> Result<Outcome, RunError> {
-    let launched = launch::launch(begun, &plan)?;
+    let launching = launch::launch(begun, &plan)?;
     let (recorder, writer) = trace::create(placement)?;
-    match prepare(plan, launched, signals, &recorder).and_then(carry_out) {
-        Ok((finished, streams, policy)) => conclude(finished, &streams, &recorder, writer, policy),
+    let armed = match arm(&plan, launching, &recorder) {
+        Ok(armed) => armed,
+        Err(error) => {
+            writer.discard();
+            return Err(error);
+        }
+    };
+    match prepare(plan, armed, signals, &recorder).and_then(carry_out) {
+        Ok(ended) => conclude(ended, &recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
             let _ = writer.seal(not_started(&error));
             Err(error)
         }
     }
+}
+
+/// A command that is ready, with a proxy beside it.
+struct Armed {
+    launched: launch::Launched,
+    proxy: Proxy,
+    connections: Arc<Connections>,
+    /// Sockets of the host, each with the file of ours that is connected instead.
+    relayed: Sockets,
+    capture: String,
+}
+
+/// Starts the proxy while the child builds the view; what fails here leaves no trace.
+fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> Result<Armed, RunError> {
+    crate::ns::privileges::act_without()?;
+    crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
+    // What the supervisor makes for a task has the task's own mask already.
+    umask(Mode::empty());
+    let connections = Arc::new(Connections::default());
+    let capture = launch::capture(&launching.sockets);
+    let start = |sockets, listeners| {
+        let policy = &plan.access.policy;
+        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce)
+    };
+    let (launched, proxy, relayed) = if plan.unix.is_empty() {
+        let launch::Launching { begun, sockets } = launching;
+        let proxy = start(sockets, Vec::new())?;
+        (begun.finish()?, proxy, Vec::new())
+    } else {
+        // It listens at the doors too, which are made with the view.
+        let launch::Launching { begun, sockets } = launching;
+        let mut launched = begun.finish()?;
+        let (listeners, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
+        (launched, start(sockets, listeners)?, relayed)
+    };
+    Ok(Armed { launched, proxy, connections, relayed, capture })
 }
 
 /// A run that waits for nothing but the word.
@@ -83,28 +126,17 @@ struct Ready {
 /// Everything up to the word: what fails here has run nothing.
 fn prepare(
     plan: LaunchPlan,
-    launched: launch::Launched,
+    armed: Armed,
     signals: HeldSignals,
     recorder: &Recorder,
 ) -> Result<Ready, RunError> {
+    let Armed { launched, proxy, connections, relayed, capture } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let enforcement = Enforcement {
-        landlock: launched.landlock,
-        capture: launch::capture(&launched.sockets),
-        stdio: launched.stdio.manifest(),
-    };
+    let enforcement = Enforcement { landlock: launched.landlock, capture, stdio: launched.stdio.manifest() };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
-    crate::ns::privileges::act_without()?;
-    crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
-    // What the supervisor makes for a task has the task's own mask already.
-    umask(Mode::empty());
-    let connections = Arc::new(Connections::default());
-    let (listeners, relayed) = doors(plan.unix, launched.doors);
-    let proxy =
-        network::start(&policy, launched.sockets, listeners, recorder, &connections, plan.access.enforce)?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,
@@ -115,10 +147,15 @@ fn prepare(
         command: plan.command,
         recorder: recorder.clone(),
         judge_connection: network::judge(&proxy),
-        connections: Arc::clone(&connections),
+        connections,
         signals: signals.descriptor,
-        channel: launched.channel.try_clone().map_err(RunError::call("dup"))?,
-        words: InitWords { attach: init::attach_request, bind: init::bind_request, answer: init::answer_to },
+        channel: launched.channel,
+        words: InitWords {
+            attach: init::attach_request,
+            bind: init::bind_request,
+            answer: init::answer_to,
+            is_end: init::is_end,
+        },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
     };
@@ -130,29 +167,33 @@ fn prepare(
     Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy })
 }
 
+/// A run that has ended.
+struct Ended {
+    finished: Finished,
+    streams: stdio::Report,
+    policy: Arc<Policy>,
+    /// Pid 1 needs as long to end as the trace does.
+    guard: Option<launch::KillOnDrop>,
+}
+
 /// Serves the run to its end.
-fn carry_out(ready: Ready) -> Result<(Finished, stdio::Report, Arc<Policy>), RunError> {
+fn carry_out(ready: Ready) -> Result<Ended, RunError> {
     let Ready { guard, go, mut supervisor, proxy, streams, policy } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
-    // A run that was stopped does nothing more.
-    drop(guard);
+    // A run that was stopped does nothing more; of one that has ended only pid 1 is left, which ends now.
+    let guard = finished.is_ok().then_some(guard);
     drop(supervisor);
     let stopped = proxy.stop();
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    Ok((finished, streams, policy))
+    Ok(Ended { finished, streams, policy, guard })
 }
 
 /// Records how the run ended, and closes the trace.
-fn conclude(
-    finished: Finished,
-    streams: &stdio::Report,
-    recorder: &Recorder,
-    writer: WriterHandle,
-    policy: Arc<Policy>,
-) -> Result<Outcome, RunError> {
+fn conclude(ended: Ended, recorder: &Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
+    let Ended { finished, streams, policy, guard: _guard } = ended;
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,

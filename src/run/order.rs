@@ -113,8 +113,8 @@ pub(super) fn filters(plan: &LaunchPlan) -> Result<[Vec<Instruction>; 2], RunErr
 
 /// Tells the child; a child that is gone has said why on the channel.
 pub(super) fn tell(socket: BorrowedFd<'_>, order: &impl Serialize) -> Result<(), RunError> {
-    let bytes = serde_json::to_vec(order)
-        .map_err(|error| RunError::call("the plan")(std::io::Error::from(error)))?;
+    let bytes =
+        serde_json::to_vec(order).map_err(|error| RunError::call("the plan")(std::io::Error::from(error)))?;
     tell_bytes(socket, &bytes)
 }
 

@@ -86,6 +86,14 @@ impl WriterHandle {
         Ok(placed)
     }
 
+    /// Takes the trace away again: nothing was recorded, for nothing has begun.
+    pub fn discard(mut self) {
+        let _ = self.finish(None);
+        if let Some(placement) = self.placement.take() {
+            placement.discard();
+        }
+    }
+
     fn finish(&mut self, run_end: Option<Event>) -> Result<Finished, TraceError> {
         let thread = self.thread.take().ok_or(TraceError::Sealed)?;
         self.queue.end(run_end);
