@@ -116,8 +116,7 @@ impl RunCommand {
             .collect();
         let request =
             Request { policy, command, typed: self.words, facts: &facts, protected, enforce: !self.observe };
-        // What is not in the document that `spec` prints is not in the run (0.1 ms).
-        let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
+        let plan = LaunchPlan::new(request, &host);
         let outcome = run::run(begun?, plan, placement, signals)?;
         summarize(&outcome);
         Ok(outcome.code)

@@ -178,11 +178,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
     let shared = Arc::clone(&egress);
     let thread = std::thread::Builder::new()
         .name("netproxy".to_owned())
-        .spawn(move || {
-            run(runtime, bound, &shared, stopping);
-            // The receiver may have given up waiting.
-            let _ = report.send(());
-        })
+        .spawn(move || run(runtime, bound, &shared, stopping, &report))
         .map_err(|source| NetproxyError::Thread { source })?;
     Ok(Proxy { pins, egress, stop, stopped, thread })
 }
@@ -201,7 +197,7 @@ impl Proxy {
     }
 
     /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
-    /// open is recorded as ended, and the thread is joined.
+    /// open is recorded as ended. Where nothing is open, the thread closes its sockets by itself.
     ///
     /// # Errors
     /// When the thread does not end within 2 s; it is left behind then.
@@ -210,7 +206,8 @@ impl Proxy {
         let _ = self.stop.send(());
         match self.stopped.recv_timeout(STOP) {
             Err(mpsc::RecvTimeoutError::Timeout) => Err(NetproxyError::Stop { seconds: STOP.as_secs() }),
-            _ => self
+            Ok(()) => Ok(()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => self
                 .thread
                 .join()
                 .map_err(|_| NetproxyError::Thread { source: std::io::Error::other("it panicked") }),
@@ -224,7 +221,13 @@ impl Proxy {
     }
 }
 
-fn run(runtime: Runtime, bound: Bound, egress: &Arc<Egress>, stopping: oneshot::Receiver<()>) {
+fn run(
+    runtime: Runtime,
+    bound: Bound,
+    egress: &Arc<Egress>,
+    stopping: oneshot::Receiver<()>,
+    report: &mpsc::Sender<()>,
+) {
     runtime.block_on(async {
         bound.spawn(egress);
         // An error means that the handle was dropped: the run is over as well.
@@ -232,8 +235,18 @@ fn run(runtime: Runtime, bound: Bound, egress: &Arc<Egress>, stopping: oneshot::
         last_bytes(egress).await;
     });
     egress.ending.store(true, Ordering::Relaxed);
+    // Nothing runs on this thread any more, so nothing is opened or recorded either.
+    let idle = egress.open.load(Ordering::Relaxed) == 0;
+    // The receiver may have given up waiting.
+    let tell = || _ = report.send(());
+    if idle {
+        tell();
+    }
     // Dropping the tasks records what is still open.
     drop(runtime);
+    if !idle {
+        tell();
+    }
 }
 
 /// Waits for streams that still deliver what the program sent before it ended.

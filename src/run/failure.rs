@@ -10,6 +10,7 @@ use super::stdio::StdioError;
 use crate::fsview::FsviewError;
 use crate::netproxy::NetproxyError;
 use crate::ns::net::NetError;
+use crate::plan::PlanError;
 use crate::supervisor::bpf::BpfError;
 use crate::supervisor::{Refusal, Stop};
 use crate::sys::refused::{Named, Refused, remedy};
@@ -79,6 +80,9 @@ pub enum RunError {
     /// The proxy of the run.
     #[error("the proxy of the run: {0}")]
     Proxy(#[source] NetproxyError),
+    /// The plan and its document are not the same.
+    #[error("{0}")]
+    Plan(#[from] PlanError),
     /// The system call filter cannot be compiled.
     #[error("the system call filter: {0}")]
     Filter(#[source] BpfError),
@@ -127,6 +131,12 @@ pub(super) fn clone_refused(refused: Refused) -> RunError {
         _ => remedy(&refused.source).unwrap_or("namespaces cannot be made here"),
     };
     RunError::Clone { refused, fix }
+}
+
+/// What the launcher itself could not drop.
+pub(super) fn privileges_kept(refused: Refused) -> RunError {
+    let (step, fix) = describe(Step::Privileges, Errno::EPERM);
+    RunError::Step { step, call: refused.to_string(), fix }
 }
 
 impl RunError {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getegid, geteuid};
@@ -152,8 +153,14 @@ pub(super) fn launch(mut begun: Begun, plan: &LaunchPlan) -> Result<Launching, R
 impl Begun {
     /// What the child says next, if that is no failure.
     fn hear(&self) -> Result<(Message, Vec<OwnedFd>), RunError> {
-        let (bytes, descriptors) =
-            channel::receive(self.channel.as_fd()).map_err(RunError::call("recvmsg"))?;
+        let received = match channel::receive(self.channel.as_fd()) {
+            // It ended without taking all that it was told; what it said before is still there.
+            Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {
+                channel::receive(self.channel.as_fd())
+            }
+            other => other,
+        };
+        let (bytes, descriptors) = received.map_err(RunError::call("recvmsg"))?;
         match Message::decode(&bytes) {
             Some(Message::Failed(failure)) => Err(failure::explain(&failure, None)),
             Some(message) => Ok((message, descriptors)),

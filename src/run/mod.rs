@@ -67,7 +67,7 @@ pub fn run(
         }
     };
     match prepare(plan, armed, signals, &recorder).and_then(carry_out) {
-        Ok(ended) => conclude(ended, &recorder, writer),
+        Ok(ended) => conclude(ended, recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
             let _ = writer.seal(not_started(&error));
@@ -88,7 +88,9 @@ struct Armed {
 
 /// Starts the proxy while the child builds the view; what fails here leaves no trace.
 fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> Result<Armed, RunError> {
-    crate::ns::privileges::act_without()?;
+    // What is not in the document that `spec` prints is not in the run.
+    plan.check_document()?;
+    crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
     crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
@@ -192,7 +194,7 @@ fn carry_out(ready: Ready) -> Result<Ended, RunError> {
 }
 
 /// Records how the run ended, and closes the trace.
-fn conclude(ended: Ended, recorder: &Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
+fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
     let Ended { finished, streams, policy, guard: _guard } = ended;
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
@@ -211,6 +213,8 @@ fn conclude(ended: Ended, recorder: &Recorder, writer: WriterHandle) -> Result<O
     // The proxy alone writes the remedy into its events.
     let refused_hosts =
         recorder.denials().named.into_iter().filter(|denial| denial.remedy.is_some()).collect();
+    // The last who could record anything.
+    drop(recorder);
     let placed = writer.seal(run_end(end))?;
     if let Some(lost) = streams.failure() {
         return Err(lost.into());

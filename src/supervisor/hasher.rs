@@ -26,9 +26,14 @@ pub(super) struct Hasher {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     seen: HashSet<FileId>,
+    /// For small programs, before there is a thread.
+    digests: Digests,
     /// When the run ended.
     ending: Arc<OnceLock<Instant>>,
 }
+
+/// Largest program, in bytes, that is hashed in less time than a thread takes to start and end.
+const SMALL: i64 = 64 << 10;
 
 /// Longest time that the end of a run waits for digests.
 const LAST: Duration = Duration::from_secs(30);
@@ -48,6 +53,10 @@ impl Hasher {
         // Executable but not readable: its path and inode stand in the spawn.
         let Ok(file) = File::open(found.own_path()) else { return };
         let job = Job { file, path: found.path.clone(), recorder: recorder.clone() };
+        if self.jobs.is_none() && found.status.st_size <= SMALL {
+            record(&mut self.digests, &job);
+            return;
+        }
         let jobs = self.jobs.get_or_insert_with(|| {
             let (jobs, work) = channel::<Job>();
             let ending = Arc::clone(&self.ending);

@@ -145,10 +145,14 @@ impl Placement {
         Ok((self, file, blobs.into_fd()))
     }
 
+    /// Takes an empty directory of blobs away, for it says nothing. Nobody stores any more.
+    pub(super) fn remove_empty_blobs(&self) {
+        // One with blobs stays: it is not empty.
+        let _ = self.home().remove_directory(&blobs_name(&self.name));
+    }
+
     /// Puts the trace where it belongs. Its writer has ended.
     pub(super) fn place(self) -> Result<Placed, TraceError> {
-        // An empty directory of blobs says nothing; one with blobs stays, since this removes only an empty one.
-        let _ = self.home().remove_directory(&blobs_name(&self.name));
         let (path, moved_aside) = match &self.home {
             Home::Destination => (self.destination(), None),
             Home::Pending(pending) => {
