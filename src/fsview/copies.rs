@@ -5,7 +5,7 @@ use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use nix::errno::Errno;
-use nix::sys::stat::{FileStat, SFlag, fstat};
+use nix::sys::stat::{FileStat, SFlag, fstat, lstat};
 
 use super::tree::{self, Shape};
 use super::{FsSpec, FsviewError, MountKind, MountOp};
@@ -80,18 +80,20 @@ impl Copies {
 
 fn copy(op: &MountOp) -> Result<Option<Copied>, FsviewError> {
     let MountKind::Bind { source, recursive } = &op.kind else { return Ok(None) };
+    // Not by a copy of the mount: to close one that is attached nowhere costs a grace period.
+    if let Ok(target) = nix::fcntl::readlink(source) {
+        let status = lstat(source).map_err(|errno| FsviewError::new("lstat", source, errno))?;
+        return Ok(Some(Copied::Link { target, key: key(&status) }));
+    }
     let name = CString::new(source.as_os_str().as_encoded_bytes())
         .map_err(|_| FsviewError::new("open_tree", source, Errno::EINVAL))?;
     let tree =
         mount::clone_path(&name, *recursive).map_err(|error| FsviewError::new("open_tree", source, error))?;
     let status = fstat(&tree).map_err(|errno| FsviewError::new("fstat", source, errno))?;
     let shape = match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
-        SFlag::S_IFLNK => {
-            let target = nix::fcntl::readlinkat(&tree, c"")
-                .map_err(|errno| FsviewError::new("readlink", source, errno))?;
-            return Ok(Some(Copied::Link { target, key: key(&status) }));
-        }
         SFlag::S_IFDIR => Shape::Directory,
+        // It was none a moment ago.
+        SFlag::S_IFLNK => return Err(FsviewError::new("open_tree", source, Errno::ESTALE)),
         _ => Shape::File,
     };
     mount::set_attributes(tree.as_fd(), op.attributes, 0, *recursive)

@@ -18,7 +18,7 @@ pub use copies::{Copies, FileKey, look};
 pub use doors::Door;
 pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use pending::Pending;
-pub use pivot::enter;
+pub use pivot::{enter, leave_old_root};
 
 use std::ffi::OsString;
 use std::io;

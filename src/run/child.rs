@@ -20,6 +20,7 @@ use crate::fsview::{self, Copies, Door, Pending};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{self, Prepared};
 use crate::ns::{self, channel, idmap, init, privileges};
+use crate::sys::descriptor::mount_id;
 use crate::sys::refused::Refused;
 use crate::sys::{clone, process, seccomp};
 
@@ -47,11 +48,7 @@ pub(super) struct Ends {
 /// Runs as pid 1 of the new namespaces; never returns.
 pub(super) fn enter(ends: &Ends) -> ! {
     let channel = &ends.channel;
-    let done = prepare(ends.ids).and_then(|(mask, network)| {
-        let pending = set_up(network, ends)?;
-        start(&mask, ends, &pending)
-    });
-    let code = match done {
+    let code = match begin(ends).and_then(|begun| carry_on(begun, ends)) {
         Ok(()) => 0,
         Err(failure) => {
             // Nobody is left to tell when this fails: the launcher sees the end of the channel.
@@ -62,19 +59,49 @@ pub(super) fn enter(ends: &Ends) -> ! {
     process::exit_now(code)
 }
 
-/// What needs no plan: it is made meanwhile. Gives the mask of signals that the launcher started with.
-fn prepare((uid, gid): (u32, u32)) -> Result<(SigSet, Prepared), Failure> {
+/// What is there before the plan is.
+struct Begun {
+    /// The command's process, which waits for the view.
+    command: Pid,
+    /// Tells it that the view is there.
+    word: OwnedFd,
+    /// The file that is standard input, if it is one.
+    input: Option<OwnedFd>,
+    network: Prepared,
+}
+
+/// What needs no plan: it is made meanwhile.
+fn begin(ends: &Ends) -> Result<Begun, Failure> {
     let mask = signals::hold_in_child().map_err(|error| Failure::text(Step::Init, &error))?;
     process::die_with_parent()
         .map_err(|error| Failure::new(Step::DeathSignal, "prctl(PR_SET_PDEATHSIG)", &error))?;
     ns::unshare_others()
         .map_err(|errno| Failure::new(Step::Namespaces, ns::UNSHARE_OTHERS, &errno.into()))?;
+    let (uid, gid) = ends.ids;
     idmap::write(uid, gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
+    // From here on 0, 1 and 2 are the command's; pid 1 closes them.
+    let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
+    // Before the fork: no process of the run ever sees a pid 1 that it could look into.
+    process::set_dumpable(false)
+        .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
+    let (word, its_word) =
+        channel::pair().map_err(|errno| Failure::new(Step::Init, "socketpair", &errno.into()))?;
+    let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
+    let command = match side {
+        clone::Side::Child => {
+            drop((word, input));
+            command_process(&mask, ends, its_word)
+        }
+        clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
+    };
+    drop(its_word);
     let network = net::prepare().map_err(|error| Failure::text(Step::Network, &error))?;
-    Ok((mask, network))
+    Ok(Begun { command, word, input, network })
 }
 
-fn set_up(network: Prepared, ends: &Ends) -> Result<Pending, Failure> {
+/// Builds what the plan says, then serves as init.
+fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
+    let Begun { command, word, input, network } = begun;
     let cell: Cell<'_> = order::hear(ends.channel.as_fd())?;
     if (cell.uid, cell.gid) != ends.ids {
         // The ids are mapped already, and no others can be (user_namespaces(7)).
@@ -84,18 +111,34 @@ fn set_up(network: Prepared, ends: &Ends) -> Result<Pending, Failure> {
         .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
     let sockets = net::setup(network, &cell.net).map_err(|error| Failure::text(Step::Network, &error))?;
     sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
-    // From here on 0, 1 and 2 are the command's; pid 1 closes them.
-    let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
     let input: Vec<_> = input.iter().map(AsFd::as_fd).collect();
     channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &input)
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
+    let pending = build_view(&cell, &word, ends)?;
+    become_init(&ends.channel, &ends.launcher, &pending)
+        .map_err(|error| Failure::text(Step::Init, &error))?;
+    channel::send(ends.channel.as_fd(), &Message::Entered.encode(), &[])
+        .map_err(|error| Failure::new(Step::Init, "sendmsg", &error))?;
+    let mut attach =
+        |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
+    let served = init::run(command, &ends.launcher, ends.channel.as_fd(), &mut attach);
+    // Its descriptors were closed behind the back of their owners: none of them is dropped.
+    process::exit_now(if served.is_ok() { 0 } else { 125 })
+}
+
+fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, Failure> {
     let view = |error| Failure::text(Step::View, &error);
     let copies = Copies::make(&cell.fs).map_err(view)?;
     copies.check(&cell.fs, &order::hear::<Vec<_>>(ends.channel.as_fd())?).map_err(view)?;
     let built = fsview::build(&cell.fs, copies, &cell.unix).map_err(view)?;
     hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::enter(&built.root).map_err(view)?;
+    // The command's process goes on while the old root is left behind.
+    let root = mount_id(built.root.as_fd()).map_err(|error| Failure::new(Step::View, "statx", &error))?;
+    channel::send(word.as_fd(), &root.to_le_bytes(), &[])
+        .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
+    fsview::leave_old_root().map_err(view)?;
     Ok(built.pending)
 }
 
@@ -103,28 +146,6 @@ fn hand_over(doors: Vec<Door>, sockets: &OwnedFd) -> std::io::Result<()> {
     let doors = (0u16..).zip(doors);
     let fds = doors.flat_map(|(at, door)| [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]);
     handoff::send_fds(sockets, &fds.collect::<Vec<_>>())
-}
-
-/// Forks the command's process and becomes init.
-fn start(mask: &SigSet, ends: &Ends, pending: &Pending) -> Result<(), Failure> {
-    let (channel, launcher) = (&ends.channel, &ends.launcher);
-    // Before the fork: no process of the run ever sees a pid 1 that it could look into.
-    process::set_dumpable(false)
-        .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
-    let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
-    let command = match side {
-        clone::Side::Child => command_process(mask, ends),
-        clone::Side::Parent { pid, pidfd } => {
-            drop(pidfd);
-            Pid::from_raw(pid)
-        }
-    };
-    become_init(channel, launcher, pending).map_err(|error| Failure::text(Step::Init, &error))?;
-    let mut attach =
-        |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
-    let served = init::run(command, launcher, channel.as_fd(), &mut attach);
-    // Its descriptors were closed behind the back of their owners: none of them is dropped.
-    process::exit_now(if served.is_ok() { 0 } else { 125 })
 }
 
 /// Nothing of the launcher may be read back through /proc/1.
@@ -137,9 +158,9 @@ fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> Resu
 }
 
 /// The last steps before execve(2); never returns.
-fn command_process(mask: &SigSet, ends: &Ends) -> ! {
+fn command_process(mask: &SigSet, ends: &Ends, word: OwnedFd) -> ! {
     let channel = &ends.channel;
-    let failure = match confine(mask, ends) {
+    let failure = match confine(mask, ends, word) {
         Ok(ready) => {
             let Err(errno) = nix::unistd::execve(&ready.program, &ready.argv, &ready.env);
             Failure::new(Step::Exec, &ready.program.to_string_lossy(), &errno.into())
@@ -158,7 +179,7 @@ struct Ready {
     env: Vec<CString>,
 }
 
-fn confine(mask: &SigSet, ends: &Ends) -> Result<Ready, Failure> {
+fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> {
     let channel = &ends.channel;
     let start: Start<'_> = order::hear(ends.go.as_fd())?;
     let filters = [order::hear_filter(ends.go.as_fd())?, order::hear_filter(ends.go.as_fd())?];
@@ -167,8 +188,7 @@ fn confine(mask: &SigSet, ends: &Ends) -> Result<Ready, Failure> {
         argv: order::c_strings(&start.argv)?,
         env: order::c_strings(&start.env)?,
     };
-    let root = nix::fcntl::open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| Failure::new(Step::View, "open(/)", &errno.into()))?;
+    let root = view_root(word)?;
     nix::unistd::chdir(start.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
@@ -201,4 +221,20 @@ fn confine(mask: &SigSet, ends: &Ends) -> Result<Ready, Failure> {
         Ok(_) => process::exit_now(125),
         Err(error) => Err(Failure::new(Step::Filter, "recvmsg", &error)),
     }
+}
+
+/// Waits for the view, in which pivot_root(2) of pid 1 has put this process too, and looks whether it has.
+fn view_root(word: OwnedFd) -> Result<OwnedFd, Failure> {
+    let failed = |call: &'static str| move |error| Failure::new(Step::View, call, &error);
+    let (expected, _) = channel::receive(word.as_fd()).map_err(failed("recvmsg"))?;
+    if expected.is_empty() {
+        // Pid 1 is gone; it has said why.
+        process::exit_now(125);
+    }
+    let root = nix::fcntl::open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|errno| Failure::new(Step::View, "open(/)", &errno.into()))?;
+    if mount_id(root.as_fd()).map_err(failed("statx"))?.to_le_bytes().as_slice() != expected {
+        return Err(Failure::new(Step::View, "open(/)", &Errno::ESTALE.into()));
+    }
+    Ok(root)
 }

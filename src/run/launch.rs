@@ -168,10 +168,20 @@ impl Begun {
         }
     }
 
-    /// Waits until the command is ready.
+    /// Waits until the command is ready, and pid 1 as well.
     pub(super) fn finish(self) -> Result<Launched, RunError> {
-        let (said, descriptors) = self.hear()?;
-        let Message::Ready { landlock } = said else { return Err(RunError::Silent) };
+        let (mut ready, mut entered) = (None, false);
+        let (landlock, descriptors) = loop {
+            match (ready.take(), entered) {
+                (Some(ready), true) => break ready,
+                (unready, _) => ready = unready,
+            }
+            match self.hear()? {
+                (Message::Ready { landlock }, descriptors) => ready = Some((landlock, descriptors)),
+                (Message::Entered, _) => entered = true,
+                _ => return Err(RunError::Silent),
+            }
+        };
         let Ok([listener, root]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(RunError::Silent);
         };
