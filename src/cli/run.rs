@@ -114,20 +114,22 @@ impl RunCommand {
                 id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
             })
             .collect();
-        let request =
-            Request { policy, command, typed: self.words, facts: &facts, protected, enforce: !self.observe };
+        let enforce = !self.observe;
+        let request = Request { policy, command, typed: self.words, facts: &facts, protected, enforce };
         let plan = LaunchPlan::new(request, &host);
         let outcome = run::run(begun?, plan, placement, signals)?;
-        summarize(&outcome);
+        summarize(&outcome, enforce);
         Ok(outcome.code)
     }
 }
 
 /// The last words of a run, on stderr: stdout is the agent's alone.
-fn summarize(outcome: &Outcome) {
+fn summarize(outcome: &Outcome, enforce: bool) {
     let totals = outcome.totals;
+    let (denials, denied) =
+        if enforce { ("denials", "denied") } else { ("would-be denials", "would be denied") };
     let mut lines = vec![format!(
-        "agentbox: recorded {} effects, {} observations, {} denials -> {}",
+        "agentbox: recorded {} effects, {} observations, {} {denials} -> {}",
         totals.effects,
         totals.observations,
         totals.denials,
@@ -140,19 +142,19 @@ fn summarize(outcome: &Outcome) {
         let target = host.target.escape_debug();
         Some((false, host.count, format!("{} {target}", host.op), host.remedy.clone()?))
     });
-    let mut denied: Vec<_> = outcome
+    let mut refused: Vec<_> = outcome
         .denials
         .most_frequent(&outcome.policy, 3)
         .into_iter()
         .map(|(count, denied, rule)| (is_probe(&denied), count, describe(&denied), rule))
         .chain(hosts.take(3))
         .collect();
-    denied.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
+    refused.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = std::collections::HashSet::new();
-    denied.retain(|(_, _, what, _)| told.insert(what.clone()));
-    for (_, count, what, rule) in denied.into_iter().take(3) {
-        lines.push(format!("agentbox: denied {count}x: {what} (to allow it: {rule})"));
+    refused.retain(|(_, _, what, _)| told.insert(what.clone()));
+    for (_, count, what, rule) in refused.into_iter().take(3) {
+        lines.push(format!("agentbox: {denied} {count}x: {what} (to allow it: {rule})"));
     }
     tell(lines);
 }
@@ -169,6 +171,10 @@ fn describe(denied: &policy::Denied) -> String {
             Some(name) => format!("net {}:{port}", name.escape_debug()),
             None => format!("net {address}:{port}"),
         },
+        Denied::Request { names, address, port, method, path } => {
+            let host = names.first().cloned().unwrap_or_else(|| address.to_string());
+            format!("net {} {}:{port}{}", method.escape_debug(), host.escape_debug(), path.escape_debug())
+        }
         Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
         Denied::Env(name) => format!("env {}", name.escape_debug()),
     }

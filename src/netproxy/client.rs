@@ -47,6 +47,11 @@ impl Client {
         self.prefix.extend_from_slice(bytes);
     }
 
+    /// Takes bytes off the prefix: they have been read for good.
+    pub(crate) fn discard(&mut self, length: usize) {
+        self.prefix.advance(length);
+    }
+
     /// The copy of each request's head.
     pub(crate) fn heads(&self) -> Arc<HeadTap> {
         Arc::clone(&self.heads)

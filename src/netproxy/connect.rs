@@ -27,7 +27,7 @@ pub(crate) async fn answer(
     upgrade: Option<OnUpgrade>,
 ) -> Response<Reply> {
     service.heads.stop();
-    match dial(service, authority).await {
+    match dial_authority(service, authority).await {
         Err(error) => refusal(&error),
         Ok((grant, upstream)) => {
             if let Some(upgrade) = upgrade {
@@ -38,23 +38,34 @@ pub(crate) async fn answer(
     }
 }
 
-async fn dial(
+async fn dial_authority(
     service: &Arc<Service>,
     authority: Option<Authority>,
 ) -> Result<(Grant, Metered<TcpStream>), NetproxyError> {
     let unnamed = || NetproxyError::Request { reason: "CONNECT needs host:port".to_owned() };
-    let authority = authority.ok_or_else(unnamed)?;
-    let port = authority.port.ok_or_else(unnamed)?;
-    let (egress, proc) = (&service.egress, service.proc.as_deref());
+    let Authority { host, port } = authority.ok_or_else(unnamed)?;
+    let port = port.ok_or_else(unnamed)?;
+    dial(&service.egress, &host, port, Door::Connect, service.proc.as_deref()).await
+}
+
+/// Dials the first address of a host that is granted and answers.
+pub(crate) async fn dial(
+    egress: &Arc<Egress>,
+    host: &Host,
+    port: u16,
+    door: Door,
+    proc: Option<&str>,
+) -> Result<(Grant, Metered<TcpStream>), NetproxyError> {
     let mut failure = None;
-    for grant in egress.grants(&authority.host, port, Claim::Silent, proc).await? {
-        match stream::open(egress, &grant, Door::Connect, proc).await {
+    for grant in egress.grants(host, port, Claim::Silent, proc).await? {
+        match stream::open(egress, &grant, door, proc).await {
             Ok(upstream) => return Ok((grant, upstream)),
             Err(error @ NetproxyError::Dial { .. }) => failure = Some(error),
             Err(error) => return Err(error),
         }
     }
-    Err(failure.unwrap_or_else(unnamed))
+    let none = || NetproxyError::Request { reason: format!("{host} has no address") };
+    Err(failure.unwrap_or_else(none))
 }
 
 /// Carries the tunnel once the client has its answer. Boxed, for what is carried may be HTTP again.

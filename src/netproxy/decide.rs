@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::authority::{Host, target};
 use super::pins::Pins;
+use super::rates::Rates;
 use crate::policy::{Denied, Effect, NetTarget, Policy, RuleBody, RuleId, Transport, Verdict, is_loopback};
 
 /// The name of the machine itself (RFC 6761 section 6.3): it needs no lookup to be known.
@@ -55,6 +56,16 @@ impl Grant {
     pub(crate) fn rule(&self) -> &str {
         let named = self.names.first().map(|(_, rule)| rule.as_str());
         named.or(self.literal.as_deref()).unwrap_or("--observe")
+    }
+
+    /// The rule that allows the request for which it stands from now on.
+    pub(crate) fn set_rule(&mut self, rule: &str) {
+        for (_, known) in &mut self.names {
+            rule.clone_into(known);
+        }
+        if let Some(known) = &mut self.literal {
+            rule.clone_into(known);
+        }
     }
 
     /// The names alone.
@@ -111,11 +122,20 @@ pub(crate) struct Judge {
     pins: Arc<Pins>,
     /// What the confined program calls its own machine.
     own_name: Option<String>,
+    rates: Rates,
 }
 
 impl Judge {
     pub(crate) fn new(policy: Arc<Policy>, pins: Arc<Pins>, own_name: Option<String>) -> Self {
-        Self { policy, pins, own_name }
+        Self { policy, pins, own_name, rates: Rates::default() }
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
     }
 
     /// Whether `name` is this machine's, and so is answered without a lookup.
@@ -246,6 +266,14 @@ impl Judge {
             reason,
             rule: refused.and_then(|refusal| refusal.rule),
             remedy: unruled.then(|| format!("net: {name}:{}", destination.port())),
+        }
+    }
+
+    /// The rule line that would allow everything there.
+    pub(crate) fn whole_host(&self, claim: Claim<'_>, destination: SocketAddr) -> String {
+        match claim {
+            Claim::Name(name) => self.remedy(Some(name), destination),
+            _ => self.remedy(None, destination),
         }
     }
 

@@ -11,14 +11,24 @@ use super::decide::{Claim, Grant, Judge, Refusal};
 use super::error::NetproxyError;
 use super::pins::Pins;
 use super::resolve::Upstream;
+use super::scribe::Scribe;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder};
+
+/// What a denial says about a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) url: &'a str,
+}
 
 /// The state of one run's way out.
 pub(crate) struct Egress {
     pub(crate) judge: Judge,
     pub(crate) pins: Arc<Pins>,
     pub(crate) recorder: Recorder,
+    /// Stores bodies, and the entries that name them.
+    pub(crate) scribe: Arc<Scribe>,
     /// Hides credentials in what is recorded.
     pub(crate) redactor: Redactor,
     pub(crate) who: WhoAsked,
@@ -88,12 +98,35 @@ impl Egress {
 
     /// Records a denial.
     pub(crate) fn refuse(&self, refusal: &Refusal, proc: Option<&str>) -> Result<(), NetproxyError> {
-        self.deny(refusal, self.enforce, proc)
+        self.deny(refusal, self.enforce, None, proc)
+    }
+
+    /// Records the denial of a request.
+    pub(crate) fn refuse_request(
+        &self,
+        refusal: &Refusal,
+        line: RequestLine<'_>,
+        proc: Option<&str>,
+    ) -> Result<(), NetproxyError> {
+        self.deny(refusal, self.enforce, Some(line), proc)
+    }
+
+    /// Records that a rate is used up for the first time since something was let through.
+    pub(crate) fn limit_hit(&self, refusal: &Refusal, proc: Option<&str>) -> Result<(), NetproxyError> {
+        let mut event = Event::new(Kind::Meta, "limit.hit")
+            .arg("limit", "rate")
+            .arg("target", refusal.target.as_str())
+            .arg("reason", refusal.reason.as_str())
+            .rule(refusal.rule.as_deref().unwrap_or("no rule"));
+        if let Some(proc) = proc {
+            event = event.proc(proc);
+        }
+        self.record(event)
     }
 
     /// Records a refusal that `--observe` does not lift.
     pub(crate) fn refuse_always(&self, refusal: &Refusal, proc: Option<&str>) -> Result<(), NetproxyError> {
-        self.deny(refusal, true, proc)
+        self.deny(refusal, true, None, proc)
     }
 
     /// The process behind a client.
@@ -112,12 +145,21 @@ impl Egress {
         self.ending.load(Ordering::Relaxed)
     }
 
-    fn deny(&self, refusal: &Refusal, enforced: bool, proc: Option<&str>) -> Result<(), NetproxyError> {
+    fn deny(
+        &self,
+        refusal: &Refusal,
+        enforced: bool,
+        line: Option<RequestLine<'_>>,
+        proc: Option<&str>,
+    ) -> Result<(), NetproxyError> {
         let mut event = Event::new(Kind::Deny, "net")
             .arg("target", refusal.target.as_str())
             .arg("enforced", enforced)
             .arg("reason", refusal.reason.as_str())
             .rule(refusal.rule.as_deref().unwrap_or("no rule"));
+        if let Some(line) = line {
+            event = event.arg("method", line.method).arg("url", self.redactor.url(line.url));
+        }
         if let Some(name) = &refusal.name {
             event = event.arg("name", name.as_str());
         }

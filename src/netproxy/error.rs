@@ -45,6 +45,14 @@ pub enum NetproxyError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A certificate of the run's own cannot be made.
+    #[error("a certificate for the run: {what}: {reason}")]
+    Certificate {
+        /// What cannot be done.
+        what: &'static str,
+        /// What the library said.
+        reason: String,
+    },
     /// The proxy did not end in time.
     #[error("the proxy did not end within {seconds} s")]
     Stop {
@@ -60,6 +68,17 @@ pub enum NetproxyError {
     /// The policy refuses.
     #[error("{0}")]
     Denied(Box<Refusal>),
+    /// A request that servers could read in two ways; its refusal is recorded.
+    #[error("the request is refused: {}", .0.reason)]
+    Unclear(Box<Refusal>),
+    /// A rate is used up.
+    #[error("{refusal}")]
+    Exhausted {
+        /// The refusal.
+        refusal: Box<Refusal>,
+        /// When the next will pass.
+        seconds: u64,
+    },
     /// A request that cannot be judged, since it can be read in two ways or in none.
     #[error("the request is refused: {reason}")]
     Request {
@@ -117,12 +136,18 @@ impl NetproxyError {
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Denied(_) | Self::Request { .. } | Self::Hello { .. } | Self::Client { .. } => Blame::Agent,
+            Self::Denied(_)
+            | Self::Unclear(_)
+            | Self::Exhausted { .. }
+            | Self::Request { .. }
+            | Self::Hello { .. }
+            | Self::Client { .. } => Blame::Agent,
             Self::Resolve { .. } | Self::Dial { .. } | Self::Origin { .. } => Blame::Upstream,
             Self::Body { blame, .. } => *blame,
             Self::Runtime { .. }
             | Self::Thread { .. }
             | Self::Listener { .. }
+            | Self::Certificate { .. }
             | Self::Stop { .. }
             | Self::Trace { .. } => Blame::Proxy,
         }

@@ -1,11 +1,10 @@
 //! The record of one HTTP exchange: heads in the entry, bodies as blobs, streaming.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, request, response};
@@ -16,8 +15,13 @@ use serde_json::{Map, Value, json};
 use super::client::HeadTap;
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
+use super::failure::Failure;
 use super::flow::round_micros;
-use crate::trace::{BlobWriter, Event, Kind, TraceError};
+use super::relay::End;
+use super::scribe::{Desk, Reel};
+use super::segments::{Segments, Way};
+use super::transcript::Transcript;
+use crate::trace::{Event, Kind, TraceError};
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
 pub(crate) struct Exchange {
@@ -25,6 +29,7 @@ pub(crate) struct Exchange {
     progress: Mutex<Progress>,
 }
 
+#[derive(Default)]
 struct Progress {
     args: Map<String, Value>,
     result: Map<String, Value>,
@@ -34,14 +39,24 @@ struct Progress {
     first_byte: Option<f64>,
     request: Copy,
     response: Copy,
-    error: Option<String>,
+    segments: Segments,
+    error: Option<(String, Option<Failure>)>,
+    upgraded: Option<Upgraded>,
 }
 
 /// The copy of one body.
 #[derive(Default)]
 struct Copy {
-    blob: Option<BlobWriter>,
+    reel: Option<Reel>,
+    size: u64,
+    trailers: Option<Value>,
     whole: bool,
+}
+
+/// What became of the connection after 101.
+struct Upgraded {
+    transcript: Arc<Transcript>,
+    end: Option<(String, Option<Failure>)>,
 }
 
 /// Which of the two bodies.
@@ -67,14 +82,10 @@ impl Exchange {
         args.insert("headers".to_owned(), fields(egress, &head.headers));
         let progress = Progress {
             args,
-            result: Map::new(),
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
             start: now(),
-            first_byte: None,
-            request: Copy::default(),
-            response: Copy::default(),
-            error: None,
+            ..Progress::default()
         };
         Arc::new(Self { egress: Arc::clone(egress), progress: Mutex::new(progress) })
     }
@@ -97,22 +108,41 @@ impl Exchange {
 
     /// Why it failed; the first reason stays.
     pub(crate) fn set_error(&self, reason: &str) {
-        self.progress().error.get_or_insert_with(|| reason.to_owned());
+        self.progress().error.get_or_insert_with(|| (reason.to_owned(), None));
     }
 
-    fn copy(&self, side: Side, data: &[u8]) -> Result<(), NetproxyError> {
+    /// The same, in words that a replay can act on.
+    pub(crate) fn fail(&self, error: &NetproxyError) {
+        let failure = Some(Failure::of(error));
+        self.progress().error.get_or_insert_with(|| (error.to_string(), failure));
+    }
+
+    /// From here on the connection carries something else, and all of it is recorded.
+    pub(crate) fn transcribe(&self) -> Arc<Transcript> {
+        let transcript = Transcript::begin(&self.egress.scribe, Instant::now());
+        self.progress().upgraded = Some(Upgraded { transcript: Arc::clone(&transcript), end: None });
+        transcript
+    }
+
+    /// How what came after the upgrade has ended.
+    pub(crate) fn set_relayed(&self, end: &End) {
+        if let Some(upgraded) = &mut self.progress().upgraded {
+            upgraded.end = Some((end.reason(), end.failure()));
+        }
+    }
+
+    fn copy(&self, side: Side, data: &Bytes) {
+        let scribe = &self.egress.scribe;
         let mut progress = self.progress();
+        progress.segments.add(scribe, side.way(), data.len());
         let copy = progress.side(side);
-        if copy.blob.is_none() {
-            let failed = |error: TraceError| NetproxyError::Trace { reason: error.to_string() };
-            copy.blob = Some(self.egress.recorder.blob().map_err(failed)?);
-        }
-        match &mut copy.blob {
-            Some(blob) => {
-                blob.write_all(data).map_err(|error| NetproxyError::Trace { reason: error.to_string() })
-            }
-            None => Ok(()),
-        }
+        copy.size += data.len() as u64;
+        copy.reel.get_or_insert_with(|| scribe.reel()).write(data.clone());
+    }
+
+    fn set_trailers(&self, side: Side, trailers: &HeaderMap) {
+        let trailers = fields(&self.egress, trailers);
+        self.progress().side(side).trailers = Some(trailers);
     }
 
     fn finish(&self, side: Side) {
@@ -124,6 +154,15 @@ impl Exchange {
     }
 }
 
+impl Side {
+    fn way(self) -> Way {
+        match self {
+            Self::Request => Way::Up,
+            Self::Response => Way::Down,
+        }
+    }
+}
+
 impl Progress {
     fn side(&mut self, side: Side) -> &mut Copy {
         match side {
@@ -132,54 +171,90 @@ impl Progress {
         }
     }
 
-    fn event(&mut self, ends: bool) -> Event {
-        if let Some(body) = self.request.describe() {
-            self.args.insert("body".to_owned(), body);
-        }
-        if let Some(body) = self.response.describe() {
-            self.result.insert("body".to_owned(), body);
-        }
+    /// What is known when it ends; the bodies' names are not yet.
+    fn end(&mut self, ends: bool) {
         if self.error.is_none() && !self.response.whole {
-            let reason = if ends { "the run ended" } else { "the client went away" };
-            self.error = Some(reason.to_owned());
+            self.error = Some(if ends {
+                ("the run ended".to_owned(), Some(Failure::new("ended", Blame::Agent)))
+            } else {
+                ("the client went away".to_owned(), Some(Failure::new("abandoned", Blame::Agent)))
+            });
         }
         let mut timing = json!({"start": self.start, "end": now()});
         if let Some(first_byte) = self.first_byte {
             timing["first_byte"] = first_byte.into();
         }
         self.result.insert("timing".to_owned(), timing);
-        if let Some(error) = self.error.take() {
+        let received = self.response.size;
+        if let Some((error, failure)) = self.error.take() {
             self.result.insert("error".to_owned(), error.into());
+            let failure = failure.map(|failure| failure.value(received));
+            self.result.extend(failure.map(|failure| ("failure".to_owned(), failure)));
         }
-        let mut event = Event::new(Kind::Effect, "http.exchange").rule(&*self.rule);
-        event.args = std::mem::take(&mut self.args);
-        event.result = Some(Value::Object(std::mem::take(&mut self.result)));
-        event.proc = self.proc.take();
-        event
+        if let Some(trailers) = self.request.trailers.take() {
+            self.args.insert("trailers".to_owned(), trailers);
+        }
+        if let Some(trailers) = self.response.trailers.take() {
+            self.result.insert("trailers".to_owned(), trailers);
+        }
+    }
+
+    /// The entry, made by the thread that stores the bodies.
+    fn event(mut self, ends: bool, desk: &mut Desk) -> Result<Event, TraceError> {
+        if let Some(body) = self.request.describe(desk)? {
+            self.args.insert("body".to_owned(), body);
+        }
+        if let Some(body) = self.response.describe(desk)? {
+            self.result.insert("body".to_owned(), body);
+        }
+        if let Some(segments) = self.segments.describe(desk)? {
+            self.result.insert("segments".to_owned(), segments);
+        }
+        if let Some(upgraded) = self.upgraded {
+            self.result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
+        }
+        let mut event = Event::new(Kind::Effect, "http.exchange").rule(self.rule);
+        event.args = self.args;
+        event.result = Some(Value::Object(self.result));
+        event.proc = self.proc;
+        Ok(event)
     }
 }
 
 impl Copy {
     /// The body as the entry says it; none for no body at all.
-    fn describe(&mut self) -> Option<Value> {
-        let blob = self.blob.take()?;
-        let mut body = match blob.finish() {
-            Ok(blob) => Value::from(blob),
-            Err(error) => json!({"error": error.to_string()}),
-        };
+    fn describe(&mut self, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
+        let Some(reel) = self.reel.take() else { return Ok(None) };
+        let mut body = Value::from(desk.finish(reel)?);
         if !self.whole {
             body["whole"] = false.into();
         }
-        Some(body)
+        Ok(Some(body))
+    }
+}
+
+impl Upgraded {
+    fn describe(self, ends: bool, desk: &mut Desk) -> Result<Value, TraceError> {
+        let (up, down) = (self.transcript.bytes(Way::Up), self.transcript.bytes(Way::Down));
+        let unnamed = || (if ends { "the run ended" } else { "closed" }.to_owned(), None);
+        let (end, failure) = self.end.unwrap_or_else(unnamed);
+        let transcript = self.transcript.finish()(desk)?;
+        let mut value = json!({"up": up, "down": down, "end": end, "transcript": transcript});
+        if let Some(failure) = failure {
+            value["failure"] = failure.value(down);
+        }
+        Ok(value)
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
         let ends = self.egress.ends();
-        let event = self.progress().event(ends);
+        let progress = self.progress.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = std::mem::take(progress);
+        progress.end(ends);
         // A failure stays with the recorder, and the run stops for it.
-        let _ = self.egress.record(event);
+        self.egress.scribe.record(move |desk| progress.event(ends, desk));
     }
 }
 
@@ -235,6 +310,7 @@ impl Body for Tapped {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
+        ready!(self.exchange.egress.scribe.poll_ready(cx))?;
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
             None => {
                 self.finish();
@@ -247,12 +323,15 @@ impl Body for Tapped {
                     Side::Response => Blame::Upstream,
                 };
                 let error = NetproxyError::Body { blame, source };
-                self.exchange.set_error(&error.to_string());
+                self.exchange.fail(&error);
                 return Poll::Ready(Some(Err(error)));
             }
         };
         if let Some(data) = frame.data_ref() {
-            self.exchange.copy(self.side, data)?;
+            self.exchange.copy(self.side, data);
+        }
+        if let Some(trailers) = frame.trailers_ref() {
+            self.exchange.set_trailers(self.side, trailers);
         }
         self.finish_at_end();
         Poll::Ready(Some(Ok(frame)))

@@ -14,7 +14,10 @@ use tokio::net::TcpStream;
 
 use super::decide::Grant;
 use super::egress::Egress;
-use super::error::NetproxyError;
+use super::error::{Blame, NetproxyError};
+use super::failure::Failure;
+use super::relay::End;
+use super::transcript::Transcript;
 use crate::trace::{Event, Kind};
 
 /// The way by which a stream came in.
@@ -26,6 +29,8 @@ pub(crate) enum Door {
     Proxy,
     /// CONNECT on the proxy's own port.
     Connect,
+    /// SOCKS on the proxy's own port.
+    Socks,
     /// A loopback port that stands for the host's.
     Loopback,
     /// A Unix socket that stands for the host's.
@@ -38,6 +43,7 @@ impl Door {
             Self::Transparent => "transparent",
             Self::Proxy => "proxy",
             Self::Connect => "connect",
+            Self::Socks => "socks",
             Self::Loopback => "loopback",
             Self::Unix => "unix",
         }
@@ -62,6 +68,8 @@ struct Learned {
     protocol: Option<&'static str>,
     server_name: Option<String>,
     end: Option<String>,
+    failure: Option<Failure>,
+    transcript: Option<Arc<Transcript>>,
 }
 
 impl Flow {
@@ -116,7 +124,7 @@ impl Flow {
         match connected {
             Ok(stream) => Ok(self.meter(stream)),
             Err(source) => {
-                self.set_end(&format!("cannot connect: {source}"));
+                self.fail(&format!("cannot connect: {source}"), Failure::io(&source, Blame::Upstream));
                 Err(NetproxyError::Dial { address: destination, source })
             }
         }
@@ -142,6 +150,31 @@ impl Flow {
         });
     }
 
+    /// Why it failed; the first reason stays.
+    pub(crate) fn fail(&self, reason: &str, failure: Failure) {
+        self.learn(|learned| {
+            if learned.end.is_none() {
+                learned.failure.get_or_insert(failure);
+            }
+        });
+        self.set_end(reason);
+    }
+
+    /// The end of a relay.
+    pub(crate) fn set_relayed(&self, end: &End) {
+        match end.failure() {
+            Some(failure) => self.fail(&end.reason(), failure),
+            None => self.set_end(&end.reason()),
+        }
+    }
+
+    /// From here on the bytes are opaque, and all of them are recorded.
+    pub(crate) fn transcribe(&self) -> Arc<Transcript> {
+        let transcript = Transcript::begin(&self.egress.scribe, self.opened);
+        self.learn(|learned| learned.transcript = Some(Arc::clone(&transcript)));
+        transcript
+    }
+
     fn learn(&self, change: impl FnOnce(&mut Learned)) {
         change(&mut self.learned.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -165,11 +198,20 @@ impl Drop for Flow {
         if let Some(name) = learned.server_name {
             result["sni"] = name.into();
         }
-        let mut event = Event::new(Kind::Effect, "net.stream").result(result).rule(&*self.rule);
+        if let Some(failure) = learned.failure {
+            result["failure"] = failure.value(self.down.load(Ordering::Relaxed));
+        }
+        let mut event = Event::new(Kind::Effect, "net.stream").rule(&*self.rule);
         event.args = std::mem::take(&mut self.args);
         event.proc = self.proc.take();
+        let transcript = learned.transcript.map(|transcript| transcript.finish());
         // A failure stays with the recorder, and the run stops for it.
-        let _ = self.egress.record(event);
+        self.egress.scribe.record(move |desk| {
+            if let Some(transcript) = transcript {
+                result["transcript"] = transcript(desk)?;
+            }
+            Ok(event.result(result))
+        });
     }
 }
 
@@ -210,7 +252,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         match &polled {
             Poll::Ready(Ok(())) => self.count(&self.flow.down, buf.filled().len() - before),
-            Poll::Ready(Err(error)) => self.flow.set_end(&format!("upstream: {error}")),
+            Poll::Ready(Err(error)) => {
+                self.flow.fail(&format!("upstream: {error}"), Failure::io(error, Blame::Upstream));
+            }
             Poll::Pending => {}
         }
         polled

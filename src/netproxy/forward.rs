@@ -17,11 +17,13 @@ use super::client::MAX_HEAD;
 use super::decide::Grant;
 use super::error::NetproxyError;
 use super::exchange::{Exchange, Side, Tapped};
+use super::failure::Failure;
 use super::flow::{Door, Flow, Metered};
 use super::framing::origin_form;
 use super::http::Service;
 use super::relay::relay;
 use super::stream;
+use super::transcript::Transcript;
 
 /// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
 /// names.
@@ -89,7 +91,8 @@ impl Link {
         let ending = Arc::clone(&flow);
         tokio::spawn(async move {
             if let Err(error) = connection.with_upgrades().await {
-                ending.set_end(&format!("upstream: {error}"));
+                let failure = NetproxyError::Origin { address: destination, source: error };
+                ending.fail(&failure.to_string(), Failure::of(&failure));
             }
         });
         Ok(Self { sender, destination, flow: Arc::downgrade(&flow), used: false })
@@ -106,6 +109,8 @@ impl Service {
         origins: &[Origin],
         exchange: &Arc<Exchange>,
     ) -> Result<Response<Reply>, NetproxyError> {
+        // Entries and bodies that wait to be stored hold back the next request.
+        self.egress.scribe.ready().await?;
         prepare(&mut head, &origins[0], upgrade.is_some());
         let body = Tapped::new(body, exchange, Side::Request, &self.heads);
         let mut request = Request::from_parts(head, body);
@@ -174,7 +179,8 @@ impl Service {
         if let (true, Some(client), Some(flow)) = (switched, upgrade, flow) {
             let origin = hyper::upgrade::on(&mut response);
             self.heads.stop();
-            tokio::spawn(splice(client, origin, flow));
+            let transcript = exchange.transcribe();
+            tokio::spawn(splice(client, origin, flow, transcript, Arc::clone(exchange)));
         }
         let (mut head, body) = response.into_parts();
         exchange.set_response(&head);
@@ -189,13 +195,21 @@ impl Service {
 }
 
 /// Relays what an upgrade has made of a connection.
-async fn splice(client: OnUpgrade, origin: OnUpgrade, flow: Arc<Flow>) {
+async fn splice(
+    client: OnUpgrade,
+    origin: OnUpgrade,
+    flow: Arc<Flow>,
+    transcript: Arc<Transcript>,
+    exchange: Arc<Exchange>,
+) {
+    flow.set_protocol("upgrade");
     let (Ok(client), Ok(origin)) = (client.await, origin.await) else {
+        exchange.set_error("the upgrade failed");
         return flow.set_end("the upgrade failed");
     };
-    flow.set_protocol("upgrade");
-    let end = relay(&mut TokioIo::new(client), &mut TokioIo::new(origin)).await;
-    flow.set_end(&end.reason());
+    let end = relay(&mut TokioIo::new(client), &mut TokioIo::new(origin), &transcript).await;
+    exchange.set_relayed(&end);
+    flow.set_relayed(&end);
 }
 
 /// Makes of the client's head the one that the origin gets.

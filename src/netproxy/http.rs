@@ -3,17 +3,21 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use hyper::header::{EXPECT, UPGRADE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::authority::{Authority, Host};
-use super::body::{Reply, refusal};
+use super::body::{Reply, refusal, refusal_to};
 use super::client::{Client, HeadTap, MAX_HEAD};
 use super::connect;
 use super::decide::{Claim, Grant, Refusal};
@@ -23,10 +27,17 @@ use super::exchange::Exchange;
 use super::flow::{Door, Metered};
 use super::forward::{Link, Origin};
 use super::framing;
+use super::requests;
 use crate::policy::{canonical_address, is_loopback};
 
 /// The port of `http://` targets that name none.
 const HTTP_PORT: u16 = 80;
+
+/// What is taken of the body of a refused request; the connection is closed when there is more.
+const MAX_DRAINED: usize = 256 * 1024;
+
+/// How long it may take.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
@@ -89,7 +100,7 @@ impl Service {
         let has_body = !hyper::body::Body::is_end_stream(request.body());
         let head_bytes = self.heads.take(has_body);
         let upgrade = forwardable_upgrade(&mut request);
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let admitted = match framing::check_length(&head, &head_bytes) {
             Ok(()) => framing::authority(&head),
             Err(error) => Err(error),
@@ -102,10 +113,16 @@ impl Service {
             return connect::answer(self, authority, upgrade).await;
         }
         let origins = match self.origins(&head, authority).await {
+            Ok(origins) => requests::admit(&self.egress, &mut head, origins, self.proc.as_deref()),
+            Err(error) => Err(error),
+        };
+        let origins = match origins {
             Ok(origins) => origins,
             Err(error @ NetproxyError::Request { .. }) => return self.refuse_request(&head, &error),
-            Err(error) => return refusal(&error),
+            Err(error) => return self.turn_away(&head, body, &error).await,
         };
+        // The judgement may have left it out.
+        let upgrade = upgrade.filter(|_| head.headers.contains_key(UPGRADE));
         let Some(first) = origins.first() else {
             return refusal(&unnamed("its target names no origin"));
         };
@@ -115,7 +132,7 @@ impl Service {
         match self.forward(head, body, upgrade, &origins, &exchange).await {
             Ok(response) => response,
             Err(error) => {
-                exchange.set_error(&error.to_string());
+                exchange.fail(&error);
                 refusal(&error)
             }
         }
@@ -198,6 +215,21 @@ impl Service {
         Ok(vec![Origin { grant: grant.clone(), host: Some(authority.host.clone()), door }])
     }
 
+    /// Answers a request that was refused. What it still sends is taken first, so that the connection stays usable.
+    async fn turn_away(
+        &self,
+        head: &http::request::Parts,
+        body: Incoming,
+        error: &NetproxyError,
+    ) -> Response<Reply> {
+        // A client that waits for 100 has sent nothing.
+        let waits = head.headers.contains_key(EXPECT);
+        if !waits && matches!(timeout(DRAIN_TIMEOUT, drained(body)).await, Ok(true)) {
+            self.heads.resume();
+        }
+        refusal_to(&head.headers, error)
+    }
+
     /// Answers and records a request that cannot be judged.
     fn refuse_request(&self, head: &http::request::Parts, error: &NetproxyError) -> Response<Reply> {
         let target = match &self.scope {
@@ -236,6 +268,19 @@ fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade
     asked.then(|| hyper::upgrade::on(request))
 }
 
+/// Whether a body came to its end within what is taken of one that goes nowhere.
+async fn drained(mut body: Incoming) -> bool {
+    let mut taken = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return false };
+        taken += frame.data_ref().map_or(0, |data| data.len());
+        if taken > MAX_DRAINED {
+            return false;
+        }
+    }
+    true
+}
+
 fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {
     let port = authority.port.unwrap_or(HTTP_PORT);
     Refusal {
@@ -268,7 +313,8 @@ pub(crate) fn status_of(error: &NetproxyError) -> StatusCode {
     match error {
         NetproxyError::Denied(_) => StatusCode::FORBIDDEN,
         NetproxyError::Trace { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        NetproxyError::Request { .. } => StatusCode::BAD_REQUEST,
+        NetproxyError::Request { .. } | NetproxyError::Unclear(_) => StatusCode::BAD_REQUEST,
+        NetproxyError::Exhausted { .. } => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::BAD_GATEWAY,
     }
 }

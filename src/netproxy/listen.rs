@@ -18,7 +18,7 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
 use super::unix::{self, HostSocket};
-use super::{Listeners, http, stream};
+use super::{Listeners, socks, stream};
 use crate::policy::Policy;
 
 /// Streams that may be open at once, all kinds together; further ones wait to be accepted.
@@ -117,13 +117,14 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
     let Ok(destination) = destination else { return client.reset() };
     match kind {
         Kind::Transparent => {
-            tokio::spawn(stream::accept(egress, client, destination, Door::Transparent));
+            let door = if destination.ip().is_loopback() { Door::Loopback } else { Door::Transparent };
+            tokio::spawn(stream::accept(egress, client, destination, door));
         }
         Kind::Loopback(_) => {
             tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));
         }
         Kind::Proxy => {
-            tokio::spawn(http::serve(egress, client, http::Scope::Open, None));
+            tokio::spawn(socks::serve(egress, client));
         }
         Kind::Names => {
             tokio::spawn(async move {

@@ -15,10 +15,13 @@
 //!       │ no: 403, deny entry         │ no: reset, deny entry               │
 //!       ▼                             ▼                                     │
 //!     forward ─▶ exchange           relay ──────────────────────────────────┤
-//!       │ http.exchange, bodies                                             ▼
-//!       └── 101 ─▶ relay ───────────────────────────────────────────▶ net.stream at the end
+//!       │ bodies                                                            │ transcript
+//!       ├── 101 ─▶ relay                                                    │
+//!       ▼           ▼ transcript                                            ▼
+//!     scribe ─ stores what passed ─▶ http.exchange at its end, net.stream at its end
 //!
 //!  proxy port:  absolute form ─▶ http (judge by name)     CONNECT ─▶ connect ─▶ as a connect above
+//!               SOCKS 4, 4A, 5 ─▶ socks ─▶ the same
 //! ```
 //!
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
@@ -26,14 +29,17 @@
 
 pub mod authority;
 mod body;
+pub mod ca;
 mod client;
 mod connect;
 mod datagram;
 mod decide;
+mod disguise;
 pub mod dns;
 mod egress;
 mod error;
 mod exchange;
+mod failure;
 mod flow;
 mod forward;
 pub mod framing;
@@ -41,12 +47,19 @@ mod http;
 mod listen;
 mod names;
 mod pins;
+mod rates;
 mod relay;
+mod requests;
 mod resolve;
+mod scribe;
+mod segments;
 pub mod sniff;
+pub mod socks;
 mod stream;
 mod tls;
+mod transcript;
 mod unix;
+mod unread;
 
 #[cfg(test)]
 mod tests;
@@ -73,6 +86,7 @@ pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
+use self::scribe::Scribe;
 use crate::policy::Policy;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -160,11 +174,13 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         Bound::new(spec.listeners, &spec.policy)?
     };
     let pins = Arc::new(Pins::default());
+    let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
     let egress = Arc::new(Egress {
         judge: Judge::new(spec.policy, Arc::clone(&pins), own_name),
         pins: Arc::clone(&pins),
         recorder: spec.recorder,
+        scribe,
         redactor: spec.redactor,
         who: spec.who,
         upstream,
@@ -178,7 +194,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
     let shared = Arc::clone(&egress);
     let thread = std::thread::Builder::new()
         .name("netproxy".to_owned())
-        .spawn(move || run(runtime, bound, &shared, stopping, &report))
+        .spawn(move || serve(runtime, bound, &shared, stopping, &report, scribe_thread))
         .map_err(|source| NetproxyError::Thread { source })?;
     Ok(Proxy { pins, egress, stop, stopped, thread })
 }
@@ -221,12 +237,13 @@ impl Proxy {
     }
 }
 
-fn run(
+fn serve(
     runtime: Runtime,
     bound: Bound,
     egress: &Arc<Egress>,
     stopping: oneshot::Receiver<()>,
     report: &mpsc::Sender<()>,
+    scribe_thread: JoinHandle<()>,
 ) {
     runtime.block_on(async {
         bound.spawn(egress);
@@ -235,8 +252,8 @@ fn run(
         last_bytes(egress).await;
     });
     egress.ending.store(true, Ordering::Relaxed);
-    // Nothing runs on this thread any more, so nothing is opened or recorded either.
-    let idle = egress.open.load(Ordering::Relaxed) == 0;
+    // Nothing runs on this thread any more: nothing is opened or recorded, and nobody has to wait.
+    let idle = egress.open.load(Ordering::Relaxed) == 0 && egress.scribe.is_idle();
     // The receiver may have given up waiting.
     let tell = || _ = report.send(());
     if idle {
@@ -244,6 +261,9 @@ fn run(
     }
     // Dropping the tasks records what is still open.
     drop(runtime);
+    egress.scribe.close();
+    // What it could not store, the recorder knows of.
+    let _ = scribe_thread.join();
     if !idle {
         tell();
     }

@@ -1,4 +1,4 @@
-//! Bytes in both directions until both ends have closed.
+//! Bytes in both directions until both ends have closed, each noted before it is passed on.
 //!
 //! All relays share one buffer, for all run on one thread: an idle stream costs no buffer, and one
 //! whose reader is slow keeps at most [`CHUNK`] bytes. There is no deadline of any kind: a stream
@@ -10,6 +10,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::error::{Blame, NetproxyError};
+use super::failure::Failure;
+use super::segments::Way;
+use super::transcript::{Stop, Transcript};
 
 /// The most that is read at once.
 const CHUNK: usize = 64 * 1024;
@@ -30,6 +35,8 @@ pub(crate) enum End {
     Client(io::Error),
     /// The outer side failed.
     Upstream(io::Error),
+    /// What passed cannot be recorded any more.
+    Unrecorded(NetproxyError),
 }
 
 impl End {
@@ -39,45 +46,65 @@ impl End {
             Self::Closed => "closed".to_owned(),
             Self::Client(error) => format!("client: {error}"),
             Self::Upstream(error) => format!("upstream: {error}"),
+            Self::Unrecorded(error) => error.to_string(),
+        }
+    }
+
+    /// What failed, if anything did.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Closed => None,
+            Self::Client(error) => Some(Failure::io(error, Blame::Agent)),
+            Self::Upstream(error) => Some(Failure::io(error, Blame::Upstream)),
+            Self::Unrecorded(error) => Some(Failure::of(error)),
         }
     }
 }
 
 /// Copies between `client` and `upstream`. When one side ends its half, the other's half is ended
 /// too, and the other direction goes on.
-pub(crate) async fn relay<C, U>(client: &mut C, upstream: &mut U) -> End
+pub(crate) async fn relay<C, U>(client: &mut C, upstream: &mut U, transcript: &Transcript) -> End
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut up = Half::default();
-    let mut down = Half::default();
-    std::future::poll_fn(|cx| {
-        let up_done = match up.poll(cx, client, upstream) {
+    let mut up = Half::new(Way::Up);
+    let mut down = Half::new(Way::Down);
+    let end = std::future::poll_fn(|cx| {
+        let up_done = match up.poll(cx, client, upstream, transcript) {
             Poll::Ready(Err(Fault::Read(error))) => return Poll::Ready(End::Client(error)),
             Poll::Ready(Err(Fault::Write(error))) => return Poll::Ready(End::Upstream(error)),
+            Poll::Ready(Err(Fault::Record(error))) => return Poll::Ready(End::Unrecorded(error)),
             Poll::Ready(Ok(())) => true,
             Poll::Pending => false,
         };
-        let down_done = match down.poll(cx, upstream, client) {
+        let down_done = match down.poll(cx, upstream, client, transcript) {
             Poll::Ready(Err(Fault::Read(error))) => return Poll::Ready(End::Upstream(error)),
             Poll::Ready(Err(Fault::Write(error))) => return Poll::Ready(End::Client(error)),
+            Poll::Ready(Err(Fault::Record(error))) => return Poll::Ready(End::Unrecorded(error)),
             Poll::Ready(Ok(())) => true,
             Poll::Pending => false,
         };
         if up_done && down_done { Poll::Ready(End::Closed) } else { Poll::Pending }
     })
-    .await
+    .await;
+    match &end {
+        End::Client(_) => transcript.stop(Way::Up, Stop::Reset),
+        End::Upstream(_) => transcript.stop(Way::Down, Stop::Reset),
+        End::Closed | End::Unrecorded(_) => {}
+    }
+    end
 }
 
 enum Fault {
     Read(io::Error),
     Write(io::Error),
+    Record(NetproxyError),
 }
 
 /// One direction.
-#[derive(Default)]
 struct Half {
+    way: Way,
     /// What was read and not yet taken by the writer.
     pending: Vec<u8>,
     taken: usize,
@@ -85,16 +112,25 @@ struct Half {
     state: Phase,
 }
 
-#[derive(Default, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 enum Phase {
-    #[default]
     Copying,
     Closing,
     Closed,
 }
 
 impl Half {
-    fn poll<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W) -> Poll<Result<(), Fault>>
+    fn new(way: Way) -> Self {
+        Self { way, pending: Vec::new(), taken: 0, unflushed: false, state: Phase::Copying }
+    }
+
+    fn poll<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut W,
+        transcript: &Transcript,
+    ) -> Poll<Result<(), Fault>>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -110,7 +146,8 @@ impl Half {
                 self.state = Phase::Closed;
                 return Poll::Ready(Ok(()));
             }
-            match self.fill(cx, from, to)? {
+            ready!(transcript.poll_ready(cx)).map_err(Fault::Record)?;
+            match self.fill(cx, from, to, transcript)? {
                 Poll::Ready(()) => {}
                 Poll::Pending => {
                     if self.unflushed {
@@ -140,7 +177,13 @@ impl Half {
     }
 
     /// Reads one chunk and writes as much of it as goes at once.
-    fn fill<R, W>(&mut self, cx: &mut Context<'_>, from: &mut R, to: &mut W) -> Result<Poll<()>, Fault>
+    fn fill<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut W,
+        transcript: &Transcript,
+    ) -> Result<Poll<()>, Fault>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -153,9 +196,11 @@ impl Half {
             }
             let chunk = buffer.filled();
             if chunk.is_empty() {
+                transcript.stop(self.way, Stop::End);
                 self.state = Phase::Closing;
                 return Ok(Poll::Ready(()));
             }
+            transcript.add(self.way, chunk);
             self.unflushed = true;
             let written = match Pin::new(to).poll_write(cx, chunk) {
                 Poll::Pending => 0,

@@ -11,11 +11,13 @@ use super::client::Client;
 use super::decide::{Claim, Grant, Refusal};
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::failure::Failure;
 use super::flow::{Door, Flow, Metered};
 use super::http;
-use super::relay::relay;
+use super::relay::{End, relay};
 use super::sniff::{Speech, listen};
 use super::tls;
+use super::unread;
 
 /// How long a client whose origin cannot be reached is waited for: an HTTP client gets an answer
 /// that says why, every other one a reset.
@@ -80,39 +82,40 @@ pub(crate) async fn carry(
             upstream.flow().set_protocol("http");
             http::serve(egress, client, http::Scope::Bound { grant, door }, Some(upstream)).await;
         }
-        Speech::Opaque => pass(client, upstream).await,
+        Speech::Opaque => pass(&egress, client, upstream, &grant).await,
         Speech::Tls => match check_hello(&egress, &mut client, &upstream, &grant).await {
-            Ok(()) => pass(client, upstream).await,
+            Ok(grant) => pass(&egress, client, upstream, &grant).await,
             Err(error) => give_up(&egress, client, &upstream, &grant, &error),
         },
     }
 }
 
-/// Holds the server name against the names that the stream was granted for.
+/// Holds the server name against the names that the stream was granted for; the grant of that name alone.
 async fn check_hello(
     egress: &Egress,
     client: &mut Client,
     upstream: &Metered<TcpStream>,
     grant: &Grant,
-) -> Result<(), NetproxyError> {
+) -> Result<Grant, NetproxyError> {
     upstream.flow().set_protocol("tls");
     let name = tls::server_name(client).await?;
     upstream.flow().set_server_name(name.as_deref());
-    let proc = client.proc.as_deref();
-    match &name {
-        Some(name) if grant.names.iter().any(|(granted, _)| granted == name) => Ok(()),
-        Some(name) => egress.judge_claim(grant, Claim::Name(name), proc).map(|_| ()),
-        None if grant.literal.is_some() => Ok(()),
-        None => egress.judge_claim(grant, Claim::Literal, proc).map(|_| ()),
-    }
+    let claim = name.as_deref().map_or(Claim::Literal, Claim::Name);
+    egress.judge_claim(grant, claim, client.proc.as_deref())
 }
 
-/// Relays bytes that nobody reads.
-async fn pass(mut client: Client, mut upstream: Metered<TcpStream>) {
+/// Relays bytes that nobody reads, where they may pass so.
+async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStream>, grant: &Grant) {
+    if let Err(error) = unread::admit(egress, grant, client.proc.as_deref()) {
+        return give_up(egress, client, &upstream, grant, &error);
+    }
     client.heads().stop();
-    let end = relay(&mut client, &mut upstream).await;
-    upstream.flow().set_end(&end.reason());
-    if !matches!(end, super::relay::End::Closed) {
+    let transcript = upstream.flow().transcribe();
+    let end = relay(&mut client, &mut upstream, &transcript).await;
+    upstream.flow().set_relayed(&end);
+    if !matches!(end, End::Closed) {
+        // What broke off must not look as if it had ended.
+        let _ = upstream.stream().set_zero_linger();
         client.reset();
     }
 }
@@ -125,7 +128,7 @@ fn give_up(
     grant: &Grant,
     error: &NetproxyError,
 ) {
-    upstream.flow().set_end(&error.to_string());
+    upstream.flow().fail(&error.to_string(), Failure::of(error));
     if matches!(error, NetproxyError::Request { .. } | NetproxyError::Hello { .. }) {
         // A failing trace closes the stream as well: there is nothing more to do.
         let _ = egress.refuse_always(&unreadable(grant, error), client.proc.as_deref());

@@ -19,7 +19,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::decide::Refusal;
 use super::egress::Egress;
-use super::error::NetproxyError;
+use super::error::{Blame, NetproxyError};
+use super::failure::Failure;
 use super::flow::{Door, Flow};
 use super::relay::relay;
 use crate::policy::{PathAccess, Policy, Verdict};
@@ -86,7 +87,10 @@ pub(crate) async fn carry(
     let Ok(flow) = Flow::begin(&egress, args, &rule, Door::Unix, None) else { return };
     let upstream = match connect(&host).await {
         Ok(upstream) => upstream,
-        Err(error) => return flow.set_end(&format!("cannot connect: {error}")),
+        Err(error) => {
+            let failure = Failure::io(&error, Blame::Upstream);
+            return flow.fail(&format!("cannot connect: {error}"), failure);
+        }
     };
     let watch = |from| {
         let (egress, path) = (Arc::clone(&egress), path.clone());
@@ -97,8 +101,9 @@ pub(crate) async fn carry(
     };
     let mut client = BytesOnly::new(client, watch("the agent"));
     let upstream = BytesOnly::new(upstream, watch("the host's program"));
-    let end = relay(&mut client, &mut flow.meter(upstream)).await;
-    flow.set_end(&end.reason());
+    let transcript = flow.transcribe();
+    let end = relay(&mut client, &mut flow.meter(upstream), &transcript).await;
+    flow.set_relayed(&end);
 }
 
 async fn connect(host: &HostSocket) -> io::Result<UnixStream> {

@@ -320,7 +320,7 @@ fn open(role: Role, address: SocketAddr) -> Result<OwnedFd, Refused> {
     let kind = if datagrams { SockType::Datagram } else { SockType::Stream };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let made = socket(family, kind, flags, None).map_err(Refused::by("socket"))?;
-    // No SO_REUSEADDR or SO_REUSEPORT: a program inside must not be able to bind beside us.
+    // No SO_REUSEADDR or SO_REUSEPORT before it listens: a program inside must not be able to bind beside us.
     match address {
         SocketAddr::V4(address) => {
             prepare_v4(role, &made).map_err(Refused::by("setsockopt"))?;
@@ -333,6 +333,11 @@ fn open(role: Role, address: SocketAddr) -> Result<OwnedFd, Refused> {
     }
     if !datagrams {
         Backlog::new(BACKLOG).and_then(|backlog| listen(&made, backlog)).map_err(Refused::by("listen"))?;
+    }
+    if role == Role::Transparent {
+        // An accepted socket has the port that was dialled: a server inside that starts later must get that
+        // port all the same. Beside what listens nobody can bind (`inet_csk_bind_conflict`).
+        setsockopt(&made, sockopt::ReuseAddr, &true).map_err(Refused::by("setsockopt"))?;
     }
     Ok(made)
 }

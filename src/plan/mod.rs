@@ -8,6 +8,7 @@ mod error;
 mod facts;
 mod generated;
 mod header;
+mod kernel;
 mod landlock;
 mod links;
 mod mounts;
@@ -128,6 +129,7 @@ impl LaunchPlan {
             net: net(&policy),
             access: AccessTable {
                 system: mounts::View::system(&roots, &fs),
+                closed: view.closed(),
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),
                 shown: view.shown(),

@@ -51,6 +51,7 @@ fn base_line(rule: &Rule) -> Option<(usize, Vec<u8>)> {
         RuleBody::Path { access, pattern: PathPattern::Literal { resolved, .. } } => {
             (usize::from(*access == PathAccess::Write), resolved.as_os_str().as_bytes())
         }
+        RuleBody::Net(net) if net.is_conditional() || net.rate.is_some() => return None,
         RuleBody::Net(NetRule {
             target: NetTarget::Name(_) | NetTarget::Loopback,
             private: false,
@@ -79,6 +80,9 @@ fn added_line(rule: &Rule) -> Vec<u8> {
             (key, path_line(pattern))
         }
         RuleBody::Runtime { path } => ("runtime", path_line(path)),
+        RuleBody::Net(net) if net.is_conditional() || net.rate.is_some() => {
+            ("net", net.to_string().into_bytes())
+        }
         RuleBody::Net(_) => ("net", rule.value.as_bytes().to_vec()),
         RuleBody::UnixSocket(pattern) => ("net unix", path_line(pattern)),
         RuleBody::Exec(_) => ("exec", rule.value.as_bytes().to_vec()),

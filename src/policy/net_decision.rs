@@ -11,6 +11,7 @@ use super::host_rule::{NetRule, NetTarget};
 use super::name;
 use super::parse::Effect;
 use super::path_rule::{PathPattern, normalized};
+use super::url_path::UrlPattern;
 use super::verdict::{RuleId, Transport, Verdict};
 use super::{Policy, RuleBody};
 
@@ -30,8 +31,8 @@ impl Policy {
             return Verdict::no_rule(format!("`{}` is no name of a host", name.escape_debug()));
         };
         let matching = self.net_rules().filter_map(|(id, effect, rule)| {
-            // A `deny:` with a port takes that port away and not the name.
-            let counts = effect == Effect::Grant || rule.port.is_none();
+            // A `deny:` with a port, a method or a path takes that away and not the name.
+            let counts = effect == Effect::Grant || (rule.port.is_none() && !rule.is_conditional());
             (counts && rule.matches_name(&canonical)).then(|| (id, effect, rule.specificity()))
         });
         self.settle(matching, || format!("no rule allows the host `{canonical}`"))
@@ -50,24 +51,36 @@ impl Policy {
             return Verdict::no_rule("no rule lets datagrams out");
         }
         let target = Target::new(self, names, address, port);
+        // What names methods or paths is about requests: one of them may be allowed, not all are denied.
+        let (matching, would_need_private) =
+            self.matching(&target, &|effect, rule| effect == Effect::Grant || !rule.is_conditional());
+        self.settle(matching.into_iter(), || target.refusal(would_need_private))
+    }
+
+    /// The rules about a connection that `counts` takes, and whether one of them lacks `private` alone.
+    pub(super) fn matching(
+        &self,
+        target: &Target,
+        counts: &dyn Fn(Effect, &NetRule) -> bool,
+    ) -> (Vec<(RuleId, Effect, Specificity)>, bool) {
         let mut would_need_private = false;
         let mut matching = Vec::new();
         for (id, effect, rule) in self.net_rules() {
-            if rule.port.is_some_and(|pinned| pinned != port) {
+            if rule.port.is_some_and(|pinned| pinned != target.port) || !counts(effect, rule) {
                 continue;
             }
             let is_named = target.names.iter().any(|name| rule.matches_name(name));
-            let counts = if effect == Effect::Deny {
+            let is_meant = if effect == Effect::Deny {
                 is_named || rule.contains(target.address)
             } else {
                 would_need_private |= is_named && target.is_special && !rule.private;
-                (is_named && (rule.private || !target.is_special)) || rule.opens(&target)
+                (is_named && (rule.private || !target.is_special)) || rule.opens(target)
             };
-            if counts {
+            if is_meant {
                 matching.push((id, effect, rule.specificity()));
             }
         }
-        self.settle(matching.into_iter(), || target.refusal(would_need_private))
+        (matching, would_need_private)
     }
 
     /// Decides on a connection to a Unix socket of the host (absolute, links followed).
@@ -137,8 +150,12 @@ impl Policy {
     }
 }
 
+/// Orders rules about the same connection: what kind of host, exact or not, how long, with a port; then how much of
+/// a path, and methods or not.
+pub(super) type Specificity = ((u8, bool, usize, bool), (usize, usize), bool);
+
 /// A connection that is asked for, in canonical form.
-struct Target {
+pub(super) struct Target {
     names: Vec<String>,
     address: IpAddr,
     port: u16,
@@ -146,7 +163,7 @@ struct Target {
 }
 
 impl Target {
-    fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
+    pub(super) fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
         let address = address::canonical(address);
         let is_own = policy.local_addresses.iter().any(|own| address::canonical(*own) == address);
         Self {
@@ -154,6 +171,14 @@ impl Target {
             address,
             port,
             is_special: is_own || address::is_special(address),
+        }
+    }
+
+    /// Whom it is to, for messages.
+    pub(super) fn label(&self) -> String {
+        match self.names.first() {
+            Some(name) => format!("{name}:{}", self.port),
+            None => std::net::SocketAddr::new(self.address, self.port).to_string(),
         }
     }
 
@@ -200,7 +225,7 @@ impl NetRule {
         opens && self.contains(target.address)
     }
 
-    fn specificity(&self) -> (u8, bool, usize, bool) {
+    fn specificity(&self) -> Specificity {
         let (kind, is_exact, length) = match &self.target {
             NetTarget::Loopback | NetTarget::Address(_) => (1, true, 0),
             NetTarget::Name(pattern) => {
@@ -209,6 +234,7 @@ impl NetRule {
             }
             NetTarget::Range(range) => (0, false, usize::from(range.prefix_len())),
         };
-        (kind, is_exact, length, self.port.is_some())
+        let path = self.path.as_ref().map_or((0, 0), UrlPattern::specificity);
+        ((kind, is_exact, length, self.port.is_some()), path, !self.methods.is_empty())
     }
 }

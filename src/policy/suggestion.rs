@@ -17,7 +17,9 @@ impl Policy {
             Denied::Connect { transport: Transport::Udp, .. } => {
                 return "# no rule lets datagrams out".to_owned();
             }
-            Denied::Connect { port: 0, .. } => return "# no rule can name port 0".to_owned(),
+            Denied::Connect { port: 0, .. } | Denied::Request { port: 0, .. } => {
+                return "# no rule can name port 0".to_owned();
+            }
             _ => {}
         }
         let line = match denied {
@@ -30,6 +32,9 @@ impl Policy {
             Denied::Exec { exe, argv } => self.program(exe, argv.first().map(|name| name.as_os_str())),
             Denied::Name(host) => name::canonical(host).map(|host| format!("net: {host}")),
             Denied::Connect { names, address, port, .. } => Some(self.connect(names, *address, *port)),
+            Denied::Request { names, address, port, method, path } => {
+                self.request(names, *address, *port, method, path)
+            }
             Denied::Unix(path) => socket(path),
             Denied::Env(name) => variable(name),
         };
@@ -64,6 +69,41 @@ impl Policy {
             _ => exe,
         };
         shell_word(program.to_str()?).map(|word| format!("exec: {word}"))
+    }
+
+    /// The rule for one method and one path of a host.
+    fn request(
+        &self,
+        names: &[String],
+        address: std::net::IpAddr,
+        port: u16,
+        method: &str,
+        path: &str,
+    ) -> Option<String> {
+        let host = self.connect(names, address, port);
+        let (host, suffix) = match host.strip_suffix(" private") {
+            Some(host) => (host, " private"),
+            None => (host.as_str(), ""),
+        };
+        let host = host.strip_prefix("net: ")?;
+        // `OPTIONS *` has no path, and a star in a path is a letter.
+        let path = if path == "*" { String::new() } else { path.replace('*', "%2A") };
+        let rule = value(&format!("{method} {host}{path}"))?;
+        // A blank alone needs no quotes here.
+        let inside = rule.strip_prefix('"').and_then(|rule| rule.strip_suffix('"'));
+        let plain = inside.filter(|text| !text.contains([',', '#', '"', '\\']));
+        let line = format!("net: {}{suffix}", plain.unwrap_or(&rule));
+        self.reads_back(&line, method, &path).then_some(line)
+    }
+
+    /// Whether the line is one rule for this method and path; a strange method or path has none.
+    fn reads_back(&self, line: &str, method: &str, path: &str) -> bool {
+        let host = super::host::LaunchHost::with("/".into(), Vec::new());
+        let Ok(read) = super::check::parse(line, "suggestion", &host) else { return false };
+        let [super::Rule { body: super::RuleBody::Net(net), .. }] = read.rules.as_slice() else {
+            return false;
+        };
+        net.methods == [method] && net.path.as_ref().is_none_or(|pattern| pattern.matches(path))
     }
 
     fn connect(&self, names: &[String], address: std::net::IpAddr, port: u16) -> String {

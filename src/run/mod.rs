@@ -3,6 +3,7 @@
 mod child;
 mod failure;
 mod launch;
+mod loopback;
 mod message;
 mod network;
 mod order;
@@ -79,7 +80,7 @@ pub fn run(
 /// A command that is ready, with a proxy beside it.
 struct Armed {
     launched: launch::Launched,
-    proxy: Proxy,
+    network: network::Network,
     connections: Arc<Connections>,
     /// Sockets of the host, each with the file of ours that is connected instead.
     relayed: Sockets,
@@ -100,10 +101,10 @@ fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> 
         let policy = &plan.access.policy;
         network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce)
     };
-    let (launched, proxy, relayed) = if plan.unix.is_empty() {
+    let (launched, network, relayed) = if plan.unix.is_empty() {
         let launch::Launching { begun, sockets } = launching;
-        let proxy = start(sockets, Vec::new())?;
-        (begun.finish()?, proxy, Vec::new())
+        let network = start(sockets, Vec::new())?;
+        (begun.finish()?, network, Vec::new())
     } else {
         // It listens at the doors too, which are made with the view.
         let launch::Launching { begun, sockets } = launching;
@@ -111,7 +112,7 @@ fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> 
         let (listeners, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
         (launched, start(sockets, listeners)?, relayed)
     };
-    Ok(Armed { launched, proxy, connections, relayed, capture })
+    Ok(Armed { launched, network, connections, relayed, capture })
 }
 
 /// A run that waits for nothing but the word.
@@ -132,7 +133,7 @@ fn prepare(
     signals: HeldSignals,
     recorder: &Recorder,
 ) -> Result<Ready, RunError> {
-    let Armed { launched, proxy, connections, relayed, capture } = armed;
+    let Armed { launched, network, connections, relayed, capture } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let enforcement = Enforcement { landlock: launched.landlock, capture, stdio: launched.stdio.manifest() };
@@ -148,7 +149,8 @@ fn prepare(
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),
-        judge_connection: network::judge(&proxy),
+        judge_connection: network::judge(&network.proxy),
+        lead_loopback: network.loopback,
         connections,
         signals: signals.descriptor,
         channel: launched.channel,
@@ -166,7 +168,7 @@ fn prepare(
         return Err(RunError::Interrupted(signal));
     }
     let streams = launched.stdio.start(guard.as_fd())?;
-    Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy })
+    Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy })
 }
 
 /// A run that has ended.

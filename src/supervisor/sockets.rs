@@ -13,7 +13,7 @@ use super::access::Area;
 use super::call::{Call, Reply};
 use super::sockaddr::{Address, parse};
 use super::view::{Place, Spelled, View};
-use super::{RefusedConnection, Stop, Supervisor};
+use super::{Loopback, RefusedConnection, Stop, Supervisor};
 use crate::policy::{Denied, PathAccess, Transport};
 use crate::sys::{address, memory, pidfd, sockopt};
 use crate::trace::{Event, Kind};
@@ -58,12 +58,19 @@ impl Supervisor {
                 return Ok(Reply::Errno(Errno::EACCES));
             }
         }
-        // A server inside that listens on another loopback address (a client that tries ::1 first, RFC 8305)
-        // is the run's own matter: nothing is kept from it.
-        if !loopback || self.served.contains(&to.port()) {
+        if !loopback {
             return Ok(connect_now(socket, raw, None));
         }
-        self.connect_loopback(call, socket, raw, to)
+        let served = self.served.contains(&to.port());
+        let label = match (self.lead_loopback)(socket.as_fd(), to, served) {
+            Loopback::Free => return Ok(connect_now(socket, raw, None)),
+            // A server inside that listens on another loopback address (a client that tries ::1 first,
+            // RFC 8305) is the run's own matter: nothing is kept from it.
+            Loopback::Inside(_) if served => return Ok(connect_now(socket, raw, None)),
+            Loopback::Inside(label) => label,
+        };
+        let nobody = RefusedConnection { target: to.to_string(), names: Vec::new(), label };
+        self.connect_loopback(call, socket, raw, (to, nobody))
     }
 
     /// Where nothing listens inside and no rule names the host's port, the kernel refuses: that is
@@ -73,10 +80,8 @@ impl Supervisor {
         call: &Call,
         socket: OwnedFd,
         raw: Vec<u8>,
-        to: SocketAddr,
+        (to, nobody): (SocketAddr, RefusedConnection),
     ) -> Result<Reply, Stop> {
-        let label = "no rule: nothing listens there inside, and no rule names the host's port".to_owned();
-        let nobody = RefusedConnection { target: to.to_string(), names: Vec::new(), label };
         let Ok(watched) = socket.try_clone() else { return Ok(Reply::Errno(Errno::ENOBUFS)) };
         match connect_now(socket, raw, None) {
             Reply::Later(connect) => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
@@ -13,15 +13,18 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use zstd::stream::write::Encoder;
+use zstd::bulk::Compressor;
 
 use super::error::TraceError;
 use super::event::hex;
 use super::layout::{FILE_MODE, TEMPORARY_PREFIX, blob_name};
 use super::queue::Queue;
 
-/// Bodies up to this size are held in memory until they end: one that is stored already then costs no write.
-const HELD: usize = 64 << 10;
+/// Content that is compressed and written at once, and the most of one body that is held in memory. A body that ends
+/// within it and is stored already costs no write.
+const PIECE: usize = 128 << 10;
+/// The most that is held of all bodies together: past it each of them is written piece by piece, however small.
+const HELD: usize = 4 << 20;
 /// zstd's fastest ordinary level: the run waits for this.
 const LEVEL: i32 = 1;
 
@@ -51,13 +54,23 @@ pub(super) enum BlobStore {
 pub(super) struct Directory {
     fd: OwnedFd,
     next: AtomicU64,
+    /// Bytes that bodies hold in memory.
+    held: AtomicUsize,
+    /// One for all: a context takes more memory than what is held of a body.
+    press: Mutex<Option<Press>>,
     /// Told when a body cannot be stored: the run must stop as when a line cannot be written.
     queue: Option<Arc<Queue>>,
 }
 
 impl BlobStore {
     pub(super) fn new(directory: OwnedFd, queue: Option<Arc<Queue>>) -> Self {
-        Self::Directory(Arc::new(Directory { fd: directory, next: AtomicU64::new(0), queue }))
+        Self::Directory(Arc::new(Directory {
+            fd: directory,
+            next: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
+            press: Mutex::default(),
+            queue,
+        }))
     }
 
     pub(super) fn in_memory() -> Self {
@@ -65,7 +78,7 @@ impl BlobStore {
     }
 
     pub(super) fn start(&self) -> BlobWriter {
-        BlobWriter { store: self.clone(), hash: Sha256::new(), size: 0, held: Vec::new(), spilled: None }
+        BlobWriter { store: self.clone(), hash: Sha256::new(), size: 0, held: Vec::new(), file: None }
     }
 
     pub(super) fn content(&self, sha256: &str) -> Option<Vec<u8>> {
@@ -77,12 +90,14 @@ impl BlobStore {
 }
 
 /// A body that is being stored. Dropped before [`finish`](Self::finish), it leaves nothing.
+///
+/// It holds no descriptor, and little memory: there may be thousands at once.
 pub struct BlobWriter {
     store: BlobStore,
     hash: Sha256,
     size: u64,
     held: Vec<u8>,
-    spilled: Option<Temporary>,
+    file: Option<Temporary>,
 }
 
 impl BlobWriter {
@@ -94,13 +109,12 @@ impl BlobWriter {
     /// Ends the body and gives it its name.
     pub fn finish(mut self) -> Result<BlobRef, TraceError> {
         let blob = BlobRef { sha256: hex(&self.hash.finalize_reset()), size: self.size };
-        match &self.store {
+        match self.store.clone() {
             BlobStore::Memory(blobs) => {
                 let content = std::mem::take(&mut self.held);
                 blobs.lock().unwrap_or_else(PoisonError::into_inner).insert(blob.sha256.clone(), content);
             }
             BlobStore::Directory(directory) => {
-                let directory = Arc::clone(directory);
                 self.keep(&directory, &blob.sha256).map_err(|source| {
                     directory.fail(&source);
                     TraceError::StoreBlob { source }
@@ -115,37 +129,66 @@ impl BlobWriter {
         if fstatat(&directory.fd, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok() {
             return Ok(());
         }
-        if self.spilled.is_none() {
+        if !self.held.is_empty() || self.file.is_none() {
             self.spill(directory)?;
         }
-        match self.spilled.take() {
+        match self.file.take() {
             Some(temporary) => temporary.keep_as(&name),
             None => Ok(()),
         }
     }
 
-    fn spill(&mut self, directory: &Arc<Directory>) -> io::Result<()> {
-        let mut temporary = Temporary::create(directory)?;
-        temporary.write_all(&self.held)?;
-        self.held = Vec::new();
-        self.spilled = Some(temporary);
+    fn write_to(&mut self, directory: &Arc<Directory>, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            if self.held.is_empty() && bytes.len() >= PIECE {
+                let (piece, rest) = bytes.split_at(PIECE);
+                directory.append(&mut self.file, piece)?;
+                bytes = rest;
+                continue;
+            }
+            let (taken, rest) = bytes.split_at(bytes.len().min(PIECE - self.held.len()));
+            self.hold(directory, taken);
+            bytes = rest;
+            if self.held.len() == PIECE || directory.held.load(Ordering::Relaxed) > HELD {
+                self.spill(directory)?;
+            }
+        }
         Ok(())
+    }
+
+    fn hold(&mut self, directory: &Directory, bytes: &[u8]) {
+        let before = self.held.capacity();
+        self.held.extend_from_slice(bytes);
+        directory.held.fetch_add(self.held.capacity() - before, Ordering::Relaxed);
+    }
+
+    fn spill(&mut self, directory: &Arc<Directory>) -> io::Result<()> {
+        directory.append(&mut self.file, &self.held)?;
+        self.held.clear();
+        if directory.held.load(Ordering::Relaxed) > HELD {
+            self.let_go(directory);
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, directory: &Directory) {
+        directory.held.fetch_sub(self.held.capacity(), Ordering::Relaxed);
+        self.held = Vec::new();
     }
 }
 
 impl Write for BlobWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = match &self.store {
-            BlobStore::Memory(_) => self.held.write(bytes)?,
+        match self.store.clone() {
+            BlobStore::Memory(_) => self.held.extend_from_slice(bytes),
             BlobStore::Directory(directory) => {
-                let directory = Arc::clone(directory);
                 let written = self.write_to(&directory, bytes);
-                written.inspect_err(|source| directory.fail(source))?
+                written.inspect_err(|source| directory.fail(source))?;
             }
-        };
-        self.hash.update(&bytes[..count]);
-        self.size += u64::try_from(count).unwrap_or(u64::MAX);
-        Ok(count)
+        }
+        self.hash.update(bytes);
+        self.size += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -153,14 +196,10 @@ impl Write for BlobWriter {
     }
 }
 
-impl BlobWriter {
-    fn write_to(&mut self, directory: &Arc<Directory>, bytes: &[u8]) -> io::Result<usize> {
-        if self.spilled.is_none() && self.held.len() + bytes.len() > HELD {
-            self.spill(directory)?;
-        }
-        match &mut self.spilled {
-            Some(temporary) => temporary.write(bytes),
-            None => self.held.write(bytes),
+impl Drop for BlobWriter {
+    fn drop(&mut self) {
+        if let BlobStore::Directory(directory) = self.store.clone() {
+            self.let_go(&directory);
         }
     }
 }
@@ -171,47 +210,66 @@ impl Directory {
             queue.fail(Arc::from(format!("a body cannot be stored: {source}")));
         }
     }
+
+    /// Appends one piece of a body, as a zstd frame of its own (RFC 8878 section 3.1: frames may follow each other).
+    fn append(self: &Arc<Self>, file: &mut Option<Temporary>, piece: &[u8]) -> io::Result<()> {
+        let mut press = self.press.lock().unwrap_or_else(PoisonError::into_inner);
+        let press = match &mut *press {
+            Some(press) => press,
+            none => none.insert(Press::new()?),
+        };
+        let length = press.compressor.compress_to_buffer(piece, &mut press.frame[..])?;
+        let frame = &press.frame[..length];
+        match file {
+            Some(temporary) => temporary.append(frame),
+            None => file.insert(Temporary::new(self)).create(frame),
+        }
+    }
 }
 
-/// A file in the directory of blobs that has no name of its own yet.
+/// What compresses pieces.
+struct Press {
+    compressor: Compressor<'static>,
+    frame: Box<[u8]>,
+}
+
+impl Press {
+    fn new() -> io::Result<Self> {
+        let frame = vec![0; zstd::zstd_safe::compress_bound(PIECE)].into_boxed_slice();
+        Ok(Self { compressor: Compressor::new(LEVEL)?, frame })
+    }
+}
+
+/// A file in the directory of blobs that has no name of its own yet. It is open only while it is written.
 struct Temporary {
     directory: Arc<Directory>,
     name: String,
-    encoder: Option<Encoder<'static, File>>,
 }
 
 impl Temporary {
-    fn create(directory: &Arc<Directory>) -> io::Result<Self> {
+    fn new(directory: &Arc<Directory>) -> Self {
         let number = directory.next.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{TEMPORARY_PREFIX}{number}");
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = openat(&directory.fd, name.as_str(), flags, Mode::from_bits_truncate(FILE_MODE))?;
-        let directory = Arc::clone(directory);
-        // From here on the name is removed again when anything fails.
-        let mut temporary = Self { directory, name, encoder: None };
-        temporary.encoder = Some(Encoder::new(File::from(file), LEVEL)?);
-        Ok(temporary)
+        Self { directory: Arc::clone(directory), name: format!("{TEMPORARY_PREFIX}{number}") }
+    }
+
+    fn create(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write(bytes, OFlag::O_CREAT | OFlag::O_EXCL)
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write(bytes, OFlag::O_APPEND)
+    }
+
+    fn write(&self, bytes: &[u8], how: OFlag) -> io::Result<()> {
+        let flags = how | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mode = Mode::from_bits_truncate(FILE_MODE);
+        let file = openat(&self.directory.fd, self.name.as_str(), flags, mode)?;
+        File::from(file).write_all(bytes)
     }
 
     fn keep_as(mut self, name: &str) -> io::Result<()> {
-        if let Some(encoder) = self.encoder.take() {
-            encoder.finish()?;
-        }
         renameat(self.directory.fd.as_fd(), self.name.as_str(), self.directory.fd.as_fd(), name)?;
         self.name.clear();
-        Ok(())
-    }
-}
-
-impl Write for Temporary {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.encoder {
-            Some(encoder) => encoder.write(bytes),
-            None => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
@@ -269,6 +327,27 @@ mod tests {
             dropped.write_all(&vec![8; size]).expect("it writes");
         }
         assert_eq!(names(&directory).len(), 2, "{:?}", names(&directory));
+    }
+
+    #[test]
+    fn many_bodies_at_once_hold_little() {
+        let (directory, store) = store();
+        let BlobStore::Directory(inner) = &store else { panic!("a directory") };
+        let mut writers: Vec<_> = (0..200_u8).map(|number| (number, store.start())).collect();
+        for round in 0..40 {
+            for (number, writer) in &mut writers {
+                writer.write_all(&[round ^ *number; 1000]).expect("it writes");
+            }
+            let held = inner.held.load(Ordering::Relaxed);
+            assert!(held <= HELD + PIECE, "{held} bytes are held");
+        }
+        for (_, writer) in writers {
+            let blob = writer.finish().expect("stored");
+            let file = File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
+            let content = zstd::decode_all(&file).expect("zstd");
+            assert_eq!((blob.size, blob.sha256), (40_000, hex(&Sha256::digest(&content))));
+        }
+        assert_eq!(inner.held.load(Ordering::Relaxed), 0);
     }
 
     #[test]

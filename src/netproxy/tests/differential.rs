@@ -42,6 +42,7 @@ fn every_way_in_gives_the_same_verdict() {
             let verdicts = [
                 absolute(&Bench::start(&plan), host, port),
                 connect(&Bench::start(&plan), host, port),
+                socks(&Bench::start(&plan), host, port),
                 transparent(&Bench::start(&plan), host, address, port),
             ];
             assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{host}:{port} {verdicts:?}");
@@ -75,6 +76,16 @@ fn connect(bench: &Bench, host: &str, port: u16) -> bool {
     if !answer.starts_with("HTTP/1.1 200") {
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
         assert_eq!(bench.denied().len(), 1);
+        return false;
+    }
+    verdict(bench, &mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"))
+}
+
+fn socks(bench: &Bench, host: &str, port: u16) -> bool {
+    let mut stream = open(bench.http);
+    let code = super::socks::ask(&mut stream, host, port);
+    if code != 0 {
+        assert_eq!((code, bench.denied().len()), (2, 1));
         return false;
     }
     verdict(bench, &mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"))

@@ -4,5 +4,7 @@ mod differential;
 mod framing;
 mod http;
 mod names;
+mod rules;
+mod socks;
 mod streams;
 mod world;

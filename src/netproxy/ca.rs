@@ -1,0 +1,102 @@
+//! The certificate authority of one run: made when the run begins, known to its view alone, and
+//! gone with it. Its key never leaves this process's memory.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+    KeyUsagePurpose, SerialNumber,
+};
+use time::OffsetDateTime;
+
+use super::error::NetproxyError;
+
+/// How long before the run its certificates begin: a client's clock may be behind ours.
+const BACKDATED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long after the run's start its certificates end: no run that reads TLS may last longer.
+const VALID_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The authority that signs what clients of one run are shown instead of an origin's certificate.
+pub struct RunAuthority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl RunAuthority {
+    /// Makes a key (ECDSA P-256, from the kernel's randomness) and its certificate.
+    ///
+    /// # Errors
+    /// When the kernel gives no randomness.
+    pub fn generate(now: SystemTime) -> Result<Self, NetproxyError> {
+        let key = KeyPair::generate().map_err(refused("its key cannot be made"))?;
+        let serial = serial_number()?;
+        let mark = serial.to_bytes().iter().take(4).map(|byte| format!("{byte:02x}")).collect::<String>();
+        let mut params = CertificateParams::default();
+        params.not_before = instant(now.checked_sub(BACKDATED).unwrap_or(now));
+        params.not_after = instant(now.checked_add(VALID_FOR).unwrap_or(now));
+        params.serial_number = Some(serial);
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "agentbox");
+        // Two runs' authorities must not be taken for each other by a client that goes by the name.
+        params.distinguished_name.push(DnType::CommonName, format!("agentbox run {mark}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let issuer = CertifiedIssuer::self_signed(params, key).map_err(refused("it cannot be signed"))?;
+        let pem = issuer.pem();
+        Ok(Self { issuer, pem })
+    }
+
+    /// Its certificate, for a bundle of roots.
+    #[must_use]
+    pub fn certificate_pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The same in DER.
+    #[must_use]
+    pub fn certificate_der(&self) -> &[u8] {
+        self.issuer.der()
+    }
+}
+
+impl std::fmt::Debug for RunAuthority {
+    /// Without the key.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("RunAuthority").finish_non_exhaustive()
+    }
+}
+
+/// Sixteen random bytes: clients of NSS refuse two certificates of one issuer with one number.
+fn serial_number() -> Result<SerialNumber, NetproxyError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| NetproxyError::Certificate {
+        what: "its number cannot be made",
+        reason: error.to_string(),
+    })?;
+    // Positive and never shortened (RFC 5280 section 4.1.2.2).
+    bytes[0] = (bytes[0] & 0x7f) | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+fn instant(time: SystemTime) -> OffsetDateTime {
+    OffsetDateTime::from(time)
+}
+
+fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> NetproxyError {
+    move |error| NetproxyError::Certificate { what, reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_has_another() {
+        let now = SystemTime::now();
+        let (one, other) = (RunAuthority::generate(now).unwrap(), RunAuthority::generate(now).unwrap());
+        assert_ne!(one.certificate_der(), other.certificate_der());
+        assert!(one.certificate_pem().starts_with("-----BEGIN CERTIFICATE-----"));
+        assert!(!format!("{one:?}").contains("key"));
+    }
+}

@@ -1,0 +1,107 @@
+//! What went wrong, in words that a replay can act on.
+
+use std::error::Error;
+use std::io;
+
+use serde_json::{Value, json};
+
+use super::error::{Blame, NetproxyError};
+
+/// The kind of a failure and the side that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    kind: &'static str,
+    blame: Blame,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: &'static str, blame: Blame) -> Self {
+        Self { kind, blame }
+    }
+
+    /// A socket's error.
+    pub(crate) fn io(error: &io::Error, blame: Blame) -> Self {
+        Self::new(kind_of(error).unwrap_or("failed"), blame)
+    }
+
+    /// A failed exchange or stream.
+    pub(crate) fn of(error: &NetproxyError) -> Self {
+        let kind = match error {
+            NetproxyError::Denied(_) | NetproxyError::Unclear(_) | NetproxyError::Exhausted { .. } => {
+                "denied"
+            }
+            NetproxyError::Request { .. } | NetproxyError::Hello { .. } => "malformed",
+            NetproxyError::Resolve { .. } => "unresolved",
+            NetproxyError::Trace { .. } => "unrecorded",
+            other => other.source().and_then(kind_of).unwrap_or("failed"),
+        };
+        Self::new(kind, error.blame())
+    }
+
+    /// As an entry says it; `received` bytes had come from the origin before.
+    pub(crate) fn value(self, received: u64) -> Value {
+        let side = match self.blame {
+            Blame::Agent => "agent",
+            Blame::Upstream => "origin",
+            Blame::Proxy => "proxy",
+        };
+        json!({"kind": self.kind, "side": side, "received": received})
+    }
+}
+
+/// The kind of the innermost error that tells.
+fn kind_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        let inner = error.get_ref().and_then(|inner| kind_of(inner));
+        return inner.or_else(|| io_kind(error));
+    }
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        let certificate = matches!(error, rustls::Error::InvalidCertificate(_));
+        return Some(if certificate { "certificate" } else { "tls" });
+    }
+    if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
+        if hyper.is_incomplete_message() {
+            return Some("truncated");
+        }
+        if hyper.is_parse() || hyper.is_parse_too_large() {
+            return Some("malformed");
+        }
+    }
+    error.source().and_then(kind_of)
+}
+
+fn io_kind(error: &io::Error) -> Option<&'static str> {
+    Some(match error.kind() {
+        io::ErrorKind::ConnectionRefused => "refused",
+        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => {
+            "reset"
+        }
+        io::ErrorKind::TimedOut => "timeout",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "unreachable",
+        io::ErrorKind::UnexpectedEof => "truncated",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_error_tells() {
+        let kind = |error: io::Error| Failure::io(&error, Blame::Upstream).kind;
+        assert_eq!(kind(io::ErrorKind::ConnectionReset.into()), "reset");
+        assert_eq!(kind(io::Error::other(io::Error::from(io::ErrorKind::TimedOut))), "timeout");
+        let expired = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
+        assert_eq!(kind(io::Error::new(io::ErrorKind::InvalidData, expired)), "certificate");
+        assert_eq!(kind(io::Error::other("what")), "failed");
+    }
+
+    #[test]
+    fn a_failure_says_who_and_where() {
+        let address = "192.0.2.1:80".parse().unwrap();
+        let error = NetproxyError::Dial { address, source: io::ErrorKind::ConnectionRefused.into() };
+        let expected = json!({"kind": "refused", "side": "origin", "received": 0});
+        assert_eq!(Failure::of(&error).value(0), expected);
+    }
+}

@@ -1,0 +1,276 @@
+//! The thread that writes what passes: bodies are hashed, compressed and stored beside the event loop, not in it.
+//!
+//! What is handed over is bounded. Whoever reads from a socket asks [`Scribe::poll_ready`] before,
+//! and so a transfer never runs ahead of its record by more than [`MOST`]; once something cannot be
+//! stored, nothing is read any more.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::error::NetproxyError;
+use crate::trace::{BlobRef, BlobWriter, Event, Recorder, TraceError};
+
+/// Bytes that may wait to be stored.
+const MOST: usize = 2 << 20;
+
+/// Those that wait for room are woken when so few are left.
+const FEW: usize = MOST / 2;
+
+/// How long work gathers once there is some: a wake for each piece would cost more than the piece.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// So many bytes are worth a wake at once.
+const GATHERED: usize = MOST / 8;
+
+/// What an entry is counted as, while it waits.
+const ENTRY: usize = 4 << 10;
+
+/// What each piece is counted as, besides its bytes.
+const PIECE: usize = 64;
+
+/// Hands work over to the thread, in order.
+pub(crate) struct Scribe {
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+    /// Bytes handed over and not stored yet.
+    waiting: AtomicUsize,
+    failed: AtomicBool,
+    next: AtomicU64,
+    recorder: Recorder,
+}
+
+#[derive(Default)]
+struct Inbox {
+    work: Vec<Work>,
+    reader: Reader,
+    closed: bool,
+    failure: Option<Arc<str>>,
+    for_room: Vec<Waker>,
+}
+
+/// What the thread is doing.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Reader {
+    /// It will look by itself.
+    #[default]
+    Busy,
+    /// It waits for anything at all.
+    Idle,
+    /// It lets work gather.
+    Gathering,
+}
+
+enum Work {
+    Write { reel: u64, bytes: Bytes },
+    Discard { reel: u64 },
+    Entry(Entry),
+}
+
+type Entry = Box<dyn FnOnce(&mut Desk) -> Result<Event, TraceError> + Send>;
+
+/// A body that is being stored. Dropped before [`Desk::finish`], it leaves nothing.
+pub(crate) struct Reel {
+    number: u64,
+    scribe: Arc<Scribe>,
+}
+
+impl Reel {
+    /// Adds to the body. Ask [`Scribe::poll_ready`] before.
+    pub(crate) fn write(&self, bytes: Bytes) {
+        let weight = bytes.len() + PIECE;
+        self.scribe.hand_over(Work::Write { reel: self.number, bytes }, weight);
+    }
+}
+
+impl Drop for Reel {
+    fn drop(&mut self) {
+        if self.number != 0 {
+            self.scribe.hand_over(Work::Discard { reel: self.number }, 0);
+        }
+    }
+}
+
+impl Scribe {
+    /// Starts the thread.
+    pub(crate) fn start(recorder: Recorder) -> Result<(Arc<Self>, JoinHandle<()>), NetproxyError> {
+        let scribe = Arc::new(Self {
+            inbox: Mutex::default(),
+            arrived: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            next: AtomicU64::new(1),
+            recorder,
+        });
+        let desk = Desk { scribe: Arc::clone(&scribe), reels: HashMap::new() };
+        let thread = std::thread::Builder::new()
+            .name("scribe".to_owned())
+            .spawn(move || desk.run())
+            .map_err(|source| NetproxyError::Thread { source })?;
+        Ok((scribe, thread))
+    }
+
+    /// Starts a body.
+    pub(crate) fn reel(self: &Arc<Self>) -> Reel {
+        Reel { number: self.next.fetch_add(1, Ordering::Relaxed), scribe: Arc::clone(self) }
+    }
+
+    /// Hands over the making of an entry, which comes after everything that was handed over before.
+    pub(crate) fn record(&self, entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static) {
+        self.hand_over(Work::Entry(Box::new(entry)), ENTRY);
+    }
+
+    /// Whether more may be read: not while too much waits, and never again after a failure.
+    pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), NetproxyError>> {
+        let failed = self.failed.load(Ordering::Relaxed) || self.recorder.failed();
+        if self.waiting.load(Ordering::Relaxed) < MOST && !failed {
+            return Poll::Ready(Ok(()));
+        }
+        let mut inbox = self.lock();
+        if let Some(reason) = inbox.failure.clone().or_else(|| self.recorder.failure()) {
+            return Poll::Ready(Err(NetproxyError::Trace { reason: reason.to_string() }));
+        }
+        // Looked at under the lock, under which the thread looks for whom to wake.
+        if self.waiting.load(Ordering::Relaxed) < MOST {
+            return Poll::Ready(Ok(()));
+        }
+        if !inbox.for_room.last().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            inbox.for_room.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// The same for who can wait.
+    pub(crate) async fn ready(&self) -> Result<(), NetproxyError> {
+        std::future::poll_fn(|cx| self.poll_ready(cx)).await
+    }
+
+    /// Lets the thread end once all is stored.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// Whether all that was handed over is stored.
+    pub(crate) fn is_idle(&self) -> bool {
+        let inbox = self.lock();
+        inbox.work.is_empty() && inbox.reader == Reader::Idle
+    }
+
+    fn hand_over(&self, work: Work, bytes: usize) {
+        let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut inbox = self.lock();
+        inbox.work.push(work);
+        let worth_it = match inbox.reader {
+            Reader::Busy => false,
+            Reader::Idle => true,
+            Reader::Gathering => waiting >= GATHERED,
+        };
+        if worth_it {
+            inbox.reader = Reader::Busy;
+            drop(inbox);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Waits for work; none at the end.
+    fn next(&self) -> Option<Vec<Work>> {
+        let mut inbox = self.lock();
+        while inbox.work.is_empty() {
+            if inbox.closed {
+                return None;
+            }
+            inbox.reader = Reader::Idle;
+            inbox = self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+            inbox.reader = Reader::Busy;
+            if !inbox.closed && self.waiting.load(Ordering::Relaxed) < GATHERED {
+                inbox.reader = Reader::Gathering;
+                let (woken, _) =
+                    self.arrived.wait_timeout(inbox, GATHER).unwrap_or_else(PoisonError::into_inner);
+                inbox = woken;
+                inbox.reader = Reader::Busy;
+            }
+        }
+        Some(std::mem::take(&mut inbox.work))
+    }
+
+    fn stored(&self, bytes: usize) {
+        let before = self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        if before >= FEW && before - bytes < FEW {
+            let wakers = std::mem::take(&mut self.lock().for_room);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn fail(&self, error: &TraceError) {
+        self.failed.store(true, Ordering::Relaxed);
+        let mut inbox = self.lock();
+        inbox.failure.get_or_insert_with(|| Arc::from(error.to_string()));
+        let wakers = std::mem::take(&mut inbox.for_room);
+        drop(inbox);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's side: the bodies that are open.
+pub(crate) struct Desk {
+    scribe: Arc<Scribe>,
+    reels: HashMap<u64, BlobWriter>,
+}
+
+impl Desk {
+    /// Ends a body and gives it its name.
+    pub(crate) fn finish(&mut self, mut reel: Reel) -> Result<BlobRef, TraceError> {
+        let number = std::mem::take(&mut reel.number);
+        match self.reels.remove(&number) {
+            Some(writer) => writer.finish(),
+            // Nothing was ever written.
+            None => self.scribe.recorder.blob()?.finish(),
+        }
+    }
+
+    /// Adds to a body from here.
+    pub(crate) fn write(&mut self, reel: &Reel, bytes: &[u8]) -> Result<(), TraceError> {
+        self.append(reel.number, bytes)
+    }
+
+    fn run(mut self) {
+        let scribe = Arc::clone(&self.scribe);
+        while let Some(work) = scribe.next() {
+            for work in work {
+                let (done, bytes) = match work {
+                    Work::Write { reel, bytes } => (self.append(reel, &bytes), bytes.len() + PIECE),
+                    Work::Discard { reel } => {
+                        self.reels.remove(&reel);
+                        (Ok(()), 0)
+                    }
+                    Work::Entry(entry) => {
+                        (entry(&mut self).and_then(|event| scribe.recorder.record(event)), ENTRY)
+                    }
+                };
+                if let Err(error) = done {
+                    scribe.fail(&error);
+                }
+                scribe.stored(bytes);
+            }
+        }
+    }
+
+    fn append(&mut self, reel: u64, bytes: &[u8]) -> Result<(), TraceError> {
+        let writer = match self.reels.entry(reel) {
+            std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
+            std::collections::hash_map::Entry::Vacant(none) => none.insert(self.scribe.recorder.blob()?),
+        };
+        writer.write_all(bytes).map_err(|source| TraceError::StoreBlob { source })
+    }
+}
