@@ -59,6 +59,7 @@ pub fn run(
     signals: HeldSignals,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan)?;
+    let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
     let armed = match arm(&plan, launching, &recorder) {
         Ok(armed) => armed,
@@ -67,7 +68,7 @@ pub fn run(
             return Err(error);
         }
     };
-    match prepare(plan, armed, signals, &recorder).and_then(carry_out) {
+    match prepare(plan, armed, signals, state, &recorder).and_then(carry_out) {
         Ok(ended) => conclude(ended, recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
@@ -131,6 +132,7 @@ fn prepare(
     plan: LaunchPlan,
     armed: Armed,
     signals: HeldSignals,
+    state: Option<OwnedFd>,
     recorder: &Recorder,
 ) -> Result<Ready, RunError> {
     let Armed { launched, network, connections, relayed, capture } = armed;
@@ -162,6 +164,7 @@ fn prepare(
         },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
+        state,
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {

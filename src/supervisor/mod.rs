@@ -13,6 +13,7 @@ mod attributes;
 pub mod bpf;
 mod call;
 pub mod connections;
+mod content;
 mod create;
 mod crossed;
 mod denials;
@@ -30,6 +31,7 @@ mod locks;
 mod mutate;
 mod open;
 mod pending;
+mod remembered;
 mod reopen;
 pub mod sockaddr;
 mod sockets;
@@ -150,6 +152,8 @@ pub struct Setup {
     /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
     /// is connected instead.
     pub relayed: Vec<(PathBuf, OwnedFd)>,
+    /// The private state directory, if there is one.
+    pub state: Option<OwnedFd>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -259,7 +263,7 @@ impl Supervisor {
             heads: Heads::default(),
             digests: Digests::default(),
             written,
-            hasher: Hasher::default(),
+            hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: setup.pending.into_iter().map(pending::Place::new).collect(),
             last_words: None,

@@ -68,6 +68,7 @@ pub struct Placement {
     destination_name: OsString,
     file: Option<Flock<File>>,
     protected: Vec<Protected>,
+    state: Option<Directory>,
 }
 
 #[derive(Debug)]
@@ -112,9 +113,17 @@ impl Placement {
             let file = make_files(&destination, &destination_name)?;
             (Home::Destination, destination_name.clone(), file)
         };
-        let mut placement =
-            Self { home, name, destination, destination_name, file: Some(file), protected: Vec::new() };
+        let mut placement = Self {
+            home,
+            name,
+            destination,
+            destination_name,
+            file: Some(file),
+            protected: Vec::new(),
+            state: None,
+        };
         placement.protected = placement.find_protected(state);
+        placement.state = state.existing();
         Ok(placement)
     }
 
@@ -132,6 +141,11 @@ impl Placement {
     /// and the names at which traces will appear.
     pub fn protected(&self) -> Vec<Protected> {
         self.protected.clone()
+    }
+
+    /// Gives the private state directory, which is among what is protected; `None` where there is none yet.
+    pub fn state_directory(&self) -> Option<OwnedFd> {
+        self.state.as_ref()?.duplicate().ok()
     }
 
     /// Gives the file and the directory of blobs to a writer.

@@ -59,6 +59,11 @@ impl StateDirectories {
         self.0.iter().map(protect).collect()
     }
 
+    /// Opens the first place that there is.
+    pub(super) fn existing(&self) -> Option<Directory> {
+        self.0.iter().find_map(|candidate| Directory::open_private(candidate).ok())
+    }
+
     /// Opens every directory of waiting traces that there is.
     pub(super) fn existing_pending(&self) -> Vec<Directory> {
         let private = |candidate: &PathBuf| {
