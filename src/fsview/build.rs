@@ -12,7 +12,7 @@ use super::copies::{Copied, Copies};
 use super::cover::Covers;
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
-use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp, Pending};
+use super::{FsSpec, FsviewError, MountKind, MountOp, Pending};
 use crate::sys::mount::{self, NODEV, NOSUID, RDONLY};
 
 /// A view that can be entered.
@@ -27,13 +27,18 @@ pub struct Built {
 }
 
 /// Builds the view; its root is attached over an existing directory of the old root. Changes the
-/// working directory. For each of `sockets`, paths of the host, there is a door.
+/// working directory. `contents` are those of the generated files. For each of `sockets`, paths of the host, there is a door.
 ///
 /// A first mount at `/` is the root itself; without one the root is an empty file system.
 ///
 /// # Errors
 /// The first step that the kernel refused.
-pub fn build(spec: &FsSpec, copies: Copies, sockets: &[PathBuf]) -> Result<Built, FsviewError> {
+pub fn build(
+    spec: &FsSpec,
+    copies: Copies,
+    contents: &[Vec<u8>],
+    sockets: &[PathBuf],
+) -> Result<Built, FsviewError> {
     let mut copies = copies.into_list();
     // Before the new root hides a directory of the old one.
     let mut pending = Pending::keep(&spec.pending)?;
@@ -61,8 +66,8 @@ pub fn build(spec: &FsSpec, copies: Copies, sockets: &[PathBuf]) -> Result<Built
     for link in &spec.links {
         builder.make_link(&link.path, &link.target)?;
     }
-    for file in &spec.files {
-        builder.generate(file)?;
+    for (file, content) in spec.files.iter().zip(contents) {
+        builder.generate(&file.path, content)?;
     }
     let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {
@@ -174,9 +179,8 @@ impl Builder {
     }
 
     /// Writes a generated file, over whatever a mounted tree has at that name.
-    fn generate(&mut self, file: &GeneratedFile) -> Result<(), FsviewError> {
-        let path = &file.path;
-        match self.tree.write(path, &file.content, 0o644) {
+    fn generate(&mut self, path: &Path, content: &[u8]) -> Result<(), FsviewError> {
+        match self.tree.write(path, content, 0o644) {
             Ok(()) => return Ok(()),
             Err(Errno::EEXIST | Errno::EROFS) => {}
             Err(errno) => return Err(FsviewError::new("open", path, errno)),
@@ -185,7 +189,7 @@ impl Builder {
             // A tree of the host without that file: programs do without it as on the host.
             return Ok(());
         }
-        let tree = self.covers()?.file(&file.content, path)?;
+        let tree = self.covers()?.file(content, path)?;
         self.attach(path, Shape::File, &tree)
     }
 }

@@ -5,21 +5,25 @@
 //! layer in the command's process.
 
 mod build;
+mod content;
 mod copies;
 mod cover;
 mod doors;
+mod keystore;
 mod landlock;
 mod pending;
 mod pivot;
 mod tree;
 
 pub use build::{Built, build};
+pub use content::Content;
 pub use copies::{Copies, FileKey, look};
 pub use doors::Door;
 pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use pending::Pending;
 pub use pivot::{enter, leave_old_root};
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -68,8 +72,7 @@ pub struct GeneratedFile {
     #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Its whole content.
-    #[serde(with = "lossless::bytes")]
-    pub content: Vec<u8>,
+    pub content: Content,
 }
 
 /// A symbolic link of the launcher's own making.
@@ -117,6 +120,15 @@ impl FsSpec {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.mounts.first().is_some_and(|op| op.target == Path::new("/"))
+    }
+
+    /// The content of every generated file, read with the rights of the caller: the child has lost its
+    /// own to files of unmapped users.
+    ///
+    /// # Errors
+    /// A file of the host that cannot be read.
+    pub fn contents(&self) -> impl Iterator<Item = Result<Cow<'_, [u8]>, FsviewError>> {
+        self.files.iter().map(|file| file.content.whole())
     }
 }
 

@@ -24,9 +24,13 @@
 //!               SOCKS 4, 4A, 5 ─▶ socks ─▶ the same
 //! ```
 //!
+//!  datagram ─▶ datagram ─▶ sessions ─ judge address ─▶ net.connect ─▶ send ─▶ net.datagram
+//!                                │ no: port unreachable, deny entry
+//!
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
+mod alternative;
 pub mod authority;
 mod body;
 pub mod ca;
@@ -36,6 +40,7 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod drain;
 mod egress;
 mod error;
 mod exchange;
@@ -44,19 +49,24 @@ mod flow;
 mod forward;
 pub mod framing;
 mod http;
+mod intercept;
+mod link;
 mod listen;
 mod names;
+mod packet;
 mod pins;
+mod pool;
 mod rates;
 mod relay;
 mod requests;
 mod resolve;
 mod scribe;
 mod segments;
+mod sessions;
 pub mod sniff;
 pub mod socks;
 mod stream;
-mod tls;
+pub mod tls;
 mod transcript;
 mod unix;
 mod unread;
@@ -80,6 +90,7 @@ use tokio::time::{Instant, sleep};
 pub use self::decide::Refusal;
 pub use self::error::{Blame, NetproxyError};
 pub use self::names::Answer;
+pub use self::packet::Answers;
 pub use self::pins::Pins;
 pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 
@@ -87,6 +98,7 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::tls::{Interception, Tls};
 use crate::policy::Policy;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -117,6 +129,10 @@ pub struct Listeners {
     pub udp_trap: Vec<OwnedFd>,
     /// Loopback addresses inside that stand for the host's loopback at the same port.
     pub loopback: Vec<(SocketAddr, OwnedFd)>,
+    /// The same for datagrams.
+    pub udp_loopback: Vec<(SocketAddr, OwnedFd)>,
+    /// What sends datagrams in the name of any address.
+    pub answers: Answers,
     /// The host's Unix sockets, each with the listener that stands for it.
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }
@@ -140,6 +156,8 @@ pub struct ProxySpec {
     pub enforce: bool,
     /// What the program's own machine is called inside; answered with loopback.
     pub host_name: Option<String>,
+    /// Reads TLS; none relays it unread.
+    pub tls: Option<Interception>,
 }
 
 /// A running proxy.
@@ -173,6 +191,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         let _inside = runtime.enter();
         Bound::new(spec.listeners, &spec.policy)?
     };
+    let tls = spec.tls.map(Tls::new).transpose()?.map(Arc::new);
     let pins = Arc::new(Pins::default());
     let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
@@ -183,6 +202,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         scribe,
         redactor: spec.redactor,
         who: spec.who,
+        tls,
         upstream,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

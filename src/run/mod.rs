@@ -24,6 +24,7 @@ pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::Proxy;
+use crate::netproxy::tls::Interception;
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -48,7 +49,7 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began.
+/// Carries `plan` out, in what [`begin`] began; `tls` reads the TLS of what it may reach.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -57,11 +58,12 @@ pub fn run(
     plan: LaunchPlan,
     placement: Placement,
     signals: HeldSignals,
+    tls: Option<Interception>,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan)?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder) {
+    let armed = match arm(&plan, launching, &recorder, tls) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
@@ -89,7 +91,12 @@ struct Armed {
 }
 
 /// Starts the proxy while the child builds the view; what fails here leaves no trace.
-fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> Result<Armed, RunError> {
+fn arm(
+    plan: &LaunchPlan,
+    launching: launch::Launching,
+    recorder: &Recorder,
+    tls: Option<Interception>,
+) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
     crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
@@ -100,7 +107,7 @@ fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> 
     let capture = launch::capture(&launching.sockets);
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
-        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce)
+        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, tls)
     };
     let (launched, network, relayed) = if plan.unix.is_empty() {
         let launch::Launching { begun, sockets } = launching;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
 use super::loopback::HostLoopback;
+use crate::netproxy::tls::Interception;
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
@@ -34,6 +35,7 @@ pub(super) fn start(
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
+    tls: Option<Interception>,
 ) -> Result<Network, RunError> {
     let mut listeners = Listeners { unix, ..Listeners::default() };
     let mut diag = None;
@@ -46,6 +48,9 @@ pub(super) fn start(
             Role::DnsUdp => listeners.dns_udp.push(socket),
             Role::DnsTcp => listeners.dns_tcp.push(socket),
             Role::UdpTrap => listeners.udp_trap.push(socket),
+            Role::UdpLoopback(at) => listeners.udp_loopback.push((at, socket)),
+            Role::AnswersV4 => listeners.answers.v4 = Some(socket),
+            Role::AnswersV6 => listeners.answers.v6 = Some(socket),
             Role::Loopback(at) => listeners.loopback.push((at, socket)),
             Role::Diag => diag = Some(socket),
             // They come by themselves.
@@ -61,6 +66,7 @@ pub(super) fn start(
         who: who(diag.clone(), Arc::clone(connections)),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
+        tls,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);

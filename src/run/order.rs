@@ -123,7 +123,8 @@ pub(super) fn tell_filters(socket: BorrowedFd<'_>, plan: &LaunchPlan) -> Result<
     filters(plan)?.iter().try_for_each(|filter| tell_bytes(socket, &pack(filter)))
 }
 
-fn tell_bytes(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), RunError> {
+/// Tells the child what stands in a file.
+pub(super) fn tell_bytes(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), RunError> {
     match channel::send_order(socket, bytes) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => Ok(()),
         other => other.map_err(RunError::call("sendmsg")),
@@ -140,7 +141,8 @@ pub(super) fn hear_filter(socket: BorrowedFd<'_>) -> Result<Vec<Instruction>, Fa
     Ok(unpack(&hear_bytes(socket)?))
 }
 
-fn hear_bytes(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Failure> {
+/// Hears what stands in a file.
+pub(super) fn hear_bytes(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Failure> {
     match channel::receive_order(socket) {
         Ok(Some(bytes)) => Ok(bytes),
         Ok(None) => process::exit_now(125),

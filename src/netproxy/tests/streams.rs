@@ -299,7 +299,7 @@ fn a_datagram_goes_nowhere_and_is_recorded() {
         assert!(start.elapsed() < Duration::from_secs(10));
         std::thread::sleep(Duration::from_millis(2));
     }
-    assert_eq!(recorder.events()[0].args["target"], format!("udp:{address}"));
+    assert_eq!(recorder.events()[0].args["target"], format!("udp:localhost:{}", address.port()));
     proxy.stop().unwrap();
 }
 
@@ -312,6 +312,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         who: Arc::new(|_, _| None),
         enforce: true,
         host_name: None,
+        tls: None,
     }
 }
 
