@@ -148,6 +148,10 @@ impl Directory {
         Ok(unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir)?)
     }
 
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
     pub(super) fn into_fd(self) -> OwnedFd {
         self.fd
     }
