@@ -150,7 +150,7 @@ impl Service {
 
     fn secure(&self) -> Option<&Secure> {
         match &self.scope {
-            Scope::Bound { secure, .. } => secure.as_ref(),
+            Scope::Bound { secure, .. } => secure.as_deref(),
             Scope::Open => None,
         }
     }

@@ -42,7 +42,7 @@ const MAX_SENT_AHEAD: usize = 128 * 1024;
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
     /// One destination, which the stream was granted.
-    Bound { grant: Grant, door: Door, secure: Option<Secure> },
+    Bound { grant: Grant, door: Door, secure: Option<Box<Secure>> },
     /// Whatever each request names: the proxy's own port.
     Open,
 }
@@ -177,7 +177,7 @@ impl Service {
         authority: Option<Authority>,
     ) -> Result<Vec<Origin>, NetproxyError> {
         let (grant, door, secure) = match &self.scope {
-            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_ref()),
+            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_deref()),
             Scope::Open => return self.named_origins(head, authority).await,
         };
         let proc = self.proc.as_deref();

@@ -141,7 +141,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
     let outer = match leg {
         Leg::Dialled(stream) => {
             match tls.outer.connect(&host, grant.destination, offer.clone(), stream).await {
-                Ok((stream, facts)) => Reached::Fresh(stream, Arc::new(facts)),
+                Ok((stream, facts)) => Reached::Fresh(Box::new(stream), Arc::new(facts)),
                 Err(error) => Reached::Failed(error),
             }
         }
@@ -171,7 +171,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
 
 /// An origin that has proved who it is, or not.
 enum Reached {
-    Fresh(OuterStream, Arc<Facts>),
+    Fresh(Box<OuterStream>, Arc<Facts>),
     Kept(Link),
     Failed(NetproxyError),
 }
@@ -223,7 +223,7 @@ impl Inside {
                 let wire = link.wire();
                 return self.exchange(client, Some(link), wire).await;
             }
-            Reached::Fresh(stream, facts) => (stream, facts),
+            Reached::Fresh(stream, facts) => (*stream, facts),
         };
         let speech = match self.speech(&mut client, Server::Tls(&mut stream)).await {
             Ok(speech) => speech,
@@ -250,7 +250,7 @@ impl Inside {
 
     async fn exchange(self, client: Client, link: Option<Link>, wire: Wire) {
         self.set_protocol("https");
-        let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(self.secure) };
+        let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(Box::new(self.secure)) };
         http::serve(self.egress, client, scope, link, wire).await;
     }
 
