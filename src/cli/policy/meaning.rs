@@ -108,7 +108,7 @@ fn whom(net: &NetRule) -> String {
             let path = net.path.as_ref().map_or_else(|| "any path".to_owned(), |path| format!("`{path}`"));
             let port = net.port.map_or_else(|| "any port".to_owned(), |port| format!("port {port}"));
             let private = if net.private { ", private addresses included" } else { "" };
-            return format!("requests by {methods} to {path}, {port}{private}, all of it read");
+            return format!("requests by {methods} to {path}, {port}{private}");
         }
         NetTarget::Name(_) => "resolving the name and connecting to it",
         NetTarget::Address(_) => "connecting to this address",
