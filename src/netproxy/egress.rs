@@ -84,6 +84,26 @@ impl Egress {
         Ok(Grant { destination, names, literal: None, observed: true })
     }
 
+    /// The same for datagrams, which say nothing about whom they mean.
+    pub(crate) fn judge_datagram(
+        &self,
+        destination: SocketAddr,
+        proc: Option<&str>,
+    ) -> Result<Grant, NetproxyError> {
+        self.check_trace()?;
+        let refusal = match self.judge.datagram(destination) {
+            Ok(grant) => return Ok(grant),
+            Err(refusal) => refusal,
+        };
+        self.refuse(&refusal, proc)?;
+        if self.enforce {
+            return Err(NetproxyError::Denied(Box::new(refusal)));
+        }
+        let names = self.pins.names_for(destination.ip()).into_iter();
+        let names = names.map(|name| (name, "--observe".to_owned())).collect();
+        Ok(Grant { destination, names, literal: None, observed: true })
+    }
+
     /// Judges what a client claims on a stream that was granted already.
     pub(crate) fn judge_claim(
         &self,

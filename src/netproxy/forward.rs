@@ -8,6 +8,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 
+use super::alternative;
 use super::authority::Host;
 use super::body::Reply;
 use super::decide::Grant;
@@ -173,6 +174,9 @@ impl Service {
         if !switched {
             strip(&mut head.headers);
             head.headers.remove(header::UPGRADE);
+            if alternative::withhold(&mut head.headers) {
+                exchange.set_withheld(header::ALT_SVC.as_str());
+            }
         }
         head.version = if client == Version::HTTP_2 { client } else { Version::HTTP_11 };
         let body = Tapped::new(body, exchange, Side::Response, &self.heads);

@@ -79,6 +79,11 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
     if let Err(error) = ended {
         service.note_malformed(&error);
     }
+    if let Scope::Bound { grant, secure: Some(secure), .. } = &service.scope
+        && let Some(link) = service.link.lock().await.take()
+    {
+        secure.leave(&service.egress, grant, link);
+    }
 }
 
 /// HTTP/1: one request after another.
@@ -357,8 +362,8 @@ pub(crate) fn status_of(error: &NetproxyError) -> StatusCode {
         NetproxyError::Denied(_) => StatusCode::FORBIDDEN,
         NetproxyError::Trace { .. } => StatusCode::SERVICE_UNAVAILABLE,
         NetproxyError::Request { .. } | NetproxyError::Unclear(_) => StatusCode::BAD_REQUEST,
-        NetproxyError::Exhausted { .. } => StatusCode::TOO_MANY_REQUESTS,
         NetproxyError::Misdirected { .. } => StatusCode::MISDIRECTED_REQUEST,
+        NetproxyError::Exhausted { .. } => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::BAD_GATEWAY,
     }
 }

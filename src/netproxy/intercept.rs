@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::flow::{Door, Flow};
 use super::http::{self, Scope};
 use super::link::{Link, Wire};
+use super::pool::Destination;
 use super::relay::{End, relay};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
@@ -52,10 +53,20 @@ impl Secure {
         let Some(tls) = &egress.tls else {
             return Err(NetproxyError::Request { reason: "TLS is not read in this run".to_owned() });
         };
+        if let Some(link) = tls.pool.take(&destination(&self.host, grant, &self.offer)) {
+            return Ok(link);
+        }
         let stream = stream::reach(egress, grant.destination).await?;
         let connected = tls.outer.connect(&self.host, grant.destination, self.offer.clone(), stream);
         let (stream, facts) = connected.await?;
         Link::secure(stream, Arc::new(facts), grant.destination).await
+    }
+
+    /// Leaves a connection to whoever comes next.
+    pub(crate) fn leave(&self, egress: &Egress, grant: &Grant, link: Link) {
+        if let Some(tls) = egress.tls.as_ref().filter(|_| speaks_http(&self.offer)) {
+            tls.pool.keep(destination(&self.host, grant, &self.offer), link);
+        }
     }
 
     /// Why the stream fails.
@@ -63,6 +74,37 @@ impl Secure {
         if let Some(flow) = &self.flow {
             flow.fail(&error.to_string(), Failure::of(error));
         }
+    }
+}
+
+fn destination(host: &Host, grant: &Grant, offer: &[Vec<u8>]) -> Destination {
+    Destination { host: host.clone(), address: grant.destination, offer: offer.to_vec() }
+}
+
+/// Whether the client has said that it speaks HTTP.
+fn speaks_http(offer: &[Vec<u8>]) -> bool {
+    offer.iter().any(|one| tls::is_http(one))
+}
+
+/// What leads to the origin.
+pub(crate) enum Leg {
+    Dialled(TcpStream),
+    /// Left by an earlier client.
+    Kept(Link),
+    Failed(NetproxyError),
+}
+
+/// A connection that an earlier client has left, for the one that sent `hello`.
+pub(crate) fn kept(tls: &Tls, hello: &Hello, grant: &Grant) -> Option<Link> {
+    let offer = tls::offer(&hello.protocols);
+    tls.pool.take(&destination(&host(hello, grant), grant, &offer))
+}
+
+/// Whom the client asks for.
+fn host(hello: &Hello, grant: &Grant) -> Host {
+    match &hello.name {
+        Some(name) => Host::Name(name.clone()),
+        None => Host::Address(grant.destination.ip()),
     }
 }
 
@@ -77,31 +119,25 @@ pub(crate) struct Reading {
     pub(crate) flow: Option<Arc<Flow>>,
 }
 
-/// Serves it. `leg` is the dialled origin, or the reason why there is none.
-pub(crate) async fn serve(
-    egress: Arc<Egress>,
-    tls: Arc<Tls>,
-    reading: Reading,
-    leg: Result<TcpStream, NetproxyError>,
-) {
+/// Serves it.
+pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, leg: Leg) {
     let Reading { mut client, hello, grant, door, flow } = reading;
-    let host = match &hello.name {
-        Some(name) => Host::Name(name.clone()),
-        None => Host::Address(grant.destination.ip()),
-    };
+    let host = host(&hello, &grant);
     if let Some(flow) = &flow {
         client.count_for(flow);
     }
     let offer = tls::offer(&hello.protocols);
     let outer = match leg {
-        Ok(stream) => tls.outer.connect(&host, grant.destination, offer.clone(), stream).await,
-        Err(error) => Err(error),
+        Leg::Dialled(stream) => {
+            match tls.outer.connect(&host, grant.destination, offer.clone(), stream).await {
+                Ok((stream, facts)) => Reached::Fresh(stream, Arc::new(facts)),
+                Err(error) => Reached::Failed(error),
+            }
+        }
+        Leg::Kept(link) => Reached::Kept(link),
+        Leg::Failed(error) => Reached::Failed(error),
     };
-    let protocol = match &outer {
-        Ok((_, facts)) => facts.protocol.clone(),
-        // The reason is told in the simplest protocol that the client takes.
-        Err(_) => [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one)),
-    };
+    let protocol = outer.protocol(&offer);
     let secure = Secure { host, offer, flow, failure: Mutex::default() };
     let config = match tls.leaves.config(vec![secure.host.clone()], protocol.as_deref()) {
         Ok(config) => config,
@@ -121,6 +157,25 @@ pub(crate) async fn serve(
     }
 }
 
+/// An origin that has proved who it is, or not.
+enum Reached {
+    Fresh(OuterStream, Arc<Facts>),
+    Kept(Link),
+    Failed(NetproxyError),
+}
+
+impl Reached {
+    /// What the client is told was agreed on.
+    fn protocol(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
+        match self {
+            Self::Fresh(_, facts) => facts.protocol.clone(),
+            Self::Kept(link) => link.facts.as_ref().and_then(|facts| facts.protocol.clone()),
+            // The reason is told in the simplest protocol that the client takes.
+            Self::Failed(_) => [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one)),
+        }
+    }
+}
+
 /// What is known of a stream once its handshake is done.
 struct Inside {
     egress: Arc<Egress>,
@@ -133,25 +188,26 @@ struct Inside {
 
 impl Inside {
     /// Carries what is said within TLS.
-    async fn converse(self, mut client: Client, outer: Result<(OuterStream, Facts), NetproxyError>) {
+    async fn converse(self, mut client: Client, outer: Reached) {
         match outer {
-            Err(error) => self.tell(client, error).await,
-            Ok((mut stream, facts)) => match self.speech(&mut client, Server::Tls(&mut stream)).await {
-                Ok(Speech::Http) => {
-                    match Link::secure(stream, Arc::new(facts), self.grant.destination).await {
+            Reached::Failed(error) => self.tell(client, error).await,
+            Reached::Kept(link) => self.exchange(client, Some(link)).await,
+            Reached::Fresh(mut stream, facts) => {
+                match self.speech(&mut client, Server::Tls(&mut stream)).await {
+                    Ok(Speech::Http) => match Link::secure(stream, facts, self.grant.destination).await {
                         Ok(link) => self.exchange(client, Some(link)).await,
                         Err(error) => self.tell(client, error).await,
-                    }
+                    },
+                    Ok(Speech::Opaque | Speech::Tls) => self.pass(client, stream).await,
+                    Err(error) => self.give_up(client, &error),
                 }
-                Ok(Speech::Opaque | Speech::Tls) => self.pass(client, stream).await,
-                Err(error) => self.give_up(client, &error),
-            },
+            }
         }
     }
 
     /// What the client speaks: HTTP where it said so, else what its first bytes are.
     async fn speech(&self, client: &mut Client, server: Server<'_>) -> Result<Speech, NetproxyError> {
-        if self.secure.offer.iter().any(|one| tls::is_http(one)) {
+        if speaks_http(&self.secure.offer) {
             return Ok(Speech::Http);
         }
         self.set_protocol("tls");

@@ -14,6 +14,7 @@ use super::placed::Placed;
 use super::remarks;
 use super::report::{Diagnostic, Origin, Report, Severity};
 use super::source::{Source, decode};
+use super::udp_rule;
 use super::unread;
 use super::value::Value;
 use super::verdict::PathAccess;
@@ -209,7 +210,10 @@ impl<'h> Checker<'h> {
     }
 
     fn net(&self, value: &Value, effect: Effect, base: &Path) -> Result<RuleBody, Fault> {
-        let parsed = host_rule::parse(value);
+        let parsed = match value.text.starts_with("udp:") {
+            true => udp_rule::parse(value).map(NetValue::Host),
+            false => host_rule::parse(value),
+        };
         match parsed.map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })? {
             NetValue::Unix(path) => Ok(RuleBody::UnixSocket(self.path(&path, base)?)),
             NetValue::Host(rule) if effect == Effect::Deny && rule.has_suffix() => Err(Fault {

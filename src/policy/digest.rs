@@ -11,7 +11,7 @@ use super::exec_rule::ExecProgram;
 use super::host_rule::{NetRule, NetTarget};
 use super::parse::Effect;
 use super::path_rule::PathPattern;
-use super::verdict::PathAccess;
+use super::verdict::{PathAccess, Transport};
 use super::{Policy, Rule, RuleBody};
 
 impl Policy {
@@ -54,15 +54,17 @@ fn base_line(rule: &Rule) -> Option<(usize, Vec<u8>)> {
         RuleBody::Net(net) if net.is_conditional() || net.rate.is_some() => return None,
         RuleBody::Net(NetRule {
             target: NetTarget::Name(_) | NetTarget::Loopback,
+            transport: Transport::Tcp,
             private: false,
             tunnel: false,
             ..
         }) if !rule.value.contains('[') => (2, value),
-        RuleBody::Net(NetRule { target: NetTarget::Address(address), tunnel: false, .. })
-            if address.is_ipv4() && !rule.value.contains('[') =>
-        {
-            (2, value)
-        }
+        RuleBody::Net(NetRule {
+            target: NetTarget::Address(address),
+            transport: Transport::Tcp,
+            tunnel: false,
+            ..
+        }) if address.is_ipv4() && !rule.value.contains('[') => (2, value),
         RuleBody::UnixSocket(_) => (2, value),
         RuleBody::Exec(exec) if !matches!(exec.program, ExecProgram::Glob(_)) => (3, value),
         RuleBody::Env(EnvRule::Pass(_)) => (4, value),

@@ -6,8 +6,6 @@ use super::name::NameFault;
 /// Why a `net:` value is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HostFault {
-    #[error("{what} not enforced by this version yet, so the policy is refused")]
-    NotYet { what: String, help: &'static str },
     #[error("{message}")]
     Syntax { message: String, help: String },
     #[error("{0}")]
@@ -17,7 +15,6 @@ pub(super) enum HostFault {
 impl HostFault {
     pub(super) fn help(&self) -> String {
         match self {
-            Self::NotYet { help, .. } => (*help).to_owned(),
             Self::Syntax { help, .. } => help.clone(),
             Self::Name(fault) => fault.help(),
         }

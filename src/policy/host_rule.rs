@@ -13,6 +13,7 @@ use super::rate::{self, Rate};
 use super::request_rule::{split_methods, split_path};
 use super::url_path::UrlPattern;
 use super::value::Value;
+use super::verdict::Transport;
 
 /// A rule about a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +22,9 @@ pub struct NetRule {
     pub target: NetTarget,
     /// At which port; `None` is any.
     pub port: Option<u16>,
+    /// What carries it. A `deny:` for streams takes datagrams away as well.
+    #[serde(default)]
+    pub transport: Transport,
     /// The name may resolve into ranges that are not the open internet.
     pub private: bool,
     /// TLS to it is relayed and never intercepted.
@@ -50,6 +54,20 @@ pub enum NetTarget {
 }
 
 impl NetRule {
+    /// A rule for streams without any suffix.
+    pub(super) fn new(target: NetTarget, port: Option<u16>) -> Self {
+        Self {
+            target,
+            port,
+            transport: Transport::Tcp,
+            private: false,
+            tunnel: false,
+            methods: Vec::new(),
+            path: None,
+            rate: None,
+        }
+    }
+
     /// Whether it is about some requests only, so that they have to be read.
     pub fn is_conditional(&self) -> bool {
         !self.methods.is_empty() || self.path.is_some()
@@ -66,6 +84,9 @@ impl fmt::Display for NetRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.methods.is_empty() {
             write!(f, "{} ", self.methods.join("|"))?;
+        }
+        if self.transport == Transport::Udp {
+            f.write_str("udp:")?;
         }
         match &self.target {
             NetTarget::Name(name) => write!(f, "{name}")?,
@@ -111,7 +132,7 @@ pub(super) fn parse(value: &Value) -> Result<NetValue, HostFault> {
     refuse_other_forms(first)?;
     let (host, path) = split_path(first)?;
     let (target, port) = target(host)?;
-    let mut rule = NetRule { target, port, private: false, tunnel: false, methods, path, rate: None };
+    let mut rule = NetRule { methods, path, ..NetRule::new(target, port) };
     for suffix in suffixes {
         match *suffix {
             "private" => rule.private = true,
@@ -192,10 +213,7 @@ fn refuse_other_forms(first: &str) -> Result<(), HostFault> {
         return Err(syntax("methods do not go with `unix:`", "write `net: unix:PATH`"));
     }
     if first.starts_with("udp:") {
-        return Err(HostFault::NotYet {
-            what: "`udp:` is".to_owned(),
-            help: "remove the rule: datagrams are not let out, names are resolved by the launcher",
-        });
+        return Err(syntax("methods do not go with `udp:`", "write `net: udp:HOST:PORT`"));
     }
     let Some((host, path)) = first.split_once('/') else { return Ok(()) };
     let length = path.split(':').next().unwrap_or("");
@@ -208,7 +226,7 @@ fn refuse_other_forms(first: &str) -> Result<(), HostFault> {
     Ok(())
 }
 
-fn target(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
+pub(super) fn target(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
     if let Some(range) = text.strip_prefix("cidr/") {
         return cidr(range);
     }

@@ -40,6 +40,7 @@ mod source;
 mod suggestion;
 #[cfg(test)]
 mod tests;
+mod udp_rule;
 mod unread;
 mod url_path;
 mod value;

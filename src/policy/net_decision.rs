@@ -47,10 +47,7 @@ impl Policy {
         port: u16,
         transport: Transport,
     ) -> Verdict {
-        if transport == Transport::Udp {
-            return Verdict::no_rule("no rule lets datagrams out");
-        }
-        let target = Target::new(self, names, address, port);
+        let target = Target { transport, ..Target::new(self, names, address, port) };
         // What names methods or paths is about requests: one of them may be allowed, not all are denied.
         let (matching, would_need_private) =
             self.matching(&target, &|effect, rule| effect == Effect::Grant || !rule.is_conditional());
@@ -69,6 +66,9 @@ impl Policy {
             if rule.port.is_some_and(|pinned| pinned != target.port) || !counts(effect, rule) {
                 continue;
             }
+            if !rule.is_about(target.transport, effect) {
+                continue;
+            }
             let is_named = target.names.iter().any(|name| rule.matches_name(name));
             let is_meant = if effect == Effect::Deny {
                 is_named || rule.contains(target.address)
@@ -84,19 +84,10 @@ impl Policy {
     }
 
     /// Whether a rule that grants this connection says `tunnel`: then its TLS is relayed and never read.
-    pub fn tunnels(&self, names: &[String], address: IpAddr, port: u16, transport: Transport) -> bool {
+    pub fn tunnels(&self, names: &[String], address: IpAddr, port: u16) -> bool {
         let target = Target::new(self, names, address, port);
-        let grants = |rule: &NetRule| {
-            let is_named = target.names.iter().any(|name| rule.matches_name(name));
-            (is_named && (rule.private || !target.is_special)) || rule.opens(&target)
-        };
-        transport == Transport::Tcp
-            && self.net_rules().any(|(_, effect, rule)| {
-                effect == Effect::Grant
-                    && rule.tunnel
-                    && rule.port.is_none_or(|pinned| pinned == port)
-                    && grants(rule)
-            })
+        let (matching, _) = self.matching(&target, &|effect, rule| effect == Effect::Grant && rule.tunnel);
+        !matching.is_empty()
     }
 
     /// Decides on a connection to a Unix socket of the host (absolute, links followed).
@@ -135,8 +126,26 @@ impl Policy {
     /// The ports of the host's loopback that rules grant; `None` is a rule without a port. A name that
     /// may resolve into private ranges may stand for loopback too.
     pub fn loopback_ports(&self) -> Vec<Option<u16>> {
+        self.loopback_ports_of(Transport::Tcp)
+    }
+
+    /// The same for datagrams, whose rules always name one.
+    pub fn loopback_datagram_ports(&self) -> Vec<u16> {
+        self.loopback_ports_of(Transport::Udp).into_iter().flatten().collect()
+    }
+
+    /// The ports of other hosts to which rules let datagrams out.
+    pub fn datagram_ports(&self) -> BTreeSet<u16> {
+        let rules = self.net_rules().filter(|(_, effect, rule)| {
+            *effect == Effect::Grant && rule.transport == Transport::Udp && rule.target != NetTarget::Loopback
+        });
+        rules.filter_map(|(_, _, rule)| rule.port).collect()
+    }
+
+    fn loopback_ports_of(&self, transport: Transport) -> Vec<Option<u16>> {
         let ports = self.net_rules().filter(|(_, effect, rule)| {
             *effect == Effect::Grant
+                && rule.transport == transport
                 && (rule.target == NetTarget::Loopback || (rule.private && rule.port.is_some()))
         });
         let ports: BTreeSet<Option<u16>> = ports.map(|(_, _, rule)| rule.port).collect();
@@ -149,6 +158,7 @@ impl Policy {
         for (_, effect, rule) in self.net_rules() {
             match rule.port {
                 _ if effect == Effect::Deny || rule.target == NetTarget::Loopback => {}
+                _ if rule.transport == Transport::Udp => {}
                 Some(port) => {
                     named.ports.insert(port);
                 }
@@ -175,10 +185,12 @@ pub(super) struct Target {
     names: Vec<String>,
     address: IpAddr,
     port: u16,
+    transport: Transport,
     is_special: bool,
 }
 
 impl Target {
+    /// A connection by a stream.
     pub(super) fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
         let address = address::canonical(address);
         let is_own = policy.local_addresses.iter().any(|own| address::canonical(*own) == address);
@@ -186,6 +198,7 @@ impl Target {
             names: names.iter().filter_map(|name| name::canonical(name)).collect(),
             address,
             port,
+            transport: Transport::Tcp,
             is_special: is_own || address::is_special(address),
         }
     }
@@ -200,19 +213,28 @@ impl Target {
 
     fn refusal(&self, would_need_private: bool) -> String {
         let Self { names, address, port, .. } = self;
+        let what = match self.transport {
+            Transport::Tcp => "",
+            Transport::Udp => "datagrams to ",
+        };
         match names.first() {
             Some(name) if would_need_private => {
                 format!(
                     "`{name}` leads to {address}, which is not on the open internet, and its rule does not say `private`"
                 )
             }
-            Some(name) => format!("no rule allows `{name}` at port {port}"),
-            None => format!("no rule allows the address {address} at port {port}"),
+            Some(name) => format!("no rule allows {what}`{name}` at port {port}"),
+            None => format!("no rule allows {what}the address {address} at port {port}"),
         }
     }
 }
 
 impl NetRule {
+    /// A grant is for its own transport; what `deny:` takes away without `udp:` is gone for both.
+    fn is_about(&self, transport: Transport, effect: Effect) -> bool {
+        self.transport == transport || (effect == Effect::Deny && self.transport == Transport::Tcp)
+    }
+
     fn matches_name(&self, name: &str) -> bool {
         match &self.target {
             NetTarget::Name(pattern) => pattern.matches(name),

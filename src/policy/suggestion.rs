@@ -10,12 +10,12 @@ use super::source::is_line_safe;
 use super::verdict::{Denied, PathAccess, Transport};
 
 impl Policy {
-    /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0, datagrams), the
+    /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0), the
     /// line is a comment.
     pub fn suggestion(&self, denied: &Denied) -> String {
         match denied {
-            Denied::Connect { transport: Transport::Udp, .. } => {
-                return "# no rule lets datagrams out".to_owned();
+            Denied::Connect { transport: Transport::Udp, port: 53, .. } => {
+                return "# port 53 is answered by the launcher's own name server".to_owned();
             }
             Denied::Connect { port: 0, .. } | Denied::Request { port: 0, .. } => {
                 return "# no rule can name port 0".to_owned();
@@ -31,7 +31,9 @@ impl Policy {
             }
             Denied::Exec { exe, argv } => self.program(exe, argv.first().map(|name| name.as_os_str())),
             Denied::Name(host) => name::canonical(host).map(|host| format!("net: {host}")),
-            Denied::Connect { names, address, port, .. } => Some(self.connect(names, *address, *port)),
+            Denied::Connect { names, address, port, transport } => {
+                Some(self.connect(names, *address, *port, *transport))
+            }
             Denied::Request { names, address, port, method, path } => {
                 self.request(names, *address, *port, method, path)
             }
@@ -80,7 +82,7 @@ impl Policy {
         method: &str,
         path: &str,
     ) -> Option<String> {
-        let host = self.connect(names, address, port);
+        let host = self.connect(names, address, port, Transport::Tcp);
         let (host, suffix) = match host.strip_suffix(" private") {
             Some(host) => (host, " private"),
             None => (host.as_str(), ""),
@@ -106,19 +108,28 @@ impl Policy {
         net.methods == [method] && net.path.as_ref().is_none_or(|pattern| pattern.matches(path))
     }
 
-    fn connect(&self, names: &[String], address: std::net::IpAddr, port: u16) -> String {
+    fn connect(
+        &self,
+        names: &[String],
+        address: std::net::IpAddr,
+        port: u16,
+        transport: Transport,
+    ) -> String {
+        let udp = if transport == Transport::Udp { "udp:" } else { "" };
         let address = super::address::canonical(address);
         let is_special = super::address::is_special(address) || self.local_addresses.contains(&address);
         // `net: localhost` means the loopback of the host and nothing else.
         let means_it = |host: &String| host != "localhost" || super::address::is_loopback(address);
-        // `net: unix:443` names a socket; with the root's dot it is the host.
-        let spelled = |host: String| if host == "unix" { "unix.".to_owned() } else { host };
+        // `net: unix:443` names a socket, `net: udp:443` is no rule; with the root's dot it is the host.
+        let spelled = |host: String| {
+            if udp.is_empty() && matches!(&*host, "unix" | "udp") { format!("{host}.") } else { host }
+        };
         match names.iter().find_map(|host| name::canonical(host)).filter(means_it).map(spelled) {
             Some(host) if is_special && host != "localhost" => {
-                format!("net: {host}:{port} private")
+                format!("net: {udp}{host}:{port} private")
             }
-            Some(host) => format!("net: {host}:{port}"),
-            None => format!("net: {}", std::net::SocketAddr::new(address, port)),
+            Some(host) => format!("net: {udp}{host}:{port}"),
+            None => format!("net: {udp}{}", std::net::SocketAddr::new(address, port)),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::parse::Effect;
 use super::placed::Placed;
 use super::report::{Diagnostic, Report, Severity};
 use super::source::Source;
+use super::verdict::Transport;
 use super::{Policy, Rule, RuleBody, RuleId};
 
 /// One error for each `tunnel` rule whose host has methods or paths in another rule.
@@ -32,7 +33,7 @@ pub(super) fn void(rules: &[Placed]) -> Vec<Diagnostic> {
     let grants = || rules.iter().filter(|placed| placed.rule.effect == Effect::Grant);
     let whole: Vec<(&Rule, &NetRule)> = grants()
         .filter_map(|placed| Some((&placed.rule, net(&placed.rule)?)))
-        .filter(|(_, net)| !net.is_conditional())
+        .filter(|(_, net)| !net.is_conditional() && net.transport == Transport::Tcp)
         .collect();
     let warning = |placed: &Placed| {
         let narrow = net(&placed.rule).filter(|net| net.is_conditional())?;

@@ -16,9 +16,10 @@ pub enum PathAccess {
 }
 
 /// What carries the bytes of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// A stream.
+    #[default]
     Tcp,
     /// Datagrams.
     Udp,

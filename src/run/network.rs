@@ -48,6 +48,9 @@ pub(super) fn start(
             Role::DnsUdp => listeners.dns_udp.push(socket),
             Role::DnsTcp => listeners.dns_tcp.push(socket),
             Role::UdpTrap => listeners.udp_trap.push(socket),
+            Role::UdpLoopback(at) => listeners.udp_loopback.push((at, socket)),
+            Role::AnswersV4 => listeners.answers.v4 = Some(socket),
+            Role::AnswersV6 => listeners.answers.v6 = Some(socket),
             Role::Loopback(at) => listeners.loopback.push((at, socket)),
             Role::Diag => diag = Some(socket),
             // They come by themselves.

@@ -1,6 +1,7 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
 mod cli;
+mod clients;
 mod escape;
 mod exec_rules;
 mod fs;
@@ -22,6 +23,8 @@ mod sample;
 mod socks;
 mod stdio;
 mod support;
+mod tls;
 mod trace;
+mod udp;
 mod unix;
 mod view;

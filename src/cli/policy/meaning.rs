@@ -6,6 +6,7 @@ use super::survey::{exists, text};
 use crate::plan::HostFacts;
 use crate::policy::{
     Effect, EnvRule, ExecProgram, ExecRule, NetRule, NetTarget, PathAccess, PathPattern, Rule, RuleBody,
+    Transport,
 };
 
 /// Files, directories, programs or variables of this host.
@@ -99,6 +100,7 @@ fn reach(net: &NetRule) -> String {
 
 /// Whom it is about, and which requests.
 fn whom(net: &NetRule) -> String {
+    let datagrams = net.transport == Transport::Udp;
     let target = match &net.target {
         _ if net.is_conditional() => {
             let methods = match net.methods.as_slice() {
@@ -110,6 +112,10 @@ fn whom(net: &NetRule) -> String {
             let private = if net.private { ", private addresses included" } else { "" };
             return format!("requests by {methods} to {path}, {port}{private}");
         }
+        NetTarget::Name(_) if datagrams => "resolving the name and exchanging datagrams with it",
+        NetTarget::Address(_) if datagrams => "exchanging datagrams with this address",
+        NetTarget::Range(_) if datagrams => "exchanging datagrams with the addresses of this range",
+        NetTarget::Loopback if datagrams => "exchanging datagrams with the host's own loopback",
         NetTarget::Name(_) => "resolving the name and connecting to it",
         NetTarget::Address(_) => "connecting to this address",
         NetTarget::Range(_) => "connecting to the addresses of this range",

@@ -9,4 +9,5 @@ mod rules;
 mod secure;
 mod socks;
 mod streams;
+mod within;
 mod world;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -127,14 +128,24 @@ fn serve(config: Arc<ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, connections)
 }
 
-async fn tell_back(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+type Told = UnsyncBoxBody<Bytes, Infallible>;
+
+async fn tell_back(request: Request<Incoming>) -> Result<Response<Told>, Infallible> {
     let (head, body) = request.into_parts();
     let mut told = format!("{} {} {:?}\n", head.method, head.uri, head.version);
     for (name, value) in &head.headers {
         told.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
     }
-    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let mut response = Response::new(Full::new(Bytes::from([told.as_bytes(), &body].concat())));
+    let collected = body.collect().await.unwrap_or_default();
+    let trailers = collected.trailers().cloned();
+    let body = collected.to_bytes();
+    let told = Full::new(Bytes::from([told.as_bytes(), &body].concat()));
+    // As gRPC does: the status stands behind the body.
+    let trailers = trailers.map(|mut trailers| {
+        trailers.insert("grpc-status", "0".parse().unwrap());
+        Ok(trailers)
+    });
+    let mut response = Response::new(told.with_trailers(async { trailers }).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert("strict-transport-security", "max-age=1".parse().unwrap());
     headers.insert("alt-svc", "h3=\":443\"; ma=86400, h2=\":8443\"".parse().unwrap());

@@ -188,3 +188,60 @@ fn an_address_has_a_certificate_of_its_own() {
     assert_eq!(connections.load(Ordering::Relaxed), 1);
     assert_eq!(reader.exchange().args["url"], "https://93.184.216.34/x");
 }
+
+#[test]
+fn a_connection_to_the_origin_outlives_its_client() {
+    let authority = TestAuthority::new();
+    for version in ["--http1.1", "--http2"] {
+        let (origin, connections) = authority.origin(&Shown::name("a.test"));
+        let reader = Reader::new("net: a.test", Some(origin), &[authority.root()]);
+        for _ in 0..3 {
+            let (ok, body) = reader.curl(&[version, "https://a.test/"]);
+            assert!(ok, "{body}");
+        }
+        assert_eq!(connections.load(Ordering::Relaxed), 1, "{version}");
+        assert_eq!(reader.bench.wait_for("net.connect", 3).len(), 3);
+        assert_eq!(reader.bench.wait_for("net.stream", 3).len(), 3);
+        let (ok, _) = reader.curl(&[version, "-H", "Authorization: NTLM x", "https://a.test/"]);
+        assert!(ok);
+        let (ok, _) = reader.curl(&[version, "https://a.test/"]);
+        assert!(ok);
+        let expected = if version == "--http1.1" { 2 } else { 1 };
+        assert_eq!(connections.load(Ordering::Relaxed), expected, "who proved itself is not taken over");
+    }
+}
+
+#[test]
+fn offers_of_quic_are_withheld() {
+    let authority = TestAuthority::new();
+    let (origin, _) = authority.origin(&Shown::name("a.test"));
+    let reader = Reader::new("net: a.test", Some(origin), &[authority.root()]);
+    let (ok, answer) = reader.curl(&["-i", "https://a.test/"]);
+    assert!(
+        ok && answer.contains("strict-transport-security: max-age=1") && !answer.contains("alt-svc"),
+        "{answer}"
+    );
+    assert_eq!(reader.exchange().result.unwrap()["withheld"], serde_json::json!(["alt-svc"]));
+}
+
+#[test]
+fn a_tunnel_of_the_proxy_port_is_read_as_well() {
+    let authority = TestAuthority::new();
+    let (origin, _) = authority.origin(&Shown::name("a.test"));
+    let reader = Reader::new("net: a.test:443", Some(origin), &[authority.root()]);
+    let proxy = format!("http://{}", reader.bench.http);
+    for version in ["--http1.1", "--http2"] {
+        let ca = reader.directory.path().join("ca.pem");
+        let output = Command::new("curl")
+            .args(["-sS", "--max-time", "20", version, "-x", &proxy, "--cacert"])
+            .arg(ca)
+            .arg("https://a.test/through")
+            .output()
+            .unwrap();
+        let body = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && body.contains("/through"), "{body}");
+    }
+    let exchanges = reader.bench.wait_for("http.exchange", 2);
+    assert!(exchanges.iter().all(|one| one.args["url"] == "https://a.test/through"));
+    assert_eq!(reader.bench.events("net.connect")[0].args["via"], "connect");
+}

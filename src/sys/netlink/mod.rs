@@ -16,7 +16,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 
 pub use diag::{SocketIdentity, diag_socket, tcp_cookie_of, tcp_listens_at};
 pub use route::{Ipv6, add_anyip_routes, link_up_loopback};
-pub use tproxy::{LOOPBACK_MARK, install_tproxy};
+pub use tproxy::{ANSWER_MARK, LOOPBACK_MARK, install_tproxy};
 
 use message::{Message, Messages};
 

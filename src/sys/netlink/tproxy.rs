@@ -6,6 +6,7 @@
 //! table inet agentbox {
 //!     chain prerouting {
 //!         type filter hook prerouting priority mangle; policy accept;
+//!         meta mark ANSWER return
 //!         meta mark MARK meta l4proto tcp tproxy to :PORT accept
 //!         ip daddr 127.0.0.0/8 return
 //!         ip6 daddr ::1 return
@@ -26,7 +27,8 @@
 //! No program inside can send from 53 or PORT: our sockets hold both.
 //!
 //! A connection to loopback stays inside, but for sockets that bear the mark: only who has CAP_NET_ADMIN
-//! here can set one (socket(7), SO_MARK), and no program of the run has.
+//! here can set one (socket(7), SO_MARK), and no program of the run has. ANSWER is on what our raw
+//! sockets send, datagrams in the name of any address.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -41,6 +43,8 @@ const CHAIN: &str = "prerouting";
 const DNS: u16 = 53;
 /// What a socket bears whose connection to loopback is captured too.
 pub const LOOPBACK_MARK: u32 = 0x6167_6278;
+/// The mark of packets that go to their receiver and not to the transparent port.
+pub const ANSWER_MARK: u32 = 0x6162_6f78;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -130,6 +134,11 @@ fn ruleset(port: u16) -> Vec<u8> {
     batch.edge(BATCH_BEGIN);
     batch.add(NEW_TABLE, CREATE, |m| m.text(a::TABLE_NAME, TABLE));
     batch.add(NEW_CHAIN, CREATE, chain);
+    batch.rule(|rule| {
+        rule.meta(META_MARK);
+        rule.equals(&ANSWER_MARK.to_ne_bytes());
+        rule.verdict(RETURN);
+    });
     batch.rule(|rule| {
         rule.meta(META_MARK);
         rule.equals(&LOOPBACK_MARK.to_ne_bytes());
