@@ -9,6 +9,7 @@ pub mod show;
 mod spec;
 mod tls;
 pub mod verify;
+mod worktree;
 
 use std::process::ExitCode;
 

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Failure;
 use super::tls::TlsArguments;
+use super::worktree::{self, Worktree};
 use crate::command;
 use crate::plan::{HostFacts, LaunchPlan, Request, intercepts};
 use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
@@ -98,7 +99,7 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
             || policy.decide_path(PathAccess::Read, directory).is_allow();
         let enforce = !self.observe;
-        let tls = self.tls.interception()?.filter(|_| intercepts(&policy, enforce));
+        let tls = self.tls.interception(&policy)?.filter(|_| intercepts(&policy, enforce));
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
@@ -123,16 +124,21 @@ impl RunCommand {
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
         let outcome = run::run(plan, placement, signals, tls)?;
-        summarize(&outcome);
+        summarize(&outcome, enforce);
+        if outcome.code != 0 && enforce {
+            tell(hidden_repository(&outcome.policy, &facts.cwd));
+        }
         Ok(outcome.code)
     }
 }
 
 /// The last words of a run, on stderr: stdout is the agent's alone.
-fn summarize(outcome: &Outcome) {
+fn summarize(outcome: &Outcome, enforce: bool) {
     let totals = outcome.totals;
+    let (denials, denied) =
+        if enforce { ("denials", "denied") } else { ("would-be denials", "would be denied") };
     let mut lines = vec![format!(
-        "agentbox: recorded {} effects, {} observations, {} denials -> {}",
+        "agentbox: recorded {} effects, {} observations, {} {denials} -> {}",
         totals.effects,
         totals.observations,
         totals.denials,
@@ -141,25 +147,43 @@ fn summarize(outcome: &Outcome) {
     if let Some(aside) = &outcome.placed.moved_aside {
         lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
     }
+    lines.extend(outcome.denials.held.iter().map(|(port, rule)| {
+        format!(
+            "agentbox: port {port} is held inside for the host's own ({rule}): no server inside can have it"
+        )
+    }));
     let hosts = outcome.refused_hosts.iter().filter_map(|host| {
         let target = host.target.escape_debug();
         Some((false, host.count, format!("{} {target}", host.op), host.remedy.clone()?))
     });
-    let mut denied: Vec<_> = outcome
+    let mut refused: Vec<_> = outcome
         .denials
         .most_frequent(&outcome.policy, 3)
         .into_iter()
         .map(|(count, denied, rule)| (is_probe(&denied), count, describe(&denied), rule))
         .chain(hosts.take(3))
         .collect();
-    denied.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
+    refused.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = std::collections::HashSet::new();
-    denied.retain(|(_, _, what, _)| told.insert(what.clone()));
-    for (_, count, what, rule) in denied.into_iter().take(3) {
-        lines.push(format!("agentbox: denied {count}x: {what} (to allow it: {rule})"));
+    refused.retain(|(_, _, what, _)| told.insert(what.clone()));
+    for (_, count, what, rule) in refused.into_iter().take(3) {
+        lines.push(format!("agentbox: {denied} {count}x: {what} (to allow it: {rule})"));
     }
     tell(lines);
+}
+
+/// Git only looks whether its repository is there, which is no refusal that the run could tell of.
+fn hidden_repository(policy: &Policy, cwd: &Path) -> Option<String> {
+    let Worktree { gitdir, common } = worktree::around(cwd)?;
+    let path = common.unwrap_or(gitdir);
+    if policy.decide_path(PathAccess::Read, &path).is_allow() {
+        return None;
+    }
+    let rule = policy.suggestion(&policy::Denied::Path { access: PathAccess::Read, path });
+    Some(format!(
+        "agentbox: this is a git worktree whose repository is not visible (to allow it: {rule}, or `write:` to commit)"
+    ))
 }
 
 fn describe(denied: &policy::Denied) -> String {
@@ -174,6 +198,10 @@ fn describe(denied: &policy::Denied) -> String {
             Some(name) => format!("net {}:{port}", name.escape_debug()),
             None => format!("net {address}:{port}"),
         },
+        Denied::Request { names, address, port, method, path } => {
+            let host = names.first().cloned().unwrap_or_else(|| address.to_string());
+            format!("net {} {}:{port}{}", method.escape_debug(), host.escape_debug(), path.escape_debug())
+        }
         Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
         Denied::Env(name) => format!("env {}", name.escape_debug()),
     }

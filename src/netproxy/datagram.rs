@@ -13,17 +13,18 @@ use nix::sys::socket::{
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
+use tokio::task::consume_budget;
 
-use super::decide::Refusal;
 use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::sessions::Sessions;
 
 /// Lookups that may wait for the outside at once; further queries wait in the socket's buffer.
 const MAX_LOOKUPS: usize = 256;
 
-/// The largest query that is read. Longer ones are cut, and so malformed.
-const MAX_QUERY: usize = 4096;
+/// The largest datagram of IP (RFC 768).
+const LARGEST: usize = 65_535;
 
 /// How long to wait after an error of the socket itself.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -56,14 +57,26 @@ pub(crate) fn name_server(fd: OwnedFd) -> Result<UdpSocket, NetproxyError> {
     Ok(socket)
 }
 
+/// A socket that takes datagrams to other destinations than its own address.
+pub(crate) struct Trap {
+    socket: UdpSocket,
+    /// The one destination that it stands for, if it does.
+    inside: Option<SocketAddr>,
+}
+
+/// Makes the socket ready that stands for a loopback address of the host.
+pub(crate) fn loopback(inside: SocketAddr, fd: OwnedFd) -> Result<Trap, NetproxyError> {
+    Ok(Trap { socket: socket(fd, "loopback (UDP)")?, inside: Some(inside) })
+}
+
 /// Makes a trap's socket ready.
-pub(crate) fn trap(fd: OwnedFd) -> Result<UdpSocket, NetproxyError> {
+pub(crate) fn trap(fd: OwnedFd) -> Result<Trap, NetproxyError> {
     let kind = "datagram trap";
     let socket = socket(fd, kind)?;
     let v4 = setsockopt(&socket, sockopt::Ipv4OrigDstAddr, &true);
     let v6 = setsockopt(&socket, sockopt::Ipv6OrigDstAddr, &true);
     v4.or(v6).map_err(|errno| NetproxyError::Listener { kind, source: errno.into() })?;
-    Ok(socket)
+    Ok(Trap { socket, inside: None })
 }
 
 /// Answers queries until the run ends.
@@ -92,28 +105,19 @@ pub(crate) async fn serve_names(egress: Arc<Egress>, socket: UdpSocket) {
     }
 }
 
-/// Records datagrams to anywhere until the run ends. Nothing is ever sent.
-pub(crate) async fn serve_trap(egress: Arc<Egress>, socket: UdpSocket) {
+/// Takes the program's datagrams to anywhere until the run ends.
+pub(crate) async fn serve_trap(egress: Arc<Egress>, sessions: Arc<Sessions>, trap: Trap) {
+    let Trap { socket, inside } = trap;
     loop {
         let Ok(datagram) = socket.async_io(Interest::READABLE, || receive(&socket)).await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let destination = datagram.destination.or_else(|| socket.local_addr().ok());
+        let destination = inside.or(datagram.destination).or_else(|| socket.local_addr().ok());
         let Some(destination) = destination else { continue };
         let destination = SocketAddr::new(destination.ip().to_canonical(), destination.port());
-        let proc = egress.proc(datagram.client, destination);
-        let refusal = Refusal {
-            target: format!("udp:{destination}"),
-            name: egress.pins.names_for(destination.ip()).into_iter().next(),
-            address: Some(destination.ip()),
-            port: Some(destination.port()),
-            reason: "datagrams are not carried".to_owned(),
-            rule: None,
-            remedy: None,
-        };
-        // When the trace fails the run stops, and nothing has been sent anyway.
-        let _ = egress.refuse_always(&refusal, proc.as_deref());
+        sessions.take(&egress, datagram.client, destination, datagram.bytes);
+        consume_budget().await;
     }
 }
 
@@ -124,7 +128,7 @@ fn socket(fd: OwnedFd, kind: &'static str) -> Result<UdpSocket, NetproxyError> {
 }
 
 fn receive(socket: &UdpSocket) -> io::Result<Datagram> {
-    let mut bytes = [0; MAX_QUERY];
+    let mut bytes = [0; LARGEST];
     let mut control = cmsg_space!(
         nix::libc::in_pktinfo,
         nix::libc::in6_pktinfo,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::authority::{Host, target};
 use super::pins::Pins;
+use super::rates::Rates;
 use crate::policy::{Denied, Effect, NetTarget, Policy, RuleBody, RuleId, Transport, Verdict, is_loopback};
 
 /// The name of the machine itself (RFC 6761 section 6.3): it needs no lookup to be known.
@@ -57,6 +58,16 @@ impl Grant {
         named.or(self.literal.as_deref()).unwrap_or("--observe")
     }
 
+    /// The rule that allows the request for which it stands from now on.
+    pub(crate) fn set_rule(&mut self, rule: &str) {
+        for (_, known) in &mut self.names {
+            rule.clone_into(known);
+        }
+        if let Some(known) = &mut self.literal {
+            rule.clone_into(known);
+        }
+    }
+
     /// The names alone.
     pub(crate) fn name_list(&self) -> Vec<String> {
         self.names.iter().map(|(name, _)| name.clone()).collect()
@@ -104,6 +115,23 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// A port that a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Port {
+    number: u16,
+    /// Whether the rule names it.
+    pinned: bool,
+    transport: Transport,
+}
+
+/// What stands before a host to which datagrams go.
+fn prefix(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "",
+        Transport::Udp => "udp:",
+    }
+}
+
 /// Takes the decisions of one run.
 #[derive(Debug)]
 pub(crate) struct Judge {
@@ -111,11 +139,20 @@ pub(crate) struct Judge {
     pins: Arc<Pins>,
     /// What the confined program calls its own machine.
     own_name: Option<String>,
+    rates: Rates,
 }
 
 impl Judge {
     pub(crate) fn new(policy: Arc<Policy>, pins: Arc<Pins>, own_name: Option<String>) -> Self {
-        Self { policy, pins, own_name }
+        Self { policy, pins, own_name, rates: Rates::default() }
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
     }
 
     /// Whether `name` is this machine's, and so is answered without a lookup.
@@ -144,6 +181,20 @@ impl Judge {
     /// A name counts only for an address that our resolver gave for it in this run: what a client
     /// says about a name proves nothing about the address that it dialled.
     pub(crate) fn destination(&self, destination: SocketAddr, claim: Claim<'_>) -> Result<Grant, Refusal> {
+        self.judge(destination, claim, Transport::Tcp)
+    }
+
+    /// May datagrams be sent to `destination`?
+    pub(crate) fn datagram(&self, destination: SocketAddr) -> Result<Grant, Refusal> {
+        self.judge(destination, Claim::Silent, Transport::Udp)
+    }
+
+    fn judge(
+        &self,
+        destination: SocketAddr,
+        claim: Claim<'_>,
+        transport: Transport,
+    ) -> Result<Grant, Refusal> {
         let address = destination.ip().to_canonical();
         let destination = SocketAddr::new(address, destination.port());
         let mut grant = Grant { destination, names: Vec::new(), literal: None, observed: false };
@@ -157,14 +208,14 @@ impl Judge {
         }
         if !matches!(claim, Claim::Literal) {
             for name in names {
-                match self.connect(Some(&name), destination) {
+                match self.connect(Some(&name), destination, transport) {
                     Ok(rule) => grant.names.push((name, rule)),
                     Err(denied) => refusal = refusal.or(Some(denied)),
                 }
             }
         }
         if !matches!(claim, Claim::Name(_)) {
-            match self.connect(None, destination) {
+            match self.connect(None, destination, transport) {
                 Ok(rule) => grant.literal = Some(rule),
                 Err(denied) => refusal = refusal.or(Some(denied)),
             }
@@ -178,13 +229,14 @@ impl Judge {
     /// Whether any port at all of `address` may be reached under `name`: only then is it given.
     pub(crate) fn answerable(&self, name: &str, address: IpAddr) -> Result<(), Refusal> {
         let mut first = None;
-        for (port, pinned) in self.ports_worth_asking(name) {
-            let Err(refusal) = self.connect(Some(name), SocketAddr::new(address, port)) else {
+        for Port { number: port, pinned, transport } in self.ports_worth_asking(name) {
+            let Err(refusal) = self.connect(Some(name), SocketAddr::new(address, port), transport) else {
                 return Ok(());
             };
             // A name that is allowed and may not lead there lacks one word.
             let wider = if pinned { format!(":{port}") } else { String::new() };
-            let remedy = refusal.remedy.is_some().then(|| format!("net: {name}{wider} private"));
+            let remedy =
+                refusal.remedy.is_some().then(|| format!("net: {}{name}{wider} private", prefix(transport)));
             first.get_or_insert_with(|| Refusal { target: name.to_owned(), port: None, remedy, ..refusal });
         }
         first.map_or(Ok(()), Err)
@@ -200,7 +252,7 @@ impl Judge {
     pub(crate) fn is_pinned(&self, grant: &Grant) -> bool {
         let elsewhere = SocketAddr::new(grant.destination.ip(), UNNAMED_PORT);
         let name = grant.names.first().map(|(name, _)| name.as_str());
-        self.connect(name, elsewhere).is_err()
+        self.connect(name, elsewhere, Transport::Tcp).is_err()
     }
 
     /// May this Unix socket of the host be reached?
@@ -222,18 +274,23 @@ impl Judge {
     }
 
     /// The verdict of the policy for one name, or for the address itself.
-    fn connect(&self, name: Option<&str>, destination: SocketAddr) -> Result<String, Refusal> {
+    fn connect(
+        &self,
+        name: Option<&str>,
+        destination: SocketAddr,
+        transport: Transport,
+    ) -> Result<String, Refusal> {
         let names: Vec<String> = name.map(str::to_owned).into_iter().collect();
         let (address, port) = (destination.ip(), destination.port());
-        let verdict = self.policy.decide_connect(&names, address, port, Transport::Tcp);
+        let verdict = self.policy.decide_connect(&names, address, port, transport);
         match verdict {
             Verdict::Allow { rule } => Ok(self.policy.rule_label(rule)),
             Verdict::Deny { rule, reason } => Err(Refusal {
-                target: target(name, destination),
+                target: format!("{}{}", prefix(transport), target(name, destination)),
                 name: name.map(str::to_owned),
                 address: Some(address),
                 port: Some(port),
-                remedy: rule.is_none().then(|| self.remedy(name, destination)),
+                remedy: rule.is_none().then(|| self.remedy(name, destination, transport)),
                 reason,
                 rule: rule.map(|rule| self.policy.rule_label(rule)),
             }),
@@ -262,26 +319,35 @@ impl Judge {
         }
     }
 
+    /// The rule line that would allow everything there.
+    pub(crate) fn whole_host(&self, claim: Claim<'_>, destination: SocketAddr) -> String {
+        match claim {
+            Claim::Name(name) => self.remedy(Some(name), destination, Transport::Tcp),
+            _ => self.remedy(None, destination, Transport::Tcp),
+        }
+    }
+
     /// The rule line that would allow it.
-    fn remedy(&self, name: Option<&str>, destination: SocketAddr) -> String {
+    fn remedy(&self, name: Option<&str>, destination: SocketAddr, transport: Transport) -> String {
         self.policy.suggestion(&Denied::Connect {
             names: name.map(str::to_owned).into_iter().collect(),
             address: destination.ip(),
             port: destination.port(),
-            transport: Transport::Tcp,
+            transport,
         })
     }
 
     /// The ports that tell whether a name may be reached on any, and whether a rule pins them:
     /// those of the rules that match the name first. One port stands for all that none names.
-    fn ports_worth_asking(&self, name: &str) -> Vec<(u16, bool)> {
+    fn ports_worth_asking(&self, name: &str) -> Vec<Port> {
         let (mut matching, mut others) = (Vec::new(), Vec::new());
         for rule in &self.policy.rules {
             let RuleBody::Net(net) = &rule.body else { continue };
             let matches = rule.effect == Effect::Grant
                 && matches!(&net.target, NetTarget::Name(pattern) if pattern.matches(name));
             let list = if matches { &mut matching } else { &mut others };
-            let port = (net.port.unwrap_or(UNNAMED_PORT), net.port.is_some());
+            let number = net.port.unwrap_or(UNNAMED_PORT);
+            let port = Port { number, pinned: net.port.is_some(), transport: net.transport };
             if !list.contains(&port) {
                 list.push(port);
             }

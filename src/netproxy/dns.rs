@@ -1,16 +1,20 @@
 //! The name server of the confined program: messages in, messages out.
 //!
 //! It answers A and AAAA for names that a rule matches, says NXDOMAIN at once for all others
-//! (musl waits for its timeout on REFUSED), and gives nothing for other types.
+//! (musl waits for its timeout on REFUSED), tells by what names this run knows an address, and gives
+//! nothing for other types.
+
+use std::net::IpAddr;
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
+use hickory_proto::rr::rdata::PTR;
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
 use super::authority::normalize;
-use super::decide::Refusal;
+use super::decide::{LOCALHOST, Refusal};
 use super::egress::Egress;
 use super::error::NetproxyError;
-use super::names::Answer;
+use super::names::{Answer, MAX_TTL};
 use super::resolve::Family;
 
 /// What a client without EDNS takes over UDP (RFC 1035 section 4.2.1).
@@ -116,8 +120,15 @@ impl Question {
         match self.query.query_type() {
             RecordType::A => egress.resolve(name, Family::V4, None, proc).await,
             RecordType::AAAA => egress.resolve(name, Family::V6, None, proc).await,
+            RecordType::PTR if let Some(address) = self.reversed() => egress.names_of(name, address, proc),
             other => egress.answer_nothing(name, &other.to_string(), proc),
         }
+    }
+
+    /// The address whose names are asked for (RFC 1035 section 3.5, RFC 3596 section 2.5).
+    fn reversed(&self) -> Option<IpAddr> {
+        let range = self.query.name().parse_arpa_name().ok()?;
+        (range.prefix_len() == range.max_prefix_len()).then(|| range.addr())
     }
 
     /// The message that says `answer`. Over UDP it fits what the client takes, and says so where it is cut short.
@@ -128,7 +139,7 @@ impl Question {
         reply.metadata.recursion_desired = asked.recursion_desired;
         reply.metadata.recursion_available = true;
         reply.metadata.response_code = match answer {
-            Answer::Addresses { .. } | Answer::Empty => ResponseCode::NoError,
+            Answer::Addresses { .. } | Answer::Names(_) | Answer::Empty => ResponseCode::NoError,
             Answer::NoName | Answer::Refused { .. } => ResponseCode::NXDomain,
             Answer::Failed { .. } => ResponseCode::ServFail,
         };
@@ -137,6 +148,15 @@ impl Question {
             for address in addresses {
                 let data = RData::from(*address);
                 reply.add_answer(Record::from_rdata(self.query.name().clone(), *ttl, data));
+            }
+        }
+        if let Answer::Names(names) = answer {
+            for name in names.iter().filter_map(|name| Name::from_ascii(format!("{name}.")).ok()) {
+                reply.add_answer(Record::from_rdata(
+                    self.query.name().clone(),
+                    MAX_TTL,
+                    RData::PTR(PTR(name)),
+                ));
             }
         }
         let mut room = PLAIN_UDP;
@@ -176,6 +196,22 @@ impl Malformed {
 }
 
 impl Egress {
+    /// Answers with the names that this run knows an address by; nothing is asked outside.
+    fn names_of(&self, name: &str, address: IpAddr, proc: Option<&str>) -> Result<Answer, NetproxyError> {
+        let names =
+            if address.is_loopback() { vec![LOCALHOST.to_owned()] } else { self.pins.names_for(address) };
+        if !names.is_empty() {
+            let answer = Answer::Names(names);
+            self.record_lookup(name, "PTR", &answer, "the machine itself", proc)?;
+            return Ok(answer);
+        }
+        // No rule makes such a name known.
+        let reason = "this run has resolved no name to that address".to_owned();
+        let refusal = Refusal { reason, ..no_host_name(name) };
+        self.refuse_always(&refusal, proc)?;
+        Ok(Answer::Refused { refusal: Box::new(refusal) })
+    }
+
     /// Answers a type for which nothing is ever given: no data for names that a rule matches.
     fn answer_nothing(
         &self,
@@ -213,10 +249,8 @@ fn no_host_name(spelled: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
     use std::str::FromStr as _;
 
-    use hickory_proto::rr::Name;
     use proptest::prelude::*;
 
     use super::*;

@@ -16,6 +16,13 @@ use super::tls::Tls;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder};
 
+/// What a denial says about a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) url: &'a str,
+}
+
 /// The state of one run's way out.
 pub(crate) struct Egress {
     pub(crate) judge: Judge,
@@ -77,6 +84,26 @@ impl Egress {
         Ok(Grant { destination, names, literal: None, observed: true })
     }
 
+    /// The same for datagrams, which say nothing about whom they mean.
+    pub(crate) fn judge_datagram(
+        &self,
+        destination: SocketAddr,
+        proc: Option<&str>,
+    ) -> Result<Grant, NetproxyError> {
+        self.check_trace()?;
+        let refusal = match self.judge.datagram(destination) {
+            Ok(grant) => return Ok(grant),
+            Err(refusal) => refusal,
+        };
+        self.refuse(&refusal, proc)?;
+        if self.enforce {
+            return Err(NetproxyError::Denied(Box::new(refusal)));
+        }
+        let names = self.pins.names_for(destination.ip()).into_iter();
+        let names = names.map(|name| (name, "--observe".to_owned())).collect();
+        Ok(Grant { destination, names, literal: None, observed: true })
+    }
+
     /// Judges what a client claims on a stream that was granted already.
     pub(crate) fn judge_claim(
         &self,
@@ -99,12 +126,35 @@ impl Egress {
 
     /// Records a denial.
     pub(crate) fn refuse(&self, refusal: &Refusal, proc: Option<&str>) -> Result<(), NetproxyError> {
-        self.deny(refusal, self.enforce, proc)
+        self.deny(refusal, self.enforce, None, proc)
+    }
+
+    /// Records the denial of a request.
+    pub(crate) fn refuse_request(
+        &self,
+        refusal: &Refusal,
+        line: RequestLine<'_>,
+        proc: Option<&str>,
+    ) -> Result<(), NetproxyError> {
+        self.deny(refusal, self.enforce, Some(line), proc)
+    }
+
+    /// Records that a rate is used up for the first time since something was let through.
+    pub(crate) fn limit_hit(&self, refusal: &Refusal, proc: Option<&str>) -> Result<(), NetproxyError> {
+        let mut event = Event::new(Kind::Meta, "limit.hit")
+            .arg("limit", "rate")
+            .arg("target", refusal.target.as_str())
+            .arg("reason", refusal.reason.as_str())
+            .rule(refusal.rule.as_deref().unwrap_or("no rule"));
+        if let Some(proc) = proc {
+            event = event.proc(proc);
+        }
+        self.record(event)
     }
 
     /// Records a refusal that `--observe` does not lift.
     pub(crate) fn refuse_always(&self, refusal: &Refusal, proc: Option<&str>) -> Result<(), NetproxyError> {
-        self.deny(refusal, true, proc)
+        self.deny(refusal, true, None, proc)
     }
 
     /// The process behind a client.
@@ -123,12 +173,21 @@ impl Egress {
         self.ending.load(Ordering::Relaxed)
     }
 
-    fn deny(&self, refusal: &Refusal, enforced: bool, proc: Option<&str>) -> Result<(), NetproxyError> {
+    fn deny(
+        &self,
+        refusal: &Refusal,
+        enforced: bool,
+        line: Option<RequestLine<'_>>,
+        proc: Option<&str>,
+    ) -> Result<(), NetproxyError> {
         let mut event = Event::new(Kind::Deny, "net")
             .arg("target", refusal.target.as_str())
             .arg("enforced", enforced)
             .arg("reason", refusal.reason.as_str())
             .rule(refusal.rule.as_deref().unwrap_or("no rule"));
+        if let Some(line) = line {
+            event = event.arg("method", line.method).arg("url", self.redactor.url(line.url));
+        }
         if let Some(name) = &refusal.name {
             event = event.arg("name", name.as_str());
         }

@@ -69,6 +69,17 @@ pub enum NetproxyError {
     /// The policy refuses.
     #[error("{0}")]
     Denied(Box<Refusal>),
+    /// A request that servers could read in two ways; its refusal is recorded.
+    #[error("the request is refused: {}", .0.reason)]
+    Unclear(Box<Refusal>),
+    /// A rate is used up.
+    #[error("{refusal}; the next passes in {seconds} s")]
+    Exhausted {
+        /// The refusal.
+        refusal: Box<Refusal>,
+        /// When the next will pass.
+        seconds: u64,
+    },
     /// A request that cannot be judged, since it can be read in two ways or in none.
     #[error("the request is refused: {reason}")]
     Request {
@@ -165,6 +176,8 @@ impl NetproxyError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Denied(_)
+            | Self::Unclear(_)
+            | Self::Exhausted { .. }
             | Self::Request { .. }
             | Self::Hello { .. }
             | Self::Client { .. }

@@ -27,7 +27,9 @@ impl Failure {
     /// A failed exchange or stream.
     pub(crate) fn of(error: &NetproxyError) -> Self {
         let kind = match error {
-            NetproxyError::Denied(_) => "denied",
+            NetproxyError::Denied(_) | NetproxyError::Unclear(_) | NetproxyError::Exhausted { .. } => {
+                "denied"
+            }
             NetproxyError::Request { .. } | NetproxyError::Hello { .. } => "malformed",
             NetproxyError::Resolve { .. } => "unresolved",
             NetproxyError::Trace { .. } => "unrecorded",

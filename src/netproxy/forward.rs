@@ -104,7 +104,7 @@ impl Service {
                 Err(mut error) => match error.take_message() {
                     // The origin closed an idle connection before any byte of this request went out.
                     Some(unsent) if reused => request = unsent,
-                    _ => return Err(link.failure(error.into_error())),
+                    _ => return Err(link.failure(error.into_error(), !reused)),
                 },
             }
         }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
+use hyper::header::UPGRADE;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Version};
@@ -12,10 +13,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::Mutex;
 
 use super::authority::{Authority, Host};
-use super::body::{Reply, refusal};
+use super::body::{Reply, refusal, refusal_to};
 use super::client::{Client, HeadTap, MAX_HEAD};
 use super::connect;
 use super::decide::{Claim, Grant, Refusal};
+use super::drain::drain;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::exchange::Exchange;
@@ -24,6 +26,7 @@ use super::forward::Origin;
 use super::framing;
 use super::intercept::Secure;
 use super::link::{Link, MAX_HEADER_LIST, Wire};
+use super::requests;
 use super::stream;
 use crate::policy::{canonical_address, is_loopback};
 
@@ -120,7 +123,7 @@ impl Service {
         let has_body = !hyper::body::Body::is_end_stream(request.body());
         let head_bytes = self.heads.take(has_body);
         let upgrade = forwardable_upgrade(&mut request);
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let admitted = match framing::check_length(&head, &head_bytes) {
             Ok(()) => framing::authority(&head),
             Err(error) => Err(error),
@@ -133,10 +136,16 @@ impl Service {
             return connect::answer(self, authority, upgrade).await;
         }
         let origins = match self.origins(&head, authority).await {
+            Ok(origins) => requests::admit(&self.egress, &mut head, origins, self.proc.as_deref()),
+            Err(error) => Err(error),
+        };
+        let origins = match origins {
             Ok(origins) => origins,
             Err(error @ NetproxyError::Request { .. }) => return self.refuse_request(&head, &error),
-            Err(error) => return refusal(&error),
+            Err(error) => return self.turn_away(&head, body, &error).await,
         };
+        // The judgement may have left it out.
+        let upgrade = upgrade.filter(|_| head.headers.contains_key(UPGRADE));
         let Some(first) = origins.first() else {
             return refusal(&unnamed("its target names no origin"));
         };
@@ -264,6 +273,19 @@ impl Service {
         }
     }
 
+    /// Answers a request that was refused. What it still sends is taken first, so that the connection stays usable.
+    async fn turn_away(
+        &self,
+        head: &http::request::Parts,
+        body: Incoming,
+        error: &NetproxyError,
+    ) -> Response<Reply> {
+        if drain(&head.headers, body).await {
+            self.heads.resume();
+        }
+        refusal_to(&head.headers, error)
+    }
+
     /// Answers and records a request that cannot be judged.
     fn refuse_request(&self, head: &http::request::Parts, error: &NetproxyError) -> Response<Reply> {
         let target = match &self.scope {
@@ -334,7 +356,8 @@ pub(crate) fn status_of(error: &NetproxyError) -> StatusCode {
     match error {
         NetproxyError::Denied(_) => StatusCode::FORBIDDEN,
         NetproxyError::Trace { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        NetproxyError::Request { .. } => StatusCode::BAD_REQUEST,
+        NetproxyError::Request { .. } | NetproxyError::Unclear(_) => StatusCode::BAD_REQUEST,
+        NetproxyError::Exhausted { .. } => StatusCode::TOO_MANY_REQUESTS,
         NetproxyError::Misdirected { .. } => StatusCode::MISDIRECTED_REQUEST,
         _ => StatusCode::BAD_GATEWAY,
     }

@@ -22,6 +22,7 @@ use super::relay::{End, relay};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
 use super::tls::{self, Facts, H2, HTTP_1_1, Hello, OuterStream, Tls};
+use super::unread;
 
 /// How long a client may take to end the handshake that it began.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -180,6 +181,9 @@ impl Inside {
 
     /// Relays bytes that are no HTTP.
     async fn pass(self, mut client: Client, mut stream: OuterStream) {
+        if let Err(error) = unread::admit(&self.egress, &self.grant, client.proc.as_deref()) {
+            return self.give_up(client, &error);
+        }
         let Some(flow) = &self.secure.flow else { return client.reset() };
         client.heads().stop();
         let transcript = flow.transcribe();

@@ -1,7 +1,5 @@
 //! A connection to an origin: one request after another in HTTP/1.1, many at once in HTTP/2.
 
-use std::error::Error as _;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
@@ -17,7 +15,7 @@ use super::error::NetproxyError;
 use super::exchange::Tapped;
 use super::failure::Failure;
 use super::flow::{Flow, Metered};
-use super::tls::{Facts, H2, OuterStream, explain_alert};
+use super::tls::{Facts, H2, OuterStream, WANTS_CERTIFICATE};
 
 /// What an origin may send ahead on one HTTP/2 stream, and on all of a connection together: a
 /// client that reads slowly makes the origin wait.
@@ -119,16 +117,18 @@ impl Link {
         }
     }
 
-    /// The error of an exchange on it.
-    pub(crate) fn failure(&self, source: hyper::Error) -> NetproxyError {
+    /// The error of an exchange on it; `first` where it had brought no answer before.
+    pub(crate) fn failure(&self, source: hyper::Error, first: bool) -> NetproxyError {
         let address = self.destination;
-        if let Some(facts) = &self.facts
-            && let Some(alert) = source.source().and_then(|inner| inner.downcast_ref::<io::Error>())
-            && let Some(reason) = explain_alert(alert, facts.wants_certificate)
-        {
-            return NetproxyError::Tls { name: facts.name.clone(), address, reason, source: None };
+        match &self.facts {
+            // With TLS 1.3 an origin says so after the handshake only, and the alert may be lost with
+            // the connection (RFC 8446 section 4.4.2.4).
+            Some(facts) if first && facts.wants_certificate => {
+                let reason = WANTS_CERTIFICATE.to_owned();
+                NetproxyError::Tls { name: facts.name.clone(), address, reason, source: None }
+            }
+            _ => NetproxyError::Origin { address, source },
         }
-        NetproxyError::Origin { address, source }
     }
 }
 

@@ -12,11 +12,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::datagram;
+use super::datagram::{self, Trap};
 use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
+use super::sessions::Sessions;
 use super::unix::{self, HostSocket};
 use super::{Listeners, socks, stream};
 use crate::policy::Policy;
@@ -34,7 +35,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Bound {
     streams: Vec<(TcpListener, Kind)>,
     names_udp: Vec<UdpSocket>,
-    traps: Vec<UdpSocket>,
+    traps: Vec<Trap>,
+    sessions: Arc<Sessions>,
     unix: Vec<(HostSocket, UnixListener)>,
 }
 
@@ -65,6 +67,8 @@ impl Bound {
         }
         let names_udp = listeners.dns_udp.into_iter().map(datagram::name_server);
         let traps = listeners.udp_trap.into_iter().map(datagram::trap);
+        let loopback = listeners.udp_loopback.into_iter();
+        let traps = traps.chain(loopback.map(|(inside, fd)| datagram::loopback(inside, fd)));
         let unix = listeners
             .unix
             .into_iter()
@@ -73,6 +77,7 @@ impl Bound {
             streams,
             names_udp: names_udp.collect::<Result<_, _>>()?,
             traps: traps.collect::<Result<_, _>>()?,
+            sessions: Arc::new(Sessions::new(listeners.answers)),
             unix: unix.collect::<Result<_, NetproxyError>>()?,
         })
     }
@@ -87,7 +92,7 @@ impl Bound {
             tokio::spawn(datagram::serve_names(Arc::clone(egress), socket));
         }
         for socket in self.traps {
-            tokio::spawn(datagram::serve_trap(Arc::clone(egress), socket));
+            tokio::spawn(datagram::serve_trap(Arc::clone(egress), Arc::clone(&self.sessions), socket));
         }
         for (host, listener) in self.unix {
             let (egress, places) = (Arc::clone(egress), Arc::clone(&places));
@@ -117,7 +122,8 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
     let Ok(destination) = destination else { return client.reset() };
     match kind {
         Kind::Transparent => {
-            tokio::spawn(stream::accept(egress, client, destination, Door::Transparent));
+            let door = if destination.ip().is_loopback() { Door::Loopback } else { Door::Transparent };
+            tokio::spawn(stream::accept(egress, client, destination, door));
         }
         Kind::Loopback(_) => {
             tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));

@@ -24,6 +24,9 @@
 //!               SOCKS 4, 4A, 5 ─▶ socks ─▶ the same
 //! ```
 //!
+//!  datagram ─▶ datagram ─▶ sessions ─ judge address ─▶ net.connect ─▶ send ─▶ net.datagram
+//!                                │ no: port unreachable, deny entry
+//!
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
@@ -34,7 +37,9 @@ mod client;
 mod connect;
 mod datagram;
 mod decide;
+mod disguise;
 pub mod dns;
+mod drain;
 mod egress;
 mod error;
 mod exchange;
@@ -47,17 +52,22 @@ mod intercept;
 mod link;
 mod listen;
 mod names;
+mod packet;
 mod pins;
+mod rates;
 mod relay;
+mod requests;
 mod resolve;
 mod scribe;
 mod segments;
+mod sessions;
 pub mod sniff;
 pub mod socks;
 mod stream;
 pub mod tls;
 mod transcript;
 mod unix;
+mod unread;
 
 #[cfg(test)]
 mod tests;
@@ -78,6 +88,7 @@ use tokio::time::{Instant, sleep};
 pub use self::decide::Refusal;
 pub use self::error::{Blame, NetproxyError};
 pub use self::names::Answer;
+pub use self::packet::Answers;
 pub use self::pins::Pins;
 pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 
@@ -116,6 +127,10 @@ pub struct Listeners {
     pub udp_trap: Vec<OwnedFd>,
     /// Loopback addresses inside that stand for the host's loopback at the same port.
     pub loopback: Vec<(SocketAddr, OwnedFd)>,
+    /// The same for datagrams.
+    pub udp_loopback: Vec<(SocketAddr, OwnedFd)>,
+    /// What sends datagrams in the name of any address.
+    pub answers: Answers,
     /// The host's Unix sockets, each with the listener that stands for it.
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }

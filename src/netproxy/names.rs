@@ -12,7 +12,7 @@ use super::resolve::{Family, Found};
 use crate::trace::{Event, Kind};
 
 /// The longest that a program may keep an answer, in seconds.
-const MAX_TTL: u32 = 60;
+pub(crate) const MAX_TTL: u32 = 60;
 
 /// The answer to one lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Answer {
         /// Seconds.
         ttl: u32,
     },
+    /// The names of an address.
+    Names(Vec<String>),
     /// The name is known and has nothing of that type.
     Empty,
     /// There is no such name.
@@ -93,6 +95,7 @@ impl Egress {
                 let answers: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
                 json!({"code": "NOERROR", "answers": answers})
             }
+            Answer::Names(names) => json!({"code": "NOERROR", "answers": names}),
             Answer::Empty => json!({"code": "NOERROR", "answers": []}),
             Answer::NoName | Answer::Refused { .. } => json!({"code": "NXDOMAIN", "answers": []}),
             Answer::Failed { reason } => {

@@ -11,7 +11,7 @@ use hickory_resolver::config::ResolveHosts;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RecordType};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::OnceCell;
 
 /// How long a name server may take, all tries together.
@@ -69,6 +69,22 @@ pub trait Upstream: Send + Sync {
 
     /// Connects to an address.
     fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>>;
+
+    /// A socket that exchanges datagrams with `destination` alone.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has been sent then.
+    fn datagrams(&self, destination: SocketAddr) -> io::Result<UdpSocket> {
+        let any: IpAddr = match destination {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = std::net::UdpSocket::bind((any, 0))?;
+        // Only the peer's datagrams are received, and its refusals (man 7 udp).
+        socket.connect(destination)?;
+        socket.set_nonblocking(true)?;
+        UdpSocket::from_std(socket)
+    }
 
     /// Where the client of an accepted stream wanted to go. Behind TPROXY and AnyIP routes that is
     /// the local address of the accepted socket.

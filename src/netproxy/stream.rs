@@ -19,6 +19,7 @@ use super::link::{Link, Wire};
 use super::relay::{End, relay};
 use super::sniff::{Server, Speech, listen};
 use super::tls::Hello;
+use super::unread;
 
 /// How long a client whose origin cannot be reached is waited for: an HTTP client gets an answer
 /// that says why, every other one a reset.
@@ -84,7 +85,7 @@ pub(crate) async fn carry(
             http::serve(egress, client, http::Scope::Bound { grant, door, secure: None }, link, Wire::Http1)
                 .await;
         }
-        Speech::Opaque => pass(client, upstream).await,
+        Speech::Opaque => pass(&egress, client, upstream, &grant).await,
         Speech::Tls => {
             upstream.flow().set_protocol("tls");
             let (hello, grant) = match check_hello(&egress, &mut client, Some(upstream.flow()), &grant).await
@@ -93,7 +94,7 @@ pub(crate) async fn carry(
                 Err(error) => return give_up(&egress, client, Some(upstream.flow()), &grant, &error),
             };
             match egress.reads(&grant) {
-                None => pass(client, upstream).await,
+                None => pass(&egress, client, upstream, &grant).await,
                 Some(tls) => {
                     let (leg, flow) = upstream.into_inner();
                     let reading = Reading { client, hello, grant, door, flow: Some(flow) };
@@ -122,8 +123,11 @@ async fn check_hello(
     Ok((hello, narrowed))
 }
 
-/// Relays bytes that nobody reads.
-async fn pass(mut client: Client, mut upstream: Metered<TcpStream>) {
+/// Relays bytes that nobody reads, where they may pass so.
+async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStream>, grant: &Grant) {
+    if let Err(error) = unread::admit(egress, grant, client.proc.as_deref()) {
+        return give_up(egress, client, Some(upstream.flow()), grant, &error);
+    }
     client.heads().stop();
     let transcript = upstream.flow().transcribe();
     let end = relay(&mut client, &mut upstream, &transcript).await;

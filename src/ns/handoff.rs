@@ -34,6 +34,12 @@ pub enum Role {
     Unix(u16),
     /// The file of that listener, as O_PATH.
     UnixFile(u16),
+    /// UDP at this loopback address, standing for the same one of the host.
+    UdpLoopback(SocketAddr),
+    /// Raw IPv4: sends datagrams that come from any address (raw(7), IP_HDRINCL).
+    AnswersV4,
+    /// The same for IPv6.
+    AnswersV6,
 }
 
 impl Role {
@@ -53,10 +59,15 @@ impl Role {
             Self::Diag => (6, 0, 0, [0; 16]),
             Self::Unix(index) => (8, 0, index, [0; 16]),
             Self::UnixFile(index) => (9, 0, index, [0; 16]),
-            Self::Loopback(at) => match at.ip() {
-                IpAddr::V4(ip) => (7, 4, at.port(), ip.to_ipv6_compatible().octets()),
-                IpAddr::V6(ip) => (7, 6, at.port(), ip.octets()),
-            },
+            Self::AnswersV4 => (11, 0, 0, [0; 16]),
+            Self::AnswersV6 => (12, 0, 0, [0; 16]),
+            Self::Loopback(at) | Self::UdpLoopback(at) => {
+                let tag = if matches!(self, Self::Loopback(_)) { 7 } else { 10 };
+                match at.ip() {
+                    IpAddr::V4(ip) => (tag, 4, at.port(), ip.to_ipv6_compatible().octets()),
+                    IpAddr::V6(ip) => (tag, 6, at.port(), ip.octets()),
+                }
+            }
         };
         let mut bytes = [0; Self::ENCODED];
         bytes[0] = tag;
@@ -79,17 +90,20 @@ impl Role {
             4 => Self::DnsTcp,
             5 => Self::UdpTrap,
             6 => Self::Diag,
-            7 => {
+            7 | 10 => {
                 let [.., a, b, c, d] = *address;
                 let ip = match family {
                     4 => Ipv4Addr::new(a, b, c, d).into(),
                     6 => Ipv6Addr::from(*address).into(),
                     _ => return None,
                 };
-                Self::Loopback(SocketAddr::new(ip, port))
+                let at = SocketAddr::new(ip, port);
+                if *tag == 7 { Self::Loopback(at) } else { Self::UdpLoopback(at) }
             }
             8 => Self::Unix(port),
             9 => Self::UnixFile(port),
+            11 => Self::AnswersV4,
+            12 => Self::AnswersV6,
             _ => return None,
         };
         // One spelling for each role.
@@ -192,6 +206,10 @@ mod tests {
             Role::UnixFile(300),
             loopback("127.0.0.1:5432"),
             loopback("[::1]:5432"),
+            Role::UdpLoopback("127.0.0.1:123".parse().expect("socket address")),
+            Role::UdpLoopback("[::1]:123".parse().expect("socket address")),
+            Role::AnswersV4,
+            Role::AnswersV6,
         ]
     }
 
@@ -205,7 +223,7 @@ mod tests {
     #[test]
     fn bytes_that_encode_no_role_are_refused() {
         let mut unknown = [0; Role::ENCODED];
-        unknown[0] = 10;
+        unknown[0] = 13;
         let mut second_spelling = Role::Proxy.encode();
         second_spelling[19] = 1;
         let mut no_family = roles()[9].encode();

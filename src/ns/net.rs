@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind, getsockname,
-    listen, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind,
+    getsockname, listen, setsockopt, socket, sockopt,
 };
 use thiserror::Error;
 
@@ -35,6 +35,10 @@ pub struct NetSpec {
     pub ports: Vec<u16>,
     /// Loopback TCP ports of the host that the policy names.
     pub loopback: Vec<u16>,
+    /// UDP ports that the policy names, for the case that nf_tables is refused.
+    pub udp_ports: Vec<u16>,
+    /// Loopback UDP ports of the host that the policy names.
+    pub udp_loopback: Vec<u16>,
     /// Wanted port of the HTTP proxy on loopback; 0 is any. Another is taken when it is one of the others.
     pub proxy_port: u16,
 }
@@ -89,6 +93,9 @@ pub enum NetError {
         /// What the kernel said.
         source: Refused,
     },
+    /// Datagrams are allowed and could not be answered.
+    #[error("cannot make the socket that answers datagrams in the sandbox: {0}")]
+    Answers(#[source] Refused),
     /// No port is left for the transparent sockets.
     #[error("no port from 64000 up is left for capturing connections; name fewer loopback ports")]
     NoPort,
@@ -121,6 +128,7 @@ pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
             sockets.on_loopback(port, Role::Loopback)?;
         }
     }
+    sockets.datagrams(spec, &mechanism)?;
     let wanted = if taken.contains(&spec.proxy_port) { 0 } else { spec.proxy_port };
     let proxy_port = sockets.on_loopback(wanted, |_| Role::Proxy)?;
     let diag = sockets.diag();
@@ -229,6 +237,35 @@ impl Sockets {
         }
     }
 
+    /// UDP sockets at single ports, and what answers in the name of any address.
+    fn datagrams(&mut self, spec: &NetSpec, mechanism: &Mechanism) -> Result<(), NetError> {
+        let mut taken = vec![DNS];
+        if *mechanism != Mechanism::Tproxy {
+            for &port in &spec.udp_ports {
+                if claim(&mut taken, port) {
+                    self.everywhere(Role::UdpTrap, port)?;
+                }
+            }
+        }
+        for &port in &spec.udp_loopback {
+            if claim(&mut taken, port) {
+                self.on_loopback(port, Role::UdpLoopback)?;
+            }
+        }
+        for role in [Role::AnswersV4, Role::AnswersV6] {
+            if role == Role::AnswersV6 && !self.ipv6 {
+                continue;
+            }
+            match answers(role) {
+                Ok(socket) => self.fds.push((role, socket)),
+                // Without it a refused datagram is only silent; but answers must find their way.
+                Err(_) if spec.udp_ports.is_empty() && spec.udp_loopback.is_empty() => {}
+                Err(source) => return Err(NetError::Answers(source)),
+            }
+        }
+        Ok(())
+    }
+
     /// A socket at `port` of every address, for each protocol version.
     fn everywhere(&mut self, role: Role, port: u16) -> Result<(), NetError> {
         self.add(role, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))?;
@@ -277,11 +314,11 @@ fn open(role: Role, address: SocketAddr) -> Result<OwnedFd, Refused> {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,
     };
-    let datagrams = matches!(role, Role::DnsUdp | Role::UdpTrap);
+    let datagrams = matches!(role, Role::DnsUdp | Role::UdpTrap | Role::UdpLoopback(_));
     let kind = if datagrams { SockType::Datagram } else { SockType::Stream };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let made = socket(family, kind, flags, None).map_err(Refused::by("socket"))?;
-    // No SO_REUSEADDR or SO_REUSEPORT: a program inside must not be able to bind beside us.
+    // No SO_REUSEADDR or SO_REUSEPORT before it listens: a program inside must not be able to bind beside us.
     match address {
         SocketAddr::V4(address) => {
             prepare_v4(role, &made).map_err(Refused::by("setsockopt"))?;
@@ -295,6 +332,22 @@ fn open(role: Role, address: SocketAddr) -> Result<OwnedFd, Refused> {
     if !datagrams {
         Backlog::new(BACKLOG).and_then(|backlog| listen(&made, backlog)).map_err(Refused::by("listen"))?;
     }
+    if role == Role::Transparent {
+        // An accepted socket has the port that was dialled: a server inside that starts later must get that
+        // port all the same. Beside what listens nobody can bind (`inet_csk_bind_conflict`).
+        setsockopt(&made, sockopt::ReuseAddr, &true).map_err(Refused::by("setsockopt"))?;
+    }
+    Ok(made)
+}
+
+/// A socket that sends whole packets, which no rule hands back to us.
+fn answers(role: Role) -> Result<OwnedFd, Refused> {
+    let family = if role == Role::AnswersV4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    // IPPROTO_RAW implies IP_HDRINCL and receives nothing (raw(7)).
+    let made =
+        socket(family, SockType::Raw, flags, SockProtocol::Raw).map_err(Refused::by("socket(SOCK_RAW)"))?;
+    setsockopt(&made, sockopt::Mark, &netlink::ANSWER_MARK).map_err(Refused::by("setsockopt(SO_MARK)"))?;
     Ok(made)
 }
 

@@ -60,6 +60,9 @@ impl Enforcement {
     /// The mechanisms in force and, for each channel, what this file proves.
     pub fn add_to(&self, header: &mut Map<String, Value>, full_mediation: bool, enforce: bool) {
         let judged = if enforce { "enforced, recorded" } else { "recorded" };
+        // A path that the kernel opens by itself may mean another file by then, which Landlock withholds.
+        let racy = !self.landlock && !full_mediation;
+        let read = if racy { format!("{judged}, racy") } else { judged.to_owned() };
         let system = if full_mediation {
             "injected descriptors"
         } else {
@@ -79,7 +82,7 @@ impl Enforcement {
         header.insert(
             "capture".to_owned(),
             json!({
-                "files read": judged,
+                "files read": read,
                 "files written": judged,
                 "exec": judged,
                 "tcp": judged,

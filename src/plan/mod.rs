@@ -8,6 +8,7 @@ mod error;
 mod facts;
 mod generated;
 mod header;
+mod kernel;
 mod links;
 mod mounts;
 mod oci;
@@ -139,6 +140,7 @@ impl LaunchPlan {
             net: net(&policy),
             access: AccessTable {
                 system: mounts::View::system(&roots, &fs),
+                closed: view.closed(),
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),
                 shown: view.shown(),
@@ -195,7 +197,14 @@ fn net(policy: &Policy) -> NetSpec {
     let ports: Vec<u16> = policy.named_ports().ports.into_iter().collect();
     let loopback: Vec<u16> = policy.loopback_ports().into_iter().flatten().collect();
     let taken: Vec<u16> = ports.iter().chain(&loopback).copied().collect();
-    NetSpec { tproxy: true, ports, loopback, proxy_port: proxy_port(&taken) }
+    NetSpec {
+        tproxy: true,
+        ports,
+        loopback,
+        udp_ports: policy.datagram_ports().into_iter().collect(),
+        udp_loopback: policy.loopback_datagram_ports(),
+        proxy_port: proxy_port(&taken),
+    }
 }
 
 /// Device and inode of `path`, for tables of files.

@@ -3,9 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::links;
 use super::roots::{Root, exec_reaches};
-use super::{HostFacts, PRIVATE_HOME, trust};
+use super::{HostFacts, PRIVATE_HOME, kernel, links, trust};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, LandlockRule, Link, MountKind, MountOp, PendingRoot, Right};
 use crate::policy::{Effect, PathAccess, PathPattern, Policy, RuleBody};
@@ -69,6 +68,7 @@ impl View {
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
             mounts.extend(masks(policy, roots, protected));
+            mounts.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
             mounts.extend(device_nodes());
             // A tree that is bound again, read-only, would show again what was hidden in it before.
             mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
@@ -134,6 +134,13 @@ impl View {
     pub(super) fn shown(&self) -> Vec<PathBuf> {
         let mounts = self.mounts.iter().map(|op| op.target.clone());
         mounts.chain(self.pending.iter().map(|root| root.path.clone())).collect()
+    }
+
+    /// What is masked in trees of the system.
+    pub(super) fn closed(&self) -> Vec<PathBuf> {
+        let masks =
+            self.mounts.iter().filter(|op| op.kind == MountKind::Mask && op.target.starts_with(kernel::PROC));
+        masks.map(|op| op.target.clone()).collect()
     }
 
     /// What may be read without a record.
@@ -258,10 +265,13 @@ fn device_nodes() -> impl Iterator<Item = MountOp> {
     })
 }
 
+fn mask(path: &Path) -> MountOp {
+    MountOp { target: path.to_owned(), kind: MountKind::Mask, attributes: 0 }
+}
+
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
 fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountOp> {
     let inside = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path) && !root.is_system());
-    let mask = |path: &Path| MountOp { target: path.to_owned(), kind: MountKind::Mask, attributes: 0 };
     let mut masks: Vec<MountOp> = Vec::new();
     for (_, access, path) in policy.denied_literals() {
         if !inside(path) {

@@ -55,8 +55,10 @@ pub(super) fn holds_special(range: &IpNet) -> bool {
 
 /// Whether the address is the host's own loopback, in either family.
 pub fn is_loopback(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V4(Ipv4Addr::LOCALHOST) | IpAddr::V6(Ipv6Addr::LOCALHOST))
+    LOOPBACKS.contains(&address)
 }
+
+pub(super) const LOOPBACKS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// The ranges of IPv6 whose addresses are judged as IPv4: a rule with them would never match.
 pub(super) fn is_translated(range: &IpNet) -> bool {

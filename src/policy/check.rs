@@ -14,6 +14,8 @@ use super::placed::Placed;
 use super::remarks;
 use super::report::{Diagnostic, Origin, Report, Severity};
 use super::source::{Source, decode};
+use super::udp_rule;
+use super::unread;
 use super::value::Value;
 use super::verdict::PathAccess;
 use super::{Policy, Rule, RuleBody};
@@ -99,7 +101,8 @@ impl<'h> Checker<'h> {
         }
     }
 
-    fn finish(self, name: &str, text: &str) -> Result<Policy, Report> {
+    fn finish(mut self, name: &str, text: &str) -> Result<Policy, Report> {
+        self.errors.extend(unread::conflicts(&self.rules));
         if !self.errors.is_empty() {
             return Err(Report { diagnostics: self.errors });
         }
@@ -207,10 +210,13 @@ impl<'h> Checker<'h> {
     }
 
     fn net(&self, value: &Value, effect: Effect, base: &Path) -> Result<RuleBody, Fault> {
-        let parsed = host_rule::parse(value);
+        let parsed = match value.text.starts_with("udp:") {
+            true => udp_rule::parse(value).map(NetValue::Host),
+            false => host_rule::parse(value),
+        };
         match parsed.map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })? {
             NetValue::Unix(path) => Ok(RuleBody::UnixSocket(self.path(&path, base)?)),
-            NetValue::Host(rule) if effect == Effect::Deny && (rule.private || rule.tunnel) => Err(Fault {
+            NetValue::Host(rule) if effect == Effect::Deny && rule.has_suffix() => Err(Fault {
                 message: "a suffix belongs to a rule that grants".to_owned(),
                 help: "write `deny: net HOST` or `deny: net HOST:PORT`".to_owned(),
             }),

@@ -11,7 +11,7 @@ use super::exec_rule::ExecProgram;
 use super::host_rule::{NetRule, NetTarget};
 use super::parse::Effect;
 use super::path_rule::PathPattern;
-use super::verdict::PathAccess;
+use super::verdict::{PathAccess, Transport};
 use super::{Policy, Rule, RuleBody};
 
 impl Policy {
@@ -51,17 +51,20 @@ fn base_line(rule: &Rule) -> Option<(usize, Vec<u8>)> {
         RuleBody::Path { access, pattern: PathPattern::Literal { resolved, .. } } => {
             (usize::from(*access == PathAccess::Write), resolved.as_os_str().as_bytes())
         }
+        RuleBody::Net(net) if net.is_conditional() || net.rate.is_some() => return None,
         RuleBody::Net(NetRule {
             target: NetTarget::Name(_) | NetTarget::Loopback,
+            transport: Transport::Tcp,
             private: false,
             tunnel: false,
             ..
         }) if !rule.value.contains('[') => (2, value),
-        RuleBody::Net(NetRule { target: NetTarget::Address(address), tunnel: false, .. })
-            if address.is_ipv4() && !rule.value.contains('[') =>
-        {
-            (2, value)
-        }
+        RuleBody::Net(NetRule {
+            target: NetTarget::Address(address),
+            transport: Transport::Tcp,
+            tunnel: false,
+            ..
+        }) if address.is_ipv4() && !rule.value.contains('[') => (2, value),
         RuleBody::UnixSocket(_) => (2, value),
         RuleBody::Exec(exec) if !matches!(exec.program, ExecProgram::Glob(_)) => (3, value),
         RuleBody::Env(EnvRule::Pass(_)) => (4, value),
@@ -79,6 +82,9 @@ fn added_line(rule: &Rule) -> Vec<u8> {
             (key, path_line(pattern))
         }
         RuleBody::Runtime { path } => ("runtime", path_line(path)),
+        RuleBody::Net(net) if net.is_conditional() || net.rate.is_some() => {
+            ("net", net.to_string().into_bytes())
+        }
         RuleBody::Net(_) => ("net", rule.value.as_bytes().to_vec()),
         RuleBody::UnixSocket(pattern) => ("net unix", path_line(pattern)),
         RuleBody::Exec(_) => ("exec", rule.value.as_bytes().to_vec()),

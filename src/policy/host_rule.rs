@@ -1,13 +1,19 @@
 //! `net:` rules: names, addresses, ranges, ports and suffixes.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::address;
-use super::name::{NameFault, NamePattern};
+use super::host_fault::{HostFault, syntax, unknown_suffix};
+use super::name::NamePattern;
+use super::rate::{self, Rate};
+use super::request_rule::{split_methods, split_path};
+use super::url_path::UrlPattern;
 use super::value::Value;
+use super::verdict::Transport;
 
 /// A rule about a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,10 +22,22 @@ pub struct NetRule {
     pub target: NetTarget,
     /// At which port; `None` is any.
     pub port: Option<u16>,
+    /// What carries it. A `deny:` for streams takes datagrams away as well.
+    #[serde(default)]
+    pub transport: Transport,
     /// The name may resolve into ranges that are not the open internet.
     pub private: bool,
     /// TLS to it is relayed and never intercepted.
     pub tunnel: bool,
+    /// The methods that it is about, sorted; none is any.
+    #[serde(default)]
+    pub methods: Vec<String>,
+    /// The paths that it is about; `None` is any.
+    #[serde(default)]
+    pub path: Option<UrlPattern>,
+    /// How often: requests where HTTP is read, else connections.
+    #[serde(default)]
+    pub rate: Option<Rate>,
 }
 
 /// Whom a `net:` rule names.
@@ -35,6 +53,64 @@ pub enum NetTarget {
     Loopback,
 }
 
+impl NetRule {
+    /// A rule for streams without any suffix.
+    pub(super) fn new(target: NetTarget, port: Option<u16>) -> Self {
+        Self {
+            target,
+            port,
+            transport: Transport::Tcp,
+            private: false,
+            tunnel: false,
+            methods: Vec::new(),
+            path: None,
+            rate: None,
+        }
+    }
+
+    /// Whether it is about some requests only, so that they have to be read.
+    pub fn is_conditional(&self) -> bool {
+        !self.methods.is_empty() || self.path.is_some()
+    }
+
+    /// Whether a word stands behind the host that only a grant can have.
+    pub(super) fn has_suffix(&self) -> bool {
+        self.private || self.tunnel || self.rate.is_some()
+    }
+}
+
+impl fmt::Display for NetRule {
+    /// As it would be written, in one order.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.methods.is_empty() {
+            write!(f, "{} ", self.methods.join("|"))?;
+        }
+        if self.transport == Transport::Udp {
+            f.write_str("udp:")?;
+        }
+        match &self.target {
+            NetTarget::Name(name) => write!(f, "{name}")?,
+            NetTarget::Address(IpAddr::V6(address)) => write!(f, "[{address}]")?,
+            NetTarget::Address(address) => write!(f, "{address}")?,
+            NetTarget::Range(range) => write!(f, "cidr/{range}")?,
+            NetTarget::Loopback => f.write_str("localhost")?,
+        }
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        if let Some(path) = &self.path {
+            write!(f, "{path}")?;
+        }
+        for (is_set, suffix) in [(self.private, " private"), (self.tunnel, " tunnel")] {
+            f.write_str(if is_set { suffix } else { "" })?;
+        }
+        match &self.rate {
+            Some(rate) => write!(f, " {rate}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What a `net:` value is.
 pub(super) enum NetValue {
     Host(NetRule),
@@ -42,52 +118,37 @@ pub(super) enum NetValue {
     Unix(Value),
 }
 
-/// Why a `net:` value is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum HostFault {
-    #[error("{what} not enforced by this version yet, so the policy is refused")]
-    NotYet { what: String, help: &'static str },
-    #[error("{message}")]
-    Syntax { message: String, help: String },
-    #[error("{0}")]
-    Name(#[from] NameFault),
-}
-
-impl HostFault {
-    pub(super) fn help(&self) -> String {
-        match self {
-            Self::NotYet { help, .. } => (*help).to_owned(),
-            Self::Syntax { help, .. } => help.clone(),
-            Self::Name(fault) => fault.help(),
-        }
-    }
-}
-
-fn syntax(message: impl Into<String>, help: impl Into<String>) -> HostFault {
-    HostFault::Syntax { message: message.into(), help: help.into() }
-}
-
 /// Reads the value of a `net:` rule.
 pub(super) fn parse(value: &Value) -> Result<NetValue, HostFault> {
     if value.text.starts_with("unix:") {
         return unix(value);
     }
-    let mut words: Vec<&str> =
-        if value.quoted { vec![&value.text] } else { value.text.split_whitespace().collect() };
+    let mut words = words_of(value);
     words.extend(value.tail.split_whitespace());
-    let Some((first, mut suffixes)) = words.split_first() else {
+    let (methods, words) = split_methods(&words)?;
+    let Some((first, suffixes)) = words.split_first() else {
         return Err(syntax("empty host", "write a name or an address"));
     };
-    refuse_later_forms(first, suffixes)?;
-    let (target, port) = target(first)?;
-    let mut rule = NetRule { target, port, private: false, tunnel: false };
-    while let Some((suffix, rest)) = suffixes.split_first() {
+    refuse_other_forms(first)?;
+    let (host, path) = split_path(first)?;
+    let (target, port) = target(host)?;
+    let mut rule = NetRule { methods, path, ..NetRule::new(target, port) };
+    for suffix in suffixes {
         match *suffix {
             "private" => rule.private = true,
             "tunnel" => rule.tunnel = true,
+            word if word.starts_with('@') && rule.rate.is_none() => rule.rate = Some(rate::parse(word)?),
+            word if word.starts_with('@') => {
+                return Err(syntax("a rule has one rate", "write a rule for each rate: they add up"));
+            }
             other => return Err(unknown_suffix(other)),
         }
-        suffixes = rest;
+    }
+    if rule.tunnel && rule.is_conditional() {
+        return Err(syntax(
+            "`tunnel` leaves unread what methods and paths are looked for in",
+            "leave out `tunnel`, or the methods and the path",
+        ));
     }
     if rule.private && !matches!(rule.target, NetTarget::Name(_)) {
         return Err(syntax(
@@ -110,65 +171,62 @@ fn unix(value: &Value) -> Result<NetValue, HostFault> {
             "write the path of a socket, or `./@…` for a file of that name",
         ));
     }
+    let last = text.rsplit_once(char::is_whitespace).map_or("", |(_, last)| last);
+    if !value.quoted && (matches!(last, "private" | "tunnel") || rate::parse(last).is_ok()) {
+        return Err(syntax(
+            format!("`unix:` takes no suffix such as `{last}`"),
+            "leave it out, or put the value in quotes if it belongs to the path",
+        ));
+    }
     if text.starts_with('"') {
         return Err(syntax("quotes count at the start of the value only", "write `net: \"unix:PATH\"`"));
     }
     Ok(NetValue::Unix(Value { text, ..value.clone() }))
 }
 
-/// Forms that a later version will enforce; accepting them now would grant more than they say.
-fn refuse_later_forms(first: &str, rest: &[&str]) -> Result<(), HostFault> {
-    let not_yet = |what: &str, help| Err(HostFault::NotYet { what: what.to_owned(), help });
-    if !rest.is_empty() && is_methods(first) {
-        return not_yet("HTTP methods in `net:` are", "write the host alone: `net: HOST`");
+/// The words of a value. Quotes keep blanks together, but for the one behind methods.
+fn words_of(value: &Value) -> Vec<&str> {
+    if !value.quoted {
+        return value.text.split_whitespace().collect();
     }
+    match value.text.split_once(' ') {
+        Some((methods, rest)) if methods.bytes().all(|b| b.is_ascii_uppercase() || b == b'|') => {
+            vec![methods, rest]
+        }
+        _ => vec![&value.text],
+    }
+}
+
+/// Forms that mean something else than a host with a path.
+fn refuse_other_forms(first: &str) -> Result<(), HostFault> {
     if let Some(scheme) = first.find("://") {
-        let host = first[scheme + 3..].split('/').next().unwrap_or("");
-        return Err(syntax("a URL is no host", format!("write `net: {host}`")));
+        let place = first[scheme + 3..].split(['?', '#']).next().unwrap_or("");
+        let place = place.strip_suffix('/').unwrap_or(place);
+        let host = place.split('/').next().unwrap_or("");
+        let help = match place == host {
+            true => format!("write `net: {host}`"),
+            false => format!("write `net: {place}`, or `net: {host}` for all of that host"),
+        };
+        return Err(syntax("a URL is no host", help));
+    }
+    if first.starts_with("unix:") {
+        return Err(syntax("methods do not go with `unix:`", "write `net: unix:PATH`"));
     }
     if first.starts_with("udp:") {
-        return not_yet(
-            "`udp:` is",
-            "remove the rule: datagrams are not let out, names are resolved by the launcher",
-        );
+        return Err(syntax("methods do not go with `udp:`", "write `net: udp:HOST:PORT`"));
     }
-    if rest.iter().any(|word| word.starts_with('@')) {
-        return not_yet("a rate in `net:` is", "remove the rate (`@N/UNIT`)");
-    }
-    if first.starts_with("cidr/") || !first.contains('/') {
-        return Ok(());
-    }
-    let (host, path) = first.split_once('/').unwrap_or((first, ""));
+    let Some((host, path)) = first.split_once('/') else { return Ok(()) };
+    let length = path.split(':').next().unwrap_or("");
     let is_range = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
-        && path.starts_with(|c: char| c.is_ascii_digit());
+        && !length.is_empty()
+        && length.bytes().all(|byte| byte.is_ascii_digit());
     if is_range {
         return Err(syntax("an address range begins with `cidr/`", format!("write `net: cidr/{first}`")));
     }
-    not_yet("a URL path in `net:` is", "write the host alone: `net: HOST`")
+    Ok(())
 }
 
-fn is_methods(word: &str) -> bool {
-    const METHODS: [&str; 10] =
-        ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "UPGRADE"];
-    word.contains('|') || METHODS.contains(&word)
-}
-
-fn unknown_suffix(word: &str) -> HostFault {
-    let near = ["private", "tunnel"]
-        .into_iter()
-        .find(|known| super::key::distance(&word.to_lowercase(), known) <= 2);
-    match near {
-        Some(near) => {
-            syntax(format!("unknown suffix `{word}`, did you mean `{near}`?"), format!("write `{near}`"))
-        }
-        None => syntax(
-            format!("`{word}` follows the host"),
-            "write a comma between two hosts; the suffixes are `private` and `tunnel`",
-        ),
-    }
-}
-
-fn target(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
+pub(super) fn target(text: &str) -> Result<(NetTarget, Option<u16>), HostFault> {
     if let Some(range) = text.strip_prefix("cidr/") {
         return cidr(range);
     }

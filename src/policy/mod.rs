@@ -3,7 +3,7 @@
 //! [`load`] reads a file and what it includes ([`parse()`] a text), reports every error at once, and gives a
 //! [`Policy`]: rules with their places, resolved against the launch directory. Every mechanism then asks the same
 //! functions: [`Policy::decide_path`], [`Policy::decide_exec`], [`Policy::decide_name`],
-//! [`Policy::decide_connect`], [`Policy::decide_unix`] and [`Policy::decide_env`].
+//! [`Policy::decide_connect`], [`Policy::decide_request`], [`Policy::decide_unix`] and [`Policy::decide_env`].
 //!
 //! For every kind the precedence is: a matching `deny` wins; else any matching grant allows, and the most specific
 //! one is named; else the access is denied. The order of lines never matters.
@@ -19,6 +19,7 @@ mod exec_decision;
 mod exec_rule;
 mod glob;
 mod host;
+mod host_fault;
 mod host_rule;
 mod index;
 mod key;
@@ -30,12 +31,18 @@ mod path_decision;
 mod path_rule;
 mod pattern;
 mod placed;
+mod rate;
 mod remarks;
 mod report;
+mod request_decision;
+mod request_rule;
 mod source;
 mod suggestion;
 #[cfg(test)]
 mod tests;
+mod udp_rule;
+mod unread;
+mod url_path;
 mod value;
 mod verdict;
 
@@ -56,7 +63,10 @@ pub use net_decision::Ports;
 pub use parse::Effect;
 pub use path_rule::PathPattern;
 pub use pattern::{GlobError, Pattern};
+pub use rate::{Exhausted, Rate, RateMeter, RateUnit};
 pub use report::{Diagnostic, Origin, Report, Severity};
+pub use request_decision::{Asked, Conditions};
+pub use url_path::{UrlPathFault, UrlPattern, normal_path};
 pub use verdict::{Denied, PathAccess, RuleId, Transport, Verdict};
 
 /// One rule.

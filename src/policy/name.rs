@@ -95,6 +95,11 @@ impl NamePattern {
         }
     }
 
+    /// Whether some name is meant by both.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        overlap(&self.labels, &other.labels)
+    }
+
     /// Whether it is the bare name of the loopback.
     pub(super) fn is_localhost(&self) -> bool {
         self.labels == ["localhost"]
@@ -110,6 +115,23 @@ impl NamePattern {
         let stars = self.labels.iter().filter(|label| *label == "*").count();
         (stars == 0, self.labels.len() - stars)
     }
+}
+
+/// Each pair of rests is looked at once: a name has few labels, and a rule may be hostile.
+fn overlap(one: &[String], two: &[String]) -> bool {
+    // `meets[i][j]`: some labels are matched by both rests.
+    let mut meets = vec![vec![false; two.len() + 1]; one.len() + 1];
+    meets[one.len()][two.len()] = true;
+    for i in (0..one.len()).rev() {
+        for j in (0..two.len()).rev() {
+            let (star_one, star_two) = (one[i] == "*", two[j] == "*");
+            // One label for both; a star may go on and take the next one too.
+            let here = star_one || star_two || one[i] == two[j];
+            meets[i][j] = here
+                && (meets[i + 1][j + 1] || (star_one && meets[i][j + 1]) || (star_two && meets[i + 1][j]));
+        }
+    }
+    meets[0][0]
 }
 
 impl std::fmt::Display for NamePattern {
@@ -173,6 +195,26 @@ mod tests {
         assert!(matches("*.a.*.b", "x.a.a.y.b"));
         assert!(matches("Bücher.example", "xn--bcher-kva.example"));
         assert!(matches("x.org.", "x.org"));
+    }
+
+    #[test]
+    fn patterns_overlap_where_a_name_fits_both() {
+        let pattern = |text: &str| NamePattern::parse(text).expect("a pattern");
+        for (one, two, meets) in [
+            ("a.org", "a.org", true),
+            ("a.org", "b.org", false),
+            ("*.org", "a.org", true),
+            ("*.org", "org", false),
+            ("*.x.org", "a.*.org", true),
+            ("*.x.org", "*.y.org", false),
+            ("a.*", "*.org", true),
+            ("*", "*.x.org", true),
+            ("*.a.*", "b.a", false),
+            ("*.a.*", "b.*", true),
+        ] {
+            assert_eq!(pattern(one).overlaps(&pattern(two)), meets, "{one} {two}");
+            assert_eq!(pattern(two).overlaps(&pattern(one)), meets, "{two} {one}");
+        }
     }
 
     #[test]

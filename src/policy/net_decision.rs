@@ -11,6 +11,7 @@ use super::host_rule::{NetRule, NetTarget};
 use super::name;
 use super::parse::Effect;
 use super::path_rule::{PathPattern, normalized};
+use super::url_path::UrlPattern;
 use super::verdict::{RuleId, Transport, Verdict};
 use super::{Policy, RuleBody};
 
@@ -30,8 +31,8 @@ impl Policy {
             return Verdict::no_rule(format!("`{}` is no name of a host", name.escape_debug()));
         };
         let matching = self.net_rules().filter_map(|(id, effect, rule)| {
-            // A `deny:` with a port takes that port away and not the name.
-            let counts = effect == Effect::Grant || rule.port.is_none();
+            // A `deny:` with a port, a method or a path takes that away and not the name.
+            let counts = effect == Effect::Grant || (rule.port.is_none() && !rule.is_conditional());
             (counts && rule.matches_name(&canonical)).then(|| (id, effect, rule.specificity()))
         });
         self.settle(matching, || format!("no rule allows the host `{canonical}`"))
@@ -46,28 +47,40 @@ impl Policy {
         port: u16,
         transport: Transport,
     ) -> Verdict {
-        if transport == Transport::Udp {
-            return Verdict::no_rule("no rule lets datagrams out");
-        }
-        let target = Target::new(self, names, address, port);
+        let target = Target { transport, ..Target::new(self, names, address, port) };
+        // What names methods or paths is about requests: one of them may be allowed, not all are denied.
+        let (matching, would_need_private) =
+            self.matching(&target, &|effect, rule| effect == Effect::Grant || !rule.is_conditional());
+        self.settle(matching.into_iter(), || target.refusal(would_need_private))
+    }
+
+    /// The rules about a connection that `counts` takes, and whether one of them lacks `private` alone.
+    pub(super) fn matching(
+        &self,
+        target: &Target,
+        counts: &dyn Fn(Effect, &NetRule) -> bool,
+    ) -> (Vec<(RuleId, Effect, Specificity)>, bool) {
         let mut would_need_private = false;
         let mut matching = Vec::new();
         for (id, effect, rule) in self.net_rules() {
-            if rule.port.is_some_and(|pinned| pinned != port) {
+            if rule.port.is_some_and(|pinned| pinned != target.port) || !counts(effect, rule) {
+                continue;
+            }
+            if !rule.is_about(target.transport, effect) {
                 continue;
             }
             let is_named = target.names.iter().any(|name| rule.matches_name(name));
-            let counts = if effect == Effect::Deny {
+            let is_meant = if effect == Effect::Deny {
                 is_named || rule.contains(target.address)
             } else {
                 would_need_private |= is_named && target.is_special && !rule.private;
-                (is_named && (rule.private || !target.is_special)) || rule.opens(&target)
+                (is_named && (rule.private || !target.is_special)) || rule.opens(target)
             };
-            if counts {
+            if is_meant {
                 matching.push((id, effect, rule.specificity()));
             }
         }
-        self.settle(matching.into_iter(), || target.refusal(would_need_private))
+        (matching, would_need_private)
     }
 
     /// Whether a rule that grants this connection says `tunnel`: then its TLS is relayed and never read.
@@ -122,8 +135,26 @@ impl Policy {
     /// The ports of the host's loopback that rules grant; `None` is a rule without a port. A name that
     /// may resolve into private ranges may stand for loopback too.
     pub fn loopback_ports(&self) -> Vec<Option<u16>> {
+        self.loopback_ports_of(Transport::Tcp)
+    }
+
+    /// The same for datagrams, whose rules always name one.
+    pub fn loopback_datagram_ports(&self) -> Vec<u16> {
+        self.loopback_ports_of(Transport::Udp).into_iter().flatten().collect()
+    }
+
+    /// The ports of other hosts to which rules let datagrams out.
+    pub fn datagram_ports(&self) -> BTreeSet<u16> {
+        let rules = self.net_rules().filter(|(_, effect, rule)| {
+            *effect == Effect::Grant && rule.transport == Transport::Udp && rule.target != NetTarget::Loopback
+        });
+        rules.filter_map(|(_, _, rule)| rule.port).collect()
+    }
+
+    fn loopback_ports_of(&self, transport: Transport) -> Vec<Option<u16>> {
         let ports = self.net_rules().filter(|(_, effect, rule)| {
             *effect == Effect::Grant
+                && rule.transport == transport
                 && (rule.target == NetTarget::Loopback || (rule.private && rule.port.is_some()))
         });
         let ports: BTreeSet<Option<u16>> = ports.map(|(_, _, rule)| rule.port).collect();
@@ -136,6 +167,7 @@ impl Policy {
         for (_, effect, rule) in self.net_rules() {
             match rule.port {
                 _ if effect == Effect::Deny || rule.target == NetTarget::Loopback => {}
+                _ if rule.transport == Transport::Udp => {}
                 Some(port) => {
                     named.ports.insert(port);
                 }
@@ -153,41 +185,65 @@ impl Policy {
     }
 }
 
+/// Orders rules about the same connection: what kind of host, exact or not, how long, with a port; then how much of
+/// a path, and methods or not.
+pub(super) type Specificity = ((u8, bool, usize, bool), (usize, usize), bool);
+
 /// A connection that is asked for, in canonical form.
-struct Target {
+pub(super) struct Target {
     names: Vec<String>,
     address: IpAddr,
     port: u16,
+    transport: Transport,
     is_special: bool,
 }
 
 impl Target {
-    fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
+    /// A connection by a stream.
+    pub(super) fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
         let address = address::canonical(address);
         let is_own = policy.local_addresses.iter().any(|own| address::canonical(*own) == address);
         Self {
             names: names.iter().filter_map(|name| name::canonical(name)).collect(),
             address,
             port,
+            transport: Transport::Tcp,
             is_special: is_own || address::is_special(address),
+        }
+    }
+
+    /// Whom it is to, for messages.
+    pub(super) fn label(&self) -> String {
+        match self.names.first() {
+            Some(name) => format!("{name}:{}", self.port),
+            None => std::net::SocketAddr::new(self.address, self.port).to_string(),
         }
     }
 
     fn refusal(&self, would_need_private: bool) -> String {
         let Self { names, address, port, .. } = self;
+        let what = match self.transport {
+            Transport::Tcp => "",
+            Transport::Udp => "datagrams to ",
+        };
         match names.first() {
             Some(name) if would_need_private => {
                 format!(
                     "`{name}` leads to {address}, which is not on the open internet, and its rule does not say `private`"
                 )
             }
-            Some(name) => format!("no rule allows `{name}` at port {port}"),
-            None => format!("no rule allows the address {address} at port {port}"),
+            Some(name) => format!("no rule allows {what}`{name}` at port {port}"),
+            None => format!("no rule allows {what}the address {address} at port {port}"),
         }
     }
 }
 
 impl NetRule {
+    /// A grant is for its own transport; what `deny:` takes away without `udp:` is gone for both.
+    fn is_about(&self, transport: Transport, effect: Effect) -> bool {
+        self.transport == transport || (effect == Effect::Deny && self.transport == Transport::Tcp)
+    }
+
     fn matches_name(&self, name: &str) -> bool {
         match &self.target {
             NetTarget::Name(pattern) => pattern.matches(name),
@@ -216,7 +272,7 @@ impl NetRule {
         opens && self.contains(target.address)
     }
 
-    fn specificity(&self) -> (u8, bool, usize, bool) {
+    fn specificity(&self) -> Specificity {
         let (kind, is_exact, length) = match &self.target {
             NetTarget::Loopback | NetTarget::Address(_) => (1, true, 0),
             NetTarget::Name(pattern) => {
@@ -225,6 +281,7 @@ impl NetRule {
             }
             NetTarget::Range(range) => (0, false, usize::from(range.prefix_len())),
         };
-        (kind, is_exact, length, self.port.is_some())
+        let path = self.path.as_ref().map_or((0, 0), UrlPattern::specificity);
+        ((kind, is_exact, length, self.port.is_some()), path, !self.methods.is_empty())
     }
 }

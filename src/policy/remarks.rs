@@ -2,6 +2,7 @@
 
 use super::RuleBody;
 use super::address;
+use super::env_rule::EnvRule;
 use super::exec_rule::ExecProgram;
 use super::host::Host;
 use super::host_rule::{NetRule, NetTarget};
@@ -9,22 +10,26 @@ use super::parse::Effect;
 use super::path_rule::PathPattern;
 use super::placed::Placed;
 use super::report::{Diagnostic, Severity};
+use super::unread;
 
 /// All of them, in the order of the rules.
 pub(super) fn all(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
     let mut remarks = Vec::new();
+    // Whoever writes what only this tool reads knows what the rest means here.
+    let maybe_older: &[Placed] = if rules.iter().any(is_new) { &[] } else { rules };
     remarks.extend(older_meaning(
-        rules,
+        maybe_older,
         |placed| is_grant(placed) && is_path_glob(placed),
         "glob characters in a path are patterns here, and were plain characters for the older tool",
         "put the path in double quotes if they belong to its name",
     ));
     remarks.extend(older_meaning(
-        rules,
+        maybe_older,
         |placed| is_grant(placed) && placed.quoted,
         "quotes around a value quote it here, and were part of it for the older tool",
         "nothing is to be done if the policy was written for this tool",
     ));
+    remarks.extend(unread::void(rules));
     for placed in rules {
         remarks.extend(network(placed));
         remarks.extend(split_path(placed, host));
@@ -46,6 +51,19 @@ fn remark(
 
 fn is_grant(placed: &Placed) -> bool {
     placed.rule.effect == Effect::Grant
+}
+
+/// Whether the older tool had no such rule.
+fn is_new(placed: &Placed) -> bool {
+    let deep = |pattern: &PathPattern| matches!(pattern, PathPattern::Glob { spelled, .. } if spelled.contains("**"));
+    let grants = match &placed.rule.body {
+        RuleBody::Path { pattern, .. } | RuleBody::UnixSocket(pattern) => deep(pattern),
+        RuleBody::Exec(exec) => matches!(&exec.program, ExecProgram::Glob(pattern) if deep(pattern)),
+        RuleBody::Net(rule) => rule.private || rule.tunnel || matches!(rule.target, NetTarget::Range(_)),
+        RuleBody::Env(rule) => matches!(rule, EnvRule::Assign { .. }),
+        RuleBody::Runtime { .. } => true,
+    };
+    grants || !is_grant(placed) || placed.rule.origin.file.starts_with("profile/")
 }
 
 fn is_path_glob(placed: &Placed) -> bool {

@@ -10,14 +10,16 @@ use super::source::is_line_safe;
 use super::verdict::{Denied, PathAccess, Transport};
 
 impl Policy {
-    /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0, datagrams), the
+    /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0), the
     /// line is a comment.
     pub fn suggestion(&self, denied: &Denied) -> String {
         match denied {
-            Denied::Connect { transport: Transport::Udp, .. } => {
-                return "# no rule lets datagrams out".to_owned();
+            Denied::Connect { transport: Transport::Udp, port: 53, .. } => {
+                return "# port 53 is answered by the launcher's own name server".to_owned();
             }
-            Denied::Connect { port: 0, .. } => return "# no rule can name port 0".to_owned(),
+            Denied::Connect { port: 0, .. } | Denied::Request { port: 0, .. } => {
+                return "# no rule can name port 0".to_owned();
+            }
             _ => {}
         }
         let line = match denied {
@@ -29,7 +31,12 @@ impl Policy {
             }
             Denied::Exec { exe, argv } => self.program(exe, argv.first().map(|name| name.as_os_str())),
             Denied::Name(host) => name::canonical(host).map(|host| format!("net: {host}")),
-            Denied::Connect { names, address, port, .. } => Some(self.connect(names, *address, *port)),
+            Denied::Connect { names, address, port, transport } => {
+                Some(self.connect(names, *address, *port, *transport))
+            }
+            Denied::Request { names, address, port, method, path } => {
+                self.request(names, *address, *port, method, path)
+            }
             Denied::Unix(path) => socket(path),
             Denied::Env(name) => variable(name),
         };
@@ -66,19 +73,63 @@ impl Policy {
         shell_word(program.to_str()?).map(|word| format!("exec: {word}"))
     }
 
-    fn connect(&self, names: &[String], address: std::net::IpAddr, port: u16) -> String {
+    /// The rule for one method and one path of a host.
+    fn request(
+        &self,
+        names: &[String],
+        address: std::net::IpAddr,
+        port: u16,
+        method: &str,
+        path: &str,
+    ) -> Option<String> {
+        let host = self.connect(names, address, port, Transport::Tcp);
+        let (host, suffix) = match host.strip_suffix(" private") {
+            Some(host) => (host, " private"),
+            None => (host.as_str(), ""),
+        };
+        let host = host.strip_prefix("net: ")?;
+        // `OPTIONS *` has no path, and a star in a path is a letter.
+        let path = if path == "*" { String::new() } else { path.replace('*', "%2A") };
+        let rule = value(&format!("{method} {host}{path}"))?;
+        // A blank alone needs no quotes here.
+        let inside = rule.strip_prefix('"').and_then(|rule| rule.strip_suffix('"'));
+        let plain = inside.filter(|text| !text.contains([',', '#', '"', '\\']));
+        let line = format!("net: {}{suffix}", plain.unwrap_or(&rule));
+        self.reads_back(&line, method, &path).then_some(line)
+    }
+
+    /// Whether the line is one rule for this method and path; a strange method or path has none.
+    fn reads_back(&self, line: &str, method: &str, path: &str) -> bool {
+        let host = super::host::LaunchHost::with("/".into(), Vec::new());
+        let Ok(read) = super::check::parse(line, "suggestion", &host) else { return false };
+        let [super::Rule { body: super::RuleBody::Net(net), .. }] = read.rules.as_slice() else {
+            return false;
+        };
+        net.methods == [method] && net.path.as_ref().is_none_or(|pattern| pattern.matches(path))
+    }
+
+    fn connect(
+        &self,
+        names: &[String],
+        address: std::net::IpAddr,
+        port: u16,
+        transport: Transport,
+    ) -> String {
+        let udp = if transport == Transport::Udp { "udp:" } else { "" };
         let address = super::address::canonical(address);
         let is_special = super::address::is_special(address) || self.local_addresses.contains(&address);
         // `net: localhost` means the loopback of the host and nothing else.
         let means_it = |host: &String| host != "localhost" || super::address::is_loopback(address);
-        // `net: unix:443` names a socket; with the root's dot it is the host.
-        let spelled = |host: String| if host == "unix" { "unix.".to_owned() } else { host };
+        // `net: unix:443` names a socket, `net: udp:443` is no rule; with the root's dot it is the host.
+        let spelled = |host: String| {
+            if udp.is_empty() && matches!(&*host, "unix" | "udp") { format!("{host}.") } else { host }
+        };
         match names.iter().find_map(|host| name::canonical(host)).filter(means_it).map(spelled) {
             Some(host) if is_special && host != "localhost" => {
-                format!("net: {host}:{port} private")
+                format!("net: {udp}{host}:{port} private")
             }
-            Some(host) => format!("net: {host}:{port}"),
-            None => format!("net: {}", std::net::SocketAddr::new(address, port)),
+            Some(host) => format!("net: {udp}{host}:{port}"),
+            None => format!("net: {udp}{}", std::net::SocketAddr::new(address, port)),
         }
     }
 }

@@ -16,9 +16,10 @@ pub enum PathAccess {
 }
 
 /// What carries the bytes of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// A stream.
+    #[default]
     Tcp,
     /// Datagrams.
     Udp,
@@ -93,6 +94,19 @@ pub enum Denied {
         port: u16,
         /// What carries it.
         transport: Transport,
+    },
+    /// An HTTP request.
+    Request {
+        /// The names that stand for the address in this run; empty for a literal address.
+        names: Vec<String>,
+        /// The address.
+        address: IpAddr,
+        /// The port.
+        port: u16,
+        /// Its method, or `UPGRADE` for a change of protocol.
+        method: String,
+        /// Its path in normal form.
+        path: String,
     },
     /// A Unix socket of the host, absolute.
     Unix(PathBuf),

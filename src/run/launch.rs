@@ -158,7 +158,7 @@ fn child_spec(
     let sources = plan.fs.mounts.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
     let full_mediation = plan.access.policy.full_mediation();
     let filter = |signals_are_scoped| -> Result<Vec<_>, RunError> {
-        let options = FilterOptions { full_mediation, judge_locks: false, signals_are_scoped };
+        let options = FilterOptions { full_mediation, signals_are_scoped };
         let program = compile(options).map_err(RunError::Filter)?;
         Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
     };

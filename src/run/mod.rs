@@ -3,6 +3,7 @@
 mod child;
 mod failure;
 mod launch;
+mod loopback;
 mod message;
 mod network;
 mod signals;
@@ -114,7 +115,7 @@ fn prepare(
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
     let (listeners, relayed) = doors(plan.unix, launched.doors);
-    let proxy = network::start(
+    let network = network::start(
         &policy,
         launched.sockets,
         listeners,
@@ -132,7 +133,8 @@ fn prepare(
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),
-        judge_connection: network::judge(&proxy),
+        judge_connection: network::judge(&network.proxy),
+        lead_loopback: network.loopback,
         connections: Arc::clone(&connections),
         signals: signals.descriptor,
         channel: launched.channel.try_clone().map_err(RunError::call("dup"))?,
@@ -145,7 +147,7 @@ fn prepare(
         return Err(RunError::Interrupted(signal));
     }
     let streams = launched.stdio.start(guard.as_fd())?;
-    Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy })
+    Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy })
 }
 
 /// Serves the run to its end.

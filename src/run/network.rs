@@ -5,16 +5,27 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
+use super::loopback::HostLoopback;
 use crate::netproxy::tls::Interception;
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
 use crate::ns::handoff::Role;
-use crate::ns::net::NetSockets;
+use crate::ns::net::{Mechanism, NetSockets};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{JudgeConnection, RefusedConnection};
+use crate::supervisor::{JudgeConnection, LeadLoopback, RefusedConnection};
 use crate::sys::netlink;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
+
+/// Socket that is asked about the sockets of the run's network.
+pub(super) type Diag = Arc<Mutex<OwnedFd>>;
+
+/// The ways out of a run.
+pub(super) struct Network {
+    pub(super) proxy: Proxy,
+    /// Leads connections to loopback.
+    pub(super) loopback: LeadLoopback,
+}
 
 /// Starts the proxy on the run's sockets.
 pub(super) fn start(
@@ -25,9 +36,10 @@ pub(super) fn start(
     connections: &Arc<Connections>,
     enforce: bool,
     tls: Option<Interception>,
-) -> Result<Proxy, RunError> {
+) -> Result<Network, RunError> {
     let mut listeners = Listeners { unix, ..Listeners::default() };
     let mut diag = None;
+    let captures = sockets.mechanism == Mechanism::Tproxy;
     for (role, socket) in sockets.fds {
         match role {
             Role::Transparent => listeners.transparent.push(socket),
@@ -36,28 +48,33 @@ pub(super) fn start(
             Role::DnsUdp => listeners.dns_udp.push(socket),
             Role::DnsTcp => listeners.dns_tcp.push(socket),
             Role::UdpTrap => listeners.udp_trap.push(socket),
+            Role::UdpLoopback(at) => listeners.udp_loopback.push((at, socket)),
+            Role::AnswersV4 => listeners.answers.v4 = Some(socket),
+            Role::AnswersV6 => listeners.answers.v6 = Some(socket),
             Role::Loopback(at) => listeners.loopback.push((at, socket)),
             Role::Diag => diag = Some(socket),
             // They come by themselves.
             Role::Unix(_) | Role::UnixFile(_) => {}
         }
     }
+    let diag = diag.map(|socket| Arc::new(Mutex::new(socket)));
     let spec = ProxySpec {
         listeners,
         policy: Arc::clone(policy),
         recorder: recorder.clone(),
         redactor: Redactor::new()?,
-        who: who(diag, Arc::clone(connections)),
+        who: who(diag.clone(), Arc::clone(connections)),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
         tls,
     };
-    netproxy::start(spec).map_err(RunError::Proxy)
+    let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
+    let loopback = HostLoopback::new(&proxy, diag, captures, enforce);
+    Ok(Network { loopback: Box::new(move |socket, to, served| loopback.lead(socket, to, served)), proxy })
 }
 
 /// Finds the process behind a connection: its socket's cookie was noted at connect(2).
-fn who(diag: Option<OwnedFd>, connections: Arc<Connections>) -> WhoAsked {
-    let diag = diag.map(Mutex::new);
+fn who(diag: Option<Diag>, connections: Arc<Connections>) -> WhoAsked {
     Arc::new(move |client, destination| {
         // Without the socket the entry has no process.
         let socket = diag.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);

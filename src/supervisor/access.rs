@@ -42,6 +42,9 @@ pub struct AccessTable {
     /// Trees and files that are readable without a rule and without a record.
     #[serde(with = "lossless::paths")]
     pub system: Vec<PathBuf>,
+    /// What is masked in them.
+    #[serde(with = "lossless::paths")]
+    pub closed: Vec<PathBuf>,
     /// Directories that the run has for itself, gone when it ends.
     #[serde(with = "lossless::paths")]
     pub private: Vec<PathBuf>,
@@ -124,10 +127,11 @@ impl AccessTable {
         partial.then_some(Area::Partial)
     }
 
-    /// Whether `path` is in a tree of the system that is shown whole.
+    /// Whether `path` is in a tree of the system that is shown, and not masked there.
     #[must_use]
     pub fn is_system(&self, path: &Path) -> bool {
         self.system.iter().any(|tree| is_below(path, tree))
+            && !self.closed.iter().any(|tree| is_below(path, tree))
     }
 
     /// Whether `path` is the run's own: below a private directory, and not below something of

@@ -9,6 +9,9 @@ use crate::sys::memory;
 
 /// Longest argument list: the kernel's own limit is a quarter of the stack limit, at most 6 MiB.
 const ARGUMENT_BYTES: usize = 6 << 20;
+/// Bytes of a pointer, and how many pointers are read at once.
+const POINTER: usize = 8;
+const POINTERS: usize = 32;
 
 /// Reads a null-terminated array of strings.
 pub(super) fn read_words(pid: i32, address: u64) -> nix::Result<Vec<OsString>> {
@@ -20,20 +23,33 @@ pub(super) fn read_words(pid: i32, address: u64) -> nix::Result<Vec<OsString>> {
         return Ok(words);
     }
     loop {
-        let mut pointer = [0; 8];
-        memory::read_exact(pid, at, &mut pointer).map_err(fault)?;
-        let pointer = u64::from_ne_bytes(pointer);
-        if pointer == 0 {
-            return Ok(words);
+        let pointers = read_pointers(pid, at).map_err(fault)?;
+        at = at.wrapping_add((pointers.len() * POINTER) as u64);
+        for pointer in pointers {
+            if pointer == 0 {
+                return Ok(words);
+            }
+            let word = memory::read_string(pid, pointer, ARGUMENT_BYTES).map_err(fault)?;
+            bytes += word.len() + 9;
+            if bytes > ARGUMENT_BYTES {
+                return Err(Errno::E2BIG);
+            }
+            words.push(OsString::from_vec(word));
         }
-        let word = memory::read_string(pid, pointer, ARGUMENT_BYTES).map_err(fault)?;
-        bytes += word.len() + 9;
-        if bytes > ARGUMENT_BYTES {
-            return Err(Errno::E2BIG);
-        }
-        words.push(OsString::from_vec(word));
-        at = at.wrapping_add(8);
     }
+}
+
+/// Some pointers of an array, at least one. What follows its end need not be mapped.
+fn read_pointers(pid: i32, at: u64) -> std::io::Result<Vec<u64>> {
+    let mut block = [0; POINTERS * POINTER];
+    let to_page_end = memory::PAGE - usize::try_from(at).unwrap_or(0) % memory::PAGE;
+    let want = to_page_end.min(block.len());
+    let mut got = if want < POINTER { 0 } else { memory::read(pid, at, &mut block[..want])? };
+    if got < POINTER {
+        memory::read_exact(pid, at, &mut block[..POINTER])?;
+        got = POINTER;
+    }
+    Ok(block[..got].as_chunks().0.iter().map(|&pointer| u64::from_ne_bytes(pointer)).collect())
 }
 
 /// Splits what /proc/PID/cmdline and environ give.

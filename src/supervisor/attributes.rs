@@ -11,6 +11,7 @@ use nix::unistd::{Gid, Uid};
 
 use super::access::Area;
 use super::call::{Call, Reply};
+use super::spelling::lexical;
 use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
@@ -28,14 +29,24 @@ pub(super) enum Which {
     Descriptor(i32),
 }
 
+/// A nosuid mount does not stop a run from planting such programs on the host's files.
+pub(super) const SET_ID_REFUSED: &str = "setuid and setgid modes are never set";
+/// As without CAP_MKNOD.
+pub(super) const DEVICE: &str = "devices are never made";
+/// Capabilities, security labels and overlay marks outlive the run on the host's files.
+const SECURITY: &str = "security and trusted attributes are never changed";
+
+/// The setuid and setgid bits of a mode.
+pub(super) const SET_ID: u32 = 0o6000;
+
 /// Longest extended attribute that is copied (XATTR_SIZE_MAX).
 const VALUE: usize = 65_536;
 
 impl Supervisor {
     pub(super) fn change_mode(&mut self, call: &Call, which: Which, mode: u64) -> Result<Reply, Stop> {
         let mode = u32::try_from(mode & 0o7777).unwrap_or(0);
-        if mode & 0o6000 != 0 {
-            return Ok(Reply::Errno(Errno::EPERM));
+        if mode & SET_ID != 0 {
+            return self.refuse_change(call, which, SET_ID_REFUSED);
         }
         self.change(call, which, "chmod", &mut |path, found| {
             if found.kind() == SFlag::S_IFLNK {
@@ -43,6 +54,22 @@ impl Supervisor {
             }
             fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(mode), FchmodatFlags::FollowSymlink)
         })
+    }
+
+    fn refuse_change(&mut self, call: &Call, which: Which, why: &str) -> Result<Reply, Stop> {
+        match self.file_of(call, which) {
+            Ok((spelled, _)) | Err((_, Some(spelled))) => self.refuse_always(call, &spelled, why),
+            Err((errno, None)) => Ok(Reply::Errno(errno)),
+        }
+    }
+
+    /// Refuses what no rule can allow, and `--observe` does not lift.
+    pub(super) fn refuse_always(&mut self, call: &Call, spelled: &Spelled, why: &str) -> Result<Reply, Stop> {
+        let event = Event::new(Kind::Deny, "write").arg("enforced", true).arg("pid", call.task.inner_tgid);
+        let event = spelled.add_to(event, "target", &lexical(&spelled.absolute));
+        let event = event.proc(call.task.lineage.clone());
+        self.recorder.deny(event.rule(self.access.label(None, why)))?;
+        Ok(Reply::Errno(Errno::EPERM))
     }
 
     pub(super) fn change_owner(
@@ -92,6 +119,7 @@ impl Supervisor {
         let [name, value, size, flags] = arguments;
         let name = match self.attribute_name(call, name) {
             Ok(name) => name,
+            Err(Errno::EPERM) => return self.refuse_change(call, which, SECURITY),
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -111,6 +139,7 @@ impl Supervisor {
     pub(super) fn remove_attribute(&mut self, call: &Call, which: Which, name: u64) -> Result<Reply, Stop> {
         let name = match self.attribute_name(call, name) {
             Ok(name) => name,
+            Err(Errno::EPERM) => return self.refuse_change(call, which, SECURITY),
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         self.change(call, which, "removexattr", &mut |path, _| {
@@ -118,7 +147,7 @@ impl Supervisor {
         })
     }
 
-    /// Capabilities, security labels and overlay marks outlive the run on the host's files.
+    /// EPERM for one that is never changed.
     fn attribute_name(&self, call: &Call, name: u64) -> nix::Result<CString> {
         let name = memory::read_string(call.task.tid, name, 256).map_err(|_| Errno::ERANGE)?;
         if name.starts_with(b"security.") || name.starts_with(b"trusted.") {

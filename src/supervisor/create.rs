@@ -80,7 +80,7 @@ impl Supervisor {
                 Ok(file) => file,
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
-            self.record_open(call, PathAccess::Write, spelled, file, &opened, label)?;
+            self.record_open(call, PathAccess::Write, spelled, file, (&opened, None), label)?;
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
     }

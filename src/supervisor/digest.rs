@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nix::sys::stat::{SFlag, fstat};
+use nix::sys::stat::{FileStat, SFlag, fstat};
 use nix::sys::uio::pread;
 use sha2::{Digest as _, Sha256};
 
@@ -20,12 +20,31 @@ pub(super) struct Content {
 
 /// What changes whenever the content does, on file systems that keep times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Identity {
+pub(super) struct Identity {
     device: u64,
     inode: u64,
     size: i64,
     modified: (i64, i64),
     changed: (i64, i64),
+}
+
+impl Identity {
+    pub(super) fn of(status: &FileStat) -> Self {
+        Self {
+            device: status.st_dev,
+            inode: status.st_ino,
+            size: status.st_size,
+            modified: (status.st_mtime, status.st_mtime_nsec),
+            changed: (status.st_ctime, status.st_ctime_nsec),
+        }
+    }
+
+    /// Whether it changed so long ago that its next change will show.
+    pub(super) fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let newest = self.modified.0.max(self.changed.0);
+        i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(newest) > RACY_SECONDS
+    }
 }
 
 /// Files whose digest is remembered.
@@ -58,14 +77,20 @@ impl Digests {
     ///
     /// FileTooLarge or TimedOut where that would take too long.
     pub(super) fn of(&mut self, file: BorrowedFd<'_>) -> io::Result<Content> {
-        let status = fstat(file)?;
-        let identity = Identity {
-            device: status.st_dev,
-            inode: status.st_ino,
-            size: status.st_size,
-            modified: (status.st_mtime, status.st_mtime_nsec),
-            changed: (status.st_ctime, status.st_ctime_nsec),
+        self.of_status(file, None)
+    }
+
+    /// As [`of`](Self::of); `status` is what fstat(2) has just said of `file`, if it was asked.
+    pub(super) fn of_status(
+        &mut self,
+        file: BorrowedFd<'_>,
+        status: Option<FileStat>,
+    ) -> io::Result<Content> {
+        let status = match status {
+            Some(status) => status,
+            None => fstat(file)?,
         };
+        let identity = Identity::of(&status);
         if let Some(content) = self.known.get(&identity) {
             return Ok(content.clone());
         }
@@ -74,9 +99,7 @@ impl Digests {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 GiB"));
         }
         let content = self.compute(file, if regular { status.st_size } else { 0 })?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let newest = identity.modified.0.max(identity.changed.0);
-        if i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(newest) > RACY_SECONDS {
+        if identity.is_settled() {
             if self.known.len() >= REMEMBERED {
                 self.known.clear();
             }

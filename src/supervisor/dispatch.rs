@@ -23,16 +23,33 @@ impl Supervisor {
         };
         // An effect whose entry has no room must not happen.
         self.recorder.make_room()?;
-        let reply = self.judge_call(&notification)?;
-        let reply = match reply {
+        self.hand_over.called(notification.pid);
+        let sent = match self.judge_call(&notification)? {
             (Reply::Later(find), Some(task)) => match self.wait_for(notification.id, &task, find) {
                 Ok(()) => return Ok(()),
-                Err(errno) => Reply::Errno(errno),
+                Err(errno) => answer(&self.listener, notification.id, Reply::Errno(errno)),
             },
-            (reply, _) => reply,
+            (Reply::Descriptor { file, close_on_exec }, _) => {
+                self.give_at_hand(notification.id, &file, close_on_exec)
+            }
+            (reply, _) => answer(&self.listener, notification.id, reply),
         };
-        answer(&self.listener, notification.id, reply)
-            .map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
+        self.hand_over.answered();
+        sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
+    }
+
+    /// Answers with a descriptor, on this CPU if the task is called in to it: then in two steps, so
+    /// that it goes on only when it may run anywhere again.
+    fn give_at_hand(&mut self, id: u64, file: &OwnedFd, close_on_exec: bool) -> Result<(), Refused> {
+        let Some(drawn_in) = self.hand_over.draw_in() else {
+            return tolerant(give(&self.listener, id, file, close_on_exec));
+        };
+        let number = seccomp::add_descriptor(self.listener.as_fd(), id, file.as_fd(), close_on_exec);
+        drop(drawn_in);
+        tolerant(match number {
+            Ok(number) => send(&self.listener, id, Answer::Value(number)),
+            Err(error) => no_descriptor(&self.listener, id, error),
+        })
     }
 
     fn judge_call(&mut self, notification: &Notification) -> Result<(Reply, Option<Rc<Task>>), Stop> {
@@ -83,6 +100,7 @@ impl Supervisor {
             libc::SYS_link => self.hard_link(call, (here, a), (here, b), 0),
             libc::SYS_linkat => self.hard_link(call, (at(a), b), (at(c), d), at(e)),
             libc::SYS_truncate => self.truncate(call, a, b),
+            libc::SYS_flock => self.lock(call),
             _ => self.dispatch_attributes(call),
         }
     }
@@ -161,6 +179,10 @@ pub(super) fn answer(listener: &Arc<OwnedFd>, id: u64, reply: Reply) -> Result<(
         // A thread has no threads of its own.
         Reply::Later(_) => send(listener, id, Answer::Errno(libc::EAGAIN)),
     };
+    tolerant(sent)
+}
+
+fn tolerant(sent: Result<(), Refused>) -> Result<(), Refused> {
     match sent {
         Err(refused) if refused.source.raw_os_error() == Some(libc::ENOENT) => Ok(()),
         other => other,
@@ -174,11 +196,17 @@ fn send(listener: &Arc<OwnedFd>, id: u64, answer: Answer) -> Result<(), Refused>
 fn give(listener: &Arc<OwnedFd>, id: u64, file: &OwnedFd, close_on_exec: bool) -> Result<(), Refused> {
     match seccomp::answer_with_descriptor(listener.as_fd(), id, file.as_fd(), close_on_exec) {
         Ok(()) => Ok(()),
+        Err(error) => no_descriptor(listener, id, error),
+    }
+}
+
+fn no_descriptor(listener: &Arc<OwnedFd>, id: u64, error: std::io::Error) -> Result<(), Refused> {
+    match error.raw_os_error() {
         // The host has no such answer: without one the task would wait for ever.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOTTY | libc::ENOSYS)) => {
+        Some(libc::EINVAL | libc::ENOTTY | libc::ENOSYS) => {
             Err(Refused::by("ioctl(SECCOMP_IOCTL_NOTIF_ADDFD)")(error))
         }
         // A full descriptor table is told to the task, and so is a security module that objects.
-        Err(error) => send(listener, id, Answer::Errno(error.raw_os_error().unwrap_or(libc::EIO))),
+        errno => send(listener, id, Answer::Errno(errno.unwrap_or(libc::EIO))),
     }
 }

@@ -3,6 +3,9 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
+use super::arguments::read_words;
+use super::call::Call;
+
 /// Whole names.
 const NAMES: &[&str] = &[
     "GCONV_PATH",
@@ -69,6 +72,13 @@ const NAMES: &[&str] = &[
 /// Beginnings of names.
 const PREFIXES: &[&str] =
     &["LD_", "PYTHON", "GIT_CONFIG", "BASH_FUNC_", "DYLD_", "LUA_INIT_", "DENO_", "BUN_"];
+
+/// The environment that an execve(2) passes.
+pub(super) fn passed(call: &Call) -> Vec<OsString> {
+    let at = if i64::from(call.number) == libc::SYS_execveat { 3 } else { 2 };
+    // Unreadable: the kernel will refuse the start as well, and the exec event looks again.
+    read_words(call.task.tid, call.arguments[at]).unwrap_or_default()
+}
 
 /// The first variable of `environment` (NAME=VALUE) that loads code.
 pub(super) fn loads_code(environment: &[OsString]) -> Option<String> {

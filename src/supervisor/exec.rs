@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::access::Decision;
 use super::arguments::{quoted, read_words};
 use super::call::{Call, Reply};
-use super::image::{can_run, follow_up, head_of, is_loader, shebang};
+use super::image::{can_run, follow_up, is_loader, only_tells, shebang};
 use super::view::{Found, Spelled, View, found};
 use super::{Refusal, Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
@@ -47,6 +47,8 @@ pub struct OwnProgram {
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
     pub(super) id: FileId,
+    /// Where the image was when it was judged.
+    pub(super) path: PathBuf,
     pub(super) argv: Vec<OsString>,
     /// The script, when the image is only its interpreter.
     pub(super) script: Option<PathBuf>,
@@ -135,8 +137,11 @@ impl Supervisor {
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, spelled, file, argv);
-        let place = self.view.place(&spelled.absolute);
-        let called = place.map_or_else(|_| file.path.clone(), |place| place.path());
+        let called = if file.path.as_os_str().as_bytes() == spelled.absolute {
+            file.path.clone()
+        } else {
+            self.view.place(&spelled.absolute).map_or_else(|_| file.path.clone(), |place| place.path())
+        };
         let verdict = match self.refusal(&called, file, argv) {
             Some(refusal) => Err(refusal),
             None if started_by_env => Ok(("#!".to_owned(), false)),
@@ -146,7 +151,7 @@ impl Supervisor {
             Ok(allowed) => allowed,
             Err((rule, reason)) => return Judgement::Deny { rule, reason },
         };
-        if pins_arguments && let Some(variable) = environment::loads_code(&self.read_environment(call)) {
+        if pins_arguments && let Some(variable) = environment::loads_code(&environment::passed(call)) {
             let reason = format!("the rule pins arguments, and {variable} loads other code");
             return Judgement::Deny { rule: None, reason };
         }
@@ -162,8 +167,9 @@ impl Supervisor {
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
         let follow_up = image.and_then(|image| follow_up(image, &rest));
-        let id = image.map_or_else(|| file.id(), Found::id);
-        Judgement::Allow(Expected { id, argv: rest, script, label, follow_up, pins_arguments })
+        let image = image.unwrap_or(file);
+        let (id, path) = (image.id(), image.path.clone());
+        Judgement::Allow(Expected { id, path, argv: rest, script, label, follow_up, pins_arguments })
     }
 
     /// Why `file` may not run whatever allows it.
@@ -177,7 +183,7 @@ impl Supervisor {
         if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
             return refuse("the file has no name");
         }
-        if is_loader(&file.path) {
+        if is_loader(&file.path) && !only_tells(argv) {
             return refuse("the dynamic loader runs any file");
         }
         if self.access.is_protected(&file.path, Some(file.id())) {
@@ -220,7 +226,7 @@ impl Supervisor {
     /// The images that run `file` if it is a script, the last of which is none, each with its argv;
     /// and the argv that comes of it.
     fn interpreters(
-        &self,
+        &mut self,
         file: &Found,
         typed: &[u8],
         argv: &[OsString],
@@ -229,7 +235,7 @@ impl Supervisor {
         let mut images: Vec<Image> = Vec::new();
         let mut spelled = OsString::from_vec(typed.to_vec());
         for depth in 0..=NESTING {
-            let head = head_of(images.last().map_or(file, |(image, _)| image))?;
+            let head = self.heads.of(&self.view, images.last().map_or(file, |(image, _)| image))?;
             let Some(Shebang { interpreter, argument }) = shebang(&head)? else {
                 return Ok((images, argv));
             };
@@ -361,12 +367,6 @@ impl Supervisor {
             self.first_refusal = Some(Refusal::Host(Refused { call, source }));
         }
     }
-
-    pub(super) fn read_environment(&self, call: &Call) -> Vec<OsString> {
-        let at = if i64::from(call.number) == libc::SYS_execveat { 3 } else { 2 };
-        // Unreadable: the kernel will refuse the start as well, and the exec event looks again.
-        read_words(call.task.tid, call.arguments[at]).unwrap_or_default()
-    }
 }
 
 /// A file that runs another, and the arguments that it gets.
@@ -378,6 +378,7 @@ impl Expected {
     pub(super) fn any(file: &Found, argv: Vec<OsString>) -> Self {
         Self {
             id: file.id(),
+            path: file.path.clone(),
             argv,
             script: None,
             label: "--observe".to_owned(),

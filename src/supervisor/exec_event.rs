@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::arguments::split_words;
 use super::call::Call;
 use super::exec::Expected;
-use super::view::{Found, found};
+use super::view::found;
 use super::{Stop, Supervisor, environment};
 use crate::policy::RuleId;
 use crate::sys::ptrace;
@@ -29,10 +29,10 @@ impl Supervisor {
         };
         let call = Call { number: 0, arguments: [0; 6], task };
         match self.verify(&call, expected) {
-            Ok((file, argv, expected)) => {
+            Ok(expected) => {
                 self.started = true;
                 self.first_refusal = None;
-                self.record_spawn(&call, &file, &argv, &expected)?;
+                self.record_spawn(&call, &expected)?;
                 if let Some(follow_up) = expected.follow_up {
                     self.follow_ups.insert(pid, follow_up);
                 }
@@ -63,52 +63,50 @@ impl Supervisor {
         Ok(self.recorder.deny(event)?)
     }
 
-    fn verify(
-        &mut self,
-        call: &Call,
-        expected: Option<Expected>,
-    ) -> Result<(Found, Vec<OsString>, Expected), Mismatch> {
+    fn verify(&mut self, call: &Call, expected: Option<Expected>) -> Result<Expected, Mismatch> {
         let unreadable = |errno: Errno| {
             (PathBuf::from("?"), Vec::new(), None, format!("its image cannot be read: {errno}"))
         };
-        let file = call.task.executable().and_then(found).map_err(unreadable)?;
+        let id = call.task.executable_id().map_err(unreadable)?;
         let argv = split_words(&call.task.read("cmdline").map_err(unreadable)?);
-        let refuse = |rule, reason| Err((file.path.clone(), argv.clone(), rule, reason));
-        let as_judged = expected.filter(|expected| expected.id == file.id() && expected.argv == argv);
+        let as_judged = expected.filter(|expected| expected.id == id && expected.argv == argv);
         let expected = match as_judged {
             Some(expected) => expected,
             // The arguments changed after they were judged: judge what really came.
-            None if self.access.enforce => match self.judge_image(&file.path, &file, &argv) {
-                Ok((label, pins_arguments)) => {
-                    Expected { label, pins_arguments, ..Expected::any(&file, argv.clone()) }
+            None => {
+                let file = call.task.executable().and_then(found).map_err(unreadable)?;
+                let judged = self.judge_image(&file.path, &file, &argv);
+                let came = Expected::any(&file, argv);
+                match judged {
+                    _ if !self.access.enforce => came,
+                    Ok((label, pins_arguments)) => Expected { label, pins_arguments, ..came },
+                    Err((rule, reason)) => return Err((came.path, came.argv, rule, reason)),
                 }
-                Err((rule, reason)) => return refuse(rule, reason),
-            },
-            None => Expected::any(&file, argv.clone()),
+            }
         };
         if expected.pins_arguments && self.access.enforce {
             let environment = split_words(&call.task.read("environ").map_err(unreadable)?);
             if let Some(variable) = environment::loads_code(&environment) {
-                return refuse(None, format!("the rule pins arguments, and {variable} loads other code"));
+                let reason = format!("the rule pins arguments, and {variable} loads other code");
+                return Err((expected.path, expected.argv, None, reason));
             }
         }
-        Ok((file, argv, expected))
+        Ok(expected)
     }
 
-    fn record_spawn(
-        &mut self,
-        call: &Call,
-        file: &Found,
-        argv: &[OsString],
-        expected: &Expected,
-    ) -> Result<(), Stop> {
-        let mut event = Event::new(Kind::Observe, "proc.spawn").words("argv", argv).path("exe", &file.path);
+    fn record_spawn(&mut self, call: &Call, expected: &Expected) -> Result<(), Stop> {
+        let event = Event::new(Kind::Observe, "proc.spawn").words("argv", &expected.argv);
+        let mut event = event.path("exe", &expected.path);
         if let Some(script) = &expected.script {
             event = event.path("script", script);
         }
         let event = event.proc(call.task.lineage.clone()).rule(expected.label.clone());
         self.recorder.record(event)?;
-        self.hasher.image(file, &self.recorder);
+        if self.hasher.wants(expected.id)
+            && let Ok(file) = call.task.executable().and_then(found)
+        {
+            self.hasher.image(&file, &self.recorder);
+        }
         Ok(())
     }
 }

@@ -40,11 +40,14 @@ impl std::fmt::Debug for Job {
 }
 
 impl Hasher {
-    /// Records the digest of a program file, once a run.
+    /// Whether the digest of a program file is still to be recorded: once a run.
+    pub(super) fn wants(&self, id: FileId) -> bool {
+        !self.seen.contains(&id)
+    }
+
+    /// Records the digest of a program file.
     pub(super) fn image(&mut self, found: &Found, recorder: &Recorder) {
-        if !self.seen.insert(found.id()) {
-            return;
-        }
+        self.seen.insert(found.id());
         // Executable but not readable: its path and inode stand in the spawn.
         let Ok(file) = File::open(found.own_path()) else { return };
         let job = Job { file, path: found.path.clone(), recorder: recorder.clone() };

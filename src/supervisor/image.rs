@@ -1,17 +1,19 @@
 //! What the kernel makes of a file that is to be executed: whether it can, and who interprets it.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{AccessFlags, faccessat};
 
-use super::view::Found;
+use super::digest::Identity;
+use super::view::{Found, View};
 use crate::sys::shebang::{self, LOOKED_AT, Shebang};
 
 /// What the kernel itself would refuse: told to the task before it is seized. False: its mount
@@ -25,8 +27,15 @@ pub(super) fn can_run(file: &Found) -> nix::Result<bool> {
     if fstatvfs(&file.file)?.flags().contains(FsFlags::ST_NOEXEC) {
         return if modes == 0 { Err(Errno::EACCES) } else { Ok(false) };
     }
-    let (path, flags) = (file.own_path(), nix::fcntl::AtFlags::AT_EACCESS);
-    faccessat(nix::fcntl::AT_FDCWD, path.as_str(), AccessFlags::X_OK, flags)?;
+    let flags = AtFlags::AT_EACCESS | AtFlags::AT_EMPTY_PATH;
+    match faccessat(&file.file, "", AccessFlags::X_OK, flags) {
+        // No faccessat2(2) (Linux 5.8).
+        Err(Errno::EINVAL) => {
+            let path = file.own_path();
+            faccessat(nix::fcntl::AT_FDCWD, path.as_str(), AccessFlags::X_OK, AtFlags::AT_EACCESS)?;
+        }
+        other => other?,
+    }
     Ok(true)
 }
 
@@ -40,15 +49,47 @@ pub(super) fn is_loader(path: &Path) -> bool {
     loader && (name.windows(3).any(|part| part == b".so"))
 }
 
-/// The beginning of a file; EACCES is what the kernel gives when it cannot be read either.
-pub(super) fn head_of(file: &Found) -> nix::Result<Vec<u8>> {
-    let opened =
-        nix::fcntl::open(file.own_path().as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-    let Ok(opened) = opened else { return Ok(b"\x7fELF".to_vec()) };
-    let mut head = vec![0; LOOKED_AT];
-    let count = nix::sys::uio::pread(opened.as_fd(), &mut head, 0)?;
-    head.truncate(count);
-    Ok(head)
+/// Whether a program interpreter that is started with these words runs nothing: installers ask it in
+/// this way which C library there is.
+pub(super) fn only_tells(argv: &[OsString]) -> bool {
+    match argv.get(1..).unwrap_or_default() {
+        [] => true,
+        [option] => option == "--version",
+        _ => false,
+    }
+}
+
+/// Beginnings of files, remembered for as long as the file has not changed. Should one have changed
+/// unseen, the exec event shows another start than was expected, which is judged anew.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    known: HashMap<Identity, Vec<u8>>,
+}
+
+/// Files whose beginning is remembered.
+const REMEMBERED: usize = 256;
+
+impl Heads {
+    /// The beginning of `file`; that of a program if it cannot be read, as the kernel starts it then.
+    pub(super) fn of(&mut self, view: &View, file: &Found) -> nix::Result<Vec<u8>> {
+        let identity = Identity::of(&file.status);
+        if let Some(head) = self.known.get(&identity) {
+            return Ok(head.clone());
+        }
+        let path = file.path.as_os_str().as_bytes();
+        let opened = view.reopen(file, path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        let Ok((opened, _)) = opened else { return Ok(b"\x7fELF".to_vec()) };
+        let mut head = vec![0; LOOKED_AT];
+        let count = nix::sys::uio::pread(opened.as_fd(), &mut head, 0)?;
+        head.truncate(count);
+        if identity.is_settled() {
+            if self.known.len() >= REMEMBERED {
+                self.known.clear();
+            }
+            self.known.insert(identity, head.clone());
+        }
+        Ok(head)
+    }
 }
 
 /// Reads a `#!` line; ENOEXEC for what is neither script nor program.

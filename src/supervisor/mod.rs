@@ -16,21 +16,26 @@ pub mod connections;
 mod create;
 mod crossed;
 mod denials;
+mod destination;
 mod digest;
 mod dispatch;
 mod environment;
 mod exec;
 mod exec_event;
 pub mod filter;
+mod hand_over;
 mod hasher;
 mod image;
+mod locks;
 mod mutate;
 mod open;
 mod pending;
+mod reopen;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
 pub mod syscall_table;
+mod system_files;
 mod task;
 mod tracer;
 mod unix;
@@ -41,7 +46,6 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,10 +57,14 @@ use nix::sys::signalfd::SignalFd;
 use self::access::AccessTable;
 use self::connections::Connections;
 pub use self::denials::{Denials, is_probe};
+pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
+use self::hand_over::HandOver;
 use self::hasher::Hasher;
+use self::image::Heads;
+use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
@@ -96,20 +104,6 @@ pub enum Stop {
     },
 }
 
-/// A connection that may not be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedConnection {
-    /// `name:port` or `address:port`.
-    pub target: String,
-    /// The names that stand for the address in this run.
-    pub names: Vec<String>,
-    /// The rule that refuses it, or why none allows it.
-    pub label: String,
-}
-
-/// Decides on TCP connections.
-pub type JudgeConnection = Box<dyn Fn(SocketAddr) -> Option<RefusedConnection>>;
-
 /// The words in which pid 1 is asked to do something inside, and answers.
 #[derive(Debug, Clone, Copy)]
 pub struct InitWords {
@@ -139,6 +133,8 @@ pub struct Setup {
     pub recorder: Recorder,
     /// Decides on TCP connections: the refusal, if there is one.
     pub judge_connection: JudgeConnection,
+    /// Leads TCP connections to loopback.
+    pub lead_loopback: LeadLoopback,
     /// Which process a connection belongs to, for the proxy.
     pub connections: Arc<Connections>,
     /// Signals: SIGCHLD, and those that are forwarded.
@@ -157,17 +153,21 @@ pub struct Setup {
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
 pub struct Supervisor {
     listener: Arc<OwnedFd>,
+    hand_over: HandOver,
     init: i32,
     access: AccessTable,
     full_mediation: bool,
     command: CommandTable,
     recorder: Recorder,
     judge_connection: JudgeConnection,
+    lead_loopback: LeadLoopback,
     connections: Arc<Connections>,
     signals: SignalFd,
     channel: OwnedFd,
     view: View,
     tasks: Tasks,
+    system_files: SystemFiles,
+    heads: Heads,
     digests: Digests,
     written: WrittenFiles,
     hasher: Hasher,
@@ -226,27 +226,31 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root, setup.inherited);
+        let view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
-        let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());
+        let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         Ok(Self {
             listener: Arc::new(setup.listener),
+            hand_over,
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,
             command: setup.command,
             recorder: setup.recorder,
             judge_connection: setup.judge_connection,
+            lead_loopback: setup.lead_loopback,
             connections: setup.connections,
             signals: setup.signals,
             channel: setup.channel,
             words: setup.words,
             view,
             tasks: Tasks::default(),
+            system_files: SystemFiles::default(),
+            heads: Heads::default(),
             digests: Digests::default(),
             written,
             hasher: Hasher::default(),
@@ -291,7 +295,7 @@ impl Supervisor {
             if ready.channel && self.last_words.is_none() {
                 self.last_words = Some(self.hear()?);
             }
-            if ready.signal && self.handle_signals()? {
+            if ready.signal && self.handle_signal()? {
                 break;
             }
         }

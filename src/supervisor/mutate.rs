@@ -11,6 +11,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{LinkatFlags, UnlinkatFlags};
 
 use super::access::{Area, Decision};
+use super::attributes::{DEVICE, SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
 use super::view::{Found, Place, Spelled, View};
 use super::{Stop, Supervisor};
@@ -36,8 +37,8 @@ impl Supervisor {
         mode: u64,
     ) -> Result<Reply, Stop> {
         let mode = u32::try_from(mode & 0o7777).unwrap_or(0);
-        if mode & 0o6000 != 0 {
-            return Ok(Reply::Errno(Errno::EPERM));
+        if mode & SET_ID != 0 {
+            return self.refuse_at(call, directory, path, SET_ID_REFUSED);
         }
         let target = match self.name(call, directory, path)? {
             Ok(target) => target,
@@ -55,6 +56,13 @@ impl Supervisor {
         self.finish(call, &target, "fs.mkdir", done)
     }
 
+    fn refuse_at(&mut self, call: &Call, directory: i32, path: u64, why: &str) -> Result<Reply, Stop> {
+        match call.path(path).and_then(|path| View::absolute(&call.task, directory, &path)) {
+            Ok(spelled) => self.refuse_always(call, &spelled, why),
+            Err(errno) => Ok(Reply::Errno(errno)),
+        }
+    }
+
     pub(super) fn make_node(
         &mut self,
         call: &Call,
@@ -65,8 +73,11 @@ impl Supervisor {
         let mode = u32::try_from(mode & 0xffff).unwrap_or(0);
         let kind = SFlag::from_bits_truncate(mode) & SFlag::S_IFMT;
         let kind = if kind.is_empty() { SFlag::S_IFREG } else { kind };
-        if ![SFlag::S_IFREG, SFlag::S_IFIFO, SFlag::S_IFSOCK].contains(&kind) || mode & 0o6000 != 0 {
-            return Ok(Reply::Errno(Errno::EPERM));
+        if ![SFlag::S_IFREG, SFlag::S_IFIFO, SFlag::S_IFSOCK].contains(&kind) {
+            return self.refuse_at(call, directory, path, DEVICE);
+        }
+        if mode & SET_ID != 0 {
+            return self.refuse_at(call, directory, path, SET_ID_REFUSED);
         }
         let target = match self.name(call, directory, path)? {
             Ok(target) => target,

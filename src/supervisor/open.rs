@@ -7,10 +7,11 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::{FileStat, Mode, SFlag};
 
 use super::absent::LINKS;
 use super::access::{Area, Decision};
+use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, PATH_MAX, Reply};
 use super::spelling::lexical;
 use super::view::{Found, Spelled, View};
@@ -33,7 +34,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    fn access(&self) -> PathAccess {
+    pub(super) fn access(&self) -> PathAccess {
         let writes = OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_RDWR;
         if self.flags.intersects(writes) || self.is_temporary() {
             PathAccess::Write
@@ -59,18 +60,18 @@ impl Supervisor {
             // programs fall back to openat(2).
             return Ok(if request.fixed { Reply::Continue } else { Reply::Errno(Errno::ENOSYS) });
         }
-        if request.mode & 0o6000 != 0 && (request.flags.contains(OFlag::O_CREAT) || request.is_temporary()) {
-            return Ok(Reply::Errno(Errno::EPERM));
-        }
         let spelled = match View::absolute(&call.task, request.directory, &request.path) {
             Ok(spelled) => spelled,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
+        if request.mode & SET_ID != 0 && (request.flags.contains(OFlag::O_CREAT) || request.is_temporary()) {
+            return self.refuse_always(call, &spelled, SET_ID_REFUSED);
+        }
         if request.fixed && !self.full_mediation && is_terminal(&spelled.absolute) {
             // Only the task itself has the controlling terminal that /dev/tty means.
             return Ok(Reply::Continue);
         }
-        if !self.full_mediation && is_plainly_system(&request, &spelled.absolute) {
+        if self.is_system_by_spelling(&request, &spelled.absolute) {
             return Ok(Reply::Continue);
         }
         if request.resolve != 0 {
@@ -119,24 +120,6 @@ impl Supervisor {
                 Ok(Request { resolve: word(16), fixed: false, ..request(call.int(a), path(b)?, flags, mode) })
             }
         }
-    }
-
-    /// Whether the kernel may carry the open out itself: it only reads, the file is one of the
-    /// system's own, and no rule denies anything inside the view. Should the path mean another file
-    /// by the time the kernel looks, Landlock withholds every file that is recorded.
-    fn may_continue(&self, request: &Request, found: &Found) -> bool {
-        request.fixed
-            && !self.full_mediation
-            && request.access() == PathAccess::Read
-            && !request.flags.contains(OFlag::O_CREAT)
-            && self.access.is_system(&found.path)
-            // A file of no place here, which Landlock withholds.
-            && found.path != Path::new("/dev/stdin")
-            && !self.access.is_protected(&found.path, Some(found.id()))
-            // /dev/shm: Landlock gives no right there.
-            && !self.access.is_private(&found.path)
-            // Landlock knows the view alone.
-            && !self.view.is_inherited(found)
     }
 
     /// openat2(2) with `resolve`: looked up under the same restrictions, then as any other.
@@ -206,7 +189,7 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFLNK {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
-        if self.may_continue(request, &found) {
+        if self.is_system_file(request, &spelled.absolute, &found) {
             return Ok(Reply::Continue);
         }
         let access = request.access();
@@ -224,15 +207,15 @@ impl Supervisor {
         let decided = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let flags = (request.flags & !decided) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         let mode = if request.is_temporary() { request.mode & !self.umask(call) } else { 0 };
-        let opened = match nix::fcntl::open(found.own_path().as_str(), flags, Mode::from_bits_truncate(mode))
-        {
+        let mode = Mode::from_bits_truncate(mode);
+        let (opened, status) = match self.view.reopen(&found, &spelled.absolute, flags, mode) {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         match area {
             Area::Rule(rule) => {
                 let label = self.access.label(Some(rule), "");
-                self.record_open(call, access, spelled, found, &opened, label)?;
+                self.record_open(call, access, spelled, found, (&opened, status), label)?;
             }
             Area::Partial => {
                 let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
@@ -346,7 +329,7 @@ impl Supervisor {
         access: PathAccess,
         spelled: &Spelled,
         found: Found,
-        opened: &OwnedFd,
+        (opened, status): (&OwnedFd, Option<FileStat>),
         label: String,
     ) -> Result<(), Stop> {
         let op = match access {
@@ -367,7 +350,12 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFDIR {
             return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
         }
-        event = super::digest::add_to(event, &self.digests.of(opened.as_fd()));
+        let content = if self.written.changes_unseen(found.id()) {
+            self.digests.anew(opened.as_fd())
+        } else {
+            self.digests.of_status(opened.as_fd(), status)
+        };
+        event = super::digest::add_to(event, &content);
         Ok(self.recorder.record_folded(event)?)
     }
 
@@ -375,18 +363,6 @@ impl Supervisor {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
     }
-}
-
-/// Whether the path is spelled inside /usr and only reads: most opens of most programs. Should it
-/// lead elsewhere, or be exchanged, Landlock withholds every file that is recorded.
-fn is_plainly_system(request: &Request, absolute: &[u8]) -> bool {
-    request.fixed
-        && request.access() == PathAccess::Read
-        && !request.flags.contains(OFlag::O_CREAT)
-        && absolute.starts_with(b"/usr/")
-        // Where administrators link into the homes of users.
-        && !absolute.starts_with(b"/usr/local/")
-        && !absolute.windows(3).any(|part| part == b"/..")
 }
 
 fn is_terminal(absolute: &[u8]) -> bool {

@@ -9,6 +9,9 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, readlinkat};
 use nix::sys::stat::{Mode, fstatat};
 
+use crate::policy::FileId;
+use crate::sys::pidfd;
+
 /// A task of the run.
 #[derive(Debug)]
 pub(super) struct Task {
@@ -24,6 +27,8 @@ pub(super) struct Task {
     pub(super) lineage: String,
     /// /proc/TID; every look through it fails once the task is gone.
     directory: OwnedFd,
+    /// The task itself, where the kernel gives such a descriptor: quicker to ask.
+    itself: Option<OwnedFd>,
 }
 
 impl Task {
@@ -47,15 +52,15 @@ impl Task {
         nix::fcntl::openat(&self.directory, "exe", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
     }
 
+    /// Which file its executable is.
+    pub(super) fn executable_id(&self) -> nix::Result<FileId> {
+        let status = fstatat(self.directory.as_fd(), "exe", AtFlags::empty())?;
+        Ok(FileId { dev: status.st_dev, ino: status.st_ino })
+    }
+
     /// Reads a file of the task's directory.
     pub(super) fn read(&self, name: &str) -> nix::Result<Vec<u8>> {
-        let file =
-            nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
-        let mut content = Vec::new();
-        let mut file = std::fs::File::from(file);
-        std::io::Read::read_to_end(&mut file, &mut content)
-            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        Ok(content)
+        whole(nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?)
     }
 
     /// The file mode creation mask.
@@ -79,7 +84,28 @@ impl Task {
     }
 
     fn is_alive(&self) -> bool {
-        fstatat(self.directory.as_fd(), "comm", AtFlags::empty()).is_ok()
+        match &self.itself {
+            Some(task) => pidfd::holds_its_number(task.as_fd()),
+            None => fstatat(self.directory.as_fd(), "comm", AtFlags::empty()).is_ok(),
+        }
+    }
+}
+
+/// The content of a file of /proc, which says no size.
+fn whole(file: OwnedFd) -> nix::Result<Vec<u8>> {
+    const PAGE: usize = 4096;
+    let mut content = vec![0; PAGE];
+    let mut length = 0;
+    loop {
+        let count = nix::unistd::read(&file, &mut content[length..])?;
+        length += count;
+        if count == 0 {
+            content.truncate(length);
+            return Ok(content);
+        }
+        if length == content.len() {
+            content.resize(length * 2, 0);
+        }
     }
 }
 
@@ -134,8 +160,8 @@ impl Tasks {
         let path = format!("/proc/{tid}");
         let directory =
             open(path.as_str(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-        let mut task =
-            Task { tid, tgid: tid, inner_tgid: 0, inner_tid: 0, lineage: String::new(), directory };
+        let lineage = String::new();
+        let mut task = Task { tid, tgid: tid, inner_tgid: 0, inner_tid: 0, lineage, directory, itself: None };
         let status = task.read("status")?;
         let number = |name: &str| field(&status, name).and_then(|text| text.parse::<i32>().ok());
         let innermost = |name: &str| {
@@ -144,6 +170,7 @@ impl Tasks {
         task.tgid = number("Tgid:").ok_or(Errno::ESRCH)?;
         task.inner_tgid = innermost("NStgid:").ok_or(Errno::ESRCH)?;
         task.inner_tid = innermost("NSpid:").ok_or(Errno::ESRCH)?;
+        task.itself = if task.tgid == tid { pidfd::open(tid) } else { pidfd::open_thread(tid) }.ok();
         let parent = number("PPid:").ok_or(Errno::ESRCH)?;
         task.lineage = self.lineage(task.tgid, parent)?;
         Ok(task)
@@ -193,7 +220,9 @@ impl Tasks {
 
 /// Words of /proc/PID/stat after the name, from field 3 on (proc_pid_stat(5)).
 fn stat_words(pid: i32) -> nix::Result<Vec<String>> {
-    let text = std::fs::read(format!("/proc/{pid}/stat")).map_err(|_| Errno::ESRCH)?;
+    let path = format!("/proc/{pid}/stat");
+    let file = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+    let text = file.and_then(whole).map_err(|_| Errno::ESRCH)?;
     let text = String::from_utf8_lossy(&text);
     let (_, rest) = text.rsplit_once(')').ok_or(Errno::ESRCH)?;
     Ok(rest.split_whitespace().map(str::to_owned).collect())

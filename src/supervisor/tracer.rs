@@ -3,7 +3,6 @@
 //! A task is traced from the moment its exec was allowed until its exec event (PTRACE_SEIZE on
 //! demand): forks, threads and signals of everything else are never touched.
 
-use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -15,23 +14,21 @@ use crate::sys::ptrace;
 const SI_KERNEL: i32 = 0x80;
 
 impl Supervisor {
-    /// Takes every waiting signal; true when pid 1 has ended.
-    pub(super) fn handle_signals(&mut self) -> Result<bool, Stop> {
-        let mut ended = false;
-        loop {
-            match self.signals.read_signal() {
-                Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => {
-                    ended |= self.handle_stops()?;
+    /// Takes a waiting signal; true when pid 1 has ended.
+    pub(super) fn handle_signal(&mut self) -> Result<bool, Stop> {
+        // A program start makes threads.
+        self.hand_over.leave();
+        // One at a time: the loop comes back while there are more.
+        match self.signals.read_signal() {
+            Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => self.handle_stops(),
+            Ok(Some(signal)) => {
+                self.interrupted |= signal.ssi_signo != libc::SIGUSR1.cast_unsigned();
+                if signal.ssi_code != SI_KERNEL {
+                    self.forward(signal.ssi_signo);
                 }
-                Ok(Some(signal)) => {
-                    self.interrupted |= signal.ssi_signo != libc::SIGUSR1.cast_unsigned();
-                    if signal.ssi_code != SI_KERNEL {
-                        self.forward(signal.ssi_signo);
-                    }
-                }
-                Err(Errno::EINTR) => {}
-                Ok(None) | Err(_) => return Ok(ended),
+                Ok(false)
             }
+            Ok(None) | Err(_) => Ok(false),
         }
     }
 

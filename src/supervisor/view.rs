@@ -102,7 +102,9 @@ impl Spelled {
 /// The root of the run.
 #[derive(Debug)]
 pub(super) struct View {
-    root: OwnedFd,
+    pub(super) root: OwnedFd,
+    /// Our own /proc/self/fd: the way to it costs more than the open.
+    pub(super) descriptors: OwnedFd,
     /// Mounts outside of it that standard input, output and error lead to.
     inherited: Vec<u64>,
 }
@@ -110,8 +112,10 @@ pub(super) struct View {
 impl View {
     /// Takes an O_PATH descriptor of the run's root, and the mounts outside of it that standard
     /// input, output and error lead to.
-    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>) -> Self {
-        Self { root, inherited }
+    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>) -> nix::Result<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;
+        Ok(Self { root, descriptors, inherited })
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind

@@ -46,6 +46,8 @@ impl Supervisor {
         if self.waiters.len() >= MOST {
             return Err(Errno::EAGAIN);
         }
+        // The thread must not stay where this one does.
+        self.hand_over.leave();
         let listener = Arc::clone(&self.listener);
         // In a process of several threads another one may take the signal: then nothing would start
         // the call again.

@@ -1,4 +1,4 @@
-//! What the kernel knows of an open descriptor: kcmp(2), statx(2).
+//! What the kernel knows of an open descriptor, and holds for it: kcmp(2), statx(2), flock(2).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,6 +15,15 @@ pub fn same_open_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<
         libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_FILE, one.as_raw_fd(), other.as_raw_fd())
     })?;
     Ok(order == 0)
+}
+
+/// Takes or gives up a lock on the whole file (flock(2)), which belongs to the open file description.
+///
+/// # Errors
+/// EWOULDBLOCK, EINTR and the others of flock(2).
+pub fn lock(file: BorrowedFd<'_>, operation: i32) -> io::Result<()> {
+    // SAFETY: integers only.
+    super::checked(unsafe { libc::flock(file.as_raw_fd(), operation) }.into()).map(|_| ())
 }
 
 /// The number of the mount through which the file was opened; no two mounts of the machine share it.

@@ -3,7 +3,7 @@
 use std::io;
 
 /// Page size: a read never crosses a page whose neighbour may be unmapped.
-const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 
 /// Reads up to `buffer.len()` bytes at `address` of process `pid`; a short count means that
 /// the following memory is not mapped.

@@ -18,6 +18,26 @@ pub fn open(pid: i32) -> io::Result<OwnedFd> {
     fd(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
+/// Opens a descriptor of the thread `tid`, whether it leads its group or not (Linux 6.9).
+///
+/// # Errors
+/// ESRCH when there is none, EINVAL on older kernels.
+pub fn open_thread(tid: i32) -> io::Result<OwnedFd> {
+    const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
+    // SAFETY: integers only.
+    fd(unsafe { libc::syscall(libc::SYS_pidfd_open, tid, PIDFD_THREAD) })
+}
+
+/// Whether what is behind `pidfd` has not ended, or was not waited for: nobody else has its number.
+#[must_use]
+pub fn holds_its_number(pidfd: BorrowedFd<'_>) -> bool {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: no siginfo is passed; signal 0 is only checked, not sent.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), 0, none, 0) };
+    // EPERM: it is there.
+    sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
 /// Copies descriptor `number` of the process behind `pidfd` into this process (close-on-exec).
 ///
 /// # Errors

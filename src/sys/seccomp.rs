@@ -141,9 +141,32 @@ pub fn answer_with_descriptor(
     close_on_exec: bool,
 ) -> io::Result<()> {
     const ADDFD_FLAG_SEND: u32 = 2;
+    give(listener, id, file, close_on_exec, ADDFD_FLAG_SEND).map(|_| ())
+}
+
+/// Puts a copy of `file` into the waiting task, which goes on waiting, and gives its number there.
+///
+/// # Errors
+/// As [`answer_with_descriptor`].
+pub fn add_descriptor(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    file: BorrowedFd<'_>,
+    close_on_exec: bool,
+) -> io::Result<i64> {
+    give(listener, id, file, close_on_exec, 0)
+}
+
+fn give(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    file: BorrowedFd<'_>,
+    close_on_exec: bool,
+    flags: u32,
+) -> io::Result<i64> {
     let request = libc::seccomp_notif_addfd {
         id,
-        flags: ADDFD_FLAG_SEND,
+        flags,
         srcfd: file.as_raw_fd().cast_unsigned(),
         newfd: 0,
         newfd_flags: if close_on_exec { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
@@ -152,5 +175,4 @@ pub fn answer_with_descriptor(
     super::checked(libc::c_long::from(unsafe {
         libc::ioctl(listener.as_raw_fd(), SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request)
     }))
-    .map(|_| ())
 }

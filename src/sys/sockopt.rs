@@ -43,6 +43,16 @@ pub fn socket_cookie(socket: impl AsFd) -> io::Result<u64> {
     Ok(cookie)
 }
 
+/// The mark of the socket's packets (SO_MARK). Setting one needs CAP_NET_ADMIN in the socket's network
+/// namespace, which whoever made that namespace's user namespace has from outside (user_namespaces(7)).
+pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
+    use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+    if getsockopt(&socket, sockopt::Mark)? != mark {
+        setsockopt(&socket, sockopt::Mark, &mark)?;
+    }
+    Ok(())
+}
+
 /// Whether the socket carries a stream (SO_TYPE).
 pub fn is_stream(socket: impl AsFd) -> bool {
     use nix::sys::socket::{SockType, getsockopt, sockopt};

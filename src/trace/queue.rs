@@ -120,7 +120,9 @@ impl Queue {
         let key = (repeat == Repeat::Fold && bound <= LONGEST_FOLDED).then(|| body.key());
         let mut state = self.lock();
         while state.promised > QUEUE_BYTES && state.failure.is_none() && !state.ending {
-            self.wake(&mut state, true);
+            if state.wakes(true) {
+                self.work_arrived.notify_one();
+            }
             state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.check_open()?;
@@ -130,7 +132,7 @@ impl Queue {
                     let promise = first_repeat.map_or(Ok(()), |bytes| state.promise(bytes));
                     state.tally.count(event);
                     if first_repeat.is_some() {
-                        self.wake(&mut state, false);
+                        self.wake(state);
                     }
                     return promise;
                 }
@@ -143,11 +145,13 @@ impl Queue {
         state.tally.count(event);
         state.enqueue(Item { body, count: None, micros: now_micros() }, bound);
         let ticket = state.accepted;
-        let at_once = state.space.as_ref().is_some_and(Space::write_through);
-        self.wake(&mut state, at_once);
-        if at_once {
+        if state.space.as_ref().is_some_and(Space::write_through) {
+            if state.wakes(true) {
+                self.work_arrived.notify_one();
+            }
             return self.wait_until_stored(state, ticket);
         }
+        self.wake(state);
         Ok(())
     }
 
@@ -182,15 +186,11 @@ impl Queue {
         }
     }
 
-    /// Wakes the writer if it waits for anything, or for what there is now.
-    fn wake(&self, state: &mut State, at_once: bool) {
-        let worth_it = match state.writer {
-            Writer::Busy => false,
-            Writer::Idle => true,
-            Writer::Gathering => at_once || state.queued >= GATHERED,
-        };
-        if worth_it {
-            state.writer = Writer::Busy;
+    /// Wakes the writer if it waits for what there is now. It would find the lock held if we still had it.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let wakes = state.wakes(false);
+        drop(state);
+        if wakes {
             self.work_arrived.notify_one();
         }
     }
@@ -259,6 +259,19 @@ impl Queue {
 }
 
 impl State {
+    /// Whether the writer waits for anything, or for what there is now: it is woken then.
+    fn wakes(&mut self, at_once: bool) -> bool {
+        let wakes = match self.writer {
+            Writer::Busy => false,
+            Writer::Idle => true,
+            Writer::Gathering => at_once || self.queued >= GATHERED,
+        };
+        if wakes {
+            self.writer = Writer::Busy;
+        }
+        wakes
+    }
+
     fn check_open(&self) -> Result<(), TraceError> {
         if let Some(reason) = &self.failure {
             return Err(TraceError::Failed { reason: Arc::clone(reason) });

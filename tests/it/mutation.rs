@@ -109,6 +109,15 @@ print()",
         ran.exits(0);
         let words: Vec<_> = ran.stdout.split_whitespace().collect();
         assert!(!words[..8].contains(&"done") && words[8] == "done", "{ran}");
+        for (name, times) in [("out/f", 4), ("out/g", 1), ("out/d", 1), ("out/n", 1), ("out/null", 1)] {
+            let it = |entry: &&&serde_json::Value| {
+                let target = entry["args"]["target"].as_str().unwrap_or_default();
+                target.ends_with(name) && entry["rule"].as_str().unwrap_or_default().contains(" never ")
+            };
+            let denials = ran.denials("write");
+            let counts = denials.iter().filter(it).map(|entry| entry["args"]["count"].as_u64().unwrap_or(1));
+            assert_eq!(counts.sum::<u64>(), times, "{name}\n{ran}");
+        }
         for entry in fs::read_dir(sandbox.path("out")).expect("a directory") {
             let entry = entry.expect("an entry");
             let mode = entry.metadata().expect("metadata").permissions().mode();

@@ -112,6 +112,8 @@ fn without_nf_tables_the_named_ports_are_captured() {
             loopback: vec![8080, 5432],
             proxy_port: 8080,
             tproxy: false,
+            udp_ports: vec![123],
+            udp_loopback: vec![124],
         };
         let net = Net::new(&spec);
         assert_eq!(net.sockets.mechanism, Mechanism::Ports { errno: 0 });
@@ -121,6 +123,13 @@ fn without_nf_tables_the_named_ports_are_captured() {
             net.converse(&net.listener(Role::Port(at.port()), at.ip()), at);
         }
         net.converse(&net.loopback("127.0.0.1:5432"), at("127.0.0.1:5432"));
+        let client = UdpSocket::bind("0.0.0.0:0").expect("bind");
+        client.send_to(b"out", at("203.0.113.7:123")).expect("send");
+        let (_, _, original) = receive(net.socket(Role::UdpTrap, Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(original, Some(at("203.0.113.7:123")));
+        client.send_to(b"own", at("127.0.0.1:124")).expect("send");
+        let role = Role::UdpLoopback(at("127.0.0.1:124"));
+        assert_eq!(receive(net.socket(role, Ipv4Addr::LOCALHOST.into())).0, b"own");
         net.ask_dns(at("8.8.8.8:53"), false);
         net.ask_dns(at("[2001:db8::53]:53"), false);
         for refused in ["203.0.113.7:81", "[2001:db8::7]:82", "127.0.0.1:81"] {

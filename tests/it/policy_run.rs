@@ -37,8 +37,6 @@ fn rules_that_are_not_enforced_yet_are_refused_by_name() {
     for rule in [
         "read-once: ./a",
         "write: ./out @10MB",
-        "net: GET api.example.org/x",
-        "net: api.example.org @10/min",
         "net: udp:ntp.example.org:123",
         "secret: TOKEN -> api.example.org",
         "limit: pids 256",

@@ -2,6 +2,7 @@
 //!
 //! [`everyone`] runs a test as the caller and, where the caller is root, as an ordinary user too.
 
+mod outside;
 mod ran;
 
 use std::cell::RefCell;
@@ -18,6 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, chown, geteuid};
 use tempfile::TempDir;
 
+pub(crate) use outside::{OUTSIDE_V4, OUTSIDE_V6};
 pub(crate) use ran::Ran;
 
 /// How long one run of the program may take, on a busy machine.

@@ -187,3 +187,27 @@ fn the_working_directory_is_the_callers_wherever_it_is() {
             .prints(&format!("{}\n", sandbox.path("").display().to_string().trim_end_matches('/')));
     });
 }
+
+#[test]
+fn files_of_proc_about_the_machine_are_closed_and_those_that_programs_need_are_not() {
+    everyone(|sandbox| {
+        let program = "import errno
+for name in ('keys', 'interrupts', 'timer_list', 'kpagecount', 'kpageflags', 'slabinfo', 'vmallocinfo', 'pagetypeinfo',
+             'sched_debug', 'latency_stats', 'kcore', 'kmsg', 'sysrq-trigger'):
+    try:
+        with open('/proc/' + name, 'rb') as file: print(name, file.read(1))
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENOENT): print(name, error)
+for name in ('cpuinfo', 'meminfo', 'stat', 'uptime', 'loadavg', 'version', 'filesystems', 'self/status', 'mounts',
+             'sys/kernel/osrelease', 'sys/kernel/random/uuid', 'net/tcp'):
+    with open('/proc/' + name) as file: assert file.read(1), name
+for name in ('/proc/sys/kernel/hostname', '/proc/sys/vm/drop_caches', '/proc/irq/default_smp_affinity', '/proc/bus/x'):
+    try: open(name, 'w'); print(name)
+    except OSError as error: pass";
+        let ran = sandbox.python(program);
+        ran.exits(0).prints("").denied("read", "/proc/interrupts").complains("(to allow it: read: /proc/");
+        // Who grants one of them has it.
+        sandbox.policy("read: /proc/interrupts\nexec: head");
+        sandbox.run(&["head", "-c", "1", "/proc/interrupts"]).exits(0).prints(" ");
+    });
+}

@@ -6,6 +6,7 @@ use super::survey::{exists, text};
 use crate::plan::HostFacts;
 use crate::policy::{
     Effect, EnvRule, ExecProgram, ExecRule, NetRule, NetTarget, PathAccess, PathPattern, Rule, RuleBody,
+    Transport,
 };
 
 /// Files, directories, programs or variables of this host.
@@ -90,7 +91,31 @@ fn start(exec: &ExecRule) -> String {
 }
 
 fn reach(net: &NetRule) -> String {
+    let rate = net.rate.map_or_else(String::new, |rate| {
+        let unit = format!("{:?}", rate.unit).to_lowercase();
+        format!(", {} times in a {unit} at most", rate.count)
+    });
+    format!("{}{rate}", whom(net))
+}
+
+/// Whom it is about, and which requests.
+fn whom(net: &NetRule) -> String {
+    let datagrams = net.transport == Transport::Udp;
     let target = match &net.target {
+        _ if net.is_conditional() => {
+            let methods = match net.methods.as_slice() {
+                [] => "any method".to_owned(),
+                methods => methods.join(" and "),
+            };
+            let path = net.path.as_ref().map_or_else(|| "any path".to_owned(), |path| format!("`{path}`"));
+            let port = net.port.map_or_else(|| "any port".to_owned(), |port| format!("port {port}"));
+            let private = if net.private { ", private addresses included" } else { "" };
+            return format!("requests by {methods} to {path}, {port}{private}, all of it read");
+        }
+        NetTarget::Name(_) if datagrams => "resolving the name and exchanging datagrams with it",
+        NetTarget::Address(_) if datagrams => "exchanging datagrams with this address",
+        NetTarget::Range(_) if datagrams => "exchanging datagrams with the addresses of this range",
+        NetTarget::Loopback if datagrams => "exchanging datagrams with the host's own loopback",
         NetTarget::Name(_) => "resolving the name and connecting to it",
         NetTarget::Address(_) => "connecting to this address",
         NetTarget::Range(_) => "connecting to the addresses of this range",

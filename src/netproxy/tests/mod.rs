@@ -5,6 +5,7 @@ mod framing;
 mod http;
 mod names;
 mod origin;
+mod rules;
 mod secure;
 mod socks;
 mod streams;

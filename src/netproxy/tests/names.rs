@@ -63,6 +63,29 @@ fn other_types_have_no_data() {
 }
 
 #[test]
+fn addresses_are_known_by_the_names_of_this_run_alone() {
+    let bench =
+        Bench::start(&Plan { policy: "net: a.test", names: &[("a.test", PUBLIC)], ..Plan::default() });
+    let reverse = |address: &str| {
+        let address: std::net::IpAddr = address.parse().unwrap();
+        let asked = hickory_proto::rr::Name::from(address).to_ascii();
+        names_query(bench.dns, asked.trim_end_matches('.'), "PTR").0
+    };
+    for own in ["127.0.0.1", "127.0.0.7", "::1"] {
+        assert_eq!(reverse(own), "NoError", "{own}");
+    }
+    assert_eq!(reverse(PUBLIC), "NXDomain");
+    assert_eq!(bench.denied().len(), 1);
+    bench.resolve("a.test");
+    assert_eq!(reverse(PUBLIC), "NoError");
+    let lookups = bench.events("dns.lookup");
+    let answers = |at: usize| lookups[at].result.as_ref().unwrap()["answers"].clone();
+    assert_eq!((answers(0), answers(4)), (json!(["localhost"]), json!(["a.test"])));
+    assert_eq!(names_query(bench.dns, "0.127.in-addr.arpa", "PTR").0, "NXDomain");
+    assert_eq!(*bench.world.asked.lock().unwrap(), ["a.test"]);
+}
+
+#[test]
 fn the_machine_itself_is_loopback_and_never_asked_outside() {
     let bench = Bench::start(&Plan::default());
     for name in ["localhost", "sandbox", "LOCALHOST"] {

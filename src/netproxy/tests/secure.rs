@@ -15,13 +15,13 @@ use crate::trace::Event;
 const SECURE: &str = "93.184.216.34:443";
 
 /// A proxy that reads TLS, and what its clients trust.
-struct Reader {
-    bench: Bench,
+pub(super) struct Reader {
+    pub(super) bench: Bench,
     directory: TempDir,
 }
 
 impl Reader {
-    fn new(policy: &str, origin: Option<SocketAddr>, roots: &[CertificateDer<'static>]) -> Self {
+    pub(super) fn new(policy: &str, origin: Option<SocketAddr>, roots: &[CertificateDer<'static>]) -> Self {
         let names = [("a.test", PUBLIC), ("b.test", PUBLIC)];
         let routes = [(SECURE, origin)];
         let plan = Plan { policy, names: &names, routes: &routes, tls: Some(roots), ..Plan::default() };
@@ -34,7 +34,7 @@ impl Reader {
     }
 
     /// curl with the run's authority; whether it succeeded, and what it said.
-    fn curl(&self, arguments: &[&str]) -> (bool, String) {
+    pub(super) fn curl(&self, arguments: &[&str]) -> (bool, String) {
         let ca = self.directory.path().join("ca.pem");
         self.curl_with(&["--cacert", ca.to_str().unwrap()], arguments)
     }

@@ -20,7 +20,7 @@ pub use self::roots::read_roots;
 pub(crate) use self::facts::Facts;
 pub(crate) use self::hello::Hello;
 pub(crate) use self::leaf::Leaves;
-pub(crate) use self::outer::{Outer, OuterStream, explain_alert};
+pub(crate) use self::outer::{Outer, OuterStream, WANTS_CERTIFICATE};
 
 use super::ca::RunAuthority;
 use super::error::NetproxyError;

@@ -28,6 +28,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Origins whose sessions are kept for resumption.
 const SESSIONS: usize = 256;
 
+/// What is said of an origin that wants to know who the client is.
+pub(crate) const WANTS_CERTIFICATE: &str =
+    "it wants a certificate of the client's, which only a `tunnel` rule lets through";
+
 /// A verified stream to an origin.
 pub(crate) type OuterStream = TlsStream<TcpStream>;
 
@@ -117,19 +121,13 @@ fn explain(error: &io::Error, wants_certificate: bool) -> String {
                 .to_owned()
         }
         Some(Error::InvalidCertificate(reason)) => format!("its certificate is refused: {reason}"),
-        _ => explain_alert(error, wants_certificate).unwrap_or_else(|| error.to_string()),
+        Some(Error::AlertReceived(alert))
+            if wants_certificate || *alert == AlertDescription::CertificateRequired =>
+        {
+            WANTS_CERTIFICATE.to_owned()
+        }
+        _ => error.to_string(),
     }
-}
-
-/// The same for an origin that ended a stream since it wants to know who the client is. With TLS 1.3
-/// that comes after the handshake (RFC 8446 section 4.4.2.4).
-pub(crate) fn explain_alert(error: &io::Error, wants_certificate: bool) -> Option<String> {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    let Some(Error::AlertReceived(alert)) = inner else { return None };
-    let about_it = wants_certificate || *alert == AlertDescription::CertificateRequired;
-    about_it.then(|| {
-        format!("it wants a certificate of the client's ({alert:?}), which only a `tunnel` rule lets through")
-    })
 }
 
 /// We have no certificate to show, and note that one was asked for.

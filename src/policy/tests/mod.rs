@@ -8,9 +8,12 @@ mod launch_host;
 mod net;
 mod paths;
 mod properties;
+mod rates;
 mod reference;
 mod remarks;
+mod requests;
 mod suggestions;
+mod unread;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

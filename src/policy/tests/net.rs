@@ -171,3 +171,65 @@ fn sockets_are_exact_or_patterns() {
         policy.unix_sockets().map(|(rule, spelled, _)| (rule.0, spelled.to_owned())).collect();
     assert_eq!(sockets, [(0, "/run/a b.sock".into())]);
 }
+
+fn datagrams(policy: &Policy, names: &[&str], address: &str, port: u16) -> bool {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let address = address.parse::<IpAddr>().expect("an address");
+    policy.decide_connect(&names, address, port, Transport::Udp).is_allow()
+}
+
+#[test]
+fn datagrams_need_a_rule_of_their_own() {
+    let policy = policy(
+        "net: a.org, b.org:443, udp:b.org:443, udp:*.pool.org:123, udp:10.0.0.7:5000, udp:[2001:db8::7]:5000
+net: udp:cidr/10.1.0.0/16:6000, udp:localhost:7000, udp:corp.org:8000 private
+deny: net bad.pool.org, b.org:9, udp:10.1.2.3:6000\n",
+    );
+    for (names, address, port) in [
+        (&["b.org"][..], "1.1.1.1", 443),
+        (&["x.pool.org"], "1.1.1.1", 123),
+        (&[], "10.0.0.7", 5000),
+        (&[], "2001:db8::7", 5000),
+        (&[], "::ffff:10.0.0.7", 5000),
+        (&[], "10.1.0.1", 6000),
+        (&["localhost"], "127.0.0.1", 7000),
+        (&[], "::1", 7000),
+        (&["corp.org"], "192.168.0.1", 8000),
+    ] {
+        assert!(datagrams(&policy, names, address, port), "{names:?} {address} {port}");
+    }
+    for (names, address, port) in [
+        (&["a.org"][..], "1.1.1.1", 443),
+        (&["b.org"], "1.1.1.1", 444),
+        (&["b.org"], "10.0.0.1", 443),
+        (&["bad.pool.org"], "1.1.1.1", 123),
+        (&[], "1.1.1.1", 123),
+        (&[], "10.1.2.3", 6000),
+    ] {
+        assert!(!datagrams(&policy, names, address, port), "{names:?} {address} {port}");
+    }
+    assert!(!connects(&policy, &["x.pool.org"], "1.1.1.1", 123), "a stream is another matter");
+    assert!(policy.decide_name("x.pool.org").is_allow(), "the name may be resolved");
+    assert!(!policy.named_ports().ports.contains(&123) && policy.loopback_ports().is_empty());
+    assert_eq!(policy.loopback_datagram_ports(), [7000, 8000]);
+    assert_eq!(policy.datagram_ports().into_iter().collect::<Vec<_>>(), [123, 443, 5000, 6000, 8000]);
+}
+
+#[test]
+fn datagram_rules_that_are_refused() {
+    for (text, reason) in [
+        ("net: udp:a.org", "datagrams need a port"),
+        ("net: udp:", "needs a host"),
+        ("net: udp: a.org:1", "needs a host"),
+        ("net: udp:a.org:53", "name server"),
+        ("net: udp:a.org:0", "no port"),
+        ("net: udp:a.org:443 tunnel", "does not go with"),
+        ("net: udp:10.0.0.1:443 private", "belongs to a name"),
+        ("net: udp:2001:db8::1", "in brackets"),
+        ("deny: net udp:a.org", "datagrams need a port"),
+    ] {
+        let report = super::refused(text);
+        let message = &report.diagnostics[0].message;
+        assert!(message.contains(reason), "{text}: {message}");
+    }
+}

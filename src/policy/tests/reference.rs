@@ -37,7 +37,7 @@ fn examples_are_accepted() {
 #[test]
 fn what_is_called_refused_is_refused() {
     let blocks = blocks("refused");
-    assert!(blocks.len() > 8);
+    assert!(blocks.len() > 3);
     for text in blocks {
         assert!(parse(&text, "agent.policy", &FakeHost::new()).is_err(), "{text}");
     }
@@ -50,7 +50,9 @@ fn tables_hold_rules() {
     let page = PAGE.split("## Policies of the older").next().expect("a page");
     let mut count = 0;
     for row in page.lines().filter(|line| line.starts_with("| `")) {
-        let cell = row.split('|').nth(1).expect("a cell");
+        // A bar within a cell is escaped.
+        let row = row.replace("\\|", "\u{1}");
+        let cell = row.split('|').nth(1).expect("a cell").replace('\u{1}', "|");
         for text in cell.split('`').filter(|text| keys.iter().any(|key| text.starts_with(key))) {
             count += 1;
             if let Err(report) = parse(text, "agent.policy", &FakeHost::new()) {

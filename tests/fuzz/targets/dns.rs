@@ -31,7 +31,7 @@ fuzz_target!(|packet: &[u8]| {
     let count = packet.last().copied().unwrap_or_default();
     let addresses = (0..count).map(|last| IpAddr::from([203, 0, 113, last])).collect();
     let failed = Answer::Failed { reason: "it does not answer".to_owned() };
-    for answer in [Answer::Addresses { addresses, ttl: 60 }, Answer::Empty, Answer::NoName, failed] {
+    for answer in [Answer::Addresses { addresses, ttl: 60 }, Answer::Names(vec!["a.test".to_owned()]), Answer::Empty, Answer::NoName, failed] {
         let asked = Message::from_vec(packet).expect("it was read before");
         let room = asked.edns.as_ref().map_or(512, |edns| edns.max_payload().clamp(512, 1232));
         for carrier in [Carrier::Udp, Carrier::Tcp] {

@@ -12,6 +12,10 @@ fn run_refusing(sandbox: &Sandbox, rules: &[String], words: &[&str]) -> Ran {
     finish(sandbox, wrapped(sandbox, &refusing(sandbox, rules), &command))
 }
 
+fn capture(ran: &Ran, channel: &str) -> Value {
+    ran.of("run.start")[0]["args"]["capture"][channel].clone()
+}
+
 fn mechanism(ran: &Ran, name: &str) -> Value {
     ran.of("run.start")[0]["args"]["mechanisms"][name].clone()
 }
@@ -64,6 +68,13 @@ except OSError: print('unknown')"
             ran.exits(0).prints("hello\nrefused\nrefused\nrefused\nunknown\n");
             assert_eq!(mechanism(&ran, "network"), format!("ports (nf_tables: errno {errno})"), "{ran}");
             assert!(ran.denials("net").len() >= 4, "{ran}");
+            sandbox.policy("net: localhost");
+            let ran = run_refusing(sandbox, &rules, &["python3", "-c", &program]);
+            assert!(
+                ran.denials("net")[0]["rule"].as_str().is_some_and(|rule| rule.contains("nf_tables")),
+                "{ran}"
+            );
+            sandbox.policy(&format!("net: localhost:{port}"));
         }
     });
 }
@@ -79,19 +90,41 @@ fn without_landlock_the_view_and_the_supervisor_hold() {
             let ran = run_refusing(sandbox, &rules, &words);
             ran.exits(0).prints("refused\n").denied("read", "secret");
             assert_eq!(mechanism(&ran, "landlock"), false, "{ran}");
+            assert_eq!(capture(&ran, "files read"), "enforced, recorded, racy", "{ran}");
+            // Under full mediation the kernel opens nothing by itself.
+            let policy = std::fs::read_to_string(sandbox.beside("agentbox.policy")).expect("the policy");
+            sandbox.policy(&format!("{policy}\ndeny: read **/.env\n"));
+            let ran = run_refusing(sandbox, &rules, &["/bin/true"]);
+            assert_eq!(capture(&ran, "files read"), "enforced, recorded", "{ran}");
+            sandbox.policy(&policy);
         }
         let ran = run_refusing(sandbox, &[], &["/bin/true"]);
         let kernel_has_it = std::path::Path::new("/sys/kernel/security/landlock").exists()
             || mechanism(&ran, "landlock") == true;
         assert_eq!(mechanism(&ran, "landlock"), kernel_has_it, "{ran}");
+        let expected = if kernel_has_it { "enforced, recorded" } else { "enforced, recorded, racy" };
+        assert_eq!(capture(&ran, "files read"), expected, "{ran}");
     });
 }
 
 #[test]
 fn without_socket_look_ups_connections_are_recorded_without_their_process() {
+    let host = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = host.local_addr().expect("bound").port();
     everyone(|sandbox| {
         prepare(sandbox);
         let rules = [format!("{}:2:{}={}", libc::SYS_socket, libc::NETLINK_SOCK_DIAG, libc::EPERM)];
+        sandbox.policy("net: localhost");
+        // The host's own, and then a server inside at the same port.
+        let program = format!(
+            "import socket
+socket.create_connection(('127.0.0.1', {port}), 20)
+server = socket.create_server(('127.0.0.1', {port}))
+socket.create_connection(('127.0.0.1', {port}), 20); server.accept(); print('inside')"
+        );
+        let ran = run_refusing(sandbox, &rules, &["python3", "-c", &program]);
+        ran.exits(0).prints("inside\n");
+        assert_eq!(ran.of("net.connect").len(), 1, "{ran}");
         run_refusing(sandbox, &rules, &["/bin/sh", "-c", "echo RAN"]).exits(0).prints("RAN\n");
     });
 }

@@ -76,7 +76,13 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn tproxy() -> Self {
-        let spec = NetSpec { tproxy: true, ports: vec![80], loopback: vec![5432], proxy_port: 3128 };
+        let spec = NetSpec {
+            tproxy: true,
+            ports: vec![80],
+            loopback: vec![5432],
+            proxy_port: 3128,
+            ..NetSpec::default()
+        };
         let net = Self::new(&spec);
         assert_eq!(net.sockets.mechanism, Mechanism::Tproxy);
         net

@@ -1,0 +1,104 @@
+//! Connections to loopback: what listens inside comes first, then the host's own where a rule allows it.
+//!
+//! Nothing is held inside for that. A connection that shall reach the host's loopback bears a mark, by
+//! which the ruleset of the run's network hands it to the proxy, which judges it again.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::PoisonError;
+
+use super::network::Diag;
+use crate::netproxy::{Proxy, Refusal};
+use crate::supervisor::Loopback;
+use crate::sys::refused::Named;
+use crate::sys::{netlink, sockopt};
+
+/// No rule, and nothing inside.
+const NOBODY: &str = "no rule: nothing listens there inside, and no rule names the host's port";
+
+/// The decision about a destination.
+type Decide = Box<dyn Fn(SocketAddr) -> Result<(), Refusal>>;
+
+/// Leads connections to loopback.
+pub(super) struct HostLoopback {
+    decide: Decide,
+    inside: Option<Diag>,
+    host: Option<OwnedFd>,
+    /// The ruleset is in force.
+    captures: bool,
+    enforce: bool,
+}
+
+impl HostLoopback {
+    /// `inside` is asked about the run's sockets.
+    pub(super) fn new(proxy: &Proxy, inside: Option<Diag>, captures: bool, enforce: bool) -> Self {
+        // A host without such sockets is dialled to find out.
+        let host = netlink::diag_socket().ok();
+        Self { decide: Box::new(proxy.judge()), inside, host, captures, enforce }
+    }
+
+    /// Where a connection of `socket` to `to` leads; something inside has listened there if `served`.
+    pub(super) fn lead(&self, socket: BorrowedFd<'_>, to: SocketAddr, served: bool) -> Loopback {
+        // A socket can be connected a second time; without a mark so far nothing is done.
+        if let Err(error) = sockopt::set_mark(socket, 0) {
+            return unmarked(&error);
+        }
+        let to = own(to);
+        let refused = match (self.decide)(to) {
+            Ok(()) => None,
+            Err(refusal) => Some(Loopback::Inside(refusal.rule.unwrap_or_else(|| NOBODY.to_owned()))),
+        };
+        match refused {
+            Some(refused) if self.enforce => refused,
+            _ if self.listens_inside(to).unwrap_or(served) => Loopback::Free,
+            refused if !self.listens_on_host(to) => refused.unwrap_or(Loopback::Free),
+            _ if !self.captures => {
+                let label = "no rule: without nf_tables, which this host refuses, a port of its loopback is reached \
+                             only where a rule names it";
+                Loopback::Inside(label.to_owned())
+            }
+            _ => match sockopt::set_mark(socket, netlink::LOOPBACK_MARK) {
+                Ok(()) => Loopback::Free,
+                Err(error) => unmarked(&error),
+            },
+        }
+    }
+
+    fn listens_inside(&self, to: SocketAddr) -> Option<bool> {
+        let diag = self.inside.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        listens(diag.as_fd(), to)
+    }
+
+    fn listens_on_host(&self, to: SocketAddr) -> bool {
+        self.host.as_ref().is_none_or(|diag| listens(diag.as_fd(), to) != Some(false))
+    }
+}
+
+/// Whether somebody listens there, or at the machine's own address of the other family, which a client of
+/// `localhost` tries next; `None` if the kernel does not say.
+fn listens(diag: BorrowedFd<'_>, to: SocketAddr) -> Option<bool> {
+    let other = match to.ip() {
+        IpAddr::V4(Ipv4Addr::LOCALHOST) => Some(IpAddr::from(Ipv6Addr::LOCALHOST)),
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => Some(Ipv4Addr::LOCALHOST.into()),
+        _ => None,
+    };
+    let mut ends = std::iter::once(to.ip()).chain(other).map(|ip| SocketAddr::new(ip, to.port()));
+    ends.try_fold(false, |found, end| Some(found || netlink::tcp_listens_at(diag, end).ok()?))
+}
+
+/// The unspecified address is the machine's own (ip(7)).
+fn own(to: SocketAddr) -> SocketAddr {
+    let ip = match to.ip().to_canonical() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    };
+    SocketAddr::new(ip, to.port())
+}
+
+fn unmarked(error: &std::io::Error) -> Loopback {
+    Loopback::Inside(format!(
+        "no rule: the host's loopback is out of reach: setsockopt(SO_MARK): {}",
+        Named(error)
+    ))
+}

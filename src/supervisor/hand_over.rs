@@ -1,0 +1,204 @@
+//! Keeps the supervisor and the task that it serves on one CPU.
+//!
+//! A task that waits for an answer and a supervisor that waits for a call hand one CPU to each other
+//! (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP). An answer with a descriptor knows no such hand-over: the
+//! kernel wakes the task, and then us, on whichever CPU is idle, and to wake an idle CPU of a virtual
+//! machine takes longer than all the rest of the call. So for a row of calls of one task this thread
+//! stays where it is, and the task may run nowhere else while it takes its descriptor. It has its own
+//! CPUs again before its call returns: no instruction of the program runs without them.
+
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// Calls of one task without another's between them that make a row.
+const ROW: u32 = 4;
+/// After so many calls this thread may follow the task to another CPU.
+const STAY: u32 = 32;
+/// The calling thread (sched_setaffinity(2)).
+const SELF: Pid = Pid::from_raw(0);
+
+/// Where calls are served.
+#[derive(Debug)]
+pub(super) struct HandOver {
+    /// There is more than one CPU, and the host lets us choose.
+    usable: bool,
+    /// Whose calls come, and how many came in a row.
+    task: i32,
+    row: u32,
+    stay: Option<Stay>,
+}
+
+/// This thread stays on one CPU.
+#[derive(Debug)]
+struct Stay {
+    here: CpuSet,
+    /// Where it may run otherwise.
+    everywhere: CpuSet,
+    calls: u32,
+}
+
+impl HandOver {
+    /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
+    pub(super) fn new(wakes_here: bool) -> Self {
+        let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
+        Self { usable, task: 0, row: 0, stay: None }
+    }
+
+    /// A call of `task` is about to be served.
+    pub(super) fn called(&mut self, task: i32) {
+        if self.task != task {
+            self.leave();
+            self.task = task;
+        }
+        self.row = self.row.saturating_add(1);
+        if let Some(stay) = &mut self.stay {
+            stay.calls += 1;
+        } else if self.usable && self.row >= ROW {
+            self.stay();
+        }
+    }
+
+    /// The call was answered: the next one wakes us where the task is by then.
+    pub(super) fn answered(&mut self) {
+        if self.stay.as_ref().is_some_and(|stay| stay.calls >= STAY) {
+            self.go();
+        }
+    }
+
+    /// The call that woke us came from this CPU.
+    fn stay(&mut self) {
+        let stayed = || {
+            let everywhere = sched_getaffinity(SELF)?;
+            let mut here = CpuSet::new();
+            here.set(sched_getcpu()?)?;
+            sched_setaffinity(SELF, &here)?;
+            Ok::<_, Errno>(Stay { here, everywhere, calls: 0 })
+        };
+        match stayed() {
+            Ok(stay) => self.stay = Some(stay),
+            Err(_) => self.usable = false,
+        }
+    }
+
+    /// This thread, and those that it makes, may run anywhere again.
+    pub(super) fn leave(&mut self) {
+        self.row = 0;
+        self.go();
+    }
+
+    fn go(&mut self) {
+        if let Some(stay) = self.stay.take() {
+            give_back(SELF, &stay.here, &stay.everywhere);
+        }
+    }
+
+    /// Lets the task that is being served, which waits in its call, run on this CPU alone, until the
+    /// result is dropped. `None` where that gains nothing.
+    pub(super) fn draw_in(&mut self) -> Option<DrawnIn> {
+        let here = self.stay.as_ref()?.here;
+        let task = Pid::from_raw(self.task);
+        let everywhere = sched_getaffinity(task).ok().filter(several)?;
+        if sched_setaffinity(task, &here).is_err() {
+            self.leave();
+            self.usable = false;
+            return None;
+        }
+        Some(DrawnIn { task, here, everywhere })
+    }
+}
+
+/// A task that may run on one CPU alone for now.
+#[derive(Debug)]
+pub(super) struct DrawnIn {
+    task: Pid,
+    here: CpuSet,
+    everywhere: CpuSet,
+}
+
+impl Drop for DrawnIn {
+    fn drop(&mut self) {
+        give_back(self.task, &self.here, &self.everywhere);
+    }
+}
+
+/// Undoes a change, unless somebody else has made another one since.
+fn give_back(thread: Pid, here: &CpuSet, everywhere: &CpuSet) {
+    if sched_getaffinity(thread).is_ok_and(|now| now == *here) {
+        // Gone meanwhile, or its CPUs were taken from it: then there is nothing to give.
+        let _ = sched_setaffinity(thread, everywhere);
+    }
+}
+
+fn several(cpus: &CpuSet) -> bool {
+    let allowed = (0..CpuSet::count()).filter(|&cpu| cpus.is_set(cpu).unwrap_or(false));
+    allowed.take(2).count() == 2
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    fn sleeper() -> (Child, i32) {
+        let child = Command::new("sleep").arg("60").spawn().expect("starts");
+        let id = i32::try_from(child.id()).expect("a pid");
+        (child, id)
+    }
+
+    fn allowed(task: i32) -> CpuSet {
+        sched_getaffinity(Pid::from_raw(task)).expect("is there")
+    }
+
+    /// `None` where there is one CPU alone.
+    fn in_a_row(task: i32) -> Option<HandOver> {
+        let mut hand_over = HandOver::new(true);
+        (0..ROW).for_each(|_| hand_over.called(task));
+        hand_over.stay.is_some().then_some(hand_over)
+    }
+
+    #[test]
+    fn a_task_and_this_thread_get_their_cpus_back() {
+        let (mut child, task) = sleeper();
+        let (own, its) = (allowed(0), allowed(task));
+        if let Some(mut hand_over) = in_a_row(task) {
+            assert!(!several(&allowed(0)));
+            let drawn_in = hand_over.draw_in().expect("can be moved");
+            assert_eq!(allowed(task), allowed(0));
+            drop(drawn_in);
+            assert_eq!(allowed(task), its);
+            (0..STAY).for_each(|_| hand_over.called(task));
+            hand_over.answered();
+            assert_eq!(allowed(0), own);
+            hand_over.called(task);
+            assert!(!several(&allowed(0)));
+            hand_over.called(1);
+            assert_eq!(allowed(0), own);
+            assert!(hand_over.draw_in().is_none());
+        }
+        child.kill().and_then(|()| child.wait()).expect("ends");
+    }
+
+    #[test]
+    fn what_somebody_else_has_chosen_meanwhile_stays() {
+        let (mut child, task) = sleeper();
+        let its = allowed(task);
+        if let Some(mut hand_over) = in_a_row(task) {
+            let here = allowed(0);
+            let other = (0..CpuSet::count())
+                .find(|&cpu| its.is_set(cpu) == Ok(true) && here.is_set(cpu) == Ok(false))
+                .expect("there are several");
+            let mut chosen = CpuSet::new();
+            chosen.set(other).expect("is one");
+            let drawn_in = hand_over.draw_in().expect("can be moved");
+            sched_setaffinity(Pid::from_raw(task), &chosen).expect("may choose");
+            drop(drawn_in);
+            assert_eq!(allowed(task), chosen);
+            // Whoever runs on one CPU alone is left there.
+            assert!(hand_over.draw_in().is_none());
+            hand_over.leave();
+        }
+        child.kill().and_then(|()| child.wait()).expect("ends");
+    }
+}

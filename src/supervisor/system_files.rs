@@ -1,0 +1,88 @@
+//! Opens of the system's own files: most opens of most programs, which the kernel carries out itself.
+//!
+//! Should the path mean another file by the time the kernel looks, Landlock withholds every file that
+//! is recorded.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+use super::Supervisor;
+use super::open::Request;
+use super::spelling::is_clean;
+use super::view::Found;
+use crate::policy::PathAccess;
+
+/// Paths that are remembered.
+const REMEMBERED: usize = 1024;
+
+/// Paths that led to files of the system.
+#[derive(Debug, Default)]
+pub(super) struct SystemFiles {
+    known: HashSet<Vec<u8>>,
+}
+
+impl SystemFiles {
+    fn remember(&mut self, absolute: &[u8]) {
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        self.known.insert(absolute.to_vec());
+    }
+}
+
+impl Supervisor {
+    /// Whether the path alone says that the kernel may carry the open out.
+    pub(super) fn is_system_by_spelling(&self, request: &Request, absolute: &[u8]) -> bool {
+        !self.full_mediation
+            && only_reads(request)
+            && (is_plainly_system(absolute) || self.system_files.known.contains(absolute))
+    }
+
+    /// Whether the kernel may carry the open out: it only reads, the file is one of the system's own,
+    /// and no rule denies anything inside the view.
+    pub(super) fn is_system_file(&mut self, request: &Request, absolute: &[u8], found: &Found) -> bool {
+        let system = only_reads(request)
+            && !self.full_mediation
+            && self.access.is_system(&found.path)
+            // A file of no place here, which Landlock withholds.
+            && found.path != Path::new("/dev/stdin")
+            && !self.access.is_protected(&found.path, Some(found.id()))
+            // /dev/shm: Landlock gives no right there.
+            && !self.access.is_private(&found.path)
+            // Landlock knows the view alone.
+            && !self.view.is_inherited(found);
+        if system && self.stays_system(absolute) {
+            self.system_files.remember(absolute);
+        }
+        system
+    }
+
+    /// Whether a path that led to a file of the system will do so again: the agent cannot change the
+    /// way, and it means the same for every task.
+    fn stays_system(&self, absolute: &[u8]) -> bool {
+        let changing = [&b"/proc/"[..], b"/dev/", b"/sys/"];
+        // Links into /usr that the view makes.
+        let links = [&b"/lib/"[..], b"/lib64/", b"/bin/", b"/sbin/"];
+        is_clean(absolute)
+            && !changing.iter().any(|tree| absolute.starts_with(tree))
+            && (links.iter().any(|link| absolute.starts_with(link))
+                || self.access.is_system(Path::new(OsStr::from_bytes(absolute))))
+    }
+}
+
+fn only_reads(request: &Request) -> bool {
+    // Flags that stand in memory could change.
+    request.fixed && request.access() == PathAccess::Read && !request.flags.contains(OFlag::O_CREAT)
+}
+
+/// Whether the path is spelled inside /usr.
+fn is_plainly_system(absolute: &[u8]) -> bool {
+    absolute.starts_with(b"/usr/")
+        // Where administrators link into the homes of users.
+        && !absolute.starts_with(b"/usr/local/")
+        && !absolute.windows(3).any(|part| part == b"/..")
+}

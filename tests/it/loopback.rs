@@ -1,0 +1,184 @@
+//! The host's own loopback: rules without a port, servers inside beside it, and runs that only observe.
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+
+use crate::support::{Ran, Sandbox, everyone, has, skip};
+
+/// Says `host` to everybody who connects; ends with the tests.
+fn serve(address: &str) -> u16 {
+    let listener = TcpListener::bind(address).expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            // A client that goes away has what it wanted.
+            let _ = client.write_all(b"host");
+        }
+    });
+    port
+}
+
+/// A port that nobody listens on.
+fn free() -> u16 {
+    let one = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    one.local_addr().expect("bound").port()
+}
+
+/// Clients without any proxy, that wait or do not.
+const CLIENTS: &str = "import errno, select, socket, sys
+def ask(host, port, wait=True):
+    family = socket.AF_INET6 if ':' in host else socket.AF_INET
+    one = socket.socket(family)
+    one.setblocking(wait)
+    try:
+        one.connect((host, port))
+    except BlockingIOError:
+        select.select([], [one], [], 20)
+        number = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number: return errno.errorcode[number]
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    one.setblocking(True)
+    one.settimeout(20)
+    return one.recv(9).decode()
+";
+
+fn clients(sandbox: &Sandbox, options: &[&str], program: &str) -> Ran {
+    sandbox.run_with(options, &["python3", "-c", &format!("{CLIENTS}{program}")])
+}
+
+#[test]
+fn a_rule_without_a_port_leads_to_every_port_of_the_host() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    let (port, nobody) = (serve("127.0.0.1:0"), free());
+    everyone(|sandbox| {
+        for rule in ["net: localhost", "net: 127.0.0.1"] {
+            sandbox.policy(&format!("{rule}\n"));
+            let program = format!(
+                "for host in ('127.0.0.1', 'localhost', '0.0.0.0', '::1'):
+    print(ask(host, {port}), ask(host, {port}, False), ask(host, {nobody}), ask(host, {nobody}, False))"
+            );
+            let ran = clients(sandbox, &[], &program);
+            ran.exits(0).prints(&"host host ECONNREFUSED ECONNREFUSED\n".repeat(4));
+            ran.recorded("net.connect", "address", "127.0.0.1");
+            assert!(ran.of("net.connect").iter().all(|entry| entry["proc"] == "0"), "{ran}");
+            ran.denied_nothing();
+        }
+    });
+}
+
+#[test]
+fn a_server_inside_has_its_port_to_itself_while_it_listens() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    let port = serve("127.0.0.1:0");
+    everyone(|sandbox| {
+        sandbox.policy("net: localhost\n");
+        let program = format!(
+            "import threading
+print(ask('127.0.0.1', {port}))
+for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::')):
+    server = socket.socket(family); server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((host, {port})); server.listen()
+    def serve(): server.accept()[0].sendall(b'inside')
+    thread = threading.Thread(target=serve); thread.start()
+    print(ask('127.0.0.1', {port}))
+    thread.join(); server.close()
+print(ask('127.0.0.1', {port}))"
+        );
+        clients(sandbox, &[], &program).exits(0).prints("host\ninside\ninside\nhost\n").denied_nothing();
+    });
+}
+
+#[test]
+fn a_socket_that_was_led_to_the_host_is_led_inside_again() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    let port = serve("127.0.0.1:0");
+    everyone(|sandbox| {
+        sandbox.policy("net: localhost\n");
+        let program = format!(
+            "import ctypes, threading
+server = socket.create_server(('127.0.0.1', 0))
+def serve(): server.accept()[0].sendall(b'inside')
+threading.Thread(target=serve).start()
+libc = ctypes.CDLL(None)
+one = socket.socket(); one.connect(('127.0.0.1', {port})); print(one.recv(9))
+print(libc.connect(one.fileno(), bytes(16), 16))
+one.connect(server.getsockname()); print(one.recv(9))"
+        );
+        clients(sandbox, &[], &program).exits(0).prints("b'host'\n0\nb'inside'\n").denied_nothing();
+    });
+}
+
+#[test]
+fn a_denied_port_and_a_run_without_such_a_rule_are_refused() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    let (port, other) = (serve("127.0.0.1:0"), serve("127.0.0.1:0"));
+    everyone(|sandbox| {
+        sandbox.policy(&format!("net: localhost\ndeny: net localhost:{port}\n"));
+        let ran =
+            clients(sandbox, &[], &format!("print(ask('127.0.0.1', {port}), ask('127.0.0.1', {other}))"));
+        ran.exits(0).prints("ECONNREFUSED host\n");
+        assert_eq!(ran.denials("net").len(), 1, "{ran}");
+        sandbox.policy(&format!("net: localhost:{other}\n"));
+        let ran =
+            clients(sandbox, &[], &format!("print(ask('127.0.0.1', {port}), ask('127.0.0.1', {other}))"));
+        ran.exits(0).prints("ECONNREFUSED host\n").complains(&format!("to allow it: net: 127.0.0.1:{port}"));
+        assert_eq!(ran.denials("net").len(), 1, "{ran}");
+    });
+}
+
+#[test]
+fn an_observed_run_reaches_the_host_and_is_told_what_would_be_denied() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    let Ok(six) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
+        return skip("::1", "the host has no IPv6 loopback");
+    };
+    drop(six);
+    let (port, six) = (serve("127.0.0.1:0"), serve("[::1]:0"));
+    everyone(|sandbox| {
+        sandbox.policy("");
+        let program = format!("print(ask('127.0.0.1', {port}), ask('::1', {six}))");
+        let ran = clients(sandbox, &["--observe"], &program);
+        ran.exits(0).prints("host host\n").complains(&format!("would be denied 1x: net localhost:{port}"));
+        assert!(ran.stderr.contains(" would-be denials -> "), "{ran}");
+        assert!(ran.denials("net").iter().all(|entry| entry["args"]["enforced"] == false), "{ran}");
+    });
+}
+
+#[test]
+fn a_server_inside_is_told_that_its_port_is_the_hosts() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    let (port, other) = (serve("127.0.0.1:0"), serve("127.0.0.1:0"));
+    everyone(|sandbox| {
+        sandbox.policy(&format!("net: localhost:{port}\n"));
+        let program = format!(
+            "import errno, socket
+for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, ''), (socket.AF_INET6, '::1')):
+    for port in ({port}, {other}):
+        try: socket.socket(family).bind((host, port)); print('bound')
+        except OSError as error: print(errno.errorcode[error.errno])"
+        );
+        let ran = sandbox.python(&program);
+        ran.exits(0).prints(&"EADDRINUSE\nbound\n".repeat(3));
+        ran.complains(&format!("agentbox: port {port} is held inside for the host's own"));
+        assert_eq!(ran.stderr.matches("is held inside").count(), 1, "{ran}");
+        let denials = ran.denials("net");
+        assert!(
+            denials.iter().all(|entry| entry["rule"].as_str().is_some_and(|rule| rule.ends_with(":1"))),
+            "{ran}"
+        );
+        assert!(!denials.is_empty(), "{ran}");
+    });
+}
