@@ -188,7 +188,7 @@ impl Supervisor {
             .arg("target", format!("listen:{at}"))
             .arg("port", port)
             .arg("enforced", true)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .arg("reason", "the port is held inside for the host's own")
             .proc(call.task.lineage.clone())
             .rule(label.clone());
