@@ -9,6 +9,7 @@ mod hello;
 mod leaf;
 mod outer;
 mod roots;
+mod verify;
 
 use std::sync::Arc;
 
