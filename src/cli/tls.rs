@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::Failure;
 use crate::netproxy::ca::RunAuthority;
 use crate::netproxy::tls::{Interception, read_roots};
+use crate::plan::intercepts;
 use crate::policy::Policy;
 
 /// How TLS is treated.
@@ -20,8 +21,12 @@ pub(super) struct TlsArguments {
 }
 
 impl TlsArguments {
-    /// What reads the run's TLS; none when it is not read, which some policies rule out.
-    pub(super) fn interception(&self, policy: &Policy) -> Result<Option<Interception>, Failure> {
+    /// What reads the run's TLS; none when it is not read.
+    pub(super) fn interception(
+        &self,
+        policy: &Policy,
+        enforce: bool,
+    ) -> Result<Option<Interception>, Failure> {
         let mut upstream_roots = Vec::new();
         for file in &self.upstream_ca {
             let read = read_roots(file).map_err(|error| Failure::usage(format!("--upstream-ca: {error}")))?;
@@ -29,6 +34,8 @@ impl TlsArguments {
         }
         if self.no_intercept {
             policy.check_unread()?;
+        }
+        if self.no_intercept || !intercepts(policy, enforce) {
             return Ok(None);
         }
         let authority = RunAuthority::generate(SystemTime::now())

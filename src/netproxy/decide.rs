@@ -242,10 +242,11 @@ impl Judge {
         first.map_or(Ok(()), Err)
     }
 
-    /// Whether a rule that grants it says that its TLS is never read.
+    /// Whether a rule that grants it says that its TLS is never read, and no other needs it read.
     pub(crate) fn tunnels(&self, grant: &Grant) -> bool {
         let (address, port) = (grant.destination.ip(), grant.destination.port());
-        self.policy.tunnels(&grant.name_list(), address, port, Transport::Tcp)
+        let names = grant.name_list();
+        self.policy.tunnels(&names, address, port) && !self.policy.must_read(&names, address, port)
     }
 
     /// Whether what grants it is for that port alone.

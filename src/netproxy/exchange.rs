@@ -105,6 +105,11 @@ impl Exchange {
         }
     }
 
+    /// A field of the response that the client does not get.
+    pub(crate) fn set_withheld(&self, field: &str) {
+        self.progress().result.insert("withheld".to_owned(), vec![field.to_owned()].into());
+    }
+
     /// The response's head has come.
     pub(crate) fn set_response(&self, head: &response::Parts) {
         let headers = fields(&self.egress, &head.headers);
@@ -306,7 +311,9 @@ impl Tapped {
     fn finish(&mut self) {
         self.finished = true;
         self.exchange.finish(self.side);
-        self.heads.resume();
+        if self.side == Side::Request {
+            self.heads.resume();
+        }
     }
 }
 

@@ -42,7 +42,7 @@ const MAX_SENT_AHEAD: usize = 128 * 1024;
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
     /// One destination, which the stream was granted.
-    Bound { grant: Grant, door: Door, secure: Option<Secure> },
+    Bound { grant: Grant, door: Door, secure: Option<Box<Secure>> },
     /// Whatever each request names: the proxy's own port.
     Open,
 }
@@ -79,6 +79,11 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
     if let Err(error) = ended {
         service.note_malformed(&error);
     }
+    if let Scope::Bound { grant, secure: Some(secure), .. } = &service.scope
+        && let Some(link) = service.link.lock().await.take()
+    {
+        secure.leave(&service.egress, grant, link);
+    }
 }
 
 /// HTTP/1: one request after another.
@@ -87,8 +92,9 @@ where
     S: HttpService<Incoming, ResBody = Reply, Error = Infallible>,
     S::Future: Send + 'static,
 {
+    client.heads().start();
     http1::Builder::new()
-        .timer(TokioTimer::new()) // Heads have 30 s, the library's own limit; bodies have none.
+        .header_read_timeout(None) // It would cut silent connections too: see `HeadClock`.
         .max_buf_size(MAX_HEAD)
         .half_close(true)
         .auto_date_header(false)
@@ -171,7 +177,7 @@ impl Service {
         authority: Option<Authority>,
     ) -> Result<Vec<Origin>, NetproxyError> {
         let (grant, door, secure) = match &self.scope {
-            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_ref()),
+            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_deref()),
             Scope::Open => return self.named_origins(head, authority).await,
         };
         let proc = self.proc.as_deref();
@@ -300,7 +306,7 @@ impl Service {
 
     /// The library answers what is no HTTP by itself (400, 431): the refusal is recorded all the same.
     fn note_malformed(&self, error: &hyper::Error) {
-        if !(error.is_parse() || error.is_parse_too_large() || error.is_timeout()) {
+        if !(error.is_parse() || error.is_parse_too_large() || is_late(error)) {
             return;
         }
         let target = match &self.scope {
@@ -322,6 +328,12 @@ impl Service {
 fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade::OnUpgrade> {
     let asked = request.method() == Method::CONNECT || request.headers().contains_key(hyper::header::UPGRADE);
     asked.then(|| hyper::upgrade::on(request))
+}
+
+/// Whether the connection was ended by its [`HeadClock`](super::head_clock::HeadClock).
+fn is_late(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::TimedOut)
 }
 
 fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {
@@ -357,8 +369,8 @@ pub(crate) fn status_of(error: &NetproxyError) -> StatusCode {
         NetproxyError::Denied(_) => StatusCode::FORBIDDEN,
         NetproxyError::Trace { .. } => StatusCode::SERVICE_UNAVAILABLE,
         NetproxyError::Request { .. } | NetproxyError::Unclear(_) => StatusCode::BAD_REQUEST,
-        NetproxyError::Exhausted { .. } => StatusCode::TOO_MANY_REQUESTS,
         NetproxyError::Misdirected { .. } => StatusCode::MISDIRECTED_REQUEST,
+        NetproxyError::Exhausted { .. } => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::BAD_GATEWAY,
     }
 }

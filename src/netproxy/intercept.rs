@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::flow::{Door, Flow};
 use super::http::{self, Scope};
 use super::link::{Link, Wire};
+use super::pool::Destination;
 use super::relay::{End, relay};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
@@ -44,7 +45,12 @@ pub(crate) struct Secure {
 
 impl Secure {
     /// A connection to the origin, which has proved to be the one, or the reason why there is none.
-    pub(crate) async fn link(&self, egress: &Egress, grant: &Grant) -> Result<Link, NetproxyError> {
+    pub(crate) async fn link(
+        &self,
+        egress: &Egress,
+        grant: &Grant,
+        client: Wire,
+    ) -> Result<Link, NetproxyError> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(failure) = failure {
             return Err(failure);
@@ -52,10 +58,26 @@ impl Secure {
         let Some(tls) = &egress.tls else {
             return Err(NetproxyError::Request { reason: "TLS is not read in this run".to_owned() });
         };
+        if let Some(link) = tls.pool.take(&destination(&self.host, grant, &self.offer)) {
+            return Ok(link);
+        }
         let stream = stream::reach(egress, grant.destination).await?;
         let connected = tls.outer.connect(&self.host, grant.destination, self.offer.clone(), stream);
         let (stream, facts) = connected.await?;
-        Link::secure(stream, Arc::new(facts), grant.destination).await
+        let wire = match facts.protocol.as_deref() {
+            Some(H2) => Wire::Http2,
+            // Nothing was agreed on: the client has begun without asking.
+            None => client,
+            Some(_) => Wire::Http1,
+        };
+        Link::secure(stream, wire, Arc::new(facts), grant.destination).await
+    }
+
+    /// Leaves a connection to whoever comes next.
+    pub(crate) fn leave(&self, egress: &Egress, grant: &Grant, link: Link) {
+        if let Some(tls) = egress.tls.as_ref().filter(|_| speaks_http(&self.offer)) {
+            tls.pool.keep(destination(&self.host, grant, &self.offer), link);
+        }
     }
 
     /// Why the stream fails.
@@ -63,6 +85,37 @@ impl Secure {
         if let Some(flow) = &self.flow {
             flow.fail(&error.to_string(), Failure::of(error));
         }
+    }
+}
+
+fn destination(host: &Host, grant: &Grant, offer: &[Vec<u8>]) -> Destination {
+    Destination { host: host.clone(), address: grant.destination, offer: offer.to_vec() }
+}
+
+/// Whether the client has said that it speaks HTTP.
+fn speaks_http(offer: &[Vec<u8>]) -> bool {
+    offer.iter().any(|one| tls::is_http(one))
+}
+
+/// What leads to the origin.
+pub(crate) enum Leg {
+    Dialled(TcpStream),
+    /// Left by an earlier client.
+    Kept(Link),
+    Failed(NetproxyError),
+}
+
+/// A connection that an earlier client has left, for the one that sent `hello`.
+pub(crate) fn kept(tls: &Tls, hello: &Hello, grant: &Grant) -> Option<Link> {
+    let offer = tls::offer(&hello.protocols);
+    tls.pool.take(&destination(&host(hello, grant), grant, &offer))
+}
+
+/// Whom the client asks for.
+fn host(hello: &Hello, grant: &Grant) -> Host {
+    match &hello.name {
+        Some(name) => Host::Name(name.clone()),
+        None => Host::Address(grant.destination.ip()),
     }
 }
 
@@ -77,33 +130,28 @@ pub(crate) struct Reading {
     pub(crate) flow: Option<Arc<Flow>>,
 }
 
-/// Serves it. `leg` is the dialled origin, or the reason why there is none.
-pub(crate) async fn serve(
-    egress: Arc<Egress>,
-    tls: Arc<Tls>,
-    reading: Reading,
-    leg: Result<TcpStream, NetproxyError>,
-) {
+/// Serves it.
+pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, leg: Leg) {
     let Reading { mut client, hello, grant, door, flow } = reading;
-    let host = match &hello.name {
-        Some(name) => Host::Name(name.clone()),
-        None => Host::Address(grant.destination.ip()),
-    };
+    let host = host(&hello, &grant);
     if let Some(flow) = &flow {
         client.count_for(flow);
     }
     let offer = tls::offer(&hello.protocols);
     let outer = match leg {
-        Ok(stream) => tls.outer.connect(&host, grant.destination, offer.clone(), stream).await,
-        Err(error) => Err(error),
+        Leg::Dialled(stream) => {
+            match tls.outer.connect(&host, grant.destination, offer.clone(), stream).await {
+                Ok((stream, facts)) => Reached::Fresh(Box::new(stream), Arc::new(facts)),
+                Err(error) => Reached::Failed(error),
+            }
+        }
+        Leg::Kept(link) => Reached::Kept(link),
+        Leg::Failed(error) => Reached::Failed(error),
     };
-    let protocol = match &outer {
-        Ok((_, facts)) => facts.protocol.clone(),
-        // The reason is told in the simplest protocol that the client takes.
-        Err(_) => [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one)),
-    };
+    let protocol = outer.protocol(&offer);
     let secure = Secure { host, offer, flow, failure: Mutex::default() };
-    let config = match tls.leaves.config(vec![secure.host.clone()], protocol.as_deref()) {
+    let names = outer.names(&egress, &secure.host);
+    let config = match tls.leaves.config(names, protocol.as_deref()) {
         Ok(config) => config,
         Err(error) => {
             secure.fail(&error);
@@ -121,6 +169,41 @@ pub(crate) async fn serve(
     }
 }
 
+/// An origin that has proved who it is, or not.
+enum Reached {
+    Fresh(Box<OuterStream>, Arc<Facts>),
+    Kept(Link),
+    Failed(NetproxyError),
+}
+
+impl Reached {
+    /// What the client is told was agreed on.
+    fn protocol(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
+        match self {
+            Self::Fresh(_, facts) => facts.protocol.clone(),
+            Self::Kept(link) => link.facts.as_ref().and_then(|facts| facts.protocol.clone()),
+            // The reason is told in the simplest protocol that the client takes.
+            Self::Failed(_) => [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one)),
+        }
+    }
+}
+
+impl Reached {
+    /// The names in the client's certificate: the one that it asked for, and those of the origin's that
+    /// the policy allows. Not in HTTP/2, where a client would send requests for them here (RFC 9113
+    /// section 9.1.1), and each would be refused: a connection is for one name.
+    fn names(&self, egress: &Egress, host: &Host) -> Vec<Host> {
+        let mut names = vec![host.clone()];
+        if let Self::Fresh(_, facts) = self
+            && facts.protocol.as_deref() != Some(H2)
+        {
+            let allowed = facts.names.iter().filter(|name| egress.judge.name(name).is_ok());
+            names.extend(allowed.map(|name| Host::Name(name.clone())).filter(|name| name != host));
+        }
+        names
+    }
+}
+
 /// What is known of a stream once its handshake is done.
 struct Inside {
     egress: Arc<Egress>,
@@ -133,38 +216,41 @@ struct Inside {
 
 impl Inside {
     /// Carries what is said within TLS.
-    async fn converse(self, mut client: Client, outer: Result<(OuterStream, Facts), NetproxyError>) {
-        match outer {
+    async fn converse(self, mut client: Client, outer: Reached) {
+        let (mut stream, facts) = match outer {
+            Reached::Failed(error) => return self.tell(client, error).await,
+            Reached::Kept(link) => {
+                let wire = link.wire();
+                return self.exchange(client, Some(link), wire).await;
+            }
+            Reached::Fresh(stream, facts) => (*stream, facts),
+        };
+        let speech = match self.speech(&mut client, Server::Tls(&mut stream)).await {
+            Ok(speech) => speech,
+            Err(error) => return self.give_up(client, &error),
+        };
+        let Some(wire) = speech.wire() else { return self.pass(client, stream).await };
+        match Link::secure(stream, wire, facts, self.grant.destination).await {
+            Ok(link) => self.exchange(client, Some(link), wire).await,
             Err(error) => self.tell(client, error).await,
-            Ok((mut stream, facts)) => match self.speech(&mut client, Server::Tls(&mut stream)).await {
-                Ok(Speech::Http) => {
-                    match Link::secure(stream, Arc::new(facts), self.grant.destination).await {
-                        Ok(link) => self.exchange(client, Some(link)).await,
-                        Err(error) => self.tell(client, error).await,
-                    }
-                }
-                Ok(Speech::Opaque | Speech::Tls) => self.pass(client, stream).await,
-                Err(error) => self.give_up(client, &error),
-            },
         }
     }
 
     /// What the client speaks: HTTP where it said so, else what its first bytes are.
     async fn speech(&self, client: &mut Client, server: Server<'_>) -> Result<Speech, NetproxyError> {
-        if self.secure.offer.iter().any(|one| tls::is_http(one)) {
-            return Ok(Speech::Http);
+        match self.protocol.as_deref() {
+            Some(H2) => Ok(Speech::Http2),
+            _ if speaks_http(&self.secure.offer) => Ok(Speech::Http),
+            _ => {
+                self.set_protocol("tls");
+                listen(client, server).await
+            }
         }
-        self.set_protocol("tls");
-        listen(client, server).await
     }
 
-    async fn exchange(self, client: Client, link: Option<Link>) {
+    async fn exchange(self, client: Client, link: Option<Link>, wire: Wire) {
         self.set_protocol("https");
-        let wire = match self.protocol.as_deref() {
-            Some(H2) => Wire::Http2,
-            _ => Wire::Http1,
-        };
-        let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(self.secure) };
+        let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(Box::new(self.secure)) };
         http::serve(self.egress, client, scope, link, wire).await;
     }
 
@@ -172,11 +258,11 @@ impl Inside {
     async fn tell(self, mut client: Client, error: NetproxyError) {
         self.secure.fail(&error);
         let speech = timeout(TELL_TIMEOUT, self.speech(&mut client, Server::None)).await;
-        if !matches!(speech, Ok(Ok(Speech::Http))) {
+        let Ok(Ok(Some(wire))) = speech.map(|speech| speech.map(Speech::wire)) else {
             return client.reset();
-        }
+        };
         *self.secure.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        self.exchange(client, None).await;
+        self.exchange(client, None, wire).await;
     }
 
     /// Relays bytes that are no HTTP.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -15,12 +16,12 @@ use super::error::NetproxyError;
 use super::exchange::Tapped;
 use super::failure::Failure;
 use super::flow::{Flow, Metered};
-use super::tls::{Facts, H2, OuterStream, WANTS_CERTIFICATE};
+use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
 
 /// What an origin may send ahead on one HTTP/2 stream, and on all of a connection together: a
 /// client that reads slowly makes the origin wait.
 const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
 /// The longest header section in HTTP/2, fields and their overhead counted (RFC 9113 section 6.5.2).
 pub(crate) const MAX_HEADER_LIST: u32 = 64 * 1024;
@@ -43,6 +44,9 @@ pub(crate) struct Link {
     pub(crate) used: bool,
     /// What the origin proved, over TLS.
     pub(crate) facts: Option<Arc<Facts>>,
+    /// Who the client is was proved for the connection and not for each request (NTLM, Negotiate), which
+    /// is of HTTP/1.1 alone.
+    personal: bool,
 }
 
 enum Sender {
@@ -54,26 +58,31 @@ impl Link {
     /// Begins HTTP on a leg that was dialled.
     pub(crate) async fn open(
         upstream: Metered<TcpStream>,
+        wire: Wire,
         destination: SocketAddr,
     ) -> Result<Self, NetproxyError> {
         let flow = Arc::clone(upstream.flow());
         flow.set_protocol("http");
         let weak = Arc::downgrade(&flow);
-        let sender = one(upstream, destination, Some(flow)).await?;
-        Ok(Self { sender, destination, flow: weak, used: false, facts: None })
+        let sender = match wire {
+            Wire::Http1 => one(upstream, destination, Some(flow)).await?,
+            Wire::Http2 => many(upstream, destination).await?,
+        };
+        Ok(Self { sender, destination, flow: weak, used: false, facts: None, personal: false })
     }
 
-    /// Begins the version of HTTP that was agreed on with the origin.
+    /// The same over TLS.
     pub(crate) async fn secure(
         upstream: OuterStream,
+        wire: Wire,
         facts: Arc<Facts>,
         destination: SocketAddr,
     ) -> Result<Self, NetproxyError> {
-        let sender = match facts.protocol.as_deref() {
-            Some(H2) => many(upstream, destination).await?,
-            _ => one(upstream, destination, None).await?,
+        let sender = match wire {
+            Wire::Http1 => one(upstream, destination, None).await?,
+            Wire::Http2 => many(upstream, destination).await?,
         };
-        Ok(Self { sender, destination, flow: Weak::new(), used: false, facts: Some(facts) })
+        Ok(Self { sender, destination, flow: Weak::new(), used: false, facts: Some(facts), personal: false })
     }
 
     /// Another handle of the same connection, where it takes many requests at once.
@@ -85,6 +94,7 @@ impl Link {
             flow: Weak::clone(&self.flow),
             used: self.used,
             facts: self.facts.clone(),
+            personal: self.personal,
         })
     }
 
@@ -107,12 +117,28 @@ impl Link {
         }
     }
 
+    /// Whether it can still take requests, now or later.
+    pub(crate) fn is_open(&self) -> bool {
+        match &self.sender {
+            Sender::One(sender) => !sender.is_closed(),
+            Sender::Many(sender) => !sender.is_closed(),
+        }
+    }
+
+    /// Whether the origin takes all that comes on it to be one client's.
+    pub(crate) fn is_personal(&self) -> bool {
+        self.personal
+    }
+
     pub(crate) async fn send(
         &mut self,
         request: Request<Tapped>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Tapped>>> {
         match &mut self.sender {
-            Sender::One(sender) => sender.try_send_request(request).await,
+            Sender::One(sender) => {
+                self.personal |= proves_a_connection(request.headers());
+                sender.try_send_request(request).await
+            }
             Sender::Many(sender) => sender.try_send_request(request).await,
         }
     }
@@ -130,6 +156,15 @@ impl Link {
             _ => NetproxyError::Origin { address, source },
         }
     }
+}
+
+/// Whether the scheme proves who the client is for all that follows (RFC 4559 section 6).
+fn proves_a_connection(headers: &HeaderMap) -> bool {
+    let scheme = |value: &HeaderValue| {
+        value.as_bytes().split(|&byte| byte == b' ').next().map(<[u8]>::to_ascii_lowercase)
+    };
+    let mut schemes = headers.get_all(AUTHORIZATION).iter().filter_map(scheme);
+    schemes.any(|scheme| scheme == b"ntlm" || scheme == b"negotiate")
 }
 
 async fn one<S>(stream: S, destination: SocketAddr, flow: Option<Arc<Flow>>) -> Result<Sender, NetproxyError>

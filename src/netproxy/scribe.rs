@@ -157,6 +157,12 @@ impl Scribe {
         self.arrived.notify_one();
     }
 
+    /// Whether all that was handed over is stored.
+    pub(crate) fn is_idle(&self) -> bool {
+        let inbox = self.lock();
+        inbox.work.is_empty() && inbox.reader == Reader::Idle
+    }
+
     fn hand_over(&self, work: Work, bytes: usize) {
         let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut inbox = self.lock();

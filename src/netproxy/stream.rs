@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::authority::target;
 use super::client::Client;
@@ -14,10 +15,10 @@ use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::{Door, Flow, Metered};
 use super::http;
-use super::intercept::{self, Reading};
+use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::relay::{End, relay};
-use super::sniff::{Server, Speech, listen};
+use super::sniff::{Glance, Server, Speech, classify, listen};
 use super::tls::Hello;
 use super::unread;
 
@@ -25,13 +26,22 @@ use super::unread;
 /// that says why, every other one a reset.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long the first bytes of a client are waited for, that may need no new connection: the last one to
+/// this port spoke TLS, and there the client speaks first.
+const FIRST_BYTES: Duration = Duration::from_millis(200);
+
 /// Serves a stream whose destination is its own address.
 pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: SocketAddr, door: Door) {
     let proc = client.proc.clone();
     let Ok(grant) = egress.judge(destination, Claim::Silent, proc.as_deref()) else {
         return client.reset();
     };
-    match open(&egress, &grant, door, proc.as_deref()).await {
+    let Ok(flow) = Flow::open(&egress, &grant, door, proc.as_deref()) else { return client.reset() };
+    let client = match take_over(&egress, client, &grant, door, &flow).await {
+        Ok(()) => return,
+        Err(client) => client,
+    };
+    match dial(&egress, flow, &grant, door, proc.as_deref()).await {
         Ok(upstream) => carry(egress, client, upstream, grant, door).await,
         Err(error @ NetproxyError::Dial { .. }) => unreachable(egress, client, grant, door, error).await,
         Err(_) => client.reset(),
@@ -45,7 +55,51 @@ pub(crate) async fn open(
     door: Door,
     proc: Option<&str>,
 ) -> Result<Metered<TcpStream>, NetproxyError> {
-    let dialled = Flow::open(egress, grant, door, proc)?.dial(grant.destination).await;
+    dial(egress, Flow::open(egress, grant, door, proc)?, grant, door, proc).await
+}
+
+/// Serves a client by a connection that an earlier one has left. Gives the client back when there is
+/// none, or when the client does not begin with TLS at once.
+async fn take_over(
+    egress: &Arc<Egress>,
+    mut client: Client,
+    grant: &Grant,
+    door: Door,
+    flow: &Arc<Flow>,
+) -> Result<(), Client> {
+    let Some(tls) = egress.tls.as_ref().filter(|tls| tls.pool.knows(grant.destination)) else {
+        return Err(client);
+    };
+    let first = timeout(FIRST_BYTES, client.read_ahead()).await;
+    if !matches!(first, Ok(Ok(1..))) || !matches!(classify(client.prefix()), Glance::Clear(Speech::Tls)) {
+        return Err(client);
+    }
+    let (hello, grant) = match check_hello(egress, &mut client, Some(flow), grant).await {
+        Ok(checked) => checked,
+        Err(error) => {
+            flow.set_protocol("tls");
+            give_up(egress, client, Some(flow), grant, &error);
+            return Ok(());
+        }
+    };
+    let Some(link) = egress.reads(&grant).and_then(|_| intercept::kept(tls, &hello, &grant)) else {
+        return Err(client);
+    };
+    let reading = Reading { client, hello, grant, door, flow: Some(Arc::clone(flow)) };
+    intercept::serve(Arc::clone(egress), Arc::clone(tls), reading, Leg::Kept(link)).await;
+    Ok(())
+}
+
+/// Dials for a connect that is recorded.
+async fn dial(
+    egress: &Arc<Egress>,
+    flow: Arc<Flow>,
+    grant: &Grant,
+    door: Door,
+    proc: Option<&str>,
+) -> Result<Metered<TcpStream>, NetproxyError> {
+    let dialled = flow.dial(grant.destination).await;
+    drop(flow);
     let (Err(NetproxyError::Dial { .. }), Some(twin)) = (&dialled, loopback_twin(grant.destination)) else {
         return dialled;
     };
@@ -80,10 +134,10 @@ pub(crate) async fn carry(
         Err(error) => return give_up(&egress, client, Some(upstream.flow()), &grant, &error),
     };
     match speech {
-        Speech::Http => {
-            let link = Link::open(upstream, grant.destination).await.ok();
-            http::serve(egress, client, http::Scope::Bound { grant, door, secure: None }, link, Wire::Http1)
-                .await;
+        Speech::Http | Speech::Http2 => {
+            let wire = speech.wire().unwrap_or(Wire::Http1);
+            let link = Link::open(upstream, wire, grant.destination).await.ok();
+            http::serve(egress, client, http::Scope::Bound { grant, door, secure: None }, link, wire).await;
         }
         Speech::Opaque => pass(&egress, client, upstream, &grant).await,
         Speech::Tls => {
@@ -98,7 +152,7 @@ pub(crate) async fn carry(
                 Some(tls) => {
                     let (leg, flow) = upstream.into_inner();
                     let reading = Reading { client, hello, grant, door, flow: Some(flow) };
-                    intercept::serve(egress, tls, reading, Ok(leg)).await;
+                    intercept::serve(egress, tls, reading, Leg::Dialled(leg)).await;
                 }
             }
         }
@@ -173,10 +227,11 @@ async fn unreachable(
     door: Door,
     error: NetproxyError,
 ) {
-    match tokio::time::timeout(UNREACHABLE_TIMEOUT, listen(&mut client, Server::None)).await {
-        Ok(Ok(Speech::Http)) => {
+    match timeout(UNREACHABLE_TIMEOUT, listen(&mut client, Server::None)).await {
+        Ok(Ok(speech @ (Speech::Http | Speech::Http2))) => {
+            let wire = speech.wire().unwrap_or(Wire::Http1);
             let scope = http::Scope::Bound { grant, door, secure: None };
-            http::serve(egress, client, scope, None, Wire::Http1).await;
+            http::serve(egress, client, scope, None, wire).await;
         }
         Ok(Ok(Speech::Tls)) => {
             let (hello, grant) = match check_hello(&egress, &mut client, None, &grant).await {
@@ -185,7 +240,7 @@ async fn unreachable(
             };
             let Some(tls) = egress.reads(&grant) else { return client.reset() };
             let reading = Reading { client, hello, grant, door, flow: None };
-            intercept::serve(egress, tls, reading, Err(error)).await;
+            intercept::serve(egress, tls, reading, Leg::Failed(error)).await;
         }
         _ => client.reset(),
     }

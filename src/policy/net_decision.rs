@@ -84,19 +84,10 @@ impl Policy {
     }
 
     /// Whether a rule that grants this connection says `tunnel`: then its TLS is relayed and never read.
-    pub fn tunnels(&self, names: &[String], address: IpAddr, port: u16, transport: Transport) -> bool {
+    pub fn tunnels(&self, names: &[String], address: IpAddr, port: u16) -> bool {
         let target = Target::new(self, names, address, port);
-        let grants = |rule: &NetRule| {
-            let is_named = target.names.iter().any(|name| rule.matches_name(name));
-            (is_named && (rule.private || !target.is_special)) || rule.opens(&target)
-        };
-        transport == Transport::Tcp
-            && self.net_rules().any(|(_, effect, rule)| {
-                effect == Effect::Grant
-                    && rule.tunnel
-                    && rule.port.is_none_or(|pinned| pinned == port)
-                    && grants(rule)
-            })
+        let (matching, _) = self.matching(&target, &|effect, rule| effect == Effect::Grant && rule.tunnel);
+        !matching.is_empty()
     }
 
     /// Decides on a connection to a Unix socket of the host (absolute, links followed).

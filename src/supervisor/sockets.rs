@@ -121,7 +121,7 @@ impl Supervisor {
             .arg("address", to.ip().to_string())
             .arg("port", to.port())
             .arg("enforced", self.access.enforce)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .proc(call.task.lineage.clone())
             .rule(refused.label);
         let (names, address, port) = (refused.names, to.ip(), to.port());
@@ -188,7 +188,7 @@ impl Supervisor {
             .arg("target", format!("listen:{at}"))
             .arg("port", port)
             .arg("enforced", true)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .arg("reason", "the port is held inside for the host's own")
             .proc(call.task.lineage.clone())
             .rule(label.clone());

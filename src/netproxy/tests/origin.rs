@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -88,13 +89,26 @@ impl TestAuthority {
         Arc::new(config)
     }
 
+    /// The server's side of a certificate that is its own authority's, as `openssl req -x509` makes it.
+    pub(super) fn self_signed(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let own = params.self_signed(&key).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = builder.with_single_cert(vec![own.der().clone()], key).unwrap();
+        (Arc::new(config), own.der().clone())
+    }
+
     /// A server that tells back each request; `.1` counts its connections.
     pub(super) fn origin(&self, shown: &Shown) -> (SocketAddr, Arc<AtomicUsize>) {
         serve(self.config(shown))
     }
 }
 
-fn serve(config: Arc<ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
+pub(super) fn serve(config: Arc<ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
@@ -127,14 +141,42 @@ fn serve(config: Arc<ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, connections)
 }
 
-async fn tell_back(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+type Told = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The same without TLS, in HTTP/2 without asking.
+pub(super) fn plain_origin() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(builder.serve_connection(TokioIo::new(stream), service_fn(tell_back)));
+            }
+        });
+    });
+    address
+}
+
+async fn tell_back(request: Request<Incoming>) -> Result<Response<Told>, Infallible> {
     let (head, body) = request.into_parts();
     let mut told = format!("{} {} {:?}\n", head.method, head.uri, head.version);
     for (name, value) in &head.headers {
         told.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
     }
-    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let mut response = Response::new(Full::new(Bytes::from([told.as_bytes(), &body].concat())));
+    let collected = body.collect().await.unwrap_or_default();
+    let trailers = collected.trailers().cloned();
+    let body = collected.to_bytes();
+    let told = Full::new(Bytes::from([told.as_bytes(), &body].concat()));
+    // As gRPC does: the status stands behind the body.
+    let trailers = trailers.map(|mut trailers| {
+        trailers.insert("grpc-status", "0".parse().unwrap());
+        Ok(trailers)
+    });
+    let mut response = Response::new(told.with_trailers(async { trailers }).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert("strict-transport-security", "max-age=1".parse().unwrap());
     headers.insert("alt-svc", "h3=\":443\"; ma=86400, h2=\":8443\"".parse().unwrap());

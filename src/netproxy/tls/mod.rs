@@ -9,6 +9,7 @@ mod hello;
 mod leaf;
 mod outer;
 mod roots;
+mod verify;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub(crate) use self::outer::{Outer, OuterStream, WANTS_CERTIFICATE};
 
 use super::ca::RunAuthority;
 use super::error::NetproxyError;
+use super::pool::Pool;
 
 /// The protocol identifier of HTTP/2 (RFC 9113 section 3.1).
 pub(crate) const H2: &[u8] = b"h2";
@@ -44,6 +46,8 @@ pub struct Interception {
 pub(crate) struct Tls {
     pub(crate) leaves: Leaves,
     pub(crate) outer: Outer,
+    /// Connections to origins that wait for a client.
+    pub(crate) pool: Arc<Pool>,
 }
 
 impl Tls {
@@ -51,6 +55,7 @@ impl Tls {
         Ok(Self {
             leaves: Leaves::new(interception.authority)?,
             outer: Outer::new(interception.upstream_roots),
+            pool: Arc::default(),
         })
     }
 }
