@@ -167,7 +167,6 @@ fn what_is_not_enforced_is_refused() {
         "read-once: ./a",
         "write: ./out @10MB",
         "write: \"./out\" @10MB",
-        "secret: GITHUB_TOKEN -> api.github.com",
         "limit: memory 2GiB, pids 256",
         "listen: 3000",
     ] {
