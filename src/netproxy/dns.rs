@@ -219,6 +219,9 @@ impl Egress {
         record_type: &str,
         proc: Option<&str>,
     ) -> Result<Answer, NetproxyError> {
+        if let Some(refusal) = self.refused_for_secret(name, proc)? {
+            return Ok(refusal);
+        }
         let rule = match self.judge.name(name) {
             Ok(rule) => rule,
             Err(_) if self.judge.is_local(name) => "the machine itself".to_owned(),

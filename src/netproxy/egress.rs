@@ -12,6 +12,7 @@ use super::error::NetproxyError;
 use super::pins::Pins;
 use super::resolve::Upstream;
 use super::scribe::Scribe;
+use super::secret::Secrets;
 use super::tls::Tls;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder};
@@ -35,6 +36,8 @@ pub(crate) struct Egress {
     pub(crate) who: WhoAsked,
     /// None: no TLS is read.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// What the program has placeholders of.
+    pub(crate) secrets: Secrets,
     pub(crate) upstream: Arc<dyn Upstream>,
     /// False: everything passes, and what would have been refused is recorded.
     pub(crate) enforce: bool,

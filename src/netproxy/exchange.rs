@@ -9,7 +9,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, request, response};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
 
 use super::client::HeadTap;
@@ -19,6 +18,7 @@ use super::failure::Failure;
 use super::flow::round_micros;
 use super::relay::End;
 use super::scribe::{Desk, Reel};
+use super::secret::Passing;
 use super::segments::{Segments, Way};
 use super::tls::Facts;
 use super::transcript::Transcript;
@@ -287,7 +287,7 @@ fn now() -> f64 {
 
 /// A body on its way through, copied into the record as it passes.
 pub(crate) struct Tapped {
-    body: Incoming,
+    body: Passing,
     exchange: Arc<Exchange>,
     side: Side,
     heads: Arc<HeadTap>,
@@ -295,7 +295,7 @@ pub(crate) struct Tapped {
 }
 
 impl Tapped {
-    pub(crate) fn new(body: Incoming, exchange: &Arc<Exchange>, side: Side, heads: &Arc<HeadTap>) -> Self {
+    pub(crate) fn new(body: Passing, exchange: &Arc<Exchange>, side: Side, heads: &Arc<HeadTap>) -> Self {
         let mut tapped =
             Self { body, exchange: Arc::clone(exchange), side, heads: Arc::clone(heads), finished: false };
         tapped.finish_at_end();
@@ -326,18 +326,17 @@ impl Body for Tapped {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
         ready!(self.exchange.egress.scribe.poll_ready(cx))?;
-        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        let blame = match self.side {
+            Side::Request => Blame::Agent,
+            Side::Response => Blame::Upstream,
+        };
+        let frame = match ready!(self.body.poll_frame(cx, blame)) {
             None => {
                 self.finish();
                 return Poll::Ready(None);
             }
             Some(Ok(frame)) => frame,
-            Some(Err(source)) => {
-                let blame = match self.side {
-                    Side::Request => Blame::Agent,
-                    Side::Response => Blame::Upstream,
-                };
-                let error = NetproxyError::Body { blame, source };
+            Some(Err(error)) => {
                 self.exchange.fail(&error);
                 return Poll::Ready(Some(Err(error)));
             }

@@ -64,6 +64,7 @@ mod relay;
 mod requests;
 mod resolve;
 mod scribe;
+pub mod secret;
 mod segments;
 mod sessions;
 pub mod sniff;
@@ -101,6 +102,7 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::secret::Secrets;
 use self::tls::{Interception, Tls};
 use crate::policy::Policy;
 use crate::trace::Recorder;
@@ -161,6 +163,8 @@ pub struct ProxySpec {
     pub host_name: Option<String>,
     /// Reads TLS; none relays it unread.
     pub tls: Option<Interception>,
+    /// What the program has placeholders of.
+    pub secrets: Secrets,
 }
 
 /// A running proxy.
@@ -207,6 +211,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         redactor: spec.redactor,
         who: spec.who,
         tls,
+        secrets: spec.secrets,
         upstream,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

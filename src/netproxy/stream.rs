@@ -18,6 +18,7 @@ use super::http;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::relay::{End, relay};
+use super::secret::{self, Watching};
 use super::sniff::{Glance, Server, Speech, classify, listen};
 use super::tls::Hello;
 use super::unread;
@@ -184,7 +185,10 @@ async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStre
     }
     client.heads().stop();
     let transcript = upstream.flow().transcribe();
-    let end = relay(&mut client, &mut upstream, &transcript).await;
+    let proc = client.proc.clone();
+    let whereto = secret::refusal(grant, String::new(), "");
+    let mut watching = Watching::new(&mut client, egress, whereto, proc.as_deref());
+    let end = relay(&mut watching, &mut upstream, &transcript).await;
     upstream.flow().set_relayed(&end);
     if !matches!(end, End::Closed) {
         // What broke off must not look as if it had ended.

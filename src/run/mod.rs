@@ -24,6 +24,7 @@ pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::Proxy;
+use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Interception;
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
@@ -49,7 +50,8 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began; `tls` reads the TLS of what it may reach.
+/// Carries `plan` out, in what [`begin`] began; `tls` reads the TLS of what it may reach, and
+/// `secrets` are what the command has placeholders of.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -59,11 +61,12 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     tls: Option<Interception>,
+    secrets: Secrets,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan)?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder, tls) {
+    let armed = match arm(&plan, launching, &recorder, tls, secrets) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
@@ -96,6 +99,7 @@ fn arm(
     launching: launch::Launching,
     recorder: &Recorder,
     tls: Option<Interception>,
+    secrets: Secrets,
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
@@ -107,7 +111,15 @@ fn arm(
     let capture = launch::capture(&launching.sockets);
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
-        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, tls)
+        network::start(
+            policy,
+            sockets,
+            listeners,
+            recorder,
+            &connections,
+            plan.access.enforce,
+            (tls, secrets),
+        )
     };
     let (launched, network, relayed) = if plan.unix.is_empty() {
         let launch::Launching { begun, sockets } = launching;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
 use super::loopback::{Diag, HostLoopback};
+use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Interception;
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
 use crate::ns::handoff::Role;
@@ -32,7 +33,7 @@ pub(super) fn start(
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
-    tls: Option<Interception>,
+    (tls, secrets): (Option<Interception>, Secrets),
 ) -> Result<Network, RunError> {
     let mut listeners = Listeners { unix, ..Listeners::default() };
     let mut diag = None;
@@ -64,6 +65,7 @@ pub(super) fn start(
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
         tls,
+        secrets,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);
