@@ -20,8 +20,10 @@ use super::relay::End;
 use super::scribe::{Desk, Reel};
 use super::secret::Passing;
 use super::segments::{Segments, Way};
+use super::sighted::Sighted;
 use super::tls::Facts;
 use super::transcript::Transcript;
+use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, TraceError};
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
@@ -52,6 +54,8 @@ struct Copy {
     size: u64,
     trailers: Option<Value>,
     whole: bool,
+    /// What may hold tokens.
+    sighted: Option<Sighted>,
 }
 
 /// What became of the connection after 101.
@@ -86,6 +90,7 @@ impl Exchange {
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
             start: now(),
+            request: Copy { sighted: Sighted::of(&head.headers), ..Copy::default() },
             ..Progress::default()
         };
         Arc::new(Self { egress: Arc::clone(egress), progress: Mutex::new(progress) })
@@ -115,6 +120,7 @@ impl Exchange {
         let headers = fields(&self.egress, &head.headers);
         let mut progress = self.progress();
         progress.first_byte = Some(now());
+        progress.response.sighted = Sighted::of(&head.headers);
         progress.result.insert("status".to_owned(), head.status.as_u16().into());
         progress.result.insert("headers".to_owned(), headers);
     }
@@ -150,6 +156,9 @@ impl Exchange {
         progress.segments.add(scribe, side.way(), data.len());
         let copy = progress.side(side);
         copy.size += data.len() as u64;
+        if let Some(sighted) = &mut copy.sighted {
+            sighted.see(data);
+        }
         copy.reel.get_or_insert_with(|| scribe.reel()).write(data.clone());
     }
 
@@ -213,11 +222,11 @@ impl Progress {
     }
 
     /// The entry, made by the thread that stores the bodies.
-    fn event(mut self, ends: bool, desk: &mut Desk) -> Result<Event, TraceError> {
-        if let Some(body) = self.request.describe(desk)? {
+    fn event(mut self, ends: bool, redactor: &Redactor, desk: &mut Desk) -> Result<Event, TraceError> {
+        if let Some(body) = self.request.describe(redactor, desk)? {
             self.args.insert("body".to_owned(), body);
         }
-        if let Some(body) = self.response.describe(desk)? {
+        if let Some(body) = self.response.describe(redactor, desk)? {
             self.result.insert("body".to_owned(), body);
         }
         if let Some(segments) = self.segments.describe(desk)? {
@@ -236,11 +245,14 @@ impl Progress {
 
 impl Copy {
     /// The body as the entry says it; none for no body at all.
-    fn describe(&mut self, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
+    fn describe(&mut self, redactor: &Redactor, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
         let Some(reel) = self.reel.take() else { return Ok(None) };
         let mut body = Value::from(desk.finish(reel)?);
         if !self.whole {
             body["whole"] = false.into();
+        }
+        if let Some(sighted) = self.sighted.take() {
+            sighted.describe(redactor, &mut body);
         }
         Ok(Some(body))
     }
@@ -267,7 +279,8 @@ impl Drop for Exchange {
         let mut progress = std::mem::take(progress);
         progress.end(ends);
         // A failure stays with the recorder, and the run stops for it.
-        self.egress.scribe.record(move |desk| progress.event(ends, desk));
+        let redactor = self.egress.redactor.clone();
+        self.egress.scribe.record(move |desk| progress.event(ends, &redactor, desk));
     }
 }
 

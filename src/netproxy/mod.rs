@@ -67,6 +67,7 @@ mod scribe;
 pub mod secret;
 mod segments;
 mod sessions;
+mod sighted;
 pub mod sniff;
 pub mod socks;
 mod stream;

@@ -108,7 +108,11 @@ mod tests {
         let placeholder = of(key);
         assert!(placeholder.starts_with("sk-ant-api03-") && placeholder.len() == key.len(), "{placeholder}");
         assert_ne!(placeholder, of(key));
-        assert!(of("ghp_0123456789").starts_with("ghp_") && of("ghp_0123456789").len() == 28);
+        assert!(
+            of("ghp_0123456789").len() == 36
+                && of("ghp_0123456z").starts_with("ghp_")
+                && of("ghp_0123456z").len() == 28
+        );
         let digits = of(&"0a1b".repeat(16));
         assert!(digits.len() == 64 && digits.bytes().all(|byte| HEX.contains(&byte)), "{digits}");
         assert_eq!(of("12345678").len(), 32);
