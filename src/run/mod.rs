@@ -104,6 +104,7 @@ fn prepare(
     let enforcement = Enforcement {
         landlock: launched.landlock,
         capture: launch::capture(&launched.sockets),
+        reads_tls: tls.is_some(),
         stdio: launched.stdio.manifest(),
     };
     let header = header(&plan, enforcement);
