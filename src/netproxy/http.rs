@@ -94,8 +94,9 @@ where
     S: HttpService<Incoming, ResBody = Reply, Error = Infallible>,
     S::Future: Send + 'static,
 {
+    client.heads().start();
     http1::Builder::new()
-        .timer(TokioTimer::new()) // Heads have 30 s, the library's own limit; bodies have none.
+        .header_read_timeout(None) // It would cut silent connections too: see `HeadClock`.
         .max_buf_size(MAX_HEAD)
         .half_close(true)
         .auto_date_header(false)
@@ -307,7 +308,7 @@ impl Service {
 
     /// The library answers what is no HTTP by itself (400, 431): the refusal is recorded all the same.
     fn note_malformed(&self, error: &hyper::Error) {
-        if !(error.is_parse() || error.is_parse_too_large() || error.is_timeout()) {
+        if !(error.is_parse() || error.is_parse_too_large() || is_late(error)) {
             return;
         }
         let target = match &self.scope {
@@ -329,6 +330,12 @@ impl Service {
 fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade::OnUpgrade> {
     let asked = request.method() == Method::CONNECT || request.headers().contains_key(hyper::header::UPGRADE);
     asked.then(|| hyper::upgrade::on(request))
+}
+
+/// Whether the connection was ended by its [`HeadClock`](super::head_clock::HeadClock).
+fn is_late(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::TimedOut)
 }
 
 fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {

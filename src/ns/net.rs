@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::sched::CloneFlags;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind,
     getsockname, listen, setsockopt, socket, sockopt,
@@ -93,6 +94,9 @@ pub enum NetError {
         /// What the kernel said.
         source: Refused,
     },
+    /// No second network namespace.
+    #[error("cannot make another network namespace: {0}")]
+    Namespace(#[source] Refused),
     /// Datagrams are allowed and could not be answered.
     #[error("cannot make the socket that answers datagrams in the sandbox: {0}")]
     Answers(#[source] Refused),
@@ -104,16 +108,51 @@ pub enum NetError {
     Handoff(#[from] io::Error),
 }
 
-/// Sets up the network namespace that the caller is in. It must be fresh, and the caller must have
-/// CAP_NET_ADMIN and CAP_NET_BIND_SERVICE there.
-pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
+/// What every network has, whatever the plan says: ready before the plan is.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The transparent port that was tried.
+    asked: Option<u16>,
+    mechanism: Mechanism,
+    transparent_port: u16,
+    low_ports: Option<i32>,
+    diag: Option<i32>,
+    sockets: Sockets,
+}
+
+/// Sets up the network namespace that the caller is in, as far as that goes without a plan. It must
+/// be fresh, and the caller must have CAP_NET_ADMIN and CAP_NET_BIND_SERVICE there.
+pub fn prepare() -> Result<Prepared, NetError> {
+    prepare_with(Some(*TRANSPARENT_PORTS.start()))
+}
+
+fn prepare_with(asked: Option<u16>) -> Result<Prepared, NetError> {
     netlink::link_up_loopback().map_err(NetError::Loopback)?;
     let ipv6 = netlink::add_anyip_routes().map_err(NetError::Routes)?;
     let low_ports = allow_low_ports();
-    let mut sockets = Sockets { ipv6: ipv6 == Ipv6::Present, fds: Vec::new() };
-    let (mechanism, transparent_port) = sockets.capture(spec)?;
+    let mut sockets = Sockets { ipv6, fds: Vec::new() };
+    let (mechanism, transparent_port) = match asked {
+        Some(port) => sockets.capture(port)?,
+        None => (Mechanism::Ports { errno: 0 }, 0),
+    };
     sockets.everywhere(Role::DnsUdp, DNS)?;
     sockets.everywhere(Role::DnsTcp, DNS)?;
+    let diag = sockets.diag();
+    Ok(Prepared { asked, mechanism, transparent_port, low_ports, diag, sockets })
+}
+
+/// Adds what the plan names. Where the plan needs the port that was taken, everything is made again in a
+/// network namespace of its own.
+pub fn setup(prepared: Prepared, spec: &NetSpec) -> Result<NetSockets, NetError> {
+    let wanted = spec.tproxy.then(|| transparent_port(spec)).transpose()?;
+    let prepared = if prepared.asked == wanted {
+        prepared
+    } else {
+        nix::sched::unshare(CloneFlags::CLONE_NEWNET)
+            .map_err(|errno| NetError::Namespace(Refused::by("unshare(CLONE_NEWNET)")(errno)))?;
+        prepare_with(wanted)?
+    };
+    let Prepared { mechanism, transparent_port, low_ports, diag, mut sockets, .. } = prepared;
     let mut taken = vec![DNS];
     if mechanism != Mechanism::Tproxy {
         for &port in &spec.ports {
@@ -131,8 +170,14 @@ pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
     sockets.datagrams(spec, &mechanism)?;
     let wanted = if taken.contains(&spec.proxy_port) { 0 } else { spec.proxy_port };
     let proxy_port = sockets.on_loopback(wanted, |_| Role::Proxy)?;
-    let diag = sockets.diag();
-    Ok(NetSockets { mechanism, transparent_port, proxy_port, ipv6, low_ports, diag, fds: sockets.fds })
+    let Sockets { ipv6, fds } = sockets;
+    Ok(NetSockets { mechanism, transparent_port, proxy_port, ipv6, low_ports, diag, fds })
+}
+
+/// The first that the plan does not need itself.
+fn transparent_port(spec: &NetSpec) -> Result<u16, NetError> {
+    let free = |port: &u16| *port != spec.proxy_port && !spec.loopback.contains(port);
+    TRANSPARENT_PORTS.clone().find(free).ok_or(NetError::NoPort)
 }
 
 impl NetSockets {
@@ -210,21 +255,15 @@ fn claim(taken: &mut Vec<u16>, port: u16) -> bool {
 }
 
 /// The sockets made so far.
+#[derive(Debug)]
 struct Sockets {
-    ipv6: bool,
+    ipv6: Ipv6,
     fds: Vec<(Role, OwnedFd)>,
 }
 
 impl Sockets {
     /// Makes the transparent sockets and loads the rules that lead to them, or tells why not.
-    fn capture(&mut self, spec: &NetSpec) -> Result<(Mechanism, u16), NetError> {
-        if !spec.tproxy {
-            return Ok((Mechanism::Ports { errno: 0 }, 0));
-        }
-        let port = TRANSPARENT_PORTS
-            .clone()
-            .find(|port| *port != spec.proxy_port && !spec.loopback.contains(port))
-            .ok_or(NetError::NoPort)?;
+    fn capture(&mut self, port: u16) -> Result<(Mechanism, u16), NetError> {
         self.everywhere(Role::Transparent, port)?;
         self.everywhere(Role::UdpTrap, port)?;
         match netlink::install_tproxy(port) {
@@ -253,7 +292,7 @@ impl Sockets {
             }
         }
         for role in [Role::AnswersV4, Role::AnswersV6] {
-            if role == Role::AnswersV6 && !self.ipv6 {
+            if role == Role::AnswersV6 && self.ipv6 != Ipv6::Present {
                 continue;
             }
             match answers(role) {
@@ -269,7 +308,7 @@ impl Sockets {
     /// A socket at `port` of every address, for each protocol version.
     fn everywhere(&mut self, role: Role, port: u16) -> Result<(), NetError> {
         self.add(role, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))?;
-        if self.ipv6 {
+        if self.ipv6 == Ipv6::Present {
             self.add(role, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))?;
         }
         Ok(())
@@ -279,7 +318,7 @@ impl Sockets {
     fn on_loopback(&mut self, port: u16, role: impl Fn(SocketAddr) -> Role) -> Result<u16, NetError> {
         let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let port = self.add(role(address), address)?;
-        if self.ipv6 {
+        if self.ipv6 == Ipv6::Present {
             let address = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port);
             self.add(role(address), address)?;
         }
