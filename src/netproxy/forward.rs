@@ -148,7 +148,7 @@ impl Service {
             .unwrap_or_else(|| NetproxyError::Request { reason: "its target names no origin".to_owned() }))
     }
 
-    fn secure(&self) -> Option<&Secure> {
+    pub(crate) fn secure(&self) -> Option<&Secure> {
         match &self.scope {
             Scope::Bound { secure, .. } => secure.as_deref(),
             Scope::Open => None,

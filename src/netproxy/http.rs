@@ -78,10 +78,12 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
     };
     if let Err(error) = ended {
         service.note_malformed(&error);
+        if let Some(flow) = service.secure().and_then(|secure| secure.flow.as_ref()) {
+            flow.set_end(&format!("client: {error}"));
+        }
     }
-    if let Scope::Bound { grant, secure: Some(secure), .. } = &service.scope
-        && let Some(link) = service.link.lock().await.take()
-    {
+    let link = service.link.lock().await.take();
+    if let (Scope::Bound { grant, secure: Some(secure), .. }, Some(link)) = (&service.scope, link) {
         secure.leave(&service.egress, grant, link);
     }
 }

@@ -10,11 +10,13 @@
 //!  connect ─▶ listen ─▶ stream ─ judge address ─▶ net.connect ─▶ dial ─▶ sniff
 //!                                    │ no: reset, deny entry                │
 //!                  ┌────────────────────────────────────────────────────────┤
-//!          HTTP/1  ▼                  TLS ▼                                 ▼ else, or server first
+//!          HTTP    ▼                  TLS ▼                                 ▼ else, or server first
 //!     http ─ judge each request     tls ─ judge the server name           relay
 //!       │ no: 403, deny entry         │ no: reset, deny entry               │
-//!       ▼                             ▼                                     │
-//!     forward ─▶ exchange           relay ──────────────────────────────────┤
+//!       │                             ├─ tunnel ─▶ relay ───────────────────┤
+//!       │   ◀─── HTTP within ──── intercept ─ the origin proves who it is,   │
+//!       ▼                             ▲       then the client is answered   │
+//!     forward ─▶ exchange ─▶ link ─ pool                                    │
 //!       │ bodies                                                            │ transcript
 //!       ├── 101 ─▶ relay                                                    │
 //!       ▼           ▼ transcript                                            ▼
@@ -193,7 +195,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         let _inside = runtime.enter();
         Bound::new(spec.listeners, &spec.policy)?
     };
-    let tls = spec.tls.map(Tls::new).transpose()?.map(Arc::new);
+    let tls = spec.tls.map(Tls::new).map(Arc::new);
     let pins = Arc::new(Pins::default());
     let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);

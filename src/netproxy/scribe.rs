@@ -271,6 +271,8 @@ impl Desk {
             std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
             std::collections::hash_map::Entry::Vacant(none) => none.insert(self.scribe.recorder.blob()?),
         };
+        // A transfer that waits for the disk must not wait for the compression as well.
+        writer.hurry(self.scribe.waiting.load(Ordering::Relaxed) >= FEW);
         writer.write_all(bytes).map_err(|source| TraceError::StoreBlob { source })
     }
 }

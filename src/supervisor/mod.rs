@@ -200,6 +200,8 @@ pub struct Supervisor {
     command_pid: Option<i32>,
     /// Threads that wait in place of tasks.
     waiters: Vec<waiting::Waiter>,
+    /// When they were looked after.
+    looked: Instant,
     /// Signals that came before the command's process was seen.
     early_signals: Vec<i32>,
     /// A signal came that was meant to end the run.
@@ -278,6 +280,7 @@ impl Supervisor {
             command_pid: None,
             early_signals: Vec::new(),
             waiters: Vec::new(),
+            looked: Instant::now(),
             interrupted: false,
             first_refusal: None,
             started: false,

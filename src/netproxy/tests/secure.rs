@@ -169,7 +169,7 @@ fn a_client_that_does_not_trust_us_is_told_of_tunnels() {
         let reader = Reader::new(policy, Some(origin), &[authority.root()]);
         let (ok, said) = reader.curl_with(&[], &["https://a.test/"]);
         assert!(!ok && said.contains("certificate"), "{said}");
-        let denied = reader.bench.wait_for("net", 1);
+        let denied = reader.bench.wait_for("net", 2);
         let denied = denied.iter().find(|event| event.args["target"] == "a.test:443").unwrap();
         assert_eq!(denied.args["remedy"], remedy);
         assert!(text(&denied.args["reason"]).contains("UnknownCA"), "{denied:?}");

@@ -254,3 +254,27 @@ fn who_said_http_speaks_nothing_else() {
     assert_eq!(denied[1].args["target"], SECURE);
     assert!(denied[1].args["reason"].as_str().unwrap().contains("cannot be read"), "{denied:?}");
 }
+
+#[test]
+fn floods_end_their_own_connection_alone() {
+    let authority = TestAuthority::new();
+    let (origin, _) = authority.origin(&Shown::name("a.test"));
+    let bench = bench("net: a.test", origin, &authority);
+    let get = |url: &str| Request::get(url).body(Full::new(Bytes::new()).boxed_unsync()).unwrap();
+    run(async {
+        let mut sender = connect(&bench).await;
+        let mut bomb = get("https://a.test/bomb");
+        bomb.headers_mut().insert("x-bomb", HeaderValue::from_bytes(&vec![b'a'; 80 * 1024]).unwrap());
+        let answered = sender.send_request(bomb).await;
+        assert!(answered.map_or(true, |response| response.status().as_u16() == 431));
+        let mut sender = connect(&bench).await;
+        for _ in 0..2_000 {
+            // Sent, and taken back at once (CVE-2023-44487).
+            let asked = sender.send_request(get("https://a.test/reset"));
+            let _ = tokio::time::timeout(std::time::Duration::ZERO, asked).await;
+            tokio::task::yield_now().await;
+        }
+        let mut other = connect(&bench).await;
+        assert_eq!(other.send_request(get("https://a.test/")).await.unwrap().status(), StatusCode::OK);
+    });
+}

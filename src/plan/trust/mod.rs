@@ -54,9 +54,13 @@ impl Around<'_> {
         let mut around = self.roots.iter().filter(|root| real.starts_with(&root.path));
         let is_shown = if self.enforce { around.next().is_some() } else { around.any(Root::is_system) };
         let is_writable = self.policy.decide_path(PathAccess::Write, &real).is_allow();
-        let denied =
-            matches!(self.policy.decide_path(PathAccess::Read, &real), Verdict::Deny { rule: Some(_), .. });
-        (is_shown && !is_writable && !denied && Content::can_take(&real)).then_some(real)
+        (is_shown && !is_writable && self.takes(&real)).then_some(real)
+    }
+
+    /// Whether certificates may be taken over from `real`, links followed: no rule denies it.
+    fn takes(&self, real: &Path) -> bool {
+        let verdict = self.policy.decide_path(PathAccess::Read, real);
+        !matches!(verdict, Verdict::Deny { rule: Some(_), .. }) && Content::can_take(real)
     }
 
     /// Programs that may be started: those of the command, and those that rules name one by one.
