@@ -18,13 +18,20 @@ const BUNDLES: &[&str] = &[
 /// Directories of packages of the system's own Python that have no version in their name.
 const SYSTEM: &[&str] = &["/usr/lib/python3/dist-packages"];
 /// Where the system's Python has directories with a version.
-const SYSTEM_LIBRARIES: &[&str] = &["/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64"];
+const SYSTEM_LIBRARIES: &[&str] = &["/usr/local/lib", "/usr/local/lib64"];
+/// The same, among so much else that each start would be late for a listing.
+const LARGE_LIBRARIES: &[&str] = &["/usr/lib", "/usr/lib64"];
+/// Versions that are looked for there: 3.MINOR.
+const MINORS: std::ops::RangeInclusive<u32> = 6..=24;
 
 /// Those that our copies may cover, links followed.
 pub(super) fn bundles(around: &Around<'_>) -> Vec<PathBuf> {
     let mut packages: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
     for library in SYSTEM_LIBRARIES {
         packages.extend(packages_in(Path::new(library)));
+    }
+    for library in LARGE_LIBRARIES {
+        packages.extend(named_packages_in(Path::new(library)));
     }
     let mut found = Vec::new();
     let runtimes = around.roots.iter().filter(|root| root.is_system() && !root.path.starts_with("/usr"));
@@ -53,5 +60,17 @@ fn packages_in(library: &Path) -> Vec<PathBuf> {
     });
     versions
         .flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.path().join(name)))
+        .collect()
+}
+
+/// The same where only known names are looked for.
+fn named_packages_in(library: &Path) -> Vec<PathBuf> {
+    let names = ["python3", "pypy3"].into_iter().flat_map(|name| {
+        std::iter::once(name.to_owned()).chain(MINORS.map(move |minor| format!("{name}.{minor}")))
+    });
+    names
+        .map(|name| library.join(name))
+        .filter(|version| version.is_dir())
+        .flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.join(name)))
         .collect()
 }
