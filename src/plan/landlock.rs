@@ -58,7 +58,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::fsview::{MountOp, PendingRoot};
+    use crate::fsview::{Content, MountOp, PendingRoot};
 
     fn bind(path: &str) -> MountOp {
         let kind = MountKind::Bind { source: PathBuf::from(path), recursive: true };
@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn granted(view: &View) -> Vec<(String, Right)> {
-        let hosts = GeneratedFile { path: PathBuf::from("/etc/hosts"), content: Vec::new() };
+        let hosts = GeneratedFile { path: PathBuf::from("/etc/hosts"), content: Content::Bytes(Vec::new()) };
         let mut granted: Vec<_> = rules(view, &[hosts])
             .into_iter()
             .map(|rule| (rule.path.display().to_string(), rule.right))

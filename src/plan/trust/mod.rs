@@ -9,15 +9,18 @@ mod bundles;
 mod java;
 mod python;
 mod subject;
+#[cfg(test)]
+mod tests;
 mod variables;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::roots::programs;
 use super::{HostFacts, Root};
 use crate::command::Command;
 use crate::fsview::{Content, GeneratedFile};
-use crate::policy::{Effect, Host, PathAccess, Policy, RuleBody, Verdict};
+use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody, Verdict};
 
 /// Where files are that cover none of the host's.
 pub(super) const OWN: &str = "/run/agentbox/tls";
@@ -54,6 +57,24 @@ impl Around<'_> {
         let denied =
             matches!(self.policy.decide_path(PathAccess::Read, &real), Verdict::Deny { rule: Some(_), .. });
         (is_shown && !is_writable && !denied && Content::can_take(&real)).then_some(real)
+    }
+
+    /// Programs that may be started: those of the command, and those that rules name one by one.
+    fn programs(&self) -> Vec<PathBuf> {
+        let named = self.policy.granted_programs().flat_map(|(_, exec)| programs(&exec.program));
+        let own = self.command.images.iter().map(|image| image.resolved.clone());
+        own.chain(named).map(|program| self.host.resolve(&program)).collect()
+    }
+
+    /// Whether a rule that names more than one program grants some below `directory`.
+    fn grants_some(&self, directory: &Path) -> bool {
+        self.policy.granted_programs().any(|(_, exec)| match &exec.program {
+            ExecProgram::Path { pattern: PathPattern::Literal { resolved, .. }, directory: true, .. } => {
+                directory.starts_with(resolved) || resolved.starts_with(directory)
+            }
+            ExecProgram::Glob(pattern) => pattern.may_cover_below(directory),
+            ExecProgram::Word { .. } | ExecProgram::Path { .. } => false,
+        })
     }
 
     /// Whether the run has a place for files of ours: the host's own /run is not touched.
