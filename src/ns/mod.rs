@@ -9,6 +9,7 @@ pub mod idmap;
 pub mod init;
 pub mod net;
 pub mod privileges;
+mod role_socket;
 
 use nix::sched::CloneFlags;
 
