@@ -51,6 +51,7 @@ mod listen;
 mod names;
 mod packet;
 mod pins;
+mod publish;
 mod rates;
 mod relay;
 mod requests;
@@ -87,6 +88,7 @@ pub use self::error::{Blame, NetproxyError};
 pub use self::names::Answer;
 pub use self::packet::Answers;
 pub use self::pins::Pins;
+pub use self::publish::{Inside, Published};
 pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 
 use self::decide::Judge;
@@ -127,6 +129,10 @@ pub struct Listeners {
     pub udp_loopback: Vec<(SocketAddr, OwnedFd)>,
     /// What sends datagrams in the name of any address.
     pub answers: Answers,
+    /// Ports of the host's loopback for servers inside.
+    pub published: Vec<Published>,
+    /// Makes the sockets on which those servers are reached.
+    pub inside: Option<Inside>,
     /// The host's Unix sockets, each with the listener that stands for it.
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }

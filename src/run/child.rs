@@ -56,6 +56,8 @@ pub(super) struct Ends {
     pub(super) go: OwnedFd,
     /// The sockets of the network namespace go out here.
     pub(super) sockets: OwnedFd,
+    /// Requests for sockets of the network namespace come in here, where there can be any.
+    pub(super) dialler: Option<OwnedFd>,
     /// A pidfd of the launcher.
     pub(super) launcher: OwnedFd,
     /// What the command gets as descriptors 0, 1 and 2 in place of the launcher's.
@@ -125,18 +127,20 @@ fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure
             Pid::from_raw(pid)
         }
     };
-    become_init(channel, launcher, pending).map_err(|error| Failure::text(Step::Init, &error))?;
+    become_init(ends, pending).map_err(|error| Failure::text(Step::Init, &error))?;
     let mut attach =
         |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
-    let served = init::run(command, launcher, channel.as_fd(), &mut attach);
+    let dialler = ends.dialler.as_ref().map(AsFd::as_fd);
+    let served = init::run(command, launcher, channel.as_fd(), dialler, &mut attach);
     // Its descriptors were closed behind the back of their owners: none of them is dropped.
     process::exit_now(if served.is_ok() { 0 } else { 125 })
 }
 
 /// Nothing of the launcher may be read back through /proc/1.
-fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> Result<(), Refused> {
+fn become_init(ends: &Ends, pending: &Pending) -> Result<(), Refused> {
     process::wipe_environment().map_err(Refused::by("read(/proc/self/stat)"))?;
-    let mut kept = vec![channel.as_raw_fd(), launcher.as_raw_fd()];
+    let mut kept = vec![ends.channel.as_raw_fd(), ends.launcher.as_raw_fd()];
+    kept.extend(ends.dialler.as_ref().map(AsRawFd::as_raw_fd));
     kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
     kept.sort_unstable();
     process::close_all_but(&kept).map_err(Refused::by("close_range"))

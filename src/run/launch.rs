@@ -28,6 +28,8 @@ pub(super) struct Launched {
     pub(super) guard: KillOnDrop,
     pub(super) channel: OwnedFd,
     pub(super) go: OwnedFd,
+    /// Pid 1 makes sockets when it is asked here.
+    pub(super) dialler: Option<OwnedFd>,
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
     pub(super) sockets: NetSockets,
@@ -78,6 +80,12 @@ pub(super) fn launch(
     let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (dialler, their_dialler) = match plan.net.published.is_empty() {
+        true => (None, None),
+        false => channel::pair()
+            .map(|(ours, theirs)| (Some(ours), Some(theirs)))
+            .map_err(RunError::call("socketpair"))?,
+    };
     let (mut stdio, their_stdio) = Stdio::prepare()?;
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
@@ -86,35 +94,67 @@ pub(super) fn launch(
     let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
     let (init, init_fd) = match side {
         clone::Side::Child => {
-            let ends =
-                Ends { channel: theirs, go: their_go, sockets: their_sockets, launcher, stdio: their_stdio };
+            let ends = Ends {
+                channel: theirs,
+                go: their_go,
+                sockets: their_sockets,
+                dialler: their_dialler,
+                launcher,
+                stdio: their_stdio,
+            };
             child::enter(&spec, &ends)
         }
         clone::Side::Parent { pid, pidfd } => (pid, pidfd),
     };
     let guard = KillOnDrop(init_fd);
-    drop((theirs, their_go, their_sockets, launcher, their_stdio, spec));
+    drop((theirs, their_go, their_sockets, their_dialler, launcher, their_stdio, spec));
+    let Heard { listener, root, landlock, sockets } = hear(&ours, &our_sockets, &mut stdio)?;
+    let doors = receive_doors(&our_sockets)?;
+    Ok(Launched {
+        init,
+        guard,
+        channel: ours,
+        go: our_go,
+        dialler,
+        listener,
+        root,
+        sockets,
+        doors,
+        landlock,
+        stdio,
+    })
+}
+
+/// What the child says before the command waits.
+struct Heard {
+    listener: OwnedFd,
+    root: OwnedFd,
+    landlock: bool,
+    sockets: NetSockets,
+}
+
+/// Listens until the command's process is ready, or something failed.
+fn hear(channel: &OwnedFd, handed: &OwnedFd, stdio: &mut Stdio) -> Result<Heard, RunError> {
     let mut sockets = None;
-    let (listener, root, landlock) = loop {
-        let (bytes, descriptors) = channel::receive(ours.as_fd()).map_err(RunError::call("recvmsg"))?;
+    loop {
+        let (bytes, descriptors) = channel::receive(channel.as_fd()).map_err(RunError::call("recvmsg"))?;
         match Message::decode(&bytes) {
             Some(Message::Sockets) => {
                 stdio.settle_input(descriptors.into_iter().next());
-                sockets = Some(NetSockets::receive(&our_sockets).map_err(RunError::Network)?);
+                sockets = Some(NetSockets::receive(handed).map_err(RunError::Network)?);
                 // Its ids are mapped: from now on nobody reads the launcher's memory.
                 process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
             }
-            Some(Message::Ready { landlock }) => match <[OwnedFd; 2]>::try_from(descriptors) {
-                Ok([listener, root]) => break (listener, root, landlock),
-                Err(_) => return Err(RunError::Silent),
-            },
+            Some(Message::Ready { landlock }) => {
+                return match (<[OwnedFd; 2]>::try_from(descriptors), sockets) {
+                    (Ok([listener, root]), Some(sockets)) => Ok(Heard { listener, root, landlock, sockets }),
+                    _ => Err(RunError::Silent),
+                };
+            }
             Some(Message::Failed(failure)) => return Err(failure::explain(&failure, None)),
             Some(Message::End(_)) | None => return Err(RunError::Silent),
         }
-    };
-    let sockets = sockets.ok_or(RunError::Silent)?;
-    let doors = receive_doors(&our_sockets)?;
-    Ok(Launched { init, guard, channel: ours, go: our_go, listener, root, sockets, doors, landlock, stdio })
+    }
 }
 
 /// Receives what the child handed over before it was ready.

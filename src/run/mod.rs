@@ -6,6 +6,7 @@ mod launch;
 mod loopback;
 mod message;
 mod network;
+mod publish;
 mod signals;
 mod stdio;
 
@@ -22,7 +23,7 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
-use crate::netproxy::Proxy;
+use crate::netproxy::{Listeners, Proxy};
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -106,7 +107,13 @@ fn prepare(
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
-    let (listeners, relayed) = doors(plan.unix, launched.doors);
+    let (unix, relayed) = doors(plan.unix, launched.doors);
+    let listeners = Listeners {
+        unix,
+        published: publish::listen(&policy)?,
+        inside: launched.dialler.map(publish::inside),
+        ..Listeners::default()
+    };
     let network =
         network::start(&policy, launched.sockets, listeners, recorder, &connections, plan.access.enforce)?;
     let interrupted = signals.ending();

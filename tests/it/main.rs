@@ -7,6 +7,7 @@ mod fs;
 mod hosts;
 mod layers;
 mod life;
+mod listen;
 mod locks;
 mod loopback;
 mod many;
