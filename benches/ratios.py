@@ -1,6 +1,7 @@
 """Prepares the trees, times each load in turns, prints medians and their ratio."""
 import os
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -8,9 +9,14 @@ import time
 
 RUNS, FILES = int(os.environ["RUNS"]), os.environ["FILES"]
 DIR, AGENTBOX = os.environ["DIR"], os.environ["AGENTBOX"]
-TREE, OUT, REPOSITORY = (os.path.join(DIR, name) for name in ("tree", "out", "repository"))
+TREE, OUT, REPOSITORY, NESTED, PROJECT = (
+    os.path.join(DIR, name) for name in ("tree", "out", "repository", "nested", "project")
+)
 # The real interpreter: a version manager's shim would be timed on the bare side alone.
 PYTHON = os.path.realpath(sys.executable)
+
+# Ripgrep searches with several threads, grep with one. Both find what they look for.
+SEARCH = ["rg", "--count"] if shutil.which("rg") else ["grep", "-rc"]
 
 # Name: what it is called in the table, how often it runs, the command.
 LOADS = {
@@ -18,6 +24,9 @@ LOADS = {
     "python": ("python3 -c pass", RUNS * 5, [PYTHON, "-c", "pass"]),
     "read": (FILES + " small files read", RUNS, [PYTHON, DIR + "/read.py", TREE, FILES]),
     "write": (FILES + " small files written", RUNS, [PYTHON, DIR + "/write.py", OUT, FILES]),
+    "find": ("find, %s files" % FILES, RUNS, ["find", NESTED, "-name", "*7", "-size", "+1"]),
+    "search": ("%s in a tree of %s files" % (SEARCH[0], FILES), RUNS, [*SEARCH, "needle", NESTED]),
+    "make": ("make -j2, 24 files of C", RUNS, ["make", "-j2", "--silent", "--always-make", "-C", PROJECT]),
     "exec": ("1000 x fork+exec", RUNS, ["/bin/sh", DIR + "/exec.sh"]),
     "git": ("git status, %s files" % FILES, RUNS, ["git", "-C", REPOSITORY, "status", "--short"]),
 }
@@ -27,6 +36,27 @@ def fill(directory):
     for entry in range(int(FILES)):
         with open(os.path.join(directory, str(entry)), "wb") as file:
             file.write(b"%d\n" % entry * 100)
+
+
+def make_nested():
+    for entry in range(int(FILES)):
+        directory = os.path.join(NESTED, str(entry % 20), str(entry % 100))
+        os.makedirs(directory, exist_ok=True)
+        with open(os.path.join(directory, str(entry)), "wb") as file:
+            file.write(b"%d\n" % entry * 100 + b"needle\n")
+
+
+def make_project():
+    parts = ["part%d" % part for part in range(24)]
+    for part in parts:
+        with open(os.path.join(PROJECT, part + ".c"), "w") as file:
+            file.write("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n")
+            for function in range(40):
+                name = "%s_%d" % (part, function)
+                file.write("int %s(int x) { printf(\"%%d\\n\", x); return x * %d; }\n" % (name, function))
+    with open(os.path.join(PROJECT, "Makefile"), "w") as file:
+        file.write("all: %s\n" % " ".join(part + ".o" for part in parts))
+        file.write("%.o: %.c\n\tcc -O1 -c $< -o $@\n")
 
 
 def make_repository():
@@ -71,6 +101,10 @@ def main():
         sys.exit("bench: no load %s; there are: %s" % (unknown[0], " ".join(LOADS)))
     if "read" in names:
         fill(TREE)
+    if "find" in names or "search" in names:
+        make_nested()
+    if "make" in names:
+        make_project()
     if "git" in names:
         make_repository()
     print("%-28s %5s %10s %10s %8s" % ("load", "runs", "bare ms", "ours ms", "ratio"))

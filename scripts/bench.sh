@@ -3,9 +3,10 @@
 #
 #   scripts/bench.sh [-n RUNS] [-f FILES] [-k KEEP_DIR] [LOAD...]
 #
-# LOAD: true python read write exec git (all of them by default). `-n` is how many times each load
-# runs (start-up loads five times as often), `-f` how many small files there are (5000). AGENTBOX
-# names the binary, RUN_OPTIONS holds further options of `agentbox run`. The table goes to stdout.
+# LOAD: true python read write find search make exec git (all of them by default). `-n` is how many
+# times each load runs (start-up loads five times as often), `-f` how many small files there are
+# (5000). AGENTBOX names the binary, RUN_OPTIONS holds further options of `agentbox run`. The table
+# goes to stdout.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +20,7 @@ while getopts 'n:f:k:h' option; do
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || set -- true python read write exec git
+[ $# -gt 0 ] || set -- true python read write find search make exec git
 
 agentbox=$(realpath "${AGENTBOX:-target/release/agentbox}")
 if [ ! -x "$agentbox" ]; then
@@ -31,13 +32,16 @@ dir=${keep:-$(mktemp -d)}
 mkdir -p "$dir"
 dir=$(realpath "$dir")
 [ -n "$keep" ] || trap 'rm -rf "$dir"' EXIT
-mkdir -p "$dir/tree" "$dir/out" "$dir/repository"
+mkdir -p "$dir/tree" "$dir/out" "$dir/repository" "$dir/nested" "$dir/project"
 
 cat > "$dir/bench.policy" <<POLICY
 read: $dir/tree
+read: $dir/nested
 write: $dir/out
 write: $dir/repository
-exec: true
+write: $dir/project
+exec: true, sh, cc, as
+exec: /usr/lib/gcc/**, /usr/libexec/gcc/**
 net: example.org
 POLICY
 

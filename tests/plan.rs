@@ -120,7 +120,8 @@ fn carry_out(case: &Case) -> ExitCode {
     let command = command::resolve(&typed, &facts.environment, &facts.cwd).expect("a command");
     let placement = Placement::plan(Path::new("trace.jsonl"), false, false).expect("a place for the trace");
     let protected = Vec::new();
-    let request = Request { policy, command, typed, facts: &facts, protected, enforce: true };
+    let request =
+        Request { policy, command, typed, facts: &facts, protected, enforce: true, authority: None };
     let plan = LaunchPlan::new(request, &host);
     let mut document = serde_json::to_value(plan.to_spec().expect("a document")).expect("JSON");
     drop(plan);
@@ -132,7 +133,7 @@ fn carry_out(case: &Case) -> ExitCode {
         ExitCode::from(125)
     };
     let signals = run::hold_signals().expect("signals");
-    match read.map(|plan| run::run(plan, placement, signals)) {
+    match read.map(|plan| run::run(plan, placement, signals, None)) {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

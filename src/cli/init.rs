@@ -12,7 +12,8 @@ use crate::command::{self, profiles};
 
 mod starter;
 
-use starter::{Starter, Worktree};
+use super::worktree;
+use starter::Starter;
 
 /// Writes a policy that works for most programs, with hints for the rest.
 #[derive(Debug, clap::Args)]
@@ -96,26 +97,12 @@ fn survey<'a>(profile: Option<&'a str>, env: &[(OsString, OsString)], cwd: &Path
         profile,
         programs: COMMON.iter().filter(on_path).copied().collect(),
         keys,
-        worktree: cwd.ancestors().find_map(worktree),
+        worktree: worktree::around(cwd),
     }
 }
 
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-/// The repository behind a `.git` file (gitrepository-layout(5)): `gitdir: PATH`, and there
-/// `commondir`.
-fn worktree(dir: &Path) -> Option<Worktree> {
-    let file = dir.join(".git");
-    if !fs::symlink_metadata(&file).ok()?.is_file() {
-        return None;
-    }
-    let text = fs::read_to_string(&file).ok()?;
-    let gitdir = fs::canonicalize(dir.join(text.strip_prefix("gitdir:")?.trim())).ok()?;
-    let common = fs::read_to_string(gitdir.join("commondir")).ok();
-    let common = common.and_then(|text| fs::canonicalize(gitdir.join(text.trim())).ok());
-    Some(Worktree { gitdir, common })
 }
 
 #[cfg(test)]
@@ -151,7 +138,7 @@ mod tests {
         let found = starter.worktree.expect("a worktree");
         assert_eq!(found.gitdir, gitdir);
         assert_eq!(found.common, Some(root.join("main/.git")));
-        assert!(worktree(&root.join("main")).is_none());
+        assert!(worktree::around(&root.join("main")).is_none());
     }
 
     #[test]

@@ -7,7 +7,9 @@ mod policy;
 mod run;
 pub mod show;
 mod spec;
+mod tls;
 pub mod verify;
+mod worktree;
 
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ use super::Failure;
 use super::run::{PolicyArgument, Prepared, prepare};
 use super::show::escape;
 use crate::command::Command;
-use crate::plan::{LaunchPlan, Request};
+use crate::plan::{LaunchPlan, Request, intercepts};
 use survey::Survey;
 
 /// Show what a policy means on this host.
@@ -83,13 +83,14 @@ impl ShowPolicy {
         let words = if asked { self.words.clone() } else { vec![any_program()?] };
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &words)?;
         let needs = if asked { None } else { Some(command.clone()) };
-        let request =
-            Request { policy, command, typed: words, facts: &facts, protected: Vec::new(), enforce: true };
+        let authority = intercepts(&policy, true).then_some("");
+        let (facts, protected) = (&facts, Vec::new());
+        let request = Request { policy, command, typed: words, facts, protected, enforce: true, authority };
         let mut plan = LaunchPlan::new(request, &host);
         if let Some(command) = needs {
             leave_out(&mut plan, &command);
         }
-        Ok(Survey::of(&plan, &facts))
+        Ok(Survey::of(&plan, facts))
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Failure;
+use super::tls::TlsArguments;
+use super::worktree::{self, Worktree};
 use crate::command;
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
@@ -42,6 +44,8 @@ pub(super) struct RunCommand {
     /// Overwrite a file that is no trace
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    tls: TlsArguments,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -94,6 +98,8 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, &trace).is_allow()
             || policy.decide_path(PathAccess::Write, &trace).is_allow()
             || policy.decide_path(PathAccess::Read, directory).is_allow();
+        let enforce = !self.observe;
+        let tls = self.tls.interception(&policy, enforce)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
@@ -112,12 +118,16 @@ impl RunCommand {
                 id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
             })
             .collect();
-        let enforce = !self.observe;
-        let request = Request { policy, command, typed: self.words, facts: &facts, protected, enforce };
+        let authority = tls.as_ref().map(|tls| tls.authority.certificate_pem());
+        let (facts, typed) = (&facts, self.words);
+        let request = Request { policy, command, typed, facts, protected, enforce, authority };
         // What is not in the document that `spec` prints is not in the run (0.1 ms).
         let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
-        let outcome = run::run(plan, placement, signals)?;
+        let outcome = run::run(plan, placement, signals, tls)?;
         summarize(&outcome, enforce);
+        if outcome.code != 0 && enforce {
+            tell(hidden_repository(&outcome.policy, &facts.cwd));
+        }
         Ok(outcome.code)
     }
 }
@@ -137,6 +147,11 @@ fn summarize(outcome: &Outcome, enforce: bool) {
     if let Some(aside) = &outcome.placed.moved_aside {
         lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
     }
+    lines.extend(outcome.denials.held.iter().map(|(port, rule)| {
+        format!(
+            "agentbox: port {port} is held inside for the host's own ({rule}): no server inside can have it"
+        )
+    }));
     let hosts = outcome.refused_hosts.iter().filter_map(|host| {
         let target = host.target.escape_debug();
         Some((false, host.count, format!("{} {target}", host.op), host.remedy.clone()?))
@@ -156,6 +171,19 @@ fn summarize(outcome: &Outcome, enforce: bool) {
         lines.push(format!("agentbox: {denied} {count}x: {what} (to allow it: {rule})"));
     }
     tell(lines);
+}
+
+/// Git only looks whether its repository is there, which is no refusal that the run could tell of.
+fn hidden_repository(policy: &Policy, cwd: &Path) -> Option<String> {
+    let Worktree { gitdir, common } = worktree::around(cwd)?;
+    let path = common.unwrap_or(gitdir);
+    if policy.decide_path(PathAccess::Read, &path).is_allow() {
+        return None;
+    }
+    let rule = policy.suggestion(&policy::Denied::Path { access: PathAccess::Read, path });
+    Some(format!(
+        "agentbox: this is a git worktree whose repository is not visible (to allow it: {rule}, or `write:` to commit)"
+    ))
 }
 
 fn describe(denied: &policy::Denied) -> String {

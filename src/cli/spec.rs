@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use super::Failure;
 use super::run::{PolicyArgument, Prepared, colored, prepare, tell};
-use crate::plan::{LaunchPlan, PlanError, Request};
+use crate::plan::{LaunchPlan, PlanError, Request, intercepts};
 
 /// Print what `run` would do as an OCI runtime specification; run nothing.
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,7 @@ impl SpecCommand {
     pub(super) fn run(self) -> Result<u8, Failure> {
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
+        let authority = intercepts(&policy, true).then_some("");
         let request = Request {
             policy,
             command,
@@ -29,6 +30,7 @@ impl SpecCommand {
             facts: &facts,
             protected: Vec::new(),
             enforce: true,
+            authority,
         };
         let text = print(&LaunchPlan::new(request, &host))?;
         let mut stdout = std::io::stdout().lock();

@@ -11,7 +11,7 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use super::cover::Covers;
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
-use super::{FsSpec, FsviewError, GeneratedFile, MountKind, MountOp, Pending};
+use super::{FsSpec, FsviewError, MountKind, MountOp, Pending};
 use crate::sys::mount::{self, NODEV, NOSUID, RDONLY};
 
 /// The host side of one mount, looked at before the clone: what was planned is what is mounted,
@@ -83,6 +83,7 @@ pub struct Built {
 /// The first step that the kernel refused.
 pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<Built, FsviewError> {
     let mut trees = clone_sources(spec, sources)?;
+    let contents = spec.files.iter().map(|file| file.content.whole()).collect::<Result<Vec<_>, _>>()?;
     // Before the new root hides a directory of the old one.
     let mut pending = Pending::keep(&spec.pending)?;
     let whole = spec.is_whole();
@@ -109,8 +110,8 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
     for link in &spec.links {
         builder.make_link(&link.path, &link.target)?;
     }
-    for file in &spec.files {
-        builder.generate(file)?;
+    for (file, content) in spec.files.iter().zip(&contents) {
+        builder.generate(&file.path, content)?;
     }
     let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {
@@ -247,9 +248,8 @@ impl Builder {
     }
 
     /// Writes a generated file, over whatever a mounted tree has at that name.
-    fn generate(&mut self, file: &GeneratedFile) -> Result<(), FsviewError> {
-        let path = &file.path;
-        match self.tree.write(path, &file.content, 0o644) {
+    fn generate(&mut self, path: &Path, content: &[u8]) -> Result<(), FsviewError> {
+        match self.tree.write(path, content, 0o644) {
             Ok(()) => return Ok(()),
             Err(Errno::EEXIST | Errno::EROFS) => {}
             Err(errno) => return Err(FsviewError::new("open", path, errno)),
@@ -258,7 +258,7 @@ impl Builder {
             // A tree of the host without that file: programs do without it as on the host.
             return Ok(());
         }
-        let tree = self.covers()?.file(&file.content, path)?;
+        let tree = self.covers()?.file(content, path)?;
         self.attach(path, Shape::File, &tree)
     }
 }

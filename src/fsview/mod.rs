@@ -4,14 +4,17 @@
 //! [`mod@build`] in the cloned child, [`landlock`] as the second layer in the command's process.
 
 mod build;
+mod content;
 mod cover;
 mod doors;
+mod keystore;
 mod landlock;
 mod pending;
 mod pivot;
 mod tree;
 
 pub use build::{Built, Source, build};
+pub use content::Content;
 pub use doors::Door;
 pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use pending::Pending;
@@ -63,8 +66,7 @@ pub struct GeneratedFile {
     #[serde(with = "lossless::path")]
     pub path: PathBuf,
     /// Its whole content.
-    #[serde(with = "lossless::bytes")]
-    pub content: Vec<u8>,
+    pub content: Content,
 }
 
 /// A symbolic link of the launcher's own making.
@@ -111,6 +113,19 @@ impl FsSpec {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.mounts.first().is_some_and(|op| op.target == Path::new("/"))
+    }
+
+    /// The same with the content of every generated file at hand: read before the clone, for the
+    /// child has lost its rights to files of unmapped users.
+    ///
+    /// # Errors
+    /// A file of the host that cannot be read.
+    pub fn with_contents(&self) -> Result<Self, FsviewError> {
+        let mut spec = self.clone();
+        for file in &mut spec.files {
+            file.content = Content::Bytes(file.content.whole()?.into_owned());
+        }
+        Ok(spec)
     }
 }
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::policy::canonical_name;
 
-/// What stands for a host in a request, a CONNECT line or a Host field.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What stands for a host in a request, a CONNECT line, a Host field or a ClientHello.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
     /// A name: lower case, without the root's dot.
     Name(String),

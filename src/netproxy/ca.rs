@@ -3,12 +3,15 @@
 
 use std::time::{Duration, SystemTime};
 
+use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
-    KeyUsagePurpose, SerialNumber,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
 };
+use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
 
+use super::authority::Host;
 use super::error::NetproxyError;
 
 /// How long before the run its certificates begin: a client's clock may be behind ours.
@@ -21,7 +24,11 @@ const VALID_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub struct RunAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     pem: String,
+    valid: (OffsetDateTime, OffsetDateTime),
 }
+
+/// The longest common name (RFC 5280 appendix A.1).
+const LONGEST_COMMON_NAME: usize = 64;
 
 impl RunAuthority {
     /// Makes a key (ECDSA P-256, from the kernel's randomness) and its certificate.
@@ -33,8 +40,11 @@ impl RunAuthority {
         let serial = serial_number()?;
         let mark = serial.to_bytes().iter().take(4).map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut params = CertificateParams::default();
-        params.not_before = instant(now.checked_sub(BACKDATED).unwrap_or(now));
-        params.not_after = instant(now.checked_add(VALID_FOR).unwrap_or(now));
+        let valid = (
+            OffsetDateTime::from(now.checked_sub(BACKDATED).unwrap_or(now)),
+            OffsetDateTime::from(now.checked_add(VALID_FOR).unwrap_or(now)),
+        );
+        (params.not_before, params.not_after) = valid;
         params.serial_number = Some(serial);
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, "agentbox");
@@ -44,7 +54,7 @@ impl RunAuthority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(refused("it cannot be signed"))?;
         let pem = issuer.pem();
-        Ok(Self { issuer, pem })
+        Ok(Self { issuer, pem, valid })
     }
 
     /// Its certificate, for a bundle of roots.
@@ -57,6 +67,37 @@ impl RunAuthority {
     #[must_use]
     pub fn certificate_der(&self) -> &[u8] {
         self.issuer.der()
+    }
+
+    /// Signs a certificate of a server that is called by all of `names`.
+    pub(crate) fn mint(
+        &self,
+        names: &[Host],
+        key: &KeyPair,
+    ) -> Result<CertificateDer<'static>, NetproxyError> {
+        let mut params = CertificateParams::default();
+        (params.not_before, params.not_after) = self.valid;
+        params.serial_number = Some(serial_number()?);
+        params.distinguished_name = DistinguishedName::new();
+        // Clients go by the alternative names (RFC 9525 section 6.3); the subject is for people.
+        let first = names.first().map(ToString::to_string).filter(|name| name.len() <= LONGEST_COMMON_NAME);
+        params.distinguished_name.push(DnType::CommonName, first.as_deref().unwrap_or("agentbox"));
+        params.subject_alt_names = names.iter().map(alternative_name).collect::<Result<_, _>>()?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let leaf = params.signed_by(key, &self.issuer).map_err(refused("it cannot be signed"))?;
+        Ok(leaf.der().clone())
+    }
+}
+
+fn alternative_name(host: &Host) -> Result<SanType, NetproxyError> {
+    match host {
+        Host::Name(name) => {
+            let name = Ia5String::try_from(name.as_str()).map_err(refused("its name cannot be written"))?;
+            Ok(SanType::DnsName(name))
+        }
+        Host::Address(address) => Ok(SanType::IpAddress(*address)),
     }
 }
 
@@ -77,10 +118,6 @@ fn serial_number() -> Result<SerialNumber, NetproxyError> {
     // Positive and never shortened (RFC 5280 section 4.1.2.2).
     bytes[0] = (bytes[0] & 0x7f) | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
-}
-
-fn instant(time: SystemTime) -> OffsetDateTime {
-    OffsetDateTime::from(time)
 }
 
 fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> NetproxyError {

@@ -9,26 +9,62 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_rustls::server::TlsStream;
+
+use super::flow::Flow;
 
 /// The longest request line, header section or ClientHello that is read.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
 
 /// One accepted stream of the confined program.
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Transport,
+    /// Counts this leg's bytes, where the outer leg is not this stream's alone.
+    meter: Option<Arc<Flow>>,
     prefix: BytesMut,
     heads: Arc<HeadTap>,
     /// The process that opened it.
     pub(crate) proc: Option<String>,
-    /// Its place among the streams that may be open at once.
-    _permit: OwnedSemaphorePermit,
+    /// Its place among the streams that may be open at once; within TLS the stream around it has it.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What carries a client's bytes.
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<Client>>),
 }
 
 impl Client {
     pub(crate) fn new(stream: TcpStream, proc: Option<String>, permit: OwnedSemaphorePermit) -> Self {
         // Failing to switch off delays is no reason to refuse; the kernel only fails for dead sockets.
         let _ = stream.set_nodelay(true);
-        Self { stream, prefix: BytesMut::new(), heads: Arc::default(), proc, _permit: permit }
+        Self {
+            stream: Transport::Plain(stream),
+            meter: None,
+            prefix: BytesMut::new(),
+            heads: Arc::default(),
+            proc,
+            _permit: Some(permit),
+        }
+    }
+
+    /// What the client says within TLS.
+    pub(crate) fn within(stream: TlsStream<Self>) -> Self {
+        Self {
+            proc: stream.get_ref().0.proc.clone(),
+            stream: Transport::Tls(Box::new(stream)),
+            meter: None,
+            prefix: BytesMut::new(),
+            heads: Arc::default(),
+            _permit: None,
+        }
+    }
+
+    /// Counts this leg's bytes from now on, those of the prefix included.
+    pub(crate) fn count_for(&mut self, flow: &Arc<Flow>) {
+        flow.count_up(self.prefix.len());
+        self.meter = Some(Arc::clone(flow));
     }
 
     /// What was read and will be read again.
@@ -42,9 +78,21 @@ impl Client {
         self.stream.read_buf(&mut self.prefix).await
     }
 
+    /// Drops the prefix: another reader has it.
+    pub(crate) fn forget_prefix(&mut self) {
+        self.prefix = BytesMut::new();
+    }
+
     /// Puts back bytes that another reader has taken.
     pub(crate) fn put_back(&mut self, bytes: &[u8]) {
         self.prefix.extend_from_slice(bytes);
+    }
+
+    fn note_written(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let (Some(flow), Poll::Ready(Ok(written))) = (&self.meter, &polled) {
+            flow.count_down(*written);
+        }
+        polled
     }
 
     /// Takes bytes off the prefix: they have been read for good.
@@ -60,7 +108,12 @@ impl Client {
     /// Ends the stream with a reset (SO_LINGER 0, man 7 socket), so that the program learns at once
     /// that it was refused.
     pub(crate) fn reset(self) {
-        let _ = self.stream.set_zero_linger();
+        match self.stream {
+            Transport::Plain(stream) => {
+                let _ = stream.set_zero_linger();
+            }
+            Transport::Tls(stream) => stream.into_inner().0.reset(),
+        }
     }
 }
 
@@ -75,6 +128,9 @@ impl AsyncRead for Client {
             let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
             if !matches!(polled, Poll::Ready(Ok(()))) {
                 return polled;
+            }
+            if let Some(flow) = &self.meter {
+                flow.count_up(buf.filled().len() - before);
             }
         } else {
             let taken = self.prefix.len().min(buf.remaining());
@@ -91,7 +147,8 @@ impl AsyncRead for Client {
 
 impl AsyncWrite for Client {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.note_written(polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -107,11 +164,62 @@ impl AsyncWrite for Client {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.note_written(polled)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 }
 

@@ -242,6 +242,19 @@ impl Judge {
         first.map_or(Ok(()), Err)
     }
 
+    /// Whether a rule that grants it says that its TLS is never read.
+    pub(crate) fn tunnels(&self, grant: &Grant) -> bool {
+        let (address, port) = (grant.destination.ip(), grant.destination.port());
+        self.policy.tunnels(&grant.name_list(), address, port)
+    }
+
+    /// Whether what grants it is for that port alone.
+    pub(crate) fn is_pinned(&self, grant: &Grant) -> bool {
+        let elsewhere = SocketAddr::new(grant.destination.ip(), UNNAMED_PORT);
+        let name = grant.names.first().map(|(name, _)| name.as_str());
+        self.connect(name, elsewhere, Transport::Tcp).is_err()
+    }
+
     /// May this Unix socket of the host be reached?
     pub(crate) fn unix(&self, path: &Path) -> Verdict {
         self.policy.decide_unix(path)

@@ -12,6 +12,7 @@ use super::error::NetproxyError;
 use super::pins::Pins;
 use super::resolve::Upstream;
 use super::scribe::Scribe;
+use super::tls::Tls;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder};
 
@@ -32,6 +33,8 @@ pub(crate) struct Egress {
     /// Hides credentials in what is recorded.
     pub(crate) redactor: Redactor,
     pub(crate) who: WhoAsked,
+    /// None: no TLS is read.
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) upstream: Arc<dyn Upstream>,
     /// False: everything passes, and what would have been refused is recorded.
     pub(crate) enforce: bool,
@@ -114,6 +117,11 @@ impl Egress {
             return Ok(grant.clone());
         }
         self.judge(grant.destination, claim, proc)
+    }
+
+    /// What reads the TLS of a stream; none where it is relayed unread.
+    pub(crate) fn reads(&self, grant: &Grant) -> Option<Arc<Tls>> {
+        self.tls.as_ref().filter(|_| !self.judge.tunnels(grant)).map(Arc::clone)
     }
 
     /// Records a denial.

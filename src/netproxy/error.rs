@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use thiserror::Error;
 
@@ -72,7 +73,7 @@ pub enum NetproxyError {
     #[error("the request is refused: {}", .0.reason)]
     Unclear(Box<Refusal>),
     /// A rate is used up.
-    #[error("{refusal}")]
+    #[error("{refusal}; the next passes in {seconds} s")]
     Exhausted {
         /// The refusal.
         refusal: Box<Refusal>,
@@ -121,6 +122,44 @@ pub enum NetproxyError {
         /// What was wrong.
         source: hyper::Error,
     },
+    /// TLS with an origin cannot be had.
+    #[error("TLS with {name} at {address} failed: {reason}")]
+    Tls {
+        /// Who it should have been.
+        name: String,
+        /// Where to.
+        address: SocketAddr,
+        /// Why, and what would help.
+        reason: String,
+        /// What the library or the kernel said.
+        source: Option<io::Error>,
+    },
+    /// A request for another host than the one that its connection was made to.
+    #[error(
+        "{name} is not the host that this connection was made to, which is {connected}: connect to it anew"
+    )]
+    Misdirected {
+        /// Whom the request names.
+        name: String,
+        /// Whom the connection is to.
+        connected: String,
+    },
+    /// The client does not take the certificate that it is shown.
+    #[error("the client does not take the run's certificate for {name}: {reason}")]
+    Distrusted {
+        /// Whom the client asked for.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A file of roots that the user named cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Roots {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A message's body broke off.
     #[error("the body broke off: {source}")]
     Body {
@@ -141,13 +180,18 @@ impl NetproxyError {
             | Self::Exhausted { .. }
             | Self::Request { .. }
             | Self::Hello { .. }
-            | Self::Client { .. } => Blame::Agent,
-            Self::Resolve { .. } | Self::Dial { .. } | Self::Origin { .. } => Blame::Upstream,
+            | Self::Client { .. }
+            | Self::Misdirected { .. }
+            | Self::Distrusted { .. } => Blame::Agent,
+            Self::Resolve { .. } | Self::Dial { .. } | Self::Origin { .. } | Self::Tls { .. } => {
+                Blame::Upstream
+            }
             Self::Body { blame, .. } => *blame,
             Self::Runtime { .. }
             | Self::Thread { .. }
             | Self::Listener { .. }
             | Self::Certificate { .. }
+            | Self::Roots { .. }
             | Self::Stop { .. }
             | Self::Trace { .. } => Blame::Proxy,
         }

@@ -20,6 +20,7 @@ use super::flow::round_micros;
 use super::relay::End;
 use super::scribe::{Desk, Reel};
 use super::segments::{Segments, Way};
+use super::tls::Facts;
 use super::transcript::Transcript;
 use crate::trace::{Event, Kind, TraceError};
 
@@ -95,6 +96,18 @@ impl Exchange {
         let mut progress = self.progress();
         progress.result.insert("address".to_owned(), destination.to_string().into());
         progress.result.insert("names".to_owned(), names.into());
+    }
+
+    /// What the origin proved, over TLS.
+    pub(crate) fn set_tls(&self, facts: Option<&Facts>) {
+        if let Some(facts) = facts {
+            self.progress().result.insert("tls".to_owned(), facts.record.clone());
+        }
+    }
+
+    /// A field of the response that the client does not get.
+    pub(crate) fn set_withheld(&self, field: &str) {
+        self.progress().result.insert("withheld".to_owned(), vec![field.to_owned()].into());
     }
 
     /// The response's head has come.

@@ -139,6 +139,22 @@ impl Flow {
         Metered { stream, flow: Arc::clone(self) }
     }
 
+    /// Counts bytes of the client's.
+    pub(crate) fn count_up(&self, bytes: usize) {
+        self.count(&self.up, bytes);
+    }
+
+    /// Counts bytes for the client.
+    pub(crate) fn count_down(&self, bytes: usize) {
+        self.count(&self.down, bytes);
+    }
+
+    fn count(&self, counter: &AtomicU64, bytes: usize) {
+        let bytes = bytes as u64;
+        counter.fetch_add(bytes, Ordering::Relaxed);
+        self.egress.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_protocol(&self, protocol: &'static str) {
         self.learn(|learned| learned.protocol = Some(protocol));
     }
@@ -239,10 +255,9 @@ impl<S> Metered<S> {
         &self.stream
     }
 
-    fn count(&self, counter: &AtomicU64, bytes: usize) {
-        let bytes = bytes as u64;
-        counter.fetch_add(bytes, Ordering::Relaxed);
-        self.flow.egress.moved.fetch_add(bytes, Ordering::Relaxed);
+    /// The leg and its record, which counts it no longer.
+    pub(crate) fn into_inner(self) -> (S, Arc<Flow>) {
+        (self.stream, self.flow)
     }
 }
 
@@ -255,7 +270,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         match &polled {
-            Poll::Ready(Ok(())) => self.count(&self.flow.down, buf.filled().len() - before),
+            Poll::Ready(Ok(())) => self.flow.count_down(buf.filled().len() - before),
             Poll::Ready(Err(error)) => {
                 self.flow.fail(&format!("upstream: {error}"), Failure::io(error, Blame::Upstream));
             }
@@ -269,7 +284,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = polled {
-            self.count(&self.flow.up, written);
+            self.flow.count_up(written);
         }
         polled
     }
@@ -289,7 +304,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         if let Poll::Ready(Ok(written)) = polled {
-            self.count(&self.flow.up, written);
+            self.flow.count_up(written);
         }
         polled
     }

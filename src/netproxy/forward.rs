@@ -1,26 +1,24 @@
 //! One judged request to its origin and the response back, both streaming.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
+use super::alternative;
 use super::authority::Host;
 use super::body::Reply;
-use super::client::MAX_HEAD;
 use super::decide::Grant;
 use super::error::NetproxyError;
 use super::exchange::{Exchange, Side, Tapped};
-use super::failure::Failure;
-use super::flow::{Door, Flow, Metered};
+use super::flow::{Door, Flow};
 use super::framing::origin_form;
-use super::http::Service;
+use super::http::{Scope, Service};
+use super::intercept::Secure;
+use super::link::{Link, Wire};
 use super::relay::relay;
 use super::stream;
 use super::transcript::Transcript;
@@ -42,6 +40,8 @@ pub(crate) struct Origin {
     /// The host as the request names it; none for HTTP/1.0 requests without a Host field.
     pub(crate) host: Option<Host>,
     pub(crate) door: Door,
+    /// Over TLS.
+    pub(crate) secure: bool,
 }
 
 impl Origin {
@@ -52,50 +52,20 @@ impl Origin {
             Some(host) => host.to_string(),
             None => Host::Address(destination.ip()).to_string(),
         };
-        match destination.port() {
-            80 => host,
-            port => format!("{host}:{port}"),
+        match (destination.port(), self.secure) {
+            (80, false) | (443, true) => host,
+            (port, _) => format!("{host}:{port}"),
         }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
     }
 
     /// The whole URL for the record.
     pub(crate) fn url(&self, uri: &Uri) -> String {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        format!("http://{}{path}", self.authority())
-    }
-}
-
-/// A connection to an origin, ready for one request after another.
-pub(crate) struct Link {
-    sender: SendRequest<Tapped>,
-    destination: SocketAddr,
-    /// Weak, for the record of the stream ends with the stream and not with this connection.
-    flow: Weak<Flow>,
-    used: bool,
-}
-
-impl Link {
-    /// Begins HTTP on a leg that was dialled.
-    pub(crate) async fn open(
-        upstream: Metered<TcpStream>,
-        destination: SocketAddr,
-    ) -> Result<Self, NetproxyError> {
-        let flow = Arc::clone(upstream.flow());
-        flow.set_protocol("http");
-        let (sender, connection) = http1::Builder::new()
-            .preserve_header_case(true)
-            .max_buf_size(MAX_HEAD)
-            .handshake(TokioIo::new(upstream))
-            .await
-            .map_err(|source| NetproxyError::Origin { address: destination, source })?;
-        let ending = Arc::clone(&flow);
-        tokio::spawn(async move {
-            if let Err(error) = connection.with_upgrades().await {
-                let failure = NetproxyError::Origin { address: destination, source: error };
-                ending.fail(&failure.to_string(), Failure::of(&failure));
-            }
-        });
-        Ok(Self { sender, destination, flow: Arc::downgrade(&flow), used: false })
+        format!("{}://{}{path}", self.scheme(), self.authority())
     }
 }
 
@@ -103,7 +73,7 @@ impl Service {
     /// Sends the request to the first of `origins` that can be reached, and returns its response.
     pub(crate) async fn forward(
         &self,
-        mut head: http::request::Parts,
+        head: http::request::Parts,
         body: Incoming,
         upgrade: Option<OnUpgrade>,
         origins: &[Origin],
@@ -111,26 +81,31 @@ impl Service {
     ) -> Result<Response<Reply>, NetproxyError> {
         // Entries and bodies that wait to be stored hold back the next request.
         self.egress.scribe.ready().await?;
-        prepare(&mut head, &origins[0], upgrade.is_some());
+        let client = head.version;
+        let head = prepare(head, &origins[0], upgrade.is_some());
         let body = Tapped::new(body, exchange, Side::Request, &self.heads);
         let mut request = Request::from_parts(head, body);
-        let mut slot = self.link.lock().await;
         loop {
+            let mut slot = self.link.lock().await;
             let mut link = self.link_to(slot.take(), origins, exchange).await?;
             let reused = std::mem::replace(&mut link.used, true);
-            match link.sender.try_send_request(request).await {
+            // Where a connection takes many requests at once, none waits for another.
+            *slot = link.share();
+            let slot = slot.is_none().then_some(slot);
+            exchange.set_tls(link.facts.as_deref());
+            fit(&mut request, &origins[0], link.wire());
+            match link.send(request).await {
                 Ok(response) => {
-                    let flow = link.flow.upgrade();
-                    *slot = Some(link);
-                    return Ok(self.finish(response, upgrade, flow, exchange));
+                    let flow = self.secure().map_or_else(|| link.flow(), |secure| secure.flow.clone());
+                    if let Some(mut slot) = slot {
+                        *slot = Some(link);
+                    }
+                    return Ok(self.finish(response, upgrade, flow, exchange, client));
                 }
                 Err(mut error) => match error.take_message() {
                     // The origin closed an idle connection before any byte of this request went out.
                     Some(unsent) if reused => request = unsent,
-                    _ => {
-                        let source = error.into_error();
-                        return Err(NetproxyError::Origin { address: link.destination, source });
-                    }
+                    _ => return Err(link.failure(error.into_error(), !reused)),
                 },
             }
         }
@@ -146,11 +121,15 @@ impl Service {
         if let Some(mut link) = kept {
             let origin = origins.iter().find(|origin| origin.grant.destination == link.destination);
             if let Some(origin) = origin
-                && link.sender.ready().await.is_ok()
+                && link.ready().await
             {
                 exchange.set_origin(link.destination, origin.grant.name_list());
                 return Ok(link);
             }
+        }
+        if let (Some(secure), Some(origin)) = (self.secure(), origins.first()) {
+            exchange.set_origin(origin.grant.destination, origin.grant.name_list());
+            return secure.link(&self.egress, &origin.grant).await;
         }
         let mut failure = None;
         for origin in origins {
@@ -167,6 +146,13 @@ impl Service {
             .unwrap_or_else(|| NetproxyError::Request { reason: "its target names no origin".to_owned() }))
     }
 
+    fn secure(&self) -> Option<&Secure> {
+        match &self.scope {
+            Scope::Bound { secure, .. } => secure.as_ref(),
+            Scope::Open => None,
+        }
+    }
+
     /// Turns the origin's response into the client's.
     fn finish(
         &self,
@@ -174,6 +160,7 @@ impl Service {
         upgrade: Option<OnUpgrade>,
         flow: Option<Arc<Flow>>,
         exchange: &Arc<Exchange>,
+        client: Version,
     ) -> Response<Reply> {
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if let (true, Some(client), Some(flow)) = (switched, upgrade, flow) {
@@ -187,8 +174,11 @@ impl Service {
         if !switched {
             strip(&mut head.headers);
             head.headers.remove(header::UPGRADE);
+            if alternative::withhold(&mut head.headers) {
+                exchange.set_withheld(header::ALT_SVC.as_str());
+            }
         }
-        head.version = Version::HTTP_11;
+        head.version = if client == Version::HTTP_2 { client } else { Version::HTTP_11 };
         let body = Tapped::new(body, exchange, Side::Response, &self.heads);
         Response::from_parts(head, Reply::Origin(body))
     }
@@ -213,9 +203,13 @@ async fn splice(
 }
 
 /// Makes of the client's head the one that the origin gets.
-fn prepare(head: &mut http::request::Parts, origin: &Origin, upgrades: bool) {
+fn prepare(mut head: http::request::Parts, origin: &Origin, upgrades: bool) -> http::request::Parts {
+    let trailers = takes_trailers(&head.headers);
     let upgrade = head.headers.get(header::UPGRADE).cloned();
     strip(&mut head.headers);
+    if trailers && head.version == Version::HTTP_2 {
+        head.headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
     // 100 is answered by the inner side as soon as the body is wanted.
     head.headers.remove(header::EXPECT);
     match upgrade {
@@ -233,7 +227,34 @@ fn prepare(head: &mut http::request::Parts, origin: &Origin, upgrades: bool) {
         head.headers.insert(header::HOST, host);
     }
     head.uri = origin_form(&head.method, &head.uri);
-    head.version = Version::HTTP_11;
+    head
+}
+
+/// Whether the one value of TE that HTTP/2 knows is there (RFC 9113 section 8.2.2).
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(header::TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Writes the request's target as the connection's version of HTTP has it.
+fn fit<B>(request: &mut Request<B>, origin: &Origin, wire: Wire) {
+    match wire {
+        Wire::Http1 => {
+            *request.version_mut() = Version::HTTP_11;
+            *request.uri_mut() = origin_form(request.method(), request.uri());
+        }
+        Wire::Http2 => {
+            *request.version_mut() = Version::HTTP_2;
+            let host = request.headers_mut().remove(header::HOST);
+            let host = host.and_then(|host| host.to_str().ok().map(str::to_owned));
+            let authority = host.unwrap_or_else(|| origin.authority());
+            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            let uri =
+                Uri::builder().scheme(origin.scheme()).authority(authority).path_and_query(path).build();
+            if let Ok(uri) = uri {
+                *request.uri_mut() = uri;
+            }
+        }
+    }
 }
 
 /// Takes away what belongs to one connection.

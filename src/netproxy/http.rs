@@ -3,46 +3,46 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::{EXPECT, UPGRADE};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use hyper::header::UPGRADE;
+use hyper::server::conn::{http1, http2};
+use hyper::service::{HttpService, service_fn};
+use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 use super::authority::{Authority, Host};
 use super::body::{Reply, refusal, refusal_to};
 use super::client::{Client, HeadTap, MAX_HEAD};
 use super::connect;
 use super::decide::{Claim, Grant, Refusal};
+use super::drain::drain;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::exchange::Exchange;
-use super::flow::{Door, Metered};
-use super::forward::{Link, Origin};
+use super::flow::Door;
+use super::forward::Origin;
 use super::framing;
+use super::intercept::Secure;
+use super::link::{Link, MAX_HEADER_LIST, Wire};
 use super::requests;
+use super::stream;
 use crate::policy::{canonical_address, is_loopback};
 
 /// The port of `http://` targets that name none.
 const HTTP_PORT: u16 = 80;
 
-/// What is taken of the body of a refused request; the connection is closed when there is more.
-const MAX_DRAINED: usize = 256 * 1024;
+/// Requests that may be under way at once on one HTTP/2 connection.
+const MAX_REQUESTS: u32 = 128;
 
-/// How long it may take.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// What is kept of one response for an HTTP/2 client that does not read it.
+const MAX_SENT_AHEAD: usize = 128 * 1024;
 
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
     /// One destination, which the stream was granted.
-    Bound { grant: Grant, door: Door },
+    Bound { grant: Grant, door: Door, secure: Option<Secure> },
     /// Whatever each request names: the proxy's own port.
     Open,
 }
@@ -57,18 +57,9 @@ pub(crate) struct Service {
     pub(crate) link: Mutex<Option<Link>>,
 }
 
-/// Serves HTTP until the client or the origin ends it. `upstream` is the leg that was dialled
+/// Serves HTTP until the client or the origin ends it. `link` leads to an origin that was dialled
 /// before it was clear that the client speaks HTTP.
-pub(crate) async fn serve(
-    egress: Arc<Egress>,
-    client: Client,
-    scope: Scope,
-    upstream: Option<Metered<TcpStream>>,
-) {
-    let link = match (upstream, &scope) {
-        (Some(upstream), Scope::Bound { grant, .. }) => Link::open(upstream, grant.destination).await.ok(),
-        _ => None,
-    };
+pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, link: Option<Link>, wire: Wire) {
     let service = Arc::new(Service {
         egress,
         scope,
@@ -81,17 +72,54 @@ pub(crate) async fn serve(
         let service = Arc::clone(&answering);
         async move { Ok::<_, Infallible>(service.answer(request).await) }
     });
-    let connection = http1::Builder::new()
+    let ended = match wire {
+        Wire::Http1 => serve_one(client, answer).await,
+        Wire::Http2 => serve_many(client, answer).await,
+    };
+    if let Err(error) = ended {
+        service.note_malformed(&error);
+    }
+    if let Scope::Bound { grant, secure: Some(secure), .. } = &service.scope
+        && let Some(link) = service.link.lock().await.take()
+    {
+        secure.leave(&service.egress, grant, link);
+    }
+}
+
+/// HTTP/1: one request after another.
+async fn serve_one<S>(client: Client, answer: S) -> hyper::Result<()>
+where
+    S: HttpService<Incoming, ResBody = Reply, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    http1::Builder::new()
         .timer(TokioTimer::new()) // Heads have 30 s, the library's own limit; bodies have none.
         .max_buf_size(MAX_HEAD)
         .half_close(true)
         .auto_date_header(false)
         .preserve_header_case(true)
         .serve_connection(TokioIo::new(client), answer)
-        .with_upgrades();
-    if let Err(error) = connection.await {
-        service.note_malformed(&error);
-    }
+        .with_upgrades()
+        .await
+}
+
+/// HTTP/2: many at once, each judged by itself.
+async fn serve_many<S>(client: Client, answer: S) -> hyper::Result<()>
+where
+    S: HttpService<Incoming, ResBody = Reply, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    client.heads().stop();
+    // Extended CONNECT (RFC 8441) is not offered. Resets without end close the connection: that is
+    // the library's own limit (CVE-2023-44487).
+    http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_REQUESTS)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .max_send_buf_size(MAX_SENT_AHEAD)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(client), answer)
+        .await
 }
 
 impl Service {
@@ -126,6 +154,9 @@ impl Service {
         let Some(first) = origins.first() else {
             return refusal(&unnamed("its target names no origin"));
         };
+        if head.method == Method::CONNECT && head.version == Version::HTTP_2 {
+            return self.refuse_request(&head, &unnamed("CONNECT within HTTP/2 is not offered"));
+        }
         let url = first.url(&head.uri);
         let rule = first.grant.rule();
         let exchange = Exchange::begin(&self.egress, &head, &url, rule, self.proc.as_deref());
@@ -144,14 +175,14 @@ impl Service {
         head: &http::request::Parts,
         authority: Option<Authority>,
     ) -> Result<Vec<Origin>, NetproxyError> {
-        let (grant, door) = match &self.scope {
-            Scope::Bound { grant, door } => (grant, *door),
+        let (grant, door, secure) = match &self.scope {
+            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_ref()),
             Scope::Open => return self.named_origins(head, authority).await,
         };
         let proc = self.proc.as_deref();
         let Some(authority) = authority else {
             self.egress.check_trace()?;
-            return Ok(vec![Origin { grant: grant.clone(), host: None, door }]);
+            return Ok(vec![Origin { grant: grant.clone(), host: None, door, secure: secure.is_some() }]);
         };
         let port = grant.destination.port();
         if authority.port.is_some_and(|claimed| claimed != port) && !grant.observed {
@@ -167,8 +198,11 @@ impl Service {
             }
             host => Claim::of(host),
         };
-        let grant = self.egress.judge_claim(grant, claim, proc)?;
-        Ok(vec![Origin { grant, host: Some(authority.host), door }])
+        let grant = match secure {
+            Some(secure) => self.judge_secure(grant, secure, &authority.host)?,
+            None => self.egress.judge_claim(grant, claim, proc)?,
+        };
+        Ok(vec![Origin { grant, host: Some(authority.host), door, secure: secure.is_some() }])
     }
 
     /// The origins of an absolute-form request.
@@ -186,7 +220,8 @@ impl Service {
         let port = authority.port.unwrap_or(HTTP_PORT);
         let proc = self.proc.as_deref();
         let grants = self.egress.grants(&authority.host, port, Claim::Literal, proc).await?;
-        let origin = |grant| Origin { grant, host: Some(authority.host.clone()), door: Door::Proxy };
+        let origin =
+            |grant| Origin { grant, host: Some(authority.host.clone()), door: Door::Proxy, secure: false };
         Ok(grants.into_iter().map(origin).collect())
     }
 
@@ -212,7 +247,35 @@ impl Service {
         if self.egress.enforce {
             return Err(NetproxyError::Denied(Box::new(refusal)));
         }
-        Ok(vec![Origin { grant: grant.clone(), host: Some(authority.host.clone()), door }])
+        let host = Some(authority.host.clone());
+        let secure = matches!(&self.scope, Scope::Bound { secure: Some(_), .. });
+        Ok(vec![Origin { grant: grant.clone(), host, door, secure }])
+    }
+
+    /// Within TLS a request is for the host that the client asked for in its ClientHello, and for no
+    /// other: the origin has proved to be that one alone.
+    fn judge_secure(&self, grant: &Grant, secure: &Secure, host: &Host) -> Result<Grant, NetproxyError> {
+        let proc = self.proc.as_deref();
+        if *host == secure.host {
+            return self.egress.judge_claim(grant, Claim::of(host), proc);
+        }
+        let error = NetproxyError::Misdirected { name: host.to_string(), connected: secure.host.to_string() };
+        let refused = match host {
+            Host::Name(name) => self.egress.judge.name(name).err(),
+            Host::Address(_) => None,
+        };
+        let refusal = match &refused {
+            Some(refusal) => refusal.clone().on_port(Some(grant.destination.port())),
+            None => stream::unreadable(grant, &error),
+        };
+        if !grant.observed {
+            self.egress.refuse(&refusal, proc)?;
+        }
+        match refused {
+            _ if !self.egress.enforce => Ok(grant.clone()),
+            Some(_) => Err(NetproxyError::Denied(Box::new(refusal))),
+            None => Err(error),
+        }
     }
 
     /// Answers a request that was refused. What it still sends is taken first, so that the connection stays usable.
@@ -222,9 +285,7 @@ impl Service {
         body: Incoming,
         error: &NetproxyError,
     ) -> Response<Reply> {
-        // A client that waits for 100 has sent nothing.
-        let waits = head.headers.contains_key(EXPECT);
-        if !waits && matches!(timeout(DRAIN_TIMEOUT, drained(body)).await, Ok(true)) {
+        if drain(&head.headers, body).await {
             self.heads.resume();
         }
         refusal_to(&head.headers, error)
@@ -268,19 +329,6 @@ fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade
     asked.then(|| hyper::upgrade::on(request))
 }
 
-/// Whether a body came to its end within what is taken of one that goes nowhere.
-async fn drained(mut body: Incoming) -> bool {
-    let mut taken = 0;
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return false };
-        taken += frame.data_ref().map_or(0, |data| data.len());
-        if taken > MAX_DRAINED {
-            return false;
-        }
-    }
-    true
-}
-
 fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {
     let port = authority.port.unwrap_or(HTTP_PORT);
     Refusal {
@@ -314,6 +362,7 @@ pub(crate) fn status_of(error: &NetproxyError) -> StatusCode {
         NetproxyError::Denied(_) => StatusCode::FORBIDDEN,
         NetproxyError::Trace { .. } => StatusCode::SERVICE_UNAVAILABLE,
         NetproxyError::Request { .. } | NetproxyError::Unclear(_) => StatusCode::BAD_REQUEST,
+        NetproxyError::Misdirected { .. } => StatusCode::MISDIRECTED_REQUEST,
         NetproxyError::Exhausted { .. } => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::BAD_GATEWAY,
     }

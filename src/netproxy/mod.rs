@@ -30,6 +30,7 @@
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
+mod alternative;
 pub mod authority;
 mod body;
 pub mod ca;
@@ -39,6 +40,7 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod drain;
 mod egress;
 mod error;
 mod exchange;
@@ -47,10 +49,13 @@ mod flow;
 mod forward;
 pub mod framing;
 mod http;
+mod intercept;
+mod link;
 mod listen;
 mod names;
 mod packet;
 mod pins;
+mod pool;
 mod publish;
 mod rates;
 mod relay;
@@ -62,7 +67,7 @@ mod sessions;
 pub mod sniff;
 pub mod socks;
 mod stream;
-mod tls;
+pub mod tls;
 mod transcript;
 mod unix;
 mod unread;
@@ -95,6 +100,7 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::tls::{Interception, Tls};
 use crate::policy::Policy;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -156,6 +162,8 @@ pub struct ProxySpec {
     pub enforce: bool,
     /// What the program's own machine is called inside; answered with loopback.
     pub host_name: Option<String>,
+    /// Reads TLS; none relays it unread.
+    pub tls: Option<Interception>,
 }
 
 /// A running proxy.
@@ -189,6 +197,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         let _inside = runtime.enter();
         Bound::new(spec.listeners, &spec.policy)?
     };
+    let tls = spec.tls.map(Tls::new).transpose()?.map(Arc::new);
     let pins = Arc::new(Pins::default());
     let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
@@ -199,6 +208,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         scribe,
         redactor: spec.redactor,
         who: spec.who,
+        tls,
         upstream,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

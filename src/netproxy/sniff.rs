@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
+use tokio::io::AsyncBufReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::{Client, MAX_HEAD};
 use super::error::NetproxyError;
+use super::tls::OuterStream;
 
 /// How long the rest of a request line or ClientHello may take once it has begun.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,12 +54,16 @@ pub enum Speech {
     Opaque,
 }
 
-/// Reads until it is clear what the client speaks. With `upstream`, the server may be the first to
-/// speak, and then the bytes are opaque.
-pub(crate) async fn listen(
-    client: &mut Client,
-    upstream: Option<&TcpStream>,
-) -> Result<Speech, NetproxyError> {
+/// Who may be the first to speak, besides the client.
+pub(crate) enum Server<'a> {
+    None,
+    Plain(&'a TcpStream),
+    Tls(&'a mut OuterStream),
+}
+
+/// Reads until it is clear what the client speaks. Where the server is the first to speak, the
+/// bytes are opaque.
+pub(crate) async fn listen(client: &mut Client, mut server: Server<'_>) -> Result<Speech, NetproxyError> {
     let mut begun = None;
     loop {
         let glance = classify(client.prefix());
@@ -72,7 +78,7 @@ pub(crate) async fn listen(
         let deadline = patience.map(|patience| *begun.get_or_insert_with(Instant::now) + patience);
         let read = tokio::select! {
             read = read_before(client, deadline) => read,
-            () = server_speaks(upstream) => return Ok(Speech::Opaque),
+            () = server_speaks(&mut server) => return Ok(Speech::Opaque),
         };
         match (read, glance) {
             (Some(Ok(0)), Glance::Request) => return Ok(Speech::Http),
@@ -95,12 +101,15 @@ async fn read_before(client: &mut Client, deadline: Option<Instant>) -> Option<s
 }
 
 /// Returns when the server has sent, closed or failed; never without a server.
-async fn server_speaks(upstream: Option<&TcpStream>) {
-    match upstream {
-        Some(upstream) => {
-            let _ = upstream.peek(&mut [0]).await;
+async fn server_speaks(server: &mut Server<'_>) {
+    match server {
+        Server::Plain(stream) => {
+            let _ = stream.peek(&mut [0]).await;
         }
-        None => std::future::pending().await,
+        Server::Tls(stream) => {
+            let _ = stream.fill_buf().await;
+        }
+        Server::None => std::future::pending().await,
     }
 }
 

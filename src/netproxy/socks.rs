@@ -23,6 +23,7 @@ use super::decide::{Grant, Refusal};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::{Door, Metered};
+use super::link::Wire;
 use super::{connect, http, stream};
 
 /// How long a client may take to say whom it wants, and how long it may be silent before.
@@ -50,7 +51,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, mut client: Client) {
     match client.prefix().first() {
         Some(&VERSION_5) => negotiate(egress, client, Version::Five).await,
         Some(&VERSION_4) => negotiate(egress, client, Version::Four).await,
-        _ => http::serve(egress, client, http::Scope::Open, None).await,
+        _ => http::serve(egress, client, http::Scope::Open, None, Wire::Http1).await,
     }
 }
 

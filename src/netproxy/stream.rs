@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::authority::target;
 use super::client::Client;
@@ -14,14 +15,19 @@ use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::{Door, Flow, Metered};
 use super::http;
+use super::intercept::{self, Leg, Reading};
+use super::link::{Link, Wire};
 use super::relay::{End, relay};
-use super::sniff::{Speech, listen};
-use super::tls;
+use super::sniff::{Glance, Server, Speech, classify, listen};
+use super::tls::Hello;
 use super::unread;
 
 /// How long a client whose origin cannot be reached is waited for: an HTTP client gets an answer
 /// that says why, every other one a reset.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the first bytes of a client are waited for, that may need no new connection.
+const FIRST_BYTES: Duration = Duration::from_millis(20);
 
 /// Serves a stream whose destination is its own address.
 pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: SocketAddr, door: Door) {
@@ -29,9 +35,14 @@ pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: Soc
     let Ok(grant) = egress.judge(destination, Claim::Silent, proc.as_deref()) else {
         return client.reset();
     };
-    match open(&egress, &grant, door, proc.as_deref()).await {
+    let Ok(flow) = Flow::open(&egress, &grant, door, proc.as_deref()) else { return client.reset() };
+    let client = match take_over(&egress, client, &grant, door, &flow).await {
+        Ok(()) => return,
+        Err(client) => client,
+    };
+    match dial(&egress, flow, &grant, door, proc.as_deref()).await {
         Ok(upstream) => carry(egress, client, upstream, grant, door).await,
-        Err(NetproxyError::Dial { .. }) => unreachable(egress, client, grant, door).await,
+        Err(error @ NetproxyError::Dial { .. }) => unreachable(egress, client, grant, door, error).await,
         Err(_) => client.reset(),
     }
 }
@@ -43,7 +54,51 @@ pub(crate) async fn open(
     door: Door,
     proc: Option<&str>,
 ) -> Result<Metered<TcpStream>, NetproxyError> {
-    let dialled = Flow::open(egress, grant, door, proc)?.dial(grant.destination).await;
+    dial(egress, Flow::open(egress, grant, door, proc)?, grant, door, proc).await
+}
+
+/// Serves a client by a connection that an earlier one has left. Gives the client back when there is
+/// none, or when the client does not begin with TLS at once.
+async fn take_over(
+    egress: &Arc<Egress>,
+    mut client: Client,
+    grant: &Grant,
+    door: Door,
+    flow: &Arc<Flow>,
+) -> Result<(), Client> {
+    let Some(tls) = egress.tls.as_ref().filter(|tls| tls.pool.knows(grant.destination)) else {
+        return Err(client);
+    };
+    let first = timeout(FIRST_BYTES, client.read_ahead()).await;
+    if !matches!(first, Ok(Ok(1..))) || !matches!(classify(client.prefix()), Glance::Clear(Speech::Tls)) {
+        return Err(client);
+    }
+    let (hello, grant) = match check_hello(egress, &mut client, Some(flow), grant).await {
+        Ok(checked) => checked,
+        Err(error) => {
+            flow.set_protocol("tls");
+            give_up(egress, client, Some(flow), grant, &error);
+            return Ok(());
+        }
+    };
+    let Some(link) = egress.reads(&grant).and_then(|_| intercept::kept(tls, &hello, &grant)) else {
+        return Err(client);
+    };
+    let reading = Reading { client, hello, grant, door, flow: Some(Arc::clone(flow)) };
+    intercept::serve(Arc::clone(egress), Arc::clone(tls), reading, Leg::Kept(link)).await;
+    Ok(())
+}
+
+/// Dials for a connect that is recorded.
+async fn dial(
+    egress: &Arc<Egress>,
+    flow: Arc<Flow>,
+    grant: &Grant,
+    door: Door,
+    proc: Option<&str>,
+) -> Result<Metered<TcpStream>, NetproxyError> {
+    let dialled = flow.dial(grant.destination).await;
+    drop(flow);
     let (Err(NetproxyError::Dial { .. }), Some(twin)) = (&dialled, loopback_twin(grant.destination)) else {
         return dialled;
     };
@@ -73,41 +128,58 @@ pub(crate) async fn carry(
     grant: Grant,
     door: Door,
 ) {
-    let speech = match listen(&mut client, Some(upstream.stream())).await {
+    let speech = match listen(&mut client, Server::Plain(upstream.stream())).await {
         Ok(speech) => speech,
-        Err(error) => return give_up(&egress, client, &upstream, &grant, &error),
+        Err(error) => return give_up(&egress, client, Some(upstream.flow()), &grant, &error),
     };
     match speech {
         Speech::Http => {
-            upstream.flow().set_protocol("http");
-            http::serve(egress, client, http::Scope::Bound { grant, door }, Some(upstream)).await;
+            let link = Link::open(upstream, grant.destination).await.ok();
+            http::serve(egress, client, http::Scope::Bound { grant, door, secure: None }, link, Wire::Http1)
+                .await;
         }
         Speech::Opaque => pass(&egress, client, upstream, &grant).await,
-        Speech::Tls => match check_hello(&egress, &mut client, &upstream, &grant).await {
-            Ok(grant) => pass(&egress, client, upstream, &grant).await,
-            Err(error) => give_up(&egress, client, &upstream, &grant, &error),
-        },
+        Speech::Tls => {
+            upstream.flow().set_protocol("tls");
+            let (hello, grant) = match check_hello(&egress, &mut client, Some(upstream.flow()), &grant).await
+            {
+                Ok(checked) => checked,
+                Err(error) => return give_up(&egress, client, Some(upstream.flow()), &grant, &error),
+            };
+            match egress.reads(&grant) {
+                None => pass(&egress, client, upstream, &grant).await,
+                Some(tls) => {
+                    let (leg, flow) = upstream.into_inner();
+                    let reading = Reading { client, hello, grant, door, flow: Some(flow) };
+                    intercept::serve(egress, tls, reading, Leg::Dialled(leg)).await;
+                }
+            }
+        }
     }
 }
 
-/// Holds the server name against the names that the stream was granted for; the grant of that name alone.
+/// Holds the server name against the names that the stream was granted for; the grant of that name
+/// alone.
 async fn check_hello(
     egress: &Egress,
     client: &mut Client,
-    upstream: &Metered<TcpStream>,
+    flow: Option<&Arc<Flow>>,
     grant: &Grant,
-) -> Result<Grant, NetproxyError> {
-    upstream.flow().set_protocol("tls");
-    let name = tls::server_name(client).await?;
-    upstream.flow().set_server_name(name.as_deref());
-    let claim = name.as_deref().map_or(Claim::Literal, Claim::Name);
-    egress.judge_claim(grant, claim, client.proc.as_deref())
+) -> Result<(Hello, Grant), NetproxyError> {
+    let hello = Hello::read(client).await?;
+    if let Some(flow) = flow {
+        flow.set_server_name(hello.name.as_deref());
+    }
+    let proc = client.proc.as_deref();
+    let claim = hello.name.as_deref().map_or(Claim::Literal, Claim::Name);
+    let narrowed = egress.judge_claim(grant, claim, proc)?;
+    Ok((hello, narrowed))
 }
 
 /// Relays bytes that nobody reads, where they may pass so.
 async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStream>, grant: &Grant) {
     if let Err(error) = unread::admit(egress, grant, client.proc.as_deref()) {
-        return give_up(egress, client, &upstream, grant, &error);
+        return give_up(egress, client, Some(upstream.flow()), grant, &error);
     }
     client.heads().stop();
     let transcript = upstream.flow().transcribe();
@@ -121,14 +193,10 @@ async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStre
 }
 
 /// Ends a stream that may not go on, and records why unless the judgement did.
-fn give_up(
-    egress: &Egress,
-    client: Client,
-    upstream: &Metered<TcpStream>,
-    grant: &Grant,
-    error: &NetproxyError,
-) {
-    upstream.flow().fail(&error.to_string(), Failure::of(error));
+fn give_up(egress: &Egress, client: Client, flow: Option<&Arc<Flow>>, grant: &Grant, error: &NetproxyError) {
+    if let Some(flow) = flow {
+        flow.fail(&error.to_string(), Failure::of(error));
+    }
     if matches!(error, NetproxyError::Request { .. } | NetproxyError::Hello { .. }) {
         // A failing trace closes the stream as well: there is nothing more to do.
         let _ = egress.refuse_always(&unreadable(grant, error), client.proc.as_deref());
@@ -151,11 +219,34 @@ pub(crate) fn unreadable(grant: &Grant, error: &NetproxyError) -> Refusal {
 }
 
 /// Answers an HTTP client with the reason, and resets every other.
-async fn unreachable(egress: Arc<Egress>, mut client: Client, grant: Grant, door: Door) {
-    let speech = tokio::time::timeout(UNREACHABLE_TIMEOUT, listen(&mut client, None)).await;
-    if matches!(speech, Ok(Ok(Speech::Http))) {
-        http::serve(egress, client, http::Scope::Bound { grant, door }, None).await;
-    } else {
-        client.reset();
+async fn unreachable(
+    egress: Arc<Egress>,
+    mut client: Client,
+    grant: Grant,
+    door: Door,
+    error: NetproxyError,
+) {
+    match timeout(UNREACHABLE_TIMEOUT, listen(&mut client, Server::None)).await {
+        Ok(Ok(Speech::Http)) => {
+            let scope = http::Scope::Bound { grant, door, secure: None };
+            http::serve(egress, client, scope, None, Wire::Http1).await;
+        }
+        Ok(Ok(Speech::Tls)) => {
+            let (hello, grant) = match check_hello(&egress, &mut client, None, &grant).await {
+                Ok(checked) => checked,
+                Err(error) => return give_up(&egress, client, None, &grant, &error),
+            };
+            let Some(tls) = egress.reads(&grant) else { return client.reset() };
+            let reading = Reading { client, hello, grant, door, flow: None };
+            intercept::serve(egress, tls, reading, Leg::Failed(error)).await;
+        }
+        _ => client.reset(),
     }
+}
+
+/// Dials for a stream whose connect is recorded already.
+pub(crate) async fn reach(egress: &Egress, destination: SocketAddr) -> Result<TcpStream, NetproxyError> {
+    let connected = egress.upstream.connect(destination).await;
+    let connected = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+    connected.map_err(|source| NetproxyError::Dial { address: destination, source })
 }

@@ -75,7 +75,7 @@ impl Judge {
             name,
             address: Some(address),
             port: Some(port),
-            reason: format!("the rate {} is used up, the next is in {seconds} s", exhausted.rate),
+            reason: format!("the rate {} is used up", exhausted.rate),
             rule: Some(self.label(exhausted.rule)),
             remedy: None,
         };

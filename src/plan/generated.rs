@@ -5,13 +5,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use super::HostFacts;
-use crate::fsview::GeneratedFile;
+use crate::fsview::{Content, GeneratedFile};
 
 /// The host name inside.
 pub const HOSTNAME: &str = "agentbox";
 
 pub(super) fn files(facts: &HostFacts, home: &OsStr) -> Vec<GeneratedFile> {
-    let file = |path: &str, content: Vec<u8>| GeneratedFile { path: PathBuf::from(path), content };
+    let file = |path: &str, content: Vec<u8>| GeneratedFile {
+        path: PathBuf::from(path),
+        content: Content::Bytes(content),
+    };
     let text = |path: &str, content: &str| file(path, content.as_bytes().to_vec());
     vec![
         file("/etc/passwd", passwd(facts, home)),

@@ -13,6 +13,7 @@ mod links;
 mod mounts;
 mod oci;
 mod roots;
+mod trust;
 mod unix;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ pub use facts::HostFacts;
 pub use generated::HOSTNAME;
 pub use header::Enforcement;
 pub use roots::{Root, Why};
+pub use trust::intercepts;
 
 use crate::command::Command;
 use crate::fsview::{FsSpec, LandlockRule};
@@ -91,6 +93,9 @@ pub struct Request<'a> {
     pub protected: Vec<Protected>,
     /// False under `--observe`.
     pub enforce: bool,
+    /// The certificate (PEM) of the authority whose leaves clients inside are shown, if the run
+    /// reads TLS; empty where the plan is only shown and no authority is made.
+    pub authority: Option<&'a str>,
 }
 
 /// The policy that a run takes when none is named.
@@ -103,14 +108,21 @@ impl LaunchPlan {
     /// Plans a run.
     #[must_use]
     pub fn new(request: Request<'_>, host: &dyn Host) -> Self {
-        let Request { policy, command, typed, facts, mut protected, enforce } = request;
+        let Request { policy, command, typed, facts, mut protected, enforce, authority } = request;
         protected.extend(policy_files(&policy, host));
         let roots = roots::collect(&policy, &command, host);
         let unix = unix::sockets(&policy);
         let view = mounts::View::new(&policy, &roots, facts, &protected, &unix, enforce);
-        let env = environment::build(&policy, &command, facts, enforce);
+        let mut env = environment::build(&policy, &command, facts, enforce);
         let home = environment::value(&env, "HOME").unwrap_or_else(|| PRIVATE_HOME.into());
-        let fs = view.spec(&command, generated::files(facts, &home));
+        let mut files = generated::files(facts, &home);
+        if let Some(authority) = authority {
+            let (policy, command, roots) = (&policy, &command, roots.as_slice());
+            let around = trust::Around { policy, command, roots, facts, host, enforce };
+            files.extend(trust::files(authority, &around, &mut env));
+            env.sort();
+        }
+        let fs = view.spec(&command, files);
         let command_table = command_table(&command, host);
         let header = header::build(&policy, &command, &typed, facts, enforce);
         let process = ProcessPlan {

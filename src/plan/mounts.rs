@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::roots::{Root, exec_reaches};
-use super::{HostFacts, PRIVATE_HOME, kernel, links};
+use super::{HostFacts, PRIVATE_HOME, kernel, links, trust};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, LandlockRule, Link, MountKind, MountOp, PendingRoot, Right};
 use crate::policy::{Effect, PathAccess, PathPattern, Policy, RuleBody};
@@ -147,6 +147,9 @@ impl View {
     pub(super) fn system(roots: &[Root], fs: &FsSpec) -> Vec<PathBuf> {
         let mut system = vec![PathBuf::from("/proc"), PathBuf::from("/dev")];
         system.extend(fs.files.iter().map(|file| file.path.clone()));
+        // Programs list the directories that SSL_CERT_DIR names.
+        let own = fs.files.iter().any(|file| file.path.starts_with(trust::OWN));
+        system.extend(own.then(|| PathBuf::from(trust::OWN)));
         system.extend(roots.iter().filter(|root| root.is_system()).map(|root| root.path.clone()));
         system
     }

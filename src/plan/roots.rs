@@ -79,6 +79,8 @@ const SYSTEM: &[&str] = &[
     "/etc/terminfo",
     "/etc/timezone",
     "/etc/xattr.conf",
+    // Where openSUSE has what /etc/ssl links to.
+    "/var/lib/ca-certificates",
     // How many processors there are: the C library and every runtime ask.
     "/sys/devices/system/cpu",
 ];
@@ -128,13 +130,14 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
                 add(resolved.clone(), Why::Runtime(rule.text.clone()));
             }
             RuleBody::Exec(exec) => {
-                for program in programs(&exec.program) {
-                    let program = host.resolve(&program);
+                for spelled in programs(&exec.program) {
+                    let program = host.resolve(&spelled);
                     let reason = || Why::Runtime(format!("`{}` needs it", rule.text));
                     if !program.starts_with("/usr") {
                         add(program.clone(), reason());
                     }
-                    for root in command::runtime_of(&program) {
+                    // A virtualenv is told by the link to its interpreter.
+                    for root in command::runtime_of(&spelled) {
                         add(root.path, reason());
                     }
                 }

@@ -97,6 +97,13 @@ impl Policy {
         (matching, would_need_private)
     }
 
+    /// Whether a rule that grants this connection says `tunnel`: then its TLS is relayed and never read.
+    pub fn tunnels(&self, names: &[String], address: IpAddr, port: u16) -> bool {
+        let target = Target::new(self, names, address, port);
+        let (matching, _) = self.matching(&target, &|effect, rule| effect == Effect::Grant && rule.tunnel);
+        !matching.is_empty()
+    }
+
     /// Decides on a connection to a Unix socket of the host (absolute, links followed).
     pub fn decide_unix(&self, path: &Path) -> Verdict {
         if !path.is_absolute() {

@@ -214,7 +214,7 @@ fn child_spec(
         uid: process.uid,
         gid: process.gid,
         hostname: process.hostname.clone(),
-        fs: plan.fs.clone(),
+        fs: plan.fs.with_contents()?,
         sources,
         unix: plan.unix.clone(),
         net: plan.net.clone(),

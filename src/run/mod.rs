@@ -23,7 +23,8 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
-use crate::netproxy::{Listeners, Proxy};
+use crate::netproxy::Proxy;
+use crate::netproxy::tls::Interception;
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -48,15 +49,21 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out. The process must have one thread, for it is cloned.
+/// Carries `plan` out; `tls` reads the TLS of what it may reach. The process must have one thread, for it is
+/// cloned.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
-pub fn run(plan: LaunchPlan, placement: Placement, signals: HeldSignals) -> Result<Outcome, RunError> {
+pub fn run(
+    plan: LaunchPlan,
+    placement: Placement,
+    signals: HeldSignals,
+    tls: Option<Interception>,
+) -> Result<Outcome, RunError> {
     let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
     let launched = launch::launch(&plan, signals.former, descriptors)?;
     let (recorder, writer) = trace::create(placement)?;
-    match prepare(plan, launched, signals, &recorder).and_then(carry_out) {
+    match prepare(plan, launched, signals, &recorder, tls).and_then(carry_out) {
         Ok((finished, streams, policy)) => conclude(finished, &streams, &recorder, writer, policy),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
@@ -91,6 +98,7 @@ fn prepare(
     launched: launch::Launched,
     signals: HeldSignals,
     recorder: &Recorder,
+    tls: Option<Interception>,
 ) -> Result<Ready, RunError> {
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
@@ -108,14 +116,16 @@ fn prepare(
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
     let (unix, relayed) = doors(plan.unix, launched.doors);
-    let listeners = Listeners {
-        unix,
-        published: publish::listen(&policy)?,
-        inside: launched.dialler.map(publish::inside),
-        ..Listeners::default()
-    };
-    let network =
-        network::start(&policy, launched.sockets, listeners, recorder, &connections, plan.access.enforce)?;
+    let listeners = publish::listeners(&policy, unix, launched.dialler)?;
+    let network = network::start(
+        &policy,
+        launched.sockets,
+        listeners,
+        recorder,
+        &connections,
+        plan.access.enforce,
+        tls,
+    )?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
 use super::loopback::HostLoopback;
+use crate::netproxy::tls::Interception;
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
@@ -33,6 +34,7 @@ pub(super) fn start(
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
+    tls: Option<Interception>,
 ) -> Result<Network, RunError> {
     let mut diag = None;
     let captures = sockets.mechanism == Mechanism::Tproxy;
@@ -62,6 +64,7 @@ pub(super) fn start(
         who: who(diag.clone(), Arc::clone(connections)),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
+        tls,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);

@@ -3,25 +3,32 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 
 use super::RunError;
-use crate::netproxy::{Inside, Published};
+use crate::netproxy::{Inside, Listeners, Published};
 use crate::ns::dialler;
 use crate::policy::Policy;
 
-/// Takes the ports that the policy names.
-pub(super) fn listen(policy: &Policy) -> Result<Vec<Published>, RunError> {
-    let ports = policy.published_ports().into_iter();
+/// Takes the ports that the policy offers, beside the doors of Unix sockets. `dialler` is where pid 1
+/// makes sockets.
+pub(super) fn listeners(
+    policy: &Policy,
+    unix: Vec<(PathBuf, OwnedFd)>,
+    dialler: Option<OwnedFd>,
+) -> Result<Listeners, RunError> {
     let publish = |(port, rule)| {
         let rule = policy.rule_label(rule);
-        Ok(Published { port, listeners: listeners(port, &rule)?, rule })
+        Ok(Published { port, listeners: bind(port, &rule)?, rule })
     };
-    ports.map(publish).collect()
+    let published = policy.published_ports().into_iter().map(publish).collect::<Result<_, RunError>>()?;
+    let inside = |channel| Inside { channel, request: dialler::request, made: dialler::made };
+    Ok(Listeners { unix, published, inside: dialler.map(inside), ..Listeners::default() })
 }
 
-fn listeners(port: u16, rule: &str) -> Result<Vec<OwnedFd>, RunError> {
+fn bind(port: u16, rule: &str) -> Result<Vec<OwnedFd>, RunError> {
     let mut listeners = Vec::new();
     for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
         let at = SocketAddr::new(address, port);
@@ -38,9 +45,4 @@ fn listeners(port: u16, rule: &str) -> Result<Vec<OwnedFd>, RunError> {
 fn is_absent(error: &io::Error) -> bool {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
     matches!(errno, Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL)
-}
-
-/// Pid 1 of the run, as far as it makes sockets.
-pub(super) fn inside(channel: OwnedFd) -> Inside {
-    Inside { channel, request: dialler::request, made: dialler::made }
 }

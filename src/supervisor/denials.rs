@@ -1,6 +1,6 @@
 //! What was refused most often, with the rule that would allow it: the last words of a run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -15,6 +15,8 @@ const LONGEST_NAME: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Denials {
     counts: HashMap<String, (u64, Denied)>,
+    /// Ports that servers inside could not have, each with the rule that has it stand for the host's.
+    pub held: BTreeMap<u16, String>,
 }
 
 impl Denials {

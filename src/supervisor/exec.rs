@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::access::Decision;
 use super::arguments::{quoted, read_words};
 use super::call::{Call, Reply};
-use super::image::{can_run, follow_up, is_loader, shebang};
+use super::image::{can_run, follow_up, is_loader, only_tells, shebang};
 use super::view::{Found, Spelled, View, found};
 use super::{Refusal, Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
@@ -183,7 +183,7 @@ impl Supervisor {
         if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
             return refuse("the file has no name");
         }
-        if is_loader(&file.path) {
+        if is_loader(&file.path) && !only_tells(argv) {
             return refuse("the dynamic loader runs any file");
         }
         if self.access.is_protected(&file.path, Some(file.id())) {

@@ -39,8 +39,9 @@ struct Stay {
 }
 
 impl HandOver {
-    pub(super) fn new() -> Self {
-        let usable = sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
+    /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
+    pub(super) fn new(wakes_here: bool) -> Self {
+        let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
         Self { usable, task: 0, row: 0, stay: None }
     }
 
@@ -132,4 +133,72 @@ fn give_back(thread: Pid, here: &CpuSet, everywhere: &CpuSet) {
 fn several(cpus: &CpuSet) -> bool {
     let allowed = (0..CpuSet::count()).filter(|&cpu| cpus.is_set(cpu).unwrap_or(false));
     allowed.take(2).count() == 2
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    fn sleeper() -> (Child, i32) {
+        let child = Command::new("sleep").arg("60").spawn().expect("starts");
+        let id = i32::try_from(child.id()).expect("a pid");
+        (child, id)
+    }
+
+    fn allowed(task: i32) -> CpuSet {
+        sched_getaffinity(Pid::from_raw(task)).expect("is there")
+    }
+
+    /// `None` where there is one CPU alone.
+    fn in_a_row(task: i32) -> Option<HandOver> {
+        let mut hand_over = HandOver::new(true);
+        (0..ROW).for_each(|_| hand_over.called(task));
+        hand_over.stay.is_some().then_some(hand_over)
+    }
+
+    #[test]
+    fn a_task_and_this_thread_get_their_cpus_back() {
+        let (mut child, task) = sleeper();
+        let (own, its) = (allowed(0), allowed(task));
+        if let Some(mut hand_over) = in_a_row(task) {
+            assert!(!several(&allowed(0)));
+            let drawn_in = hand_over.draw_in().expect("can be moved");
+            assert_eq!(allowed(task), allowed(0));
+            drop(drawn_in);
+            assert_eq!(allowed(task), its);
+            (0..STAY).for_each(|_| hand_over.called(task));
+            hand_over.answered();
+            assert_eq!(allowed(0), own);
+            hand_over.called(task);
+            assert!(!several(&allowed(0)));
+            hand_over.called(1);
+            assert_eq!(allowed(0), own);
+            assert!(hand_over.draw_in().is_none());
+        }
+        child.kill().and_then(|()| child.wait()).expect("ends");
+    }
+
+    #[test]
+    fn what_somebody_else_has_chosen_meanwhile_stays() {
+        let (mut child, task) = sleeper();
+        let its = allowed(task);
+        if let Some(mut hand_over) = in_a_row(task) {
+            let here = allowed(0);
+            let other = (0..CpuSet::count())
+                .find(|&cpu| its.is_set(cpu) == Ok(true) && here.is_set(cpu) == Ok(false))
+                .expect("there are several");
+            let mut chosen = CpuSet::new();
+            chosen.set(other).expect("is one");
+            let drawn_in = hand_over.draw_in().expect("can be moved");
+            sched_setaffinity(Pid::from_raw(task), &chosen).expect("may choose");
+            drop(drawn_in);
+            assert_eq!(allowed(task), chosen);
+            // Whoever runs on one CPU alone is left there.
+            assert!(hand_over.draw_in().is_none());
+            hand_over.leave();
+        }
+        child.kill().and_then(|()| child.wait()).expect("ends");
+    }
 }

@@ -49,6 +49,16 @@ pub(super) fn is_loader(path: &Path) -> bool {
     loader && (name.windows(3).any(|part| part == b".so"))
 }
 
+/// Whether a program interpreter that is started with these words runs nothing: installers ask it in
+/// this way which C library there is.
+pub(super) fn only_tells(argv: &[OsString]) -> bool {
+    match argv.get(1..).unwrap_or_default() {
+        [] => true,
+        [option] => option == "--version",
+        _ => false,
+    }
+}
+
 /// Beginnings of files, remembered for as long as the file has not changed. Should one have changed
 /// unseen, the exec event shows another start than was expected, which is judged anew.
 #[derive(Debug, Default)]

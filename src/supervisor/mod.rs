@@ -231,11 +231,11 @@ impl Supervisor {
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
-        let _ = seccomp::prefer_synchronous_wakeup(setup.listener.as_fd());
+        let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         Ok(Self {
             listener: Arc::new(setup.listener),
-            hand_over: HandOver::new(),
+            hand_over,
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,

@@ -350,7 +350,12 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFDIR {
             return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
         }
-        event = super::digest::add_to(event, &self.digests.of_status(opened.as_fd(), status));
+        let content = if self.written.changes_unseen(found.id()) {
+            self.digests.anew(opened.as_fd())
+        } else {
+            self.digests.of_status(opened.as_fd(), status)
+        };
+        event = super::digest::add_to(event, &content);
         Ok(self.recorder.record_folded(event)?)
     }
 

@@ -1,7 +1,7 @@
 //! Sockets: connections and binds are carried out by us, on a copy of the socket that was
 //! judged and a copy of the address.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -14,7 +14,7 @@ use super::call::{Call, Reply};
 use super::sockaddr::{Address, parse};
 use super::view::{Place, Spelled, View};
 use super::{Loopback, RefusedConnection, Stop, Supervisor};
-use crate::policy::{Denied, PathAccess, Transport};
+use crate::policy::{Denied, PathAccess, Transport, Verdict};
 use crate::sys::{address, memory, pidfd, sockopt};
 use crate::trace::{Event, Kind};
 
@@ -133,8 +133,15 @@ impl Supervisor {
             Ok(both) => both,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        let Address::UnixPath(path) = parse(&raw) else {
-            return Ok(address::bind(socket.as_fd(), &raw).map_err(errno_of).into());
+        let path = match parse(&raw) {
+            Address::UnixPath(path) => path,
+            other => {
+                let done = address::bind(socket.as_fd(), &raw).map_err(errno_of);
+                if let (Err(Errno::EADDRINUSE), Address::Inet(at)) = (done, other) {
+                    self.record_held(call, at)?;
+                }
+                return Ok(done.into());
+            }
         };
         let place = View::absolute(&call.task, libc::AT_FDCWD, &path)
             .and_then(|spelled| self.view.place(&spelled.absolute).map(|place| (spelled, place)));
@@ -160,6 +167,33 @@ impl Supervisor {
             self.record_socket(call, &spelled, &target, area)?;
         }
         Ok(done.into())
+    }
+
+    /// Says why a port is taken that nothing inside has: a rule has it stand for the host's.
+    fn record_held(&mut self, call: &Call, at: SocketAddr) -> Result<(), Stop> {
+        let port = at.port();
+        if !self.access.policy.loopback_ports().contains(&Some(port)) {
+            return Ok(());
+        }
+        let host = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+        let names = ["localhost".to_owned()];
+        let rule = host.into_iter().find_map(|host| {
+            match self.access.policy.decide_connect(&names, host, port, Transport::Tcp) {
+                Verdict::Allow { rule } => Some(rule),
+                Verdict::Deny { .. } => None,
+            }
+        });
+        let label = self.access.label(rule, "a rule has this port stand for the host's");
+        let event = Event::new(Kind::Deny, "net")
+            .arg("target", format!("listen:{at}"))
+            .arg("port", port)
+            .arg("enforced", true)
+            .arg("pid", call.task.inner_tgid)
+            .arg("reason", "the port is held inside for the host's own")
+            .proc(call.task.lineage.clone())
+            .rule(label.clone());
+        self.denials.held.insert(port, label);
+        Ok(self.recorder.deny(event)?)
     }
 
     /// Has pid 1 bind the socket to the address as it is spelled, which getsockname(2) gives back.

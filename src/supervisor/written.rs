@@ -1,7 +1,7 @@
 //! Watches every file that was opened for writing, and records its content when it settles:
 //! at its last close, when it is renamed, and at the end of the run (inotify(7)).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -50,19 +50,24 @@ type Stamp = (i64, i64, i64);
 const PAUSE: Duration = Duration::from_secs(5);
 const LAST: Duration = Duration::from_secs(30);
 
+/// Files that are remembered by their inode: memory is bounded.
+const MOST: usize = 1 << 20;
+
 /// The files that are open for writing.
 #[derive(Debug)]
 pub(super) struct WrittenFiles {
     inotify: Inotify,
     open: HashMap<WatchDescriptor, Written>,
     settled: HashMap<FileId, Settled>,
+    /// Files that memory may share: stores leave no trace in their times.
+    shareable: HashSet<FileId>,
 }
 
 impl WrittenFiles {
     pub(super) fn new() -> Result<Self, Refused> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .map_err(Refused::by("inotify_init1"))?;
-        Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new() })
+        Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new(), shareable: HashSet::new() })
     }
 
     /// Becomes readable when a file was closed.
@@ -89,6 +94,9 @@ impl WrittenFiles {
         let former = self.open.remove(&watch);
         let shareable = shareable || former.as_ref().is_some_and(|former| former.shareable);
         let id = found.id();
+        if shareable && self.shareable.len() < MOST {
+            self.shareable.insert(id);
+        }
         self.open.insert(
             watch,
             Written {
@@ -102,6 +110,11 @@ impl WrittenFiles {
             },
         );
         Ok(())
+    }
+
+    /// Whether the content of the file may change without a trace in its times.
+    pub(super) fn changes_unseen(&self, id: FileId) -> bool {
+        self.shareable.len() >= MOST || self.shareable.contains(&id)
     }
 
     /// The file `from` is called `to` from now on.
@@ -203,8 +216,6 @@ fn stamp(status: &FileStat) -> Stamp {
 
 /// Remembers what was recorded, for the sweep.
 fn note(written: &Written, settled: &mut HashMap<FileId, Settled>) {
-    /// Files that the sweep looks at: memory is bounded.
-    const MOST: usize = 1 << 20;
     let (Some(content), Ok(status)) = (&written.recorded, fstat(&written.file)) else { return };
     if settled.len() >= MOST {
         return;
@@ -226,7 +237,9 @@ fn note(written: &Written, settled: &mut HashMap<FileId, Settled>) {
 fn record(written: &mut Written, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
     let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
     let event = event.proc(written.proc.clone()).rule(written.rule.clone());
-    let content = File::open(own_path(written.file.as_fd())).and_then(|file| digests.of(file.as_fd()));
+    let content = File::open(own_path(written.file.as_fd())).and_then(|file| {
+        if written.shareable { digests.anew(file.as_fd()) } else { digests.of(file.as_fd()) }
+    });
     if let Ok(content) = &content
         && written.recorded.as_ref() == Some(content)
     {

@@ -146,6 +146,14 @@ fn the_loader_is_no_way_around() {
         ran.exits(0).prints("EACCES\nEACCES\n");
         let ran = sandbox.run(&[loader, "/usr/bin/id"]);
         assert!(!ran.stdout.contains("uid="), "{ran}");
+        // It only tells its version, which takes a rule like any other program.
+        let ask = format!("start('{loader}', '--version'); start('{loader}', '--version', '/usr/bin/id')");
+        let ran = python(sandbox, &ask);
+        ran.exits(0).prints("EACCES\nEACCES\n");
+        sandbox.policy(&format!("exec: {loader}"));
+        let ran = python(sandbox, &ask);
+        ran.exits(0);
+        assert!(ran.stdout.starts_with("0 ld.so ") && ran.stdout.ends_with("\nEACCES\n"), "{ran}");
     });
 }
 

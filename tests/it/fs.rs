@@ -76,6 +76,56 @@ os.rmdir('out/a/b')",
 }
 
 #[test]
+fn a_program_that_opens_many_files_has_the_processors_that_it_chose() {
+    everyone(|sandbox| {
+        sandbox.file("data/file", "content");
+        sandbox.policy("read: ./data");
+        let ran = python(
+            sandbox,
+            "import threading
+def seen():
+    masks = set()
+    for _ in range(300):
+        with open('data/file', 'rb', buffering=0) as file: masks.add(frozenset(os.sched_getaffinity(0)))
+    return masks
+all = os.sched_getaffinity(0)
+print(seen() == {frozenset(all)})
+thread = threading.Thread(target=lambda: print(seen() == {frozenset(all)})); thread.start(); thread.join()
+one = {max(all)}; os.sched_setaffinity(0, one)
+print(seen() == {frozenset(one)})",
+        );
+        ran.exits(0).prints("True\nTrue\nTrue\n");
+        assert!(
+            ran.of("fs.open_read").iter().any(|entry| entry["args"]["sha256"] == *sha256("content")),
+            "{ran}"
+        );
+    });
+}
+
+#[test]
+fn what_a_shared_mapping_stores_is_in_the_digest_of_the_next_open() {
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        sandbox.policy("write: ./out");
+        // Later stores leave the time of the first; digests are remembered after two seconds.
+        let ran = python(
+            sandbox,
+            "import mmap, time
+with open('out/file', 'w') as file: file.write('..........')
+with open('out/file', 'r+b') as file: memory = mmap.mmap(file.fileno(), 0)
+memory[:1] = b'1'; time.sleep(3.1)
+print(try_open('out/file'))
+memory[1:2] = b'2'
+print(try_open('out/file'))",
+        );
+        ran.exits(0).prints("1.........\n12........\n");
+        let reads = ran.of("fs.open_read");
+        let reads: Vec<_> = reads.iter().filter_map(|entry| entry["args"]["sha256"].as_str()).collect();
+        assert_eq!(reads, [sha256("1........."), sha256("12........")], "{ran}");
+    });
+}
+
+#[test]
 fn globs_and_denials_hold_for_files_that_are_made_later() {
     everyone(|sandbox| {
         sandbox.file("src/a.py", "a");

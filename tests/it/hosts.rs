@@ -6,6 +6,7 @@ mod disk;
 mod fallback;
 mod interruption;
 mod limits;
+mod names;
 mod refusal;
 mod surroundings;
 

@@ -154,3 +154,31 @@ fn an_observed_run_reaches_the_host_and_is_told_what_would_be_denied() {
         assert!(ran.denials("net").iter().all(|entry| entry["args"]["enforced"] == false), "{ran}");
     });
 }
+
+#[test]
+fn a_server_inside_is_told_that_its_port_is_the_hosts() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    let (port, other) = (serve("127.0.0.1:0"), serve("127.0.0.1:0"));
+    everyone(|sandbox| {
+        sandbox.policy(&format!("net: localhost:{port}\n"));
+        let program = format!(
+            "import errno, socket
+for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, ''), (socket.AF_INET6, '::1')):
+    for port in ({port}, {other}):
+        try: socket.socket(family).bind((host, port)); print('bound')
+        except OSError as error: print(errno.errorcode[error.errno])"
+        );
+        let ran = sandbox.python(&program);
+        ran.exits(0).prints(&"EADDRINUSE\nbound\n".repeat(3));
+        ran.complains(&format!("agentbox: port {port} is held inside for the host's own"));
+        assert_eq!(ran.stderr.matches("is held inside").count(), 1, "{ran}");
+        let denials = ran.denials("net");
+        assert!(
+            denials.iter().all(|entry| entry["rule"].as_str().is_some_and(|rule| rule.ends_with(":1"))),
+            "{ran}"
+        );
+        assert!(!denials.is_empty(), "{ran}");
+    });
+}

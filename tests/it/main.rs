@@ -1,6 +1,7 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
 mod cli;
+mod clients;
 mod escape;
 mod exec_rules;
 mod fs;
@@ -12,6 +13,7 @@ mod locks;
 mod loopback;
 mod many;
 mod mutation;
+mod net_rules;
 mod netns;
 mod oci;
 mod policy_run;
@@ -22,6 +24,7 @@ mod sample;
 mod socks;
 mod stdio;
 mod support;
+mod tls;
 mod trace;
 mod udp;
 mod unix;

@@ -2,8 +2,10 @@
 //!
 //! What is not installed is skipped, and said so.
 
+mod caches;
 mod network;
 mod starts;
+mod worktree;
 
 use crate::support::{Ran, Sandbox, everyone, has, skip};
 

@@ -1,7 +1,9 @@
 //! The text of the starter policy.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::cli::worktree::Worktree;
 
 /// What the starter policy speaks of.
 #[derive(Debug)]
@@ -14,13 +16,6 @@ pub(super) struct Starter<'a> {
     pub(super) keys: Vec<String>,
     /// The repository, when `.git` here is a file.
     pub(super) worktree: Option<Worktree>,
-}
-
-/// Where the repository of a git worktree lies.
-#[derive(Debug)]
-pub(super) struct Worktree {
-    pub(super) gitdir: PathBuf,
-    pub(super) common: Option<PathBuf>,
 }
 
 const HEAD: &str = "\

@@ -312,6 +312,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         who: Arc::new(|_, _| None),
         enforce: true,
         host_name: None,
+        tls: None,
     }
 }
 

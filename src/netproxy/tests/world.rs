@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
+use super::super::ca::RunAuthority;
+use super::super::tls::Interception;
 use super::super::{
     Family, Found, Listeners, NetproxyError, Pending, Proxy, ProxySpec, Upstream, start_with,
 };
@@ -79,6 +82,8 @@ pub(super) struct Bench {
     pub(super) transparent: HashMap<SocketAddr, SocketAddr>,
     /// A listener for each loopback port.
     pub(super) loopback: HashMap<SocketAddr, SocketAddr>,
+    /// What clients must trust, in PEM, where TLS is read.
+    pub(super) authority: Option<String>,
 }
 
 /// What a bench is made of.
@@ -90,6 +95,8 @@ pub(super) struct Plan<'a> {
     pub(super) routes: &'a [(&'a str, Option<SocketAddr>)],
     pub(super) loopback: &'a [SocketAddr],
     pub(super) observe: bool,
+    /// Reads TLS, and trusts these roots besides the host's.
+    pub(super) tls: Option<&'a [CertificateDer<'static>]>,
 }
 
 impl Bench {
@@ -123,9 +130,10 @@ impl Bench {
         let dns = add_name_server(&mut listeners);
         let recorder = Recorder::null();
         let spec = spec(listeners, plan, &recorder);
+        let authority = spec.tls.as_ref().map(|tls| tls.authority.certificate_pem().to_owned());
         let proxy = start_with(spec, Arc::clone(&world) as Arc<dyn Upstream>).unwrap();
         let proxy = Some(proxy);
-        Self { world, recorder, proxy, http: http_address, dns, transparent, loopback }
+        Self { world, recorder, proxy, http: http_address, dns, transparent, loopback, authority }
     }
 
     /// Connects as the program would connect to `destination`.
@@ -184,6 +192,10 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         who: Arc::new(|_, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
+        tls: plan.tls.map(|roots| Interception {
+            authority: RunAuthority::generate(SystemTime::now()).unwrap(),
+            upstream_roots: roots.to_vec(),
+        }),
     }
 }
 

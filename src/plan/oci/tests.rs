@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use oci_spec::runtime::{HooksBuilder, LinuxNamespaceType, Spec};
 use serde_json::{Value, json};
 
-use super::super::{HostFacts, LaunchPlan, PlanError, Request};
+use super::super::{HostFacts, LaunchPlan, PlanError, Request, intercepts};
 use crate::fsview::{LandlockRule, Link, MountKind, Right};
 use crate::policy::{FileId, LaunchHost, parse};
 use crate::supervisor::access::Protected;
@@ -43,7 +43,8 @@ fn plan(cwd: &Path, policy: &str, enforce: bool) -> LaunchPlan {
     let typed: Vec<OsString> = ["cat", "data/in.txt"].map(OsString::from).to_vec();
     let command = command::resolve(&typed, &facts.environment, &facts.cwd).expect("a command");
     let protected = vec![Protected { path: cwd.join("trace.jsonl"), id: Some(FileId { dev: 1, ino: 2 }) }];
-    LaunchPlan::new(Request { policy, command, typed, facts: &facts, protected, enforce }, &host)
+    let (facts, authority) = (&facts, intercepts(&policy, enforce).then_some("certificate"));
+    LaunchPlan::new(Request { policy, command, typed, facts, protected, enforce, authority }, &host)
 }
 
 /// Through the text that is printed.
@@ -89,7 +90,8 @@ fn bytes_that_are_no_text_come_back() {
         mask.target = odd().into();
     }
     plan.fs.links.push(Link { path: odd().into(), target: odd() });
-    plan.fs.files.push(fsview::GeneratedFile { path: odd().into(), content: odd().into_vec() });
+    let content = fsview::Content::Bytes(odd().into_vec());
+    plan.fs.files.push(fsview::GeneratedFile { path: odd().into(), content });
     plan.landlock.push(LandlockRule { path: odd().into(), right: Right::Read });
     plan.access.protected.push(Protected { path: odd().into(), id: None });
     plan.access.private.push(odd().into());

@@ -1,0 +1,45 @@
+//! The options of `run` about TLS.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use super::Failure;
+use crate::netproxy::ca::RunAuthority;
+use crate::netproxy::tls::{Interception, read_roots};
+use crate::plan::intercepts;
+use crate::policy::Policy;
+
+/// How TLS is treated.
+#[derive(Debug, clap::Args)]
+pub(super) struct TlsArguments {
+    /// Relay TLS unread, as if every `net:` rule said `tunnel`
+    #[arg(long)]
+    no_intercept: bool,
+    /// A file of certificates (PEM) that servers are verified with, besides the host's own roots
+    #[arg(long, value_name = "FILE")]
+    upstream_ca: Vec<PathBuf>,
+}
+
+impl TlsArguments {
+    /// What reads the run's TLS; none when it is not read.
+    pub(super) fn interception(
+        &self,
+        policy: &Policy,
+        enforce: bool,
+    ) -> Result<Option<Interception>, Failure> {
+        let mut upstream_roots = Vec::new();
+        for file in &self.upstream_ca {
+            let read = read_roots(file).map_err(|error| Failure::usage(format!("--upstream-ca: {error}")))?;
+            upstream_roots.extend(read);
+        }
+        if self.no_intercept {
+            policy.check_unread()?;
+        }
+        if self.no_intercept || !intercepts(policy, enforce) {
+            return Ok(None);
+        }
+        let authority = RunAuthority::generate(SystemTime::now())
+            .map_err(|error| Failure::launcher(error.to_string()))?;
+        Ok(Some(Interception { authority, upstream_roots }))
+    }
+}

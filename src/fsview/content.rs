@@ -1,0 +1,176 @@
+//! What a generated file holds, and how what it takes over from files of the host is read.
+
+use std::borrow::Cow;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{SFlag, fstat};
+use serde::{Deserialize, Serialize};
+
+use super::{FsviewError, keystore};
+use crate::policy::lossless;
+
+/// Most bytes of a file of the host that are read: bundles of roots have less than one MiB.
+const MOST: u64 = 16 << 20;
+
+/// What a generated file holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// These bytes.
+    Bytes(#[serde(with = "lossless::bytes")] Vec<u8>),
+    /// The certificates in these files of the host, and after them one more.
+    Bundle {
+        /// Files of certificates in PEM, links followed; nothing else in them is taken over.
+        #[serde(with = "lossless::paths")]
+        of: Vec<PathBuf>,
+        /// In PEM.
+        and: String,
+    },
+    /// The same as a keystore for Java.
+    Keystore {
+        /// A keystore of the host: kept where it is one that we can read, else `of` stands for it.
+        #[serde(with = "lossless::path")]
+        store: PathBuf,
+        /// Files of certificates in PEM, links followed.
+        #[serde(with = "lossless::paths")]
+        of: Vec<PathBuf>,
+        /// In PEM.
+        and: String,
+    },
+}
+
+impl Content {
+    /// Whether `path`, links followed, is a file of the host that may be taken over.
+    #[must_use]
+    pub fn can_take(path: &Path) -> bool {
+        open(path).is_ok()
+    }
+
+    /// The whole of it, read from the host with the rights of the caller.
+    ///
+    /// # Errors
+    /// The file of the host that cannot be read.
+    pub fn whole(&self) -> Result<Cow<'_, [u8]>, FsviewError> {
+        match self {
+            Self::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            Self::Bundle { of, and } => bundle(of, and).map(Cow::Owned),
+            Self::Keystore { store, of, and } => {
+                let added = keystore::certificates(and.as_bytes());
+                let kept = keystore::with(&read(store)?, &added);
+                let made = || Ok(keystore::new(&keystore::certificates(&bundle(of, and)?)));
+                kept.map_or_else(made, Ok).map(Cow::Owned)
+            }
+        }
+    }
+}
+
+fn bundle(of: &[PathBuf], and: &str) -> Result<Vec<u8>, FsviewError> {
+    let mut whole = Vec::new();
+    for path in of {
+        take_certificates(&read(path)?, &mut whole);
+    }
+    take_certificates(and.as_bytes(), &mut whole);
+    Ok(whole)
+}
+
+/// Takes the blocks of certificates and nothing else: whoever could put another file in the place
+/// of a bundle must not have its content shown.
+fn take_certificates(text: &[u8], whole: &mut Vec<u8>) {
+    let mut block: Option<usize> = None;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let mark = line.trim_ascii_end();
+        if mark.starts_with(b"-----BEGIN ") {
+            whole.truncate(block.unwrap_or(whole.len()));
+            block = mark.ends_with(b"CERTIFICATE-----").then_some(whole.len());
+        }
+        if block.is_none() {
+            continue;
+        }
+        if !mark.starts_with(b"-----") && !mark.iter().all(|byte| is_base64(*byte)) {
+            whole.truncate(block.take().unwrap_or_default());
+            continue;
+        }
+        whole.extend_from_slice(mark);
+        whole.push(b'\n');
+        if mark.starts_with(b"-----END ") {
+            block = None;
+        }
+    }
+    // One that never ends.
+    whole.truncate(block.unwrap_or(whole.len()));
+}
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+/= \t".contains(&byte)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, FsviewError> {
+    let (file, size) = open(path)?;
+    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+    let read = std::fs::File::from(file).take(MOST).read_to_end(&mut content);
+    read.map_err(|error| FsviewError::new("read", path, error))?;
+    Ok(content)
+}
+
+/// Opens a file of the host whose links were followed before: if one is on the way now, somebody
+/// has put it there since.
+fn open(path: &Path) -> Result<(OwnedFd, u64), FsviewError> {
+    let failed = |call| move |errno: Errno| FsviewError::new(call, path, errno);
+    let how = OpenHow::new()
+        // A FIFO would wait for a writer.
+        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let file = openat2(nix::fcntl::AT_FDCWD, path, how).map_err(failed("openat2"))?;
+    let status = fstat(&file).map_err(failed("fstat"))?;
+    let regular = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+    let size = u64::try_from(status.st_size).unwrap_or(u64::MAX);
+    if !regular || size > MOST {
+        return Err(FsviewError::new("read", path, if regular { Errno::EFBIG } else { Errno::EINVAL }));
+    }
+    Ok((file, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+
+    fn taken(text: &str) -> String {
+        let mut whole = Vec::new();
+        take_certificates(text.as_bytes(), &mut whole);
+        String::from_utf8(whole).expect("text")
+    }
+
+    #[test]
+    fn only_certificates_are_taken_over() {
+        let trusted = ONE.replace("CERT", "TRUSTED CERT");
+        let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        assert_eq!(taken(&format!("# a comment\n{ONE}secret\n{key}{trusted}")), format!("{ONE}{trusted}"));
+        assert_eq!(taken(&ONE.replace('\n', "\r\n")), ONE);
+        assert_eq!(taken(ONE.trim_end()), ONE);
+        for broken in ["-----BEGIN CERTIFICATE-----\nAAAA\n", "-----BEGIN CERTIFICATE-----\n{secret}\n"] {
+            assert_eq!(taken(&format!("{broken}{ONE}")), ONE, "{broken}");
+            assert_eq!(taken(&format!("{ONE}{broken}")), ONE, "{broken}");
+        }
+    }
+
+    #[test]
+    fn neither_links_nor_pipes_are_read() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let directory = directory.path().canonicalize().expect("it exists");
+        let at = |name: &str| directory.join(name);
+        std::fs::write(at("file"), ONE).expect("a file");
+        std::os::unix::fs::symlink("file", at("link")).expect("a link");
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert_eq!(read(&at("file")).expect("a file"), ONE.as_bytes());
+        let refused = |name: &str| read(&at(name)).expect_err(name).source.raw_os_error();
+        assert_eq!(refused("link"), Some(libc::ELOOP));
+        assert_eq!(refused("pipe"), Some(libc::EINVAL));
+        assert_eq!(refused("absent"), Some(libc::ENOENT));
+    }
+}

@@ -1,0 +1,326 @@
+//! The life of a TLS stream that is read: first the origin proves who it is, then the client is
+//! answered with a certificate of the run's.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustls::{AlertDescription, Error};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::authority::{Host, target};
+use super::client::Client;
+use super::decide::{Grant, Refusal};
+use super::egress::Egress;
+use super::error::NetproxyError;
+use super::failure::Failure;
+use super::flow::{Door, Flow};
+use super::http::{self, Scope};
+use super::link::{Link, Wire};
+use super::pool::Destination;
+use super::relay::{End, relay};
+use super::sniff::{Server, Speech, listen};
+use super::stream::{self, unreadable};
+use super::tls::{self, Facts, H2, HTTP_1_1, Hello, OuterStream, Tls};
+use super::unread;
+
+/// How long a client may take to end the handshake that it began.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a client whose origin cannot be had is waited for, to be told why.
+const TELL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the requests within one TLS stream have in common.
+pub(crate) struct Secure {
+    /// Whom the client asked for, and was answered as.
+    pub(crate) host: Host,
+    /// What origins are offered for it.
+    offer: Vec<Vec<u8>>,
+    /// The record of the client's stream.
+    pub(crate) flow: Option<Arc<Flow>>,
+    /// Why the origin could not be had: told to the first request.
+    failure: Mutex<Option<NetproxyError>>,
+}
+
+impl Secure {
+    /// A connection to the origin, which has proved to be the one, or the reason why there is none.
+    pub(crate) async fn link(&self, egress: &Egress, grant: &Grant) -> Result<Link, NetproxyError> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let Some(tls) = &egress.tls else {
+            return Err(NetproxyError::Request { reason: "TLS is not read in this run".to_owned() });
+        };
+        if let Some(link) = tls.pool.take(&destination(&self.host, grant, &self.offer)) {
+            return Ok(link);
+        }
+        let stream = stream::reach(egress, grant.destination).await?;
+        let connected = tls.outer.connect(&self.host, grant.destination, self.offer.clone(), stream);
+        let (stream, facts) = connected.await?;
+        Link::secure(stream, Arc::new(facts), grant.destination).await
+    }
+
+    /// Leaves a connection to whoever comes next.
+    pub(crate) fn leave(&self, egress: &Egress, grant: &Grant, link: Link) {
+        if let Some(tls) = egress.tls.as_ref().filter(|_| speaks_http(&self.offer)) {
+            tls.pool.keep(destination(&self.host, grant, &self.offer), link);
+        }
+    }
+
+    /// Why the stream fails.
+    fn fail(&self, error: &NetproxyError) {
+        if let Some(flow) = &self.flow {
+            flow.fail(&error.to_string(), Failure::of(error));
+        }
+    }
+}
+
+fn destination(host: &Host, grant: &Grant, offer: &[Vec<u8>]) -> Destination {
+    Destination { host: host.clone(), address: grant.destination, offer: offer.to_vec() }
+}
+
+/// Whether the client has said that it speaks HTTP.
+fn speaks_http(offer: &[Vec<u8>]) -> bool {
+    offer.iter().any(|one| tls::is_http(one))
+}
+
+/// What leads to the origin.
+pub(crate) enum Leg {
+    Dialled(TcpStream),
+    /// Left by an earlier client.
+    Kept(Link),
+    Failed(NetproxyError),
+}
+
+/// A connection that an earlier client has left, for the one that sent `hello`.
+pub(crate) fn kept(tls: &Tls, hello: &Hello, grant: &Grant) -> Option<Link> {
+    let offer = tls::offer(&hello.protocols);
+    tls.pool.take(&destination(&host(hello, grant), grant, &offer))
+}
+
+/// Whom the client asks for.
+fn host(hello: &Hello, grant: &Grant) -> Host {
+    match &hello.name {
+        Some(name) => Host::Name(name.clone()),
+        None => Host::Address(grant.destination.ip()),
+    }
+}
+
+/// A stream that is to be read.
+pub(crate) struct Reading {
+    pub(crate) client: Client,
+    pub(crate) hello: Hello,
+    /// What the client asked for is granted.
+    pub(crate) grant: Grant,
+    pub(crate) door: Door,
+    /// The record of the stream, unless it has ended with a failed dial.
+    pub(crate) flow: Option<Arc<Flow>>,
+}
+
+/// Serves it.
+pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, leg: Leg) {
+    let Reading { mut client, hello, grant, door, flow } = reading;
+    let host = host(&hello, &grant);
+    if let Some(flow) = &flow {
+        client.count_for(flow);
+    }
+    let offer = tls::offer(&hello.protocols);
+    let outer = match leg {
+        Leg::Dialled(stream) => {
+            match tls.outer.connect(&host, grant.destination, offer.clone(), stream).await {
+                Ok((stream, facts)) => Reached::Fresh(stream, Arc::new(facts)),
+                Err(error) => Reached::Failed(error),
+            }
+        }
+        Leg::Kept(link) => Reached::Kept(link),
+        Leg::Failed(error) => Reached::Failed(error),
+    };
+    let protocol = outer.protocol(&offer);
+    let secure = Secure { host, offer, flow, failure: Mutex::default() };
+    let config = match tls.leaves.config(vec![secure.host.clone()], protocol.as_deref()) {
+        Ok(config) => config,
+        Err(error) => {
+            secure.fail(&error);
+            return client.reset();
+        }
+    };
+    let proc = client.proc.clone();
+    match timeout(HANDSHAKE_TIMEOUT, hello.answer(client, config)).await {
+        Ok(Ok(stream)) => {
+            let scope = Inside { egress, grant, door, secure, protocol };
+            scope.converse(Client::within(stream), outer).await;
+        }
+        Ok(Err(error)) => note_refusal(&egress, &grant, &secure, &error, proc.as_deref()),
+        Err(_) => secure.fail(&NetproxyError::Client { source: io::ErrorKind::TimedOut.into() }),
+    }
+}
+
+/// An origin that has proved who it is, or not.
+enum Reached {
+    Fresh(OuterStream, Arc<Facts>),
+    Kept(Link),
+    Failed(NetproxyError),
+}
+
+impl Reached {
+    /// What the client is told was agreed on.
+    fn protocol(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
+        match self {
+            Self::Fresh(_, facts) => facts.protocol.clone(),
+            Self::Kept(link) => link.facts.as_ref().and_then(|facts| facts.protocol.clone()),
+            // The reason is told in the simplest protocol that the client takes.
+            Self::Failed(_) => [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one)),
+        }
+    }
+}
+
+/// What is known of a stream once its handshake is done.
+struct Inside {
+    egress: Arc<Egress>,
+    grant: Grant,
+    door: Door,
+    secure: Secure,
+    /// What was agreed on with the client.
+    protocol: Option<Vec<u8>>,
+}
+
+impl Inside {
+    /// Carries what is said within TLS.
+    async fn converse(self, mut client: Client, outer: Reached) {
+        match outer {
+            Reached::Failed(error) => self.tell(client, error).await,
+            Reached::Kept(link) => self.exchange(client, Some(link)).await,
+            Reached::Fresh(mut stream, facts) => {
+                match self.speech(&mut client, Server::Tls(&mut stream)).await {
+                    Ok(Speech::Http) => match Link::secure(stream, facts, self.grant.destination).await {
+                        Ok(link) => self.exchange(client, Some(link)).await,
+                        Err(error) => self.tell(client, error).await,
+                    },
+                    Ok(Speech::Opaque | Speech::Tls) => self.pass(client, stream).await,
+                    Err(error) => self.give_up(client, &error),
+                }
+            }
+        }
+    }
+
+    /// What the client speaks: HTTP where it said so, else what its first bytes are.
+    async fn speech(&self, client: &mut Client, server: Server<'_>) -> Result<Speech, NetproxyError> {
+        if speaks_http(&self.secure.offer) {
+            return Ok(Speech::Http);
+        }
+        self.set_protocol("tls");
+        listen(client, server).await
+    }
+
+    async fn exchange(self, client: Client, link: Option<Link>) {
+        self.set_protocol("https");
+        let wire = match self.protocol.as_deref() {
+            Some(H2) => Wire::Http2,
+            _ => Wire::Http1,
+        };
+        let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(self.secure) };
+        http::serve(self.egress, client, scope, link, wire).await;
+    }
+
+    /// Answers an HTTP client with the reason, and ends every other stream.
+    async fn tell(self, mut client: Client, error: NetproxyError) {
+        self.secure.fail(&error);
+        let speech = timeout(TELL_TIMEOUT, self.speech(&mut client, Server::None)).await;
+        if !matches!(speech, Ok(Ok(Speech::Http))) {
+            return client.reset();
+        }
+        *self.secure.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        self.exchange(client, None).await;
+    }
+
+    /// Relays bytes that are no HTTP.
+    async fn pass(self, mut client: Client, mut stream: OuterStream) {
+        if let Err(error) = unread::admit(&self.egress, &self.grant, client.proc.as_deref()) {
+            return self.give_up(client, &error);
+        }
+        let Some(flow) = &self.secure.flow else { return client.reset() };
+        client.heads().stop();
+        let transcript = flow.transcribe();
+        let end = relay(&mut client, &mut stream, &transcript).await;
+        flow.set_relayed(&end);
+        if !matches!(end, End::Closed) {
+            // What broke off must not look as if it had ended.
+            let _ = stream.get_ref().0.set_zero_linger();
+            client.reset();
+        }
+    }
+
+    fn give_up(self, client: Client, error: &NetproxyError) {
+        self.secure.fail(error);
+        if matches!(error, NetproxyError::Request { .. }) {
+            // A failing trace closes the stream as well: there is nothing more to do.
+            let _ = self.egress.refuse_always(&unreadable(&self.grant, error), client.proc.as_deref());
+        }
+        client.reset();
+    }
+
+    fn set_protocol(&self, protocol: &'static str) {
+        if let Some(flow) = &self.secure.flow {
+            flow.set_protocol(protocol);
+        }
+    }
+}
+
+/// Records that the client broke the handshake off, and what helps a client that knows the origin's
+/// certificate and takes no other.
+fn note_refusal(egress: &Egress, grant: &Grant, secure: &Secure, error: &io::Error, proc: Option<&str>) {
+    let Some(reason) = distrust(error) else {
+        let error = NetproxyError::Hello { reason: error.to_string() };
+        secure.fail(&error);
+        let _ = egress.refuse_always(&unreadable(grant, &error), proc);
+        return;
+    };
+    let error = NetproxyError::Distrusted { name: secure.host.to_string(), reason };
+    secure.fail(&error);
+    let name = match &secure.host {
+        Host::Name(name) => Some(name.clone()),
+        Host::Address(_) => None,
+    };
+    let destination = grant.destination;
+    let port = if egress.judge.is_pinned(grant) { format!(":{}", destination.port()) } else { String::new() };
+    let refusal = Refusal {
+        target: target(name.as_deref(), destination),
+        name,
+        address: Some(destination.ip()),
+        port: Some(destination.port()),
+        reason: error.to_string(),
+        rule: Some(grant.rule().to_owned()),
+        remedy: Some(format!("net: {}{port} tunnel", secure.host)),
+    };
+    let _ = egress.refuse_always(&refusal, proc);
+}
+
+/// What a client said that does not take our certificate; none when the handshake failed for
+/// another reason.
+fn distrust(error: &io::Error) -> Option<String> {
+    use AlertDescription as Alert;
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        Some(Error::AlertReceived(alert)) => {
+            let about_it = matches!(
+                alert,
+                Alert::UnknownCA
+                    | Alert::BadCertificate
+                    | Alert::UnsupportedCertificate
+                    | Alert::CertificateRevoked
+                    | Alert::CertificateExpired
+                    | Alert::CertificateUnknown
+                    | Alert::AccessDenied
+            );
+            about_it.then(|| format!("it answered with the alert {alert:?}"))
+        }
+        Some(_) => None,
+        None => matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+        )
+        .then(|| "it closed the connection when it saw it".to_owned()),
+    }
+}

@@ -1,0 +1,200 @@
+//! A connection to an origin: one request after another in HTTP/1.1, many at once in HTTP/2.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::client::MAX_HEAD;
+use super::error::NetproxyError;
+use super::exchange::Tapped;
+use super::failure::Failure;
+use super::flow::{Flow, Metered};
+use super::tls::{Facts, H2, OuterStream, WANTS_CERTIFICATE};
+
+/// What an origin may send ahead on one HTTP/2 stream, and on all of a connection together: a
+/// client that reads slowly makes the origin wait.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// The longest header section in HTTP/2, fields and their overhead counted (RFC 9113 section 6.5.2).
+pub(crate) const MAX_HEADER_LIST: u32 = 64 * 1024;
+
+/// The version of HTTP on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Http1,
+    Http2,
+}
+
+/// A connection to an origin.
+pub(crate) struct Link {
+    sender: Sender,
+    pub(crate) destination: SocketAddr,
+    /// Weak, for the record of the stream ends with the stream and not with this connection. None
+    /// where the client's leg is counted.
+    flow: Weak<Flow>,
+    /// A request was sent on it.
+    pub(crate) used: bool,
+    /// What the origin proved, over TLS.
+    pub(crate) facts: Option<Arc<Facts>>,
+    /// Who the client is was proved for the connection and not for each request (NTLM, Negotiate), which
+    /// is of HTTP/1.1 alone.
+    personal: bool,
+}
+
+enum Sender {
+    One(http1::SendRequest<Tapped>),
+    Many(http2::SendRequest<Tapped>),
+}
+
+impl Link {
+    /// Begins HTTP on a leg that was dialled.
+    pub(crate) async fn open(
+        upstream: Metered<TcpStream>,
+        destination: SocketAddr,
+    ) -> Result<Self, NetproxyError> {
+        let flow = Arc::clone(upstream.flow());
+        flow.set_protocol("http");
+        let weak = Arc::downgrade(&flow);
+        let sender = one(upstream, destination, Some(flow)).await?;
+        Ok(Self { sender, destination, flow: weak, used: false, facts: None, personal: false })
+    }
+
+    /// Begins the version of HTTP that was agreed on with the origin.
+    pub(crate) async fn secure(
+        upstream: OuterStream,
+        facts: Arc<Facts>,
+        destination: SocketAddr,
+    ) -> Result<Self, NetproxyError> {
+        let sender = match facts.protocol.as_deref() {
+            Some(H2) => many(upstream, destination).await?,
+            _ => one(upstream, destination, None).await?,
+        };
+        Ok(Self { sender, destination, flow: Weak::new(), used: false, facts: Some(facts), personal: false })
+    }
+
+    /// Another handle of the same connection, where it takes many requests at once.
+    pub(crate) fn share(&self) -> Option<Self> {
+        let Sender::Many(sender) = &self.sender else { return None };
+        Some(Self {
+            sender: Sender::Many(sender.clone()),
+            destination: self.destination,
+            flow: Weak::clone(&self.flow),
+            used: self.used,
+            facts: self.facts.clone(),
+            personal: self.personal,
+        })
+    }
+
+    pub(crate) fn wire(&self) -> Wire {
+        match self.sender {
+            Sender::One(_) => Wire::Http1,
+            Sender::Many(_) => Wire::Http2,
+        }
+    }
+
+    pub(crate) fn flow(&self) -> Option<Arc<Flow>> {
+        self.flow.upgrade()
+    }
+
+    /// Waits until it takes a request. False when it has ended.
+    pub(crate) async fn ready(&mut self) -> bool {
+        match &mut self.sender {
+            Sender::One(sender) => sender.ready().await.is_ok(),
+            Sender::Many(sender) => sender.ready().await.is_ok(),
+        }
+    }
+
+    /// Whether it can still take requests, now or later.
+    pub(crate) fn is_open(&self) -> bool {
+        match &self.sender {
+            Sender::One(sender) => !sender.is_closed(),
+            Sender::Many(sender) => !sender.is_closed(),
+        }
+    }
+
+    /// Whether the origin takes all that comes on it to be one client's.
+    pub(crate) fn is_personal(&self) -> bool {
+        self.personal
+    }
+
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<Tapped>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Tapped>>> {
+        match &mut self.sender {
+            Sender::One(sender) => {
+                self.personal |= proves_a_connection(request.headers());
+                sender.try_send_request(request).await
+            }
+            Sender::Many(sender) => sender.try_send_request(request).await,
+        }
+    }
+
+    /// The error of an exchange on it; `first` where it had brought no answer before.
+    pub(crate) fn failure(&self, source: hyper::Error, first: bool) -> NetproxyError {
+        let address = self.destination;
+        match &self.facts {
+            // With TLS 1.3 an origin says so after the handshake only, and the alert may be lost with
+            // the connection (RFC 8446 section 4.4.2.4).
+            Some(facts) if first && facts.wants_certificate => {
+                let reason = WANTS_CERTIFICATE.to_owned();
+                NetproxyError::Tls { name: facts.name.clone(), address, reason, source: None }
+            }
+            _ => NetproxyError::Origin { address, source },
+        }
+    }
+}
+
+/// Whether the scheme proves who the client is for all that follows (RFC 4559 section 6).
+fn proves_a_connection(headers: &HeaderMap) -> bool {
+    let scheme = |value: &HeaderValue| {
+        value.as_bytes().split(|&byte| byte == b' ').next().map(<[u8]>::to_ascii_lowercase)
+    };
+    let mut schemes = headers.get_all(AUTHORIZATION).iter().filter_map(scheme);
+    schemes.any(|scheme| scheme == b"ntlm" || scheme == b"negotiate")
+}
+
+async fn one<S>(stream: S, destination: SocketAddr, flow: Option<Arc<Flow>>) -> Result<Sender, NetproxyError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, connection) = http1::Builder::new()
+        .preserve_header_case(true)
+        .max_buf_size(MAX_HEAD)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|source| NetproxyError::Origin { address: destination, source })?;
+    tokio::spawn(async move {
+        if let (Err(error), Some(flow)) = (connection.with_upgrades().await, flow) {
+            let failure = NetproxyError::Origin { address: destination, source: error };
+            flow.fail(&failure.to_string(), Failure::of(&failure));
+        }
+    });
+    Ok(Sender::One(sender))
+}
+
+async fn many<S>(stream: S, destination: SocketAddr) -> Result<Sender, NetproxyError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    // The library never lets an origin push (RFC 9113 section 8.4).
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|source| NetproxyError::Origin { address: destination, source })?;
+    // Its end shows in each exchange that it takes with it.
+    tokio::spawn(connection);
+    Ok(Sender::Many(sender))
+}

@@ -1,0 +1,77 @@
+//! TLS of both legs: what a client asks for, what it is shown, and what an origin proves.
+//!
+//! A client is shown a certificate of the run's own authority; the origin's certificate is verified
+//! by us instead, against the host's roots. Neither side can tell a difference in protocol: what is
+//! agreed on with the origin (RFC 7301) is what the client gets.
+
+pub(crate) mod facts;
+mod hello;
+mod leaf;
+mod outer;
+mod roots;
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::CertificateDer;
+
+pub use self::roots::read_roots;
+
+pub(crate) use self::facts::Facts;
+pub(crate) use self::hello::Hello;
+pub(crate) use self::leaf::Leaves;
+pub(crate) use self::outer::{Outer, OuterStream, WANTS_CERTIFICATE};
+
+use super::ca::RunAuthority;
+use super::error::NetproxyError;
+use super::pool::Pool;
+
+/// The protocol identifier of HTTP/2 (RFC 9113 section 3.1).
+pub(crate) const H2: &[u8] = b"h2";
+
+/// That of HTTP/1.1 (RFC 7301 section 6).
+pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// What reading TLS needs.
+#[derive(Debug)]
+pub struct Interception {
+    /// Signs what clients are shown.
+    pub authority: RunAuthority,
+    /// Roots of origins besides the host's own.
+    pub upstream_roots: Vec<CertificateDer<'static>>,
+}
+
+/// The TLS of one run.
+pub(crate) struct Tls {
+    pub(crate) leaves: Leaves,
+    pub(crate) outer: Outer,
+    /// Connections to origins that wait for a client.
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Tls {
+    pub(crate) fn new(interception: Interception) -> Result<Self, NetproxyError> {
+        Ok(Self {
+            leaves: Leaves::new(interception.authority)?,
+            outer: Outer::new(interception.upstream_roots),
+            pool: Arc::default(),
+        })
+    }
+}
+
+/// The one choice of a cryptographic library.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// The protocols that are offered to the origin for a client: of an HTTP client those that we read,
+/// of every other one its own.
+pub(crate) fn offer(client: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let read: Vec<Vec<u8>> = client.iter().filter(|one| is_http(one)).cloned().collect();
+    if read.is_empty() { client.to_vec() } else { read }
+}
+
+/// Whether a protocol is one that we read.
+pub(crate) fn is_http(protocol: &[u8]) -> bool {
+    protocol == H2 || protocol == HTTP_1_1
+}

@@ -1,0 +1,94 @@
+//! The system's bundles of roots, where distributions keep them.
+
+use std::path::{Path, PathBuf};
+
+use super::{Around, OWN, Trust, subject};
+use crate::fsview::Content;
+
+/// One file with all roots, see crypto/x509/root_linux.go of Go and `openssl-probe`. Most of them
+/// are links to one of the others.
+const BUNDLES: &[&str] = &[
+    // Debian, Ubuntu, Arch, Gentoo, NixOS
+    "/etc/ssl/certs/ca-certificates.crt",
+    // Fedora, RHEL
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    // openSUSE
+    "/etc/ssl/ca-bundle.pem",
+    "/var/lib/ca-certificates/ca-bundle.pem",
+    // Alpine
+    "/etc/ssl/cert.pem",
+    // Further names on the systems above
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/ssl/certs/ca-bundle.crt",
+    "/etc/ssl/certs/ca-bundle.trust.crt",
+    "/etc/pki/tls/certs/ca-bundle.trust.crt",
+    "/etc/pki/ca-trust/extracted/openssl/ca-bundle.trust.crt",
+    "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
+    "/etc/ca-certificates/extracted/ca-bundle.trust.crt",
+    "/usr/lib/ssl/cert.pem",
+    "/usr/local/ssl/cert.pem",
+    "/usr/share/ssl/certs/ca-bundle.crt",
+];
+/// Directories with a file for each root.
+const DIRECTORIES: &[&str] = &["/etc/ssl/certs", "/etc/pki/tls/certs"];
+
+/// Where the host and the view have roots.
+pub(super) struct Roots {
+    /// Files of the host with all of its roots: its bundle, and the one that the launcher is told
+    /// to use.
+    pub(super) host: Vec<PathBuf>,
+    /// The host's bundles that the view shows.
+    shown: Vec<PathBuf>,
+    /// The bundle that variables name.
+    pub(super) bundle: Option<PathBuf>,
+    /// Directories with a file for each root, ours first, as SSL_CERT_DIR has them.
+    pub(super) directories: Vec<PathBuf>,
+    /// A file with our certificate alone.
+    pub(super) alone: Option<PathBuf>,
+}
+
+/// Looks for them.
+pub(super) fn find(around: &Around<'_>) -> Roots {
+    let mut host: Vec<PathBuf> = Vec::new();
+    let mut shown: Vec<PathBuf> = Vec::new();
+    for path in BUNDLES.iter().map(Path::new).filter(|path| around.host.exists(path)) {
+        let real = around.host.resolve(path);
+        if host.is_empty() && Content::can_take(&real) {
+            host.push(real.clone());
+        }
+        if !shown.contains(&real) {
+            shown.extend(around.coverable(&real));
+        }
+    }
+    // The roots of whoever says so: some work behind a proxy that has an authority of its own.
+    let told = around.facts.variable("SSL_CERT_FILE").map(|path| around.host.resolve(Path::new(path)));
+    host.extend(told.filter(|path| !host.contains(path) && Content::can_take(path)));
+    let own = around.has_own_place();
+    let at = |name: &str| Path::new(OWN).join(name);
+    let bundle = shown.first().cloned().or_else(|| own.then(|| at("roots.pem")));
+    let mut directories: Vec<PathBuf> = own.then(|| at("certs")).into_iter().collect();
+    directories.extend(DIRECTORIES.iter().map(PathBuf::from).find(|path| around.host.is_dir(path)));
+    Roots { host, shown, bundle, directories, alone: own.then(|| at("agentbox.pem")) }
+}
+
+impl Roots {
+    /// Covers them.
+    pub(super) fn cover(&self, trust: &mut Trust<'_>) {
+        let told = self.host.get(1).cloned();
+        for path in &self.shown {
+            let of = std::iter::once(path.clone()).chain(told.clone()).collect();
+            trust.bundle(path.clone(), of);
+        }
+        if let (true, Some(bundle)) = (self.shown.is_empty(), &self.bundle) {
+            trust.bundle(bundle.clone(), self.host.clone());
+        }
+        let Some(alone) = &self.alone else { return };
+        trust.bundle(alone.clone(), Vec::new());
+        // One link would do: but the file is small, and it is what the listing says.
+        if let (Some(directory), Some(hash)) = (self.directories.first(), subject::hash(trust.authority)) {
+            trust.bundle(directory.join(format!("{hash:08x}.0")), Vec::new());
+        }
+    }
+}
