@@ -58,6 +58,7 @@ mod pins;
 mod pool;
 mod publish;
 mod rates;
+mod records;
 mod relay;
 mod requests;
 mod resolve;
@@ -242,7 +243,11 @@ impl Proxy {
     /// The decision about a connection that has said nothing yet, for whoever sees it first.
     pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<(), Refusal> + use<> {
         let egress = Arc::clone(&self.egress);
-        move |destination| egress.judge.destination(destination, decide::Claim::Silent).map(|_| ())
+        move |destination| match destination.port() {
+            // Whatever name server is meant, ours answers.
+            dns::PORT => Ok(()),
+            _ => egress.judge.destination(destination, decide::Claim::Silent).map(|_| ()),
+        }
     }
 
     /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
