@@ -113,6 +113,7 @@ fn passes(case: &Case) -> bool {
 
 /// Plans `cat data/in.txt`, writes the plan, changes the text, and runs what it says then.
 fn carry_out(case: &Case) -> ExitCode {
+    let begun = run::begin().expect("the run's first process");
     let facts = HostFacts::gather().expect("facts");
     let host = LaunchHost::new().expect("a working directory");
     let policy = policy::load(Path::new("agentbox.policy"), &host).expect("a policy");
@@ -133,7 +134,7 @@ fn carry_out(case: &Case) -> ExitCode {
         ExitCode::from(125)
     };
     let signals = run::hold_signals().expect("signals");
-    match read.map(|plan| run::run(plan, placement, signals, None)) {
+    match read.map(|plan| run::run(begun, plan, placement, signals, None)) {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

@@ -13,7 +13,7 @@ mod worktree;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use exit::Failure;
 
@@ -53,14 +53,24 @@ enum Subcommands {
     Verify(verify::VerifyCommand),
 }
 
+/// The command line of a plain `run`, read without the other subcommands: a run is to start at once.
+/// `None` where it is another one, wrong, or asks for help.
+fn run_alone() -> Option<Subcommands> {
+    let mut words = std::env::args_os().skip(1).peekable();
+    words.next_if(|word| word == "run").map(|_| ())?;
+    let alone = run::RunCommand::augment_args(clap::Command::new("run").no_binary_name(true));
+    let matches = alone.try_get_matches_from(words).ok()?;
+    run::RunCommand::from_arg_matches(&matches).ok().map(Subcommands::Run)
+}
+
 /// Reads the command line, does what it says, and gives the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(failure) = later::refuse(std::env::args_os().skip(1)) {
         return failure.report();
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let command = match run_alone().map_or_else(|| Cli::try_parse().map(|cli| cli.command), Ok) {
+        Ok(command) => command,
         Err(error) => {
             // Help and version go to stdout with 0, mistakes to stderr with 2.
             let code = if error.use_stderr() { 2 } else { 0 };
@@ -69,7 +79,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let done = match cli.command {
+    let done = match command {
         Subcommands::Init(command) => command.run().map_err(Failure::from),
         Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),

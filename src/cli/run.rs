@@ -89,6 +89,8 @@ pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Pre
 impl RunCommand {
     /// Runs the command; the code is the command's own.
     pub(super) fn run(self) -> Result<u8, Failure> {
+        // First of all, for it goes on by itself; what it says is said when there is a plan.
+        let begun = run::begin();
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
@@ -121,9 +123,8 @@ impl RunCommand {
         let authority = tls.as_ref().map(|tls| tls.authority.certificate_pem());
         let (facts, typed) = (&facts, self.words);
         let request = Request { policy, command, typed, facts, protected, enforce, authority };
-        // What is not in the document that `spec` prints is not in the run (0.1 ms).
-        let plan = LaunchPlan::from_spec(&LaunchPlan::new(request, &host).to_spec()?)?;
-        let outcome = run::run(plan, placement, signals, tls)?;
+        let plan = LaunchPlan::new(request, &host);
+        let outcome = run::run(begun?, plan, placement, signals, tls)?;
         summarize(&outcome, enforce);
         if outcome.code != 0 && enforce {
             tell(hidden_repository(&outcome.policy, &facts.cwd));

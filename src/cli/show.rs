@@ -11,6 +11,7 @@ use crate::trace::{self, Line, Reader, TraceError};
 pub(super) mod escape;
 mod filter;
 mod header;
+mod outcome;
 mod row;
 
 use filter::Filter;

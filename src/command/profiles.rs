@@ -1,8 +1,9 @@
 //! The shipped policy profiles (`include: profile/git`), compiled in.
 
 /// Name and text of each, in the order in which they are listed.
-static PROFILES: [(&str, &str); 9] = [
+static PROFILES: [(&str, &str); 10] = [
     ("git", include_str!("../../policies/git.policy")),
+    ("git-fetch", include_str!("../../policies/git-fetch.policy")),
     ("python", include_str!("../../policies/python.policy")),
     ("node", include_str!("../../policies/node.policy")),
     ("rust", include_str!("../../policies/rust.policy")),

@@ -8,60 +8,12 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
+use super::copies::{Copied, Copies};
 use super::cover::Covers;
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
 use super::{FsSpec, FsviewError, MountKind, MountOp, Pending};
 use crate::sys::mount::{self, NODEV, NOSUID, RDONLY};
-
-/// The host side of one mount, looked at before the clone: what was planned is what is mounted,
-/// or nothing is.
-#[derive(Debug)]
-pub struct Source {
-    identity: Option<(u64, u64)>,
-    link: Option<std::ffi::OsString>,
-    shape: Shape,
-}
-
-impl Source {
-    /// Looks at the source of `op`.
-    ///
-    /// # Errors
-    /// The errno of open(2) on the source.
-    pub fn open(op: &MountOp) -> Result<Self, FsviewError> {
-        let MountKind::Bind { source, .. } = &op.kind else {
-            return Ok(Self { identity: None, link: None, shape: Shape::Directory });
-        };
-        let descriptor = tree::open_path(source)?;
-        let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", source, errno))?;
-        let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
-        let link = if kind == SFlag::S_IFLNK {
-            let target = nix::fcntl::readlinkat(&descriptor, c"")
-                .map_err(|errno| FsviewError::new("readlink", source, errno))?;
-            Some(target)
-        } else {
-            None
-        };
-        let shape = if kind == SFlag::S_IFDIR { Shape::Directory } else { Shape::File };
-        Ok(Self { identity: Some((status.st_dev, status.st_ino)), link, shape })
-    }
-
-    /// Copies the tree in the mount namespace of the calling process, if it still is what was
-    /// looked at: a descriptor from another namespace cannot be cloned (open_tree(2), EINVAL).
-    fn clone_tree(&self, path: &Path, recursive: bool) -> Result<OwnedFd, FsviewError> {
-        let name = CString::new(path.as_os_str().as_encoded_bytes())
-            .map_err(|_| FsviewError::new("open_tree", path, Errno::EINVAL))?;
-        let tree = mount::clone_path(&name, recursive)
-            .map_err(|error| FsviewError::new("open_tree", path, error))?;
-        let status = fstat(&tree).map_err(|errno| FsviewError::new("fstat", path, errno))?;
-        if self.identity == Some((status.st_dev, status.st_ino)) {
-            Ok(tree)
-        } else {
-            // It was exchanged since it was planned.
-            Err(FsviewError::new("open_tree", path, Errno::ESTALE))
-        }
-    }
-}
 
 /// A view that can be entered.
 #[derive(Debug)]
@@ -75,22 +27,26 @@ pub struct Built {
 }
 
 /// Builds the view; its root is attached over an existing directory of the old root. Changes the
-/// working directory. For each of `sockets`, paths of the host, there is a door.
+/// working directory. `contents` are those of the generated files. For each of `sockets`, paths of the host, there is a door.
 ///
 /// A first mount at `/` is the root itself; without one the root is an empty file system.
 ///
 /// # Errors
 /// The first step that the kernel refused.
-pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<Built, FsviewError> {
-    let mut trees = clone_sources(spec, sources)?;
-    let contents = spec.files.iter().map(|file| file.content.whole()).collect::<Result<Vec<_>, _>>()?;
+pub fn build(
+    spec: &FsSpec,
+    copies: Copies,
+    contents: &[Vec<u8>],
+    sockets: &[PathBuf],
+) -> Result<Built, FsviewError> {
+    let mut copies = copies.into_list();
     // Before the new root hides a directory of the old one.
     let mut pending = Pending::keep(&spec.pending)?;
     let whole = spec.is_whole();
-    let root = if whole { trees.first_mut().and_then(Option::take) } else { None };
+    let root = if whole { copies.first_mut().and_then(Option::take) } else { None };
     let (root, own) = match root {
-        Some(root) => (root, false),
-        None => (new_root()?, true),
+        Some(Copied::Tree { tree, .. }) => (tree, false),
+        Some(Copied::Link { .. }) | None => (new_root()?, true),
     };
     attach_root(&root)?;
     // The first of many: where openat2(2) is refused, this says so.
@@ -100,8 +56,8 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
     for directory in &spec.directories {
         builder.make_directory(directory)?;
     }
-    for ((op, source), cloned) in spec.mounts.iter().zip(sources).zip(trees).skip(usize::from(whole)) {
-        builder.mount_one(op, source, cloned)?;
+    for (op, copied) in spec.mounts.iter().zip(copies).skip(usize::from(whole)) {
+        builder.mount_one(op, copied)?;
     }
     // Again, for those inside a file system that was mounted just now.
     for directory in &spec.directories {
@@ -110,7 +66,7 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
     for link in &spec.links {
         builder.make_link(&link.path, &link.target)?;
     }
-    for (file, content) in spec.files.iter().zip(&contents) {
+    for (file, content) in spec.files.iter().zip(contents) {
         builder.generate(&file.path, content)?;
     }
     let doors = doors::make(&mut builder.tree, sockets)?;
@@ -122,22 +78,6 @@ pub fn build(spec: &FsSpec, sources: &[Source], sockets: &[PathBuf]) -> Result<B
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
     }
     Ok(Built { root: builder.tree.root, pending, doors })
-}
-
-/// Copies every source tree before anything is attached: nothing hides anything else.
-fn clone_sources(spec: &FsSpec, sources: &[Source]) -> Result<Vec<Option<OwnedFd>>, FsviewError> {
-    let mut trees = Vec::with_capacity(spec.mounts.len());
-    for (op, source) in spec.mounts.iter().zip(sources) {
-        let (MountKind::Bind { source: path, recursive }, None) = (&op.kind, &source.link) else {
-            trees.push(None);
-            continue;
-        };
-        let cloned = source.clone_tree(path, *recursive)?;
-        mount::set_attributes(cloned.as_fd(), op.attributes, 0, *recursive)
-            .map_err(|error| FsviewError::new("mount_setattr", &op.target, error))?;
-        trees.push(Some(cloned));
-    }
-    Ok(trees)
 }
 
 fn new_root() -> Result<OwnedFd, FsviewError> {
@@ -185,22 +125,13 @@ impl Builder {
         }
     }
 
-    fn mount_one(
-        &mut self,
-        op: &MountOp,
-        source: &Source,
-        cloned: Option<OwnedFd>,
-    ) -> Result<(), FsviewError> {
+    fn mount_one(&mut self, op: &MountOp, copied: Option<Copied>) -> Result<(), FsviewError> {
         match &op.kind {
-            MountKind::Bind { .. } => {
-                if let Some(link) = &source.link {
-                    return self.make_link(&op.target, link);
-                }
-                let Some(cloned) = cloned else {
-                    return Err(FsviewError::new("open_tree", &op.target, Errno::EBADF));
-                };
-                self.attach(&op.target, source.shape, &cloned)
-            }
+            MountKind::Bind { .. } => match copied {
+                Some(Copied::Link { target, .. }) => self.make_link(&op.target, &target),
+                Some(Copied::Tree { tree, shape, .. }) => self.attach(&op.target, shape, &tree),
+                None => Err(FsviewError::new("open_tree", &op.target, Errno::EBADF)),
+            },
             MountKind::New { filesystem, options } => {
                 let made = new_filesystem(filesystem, options, op)?;
                 if filesystem == "tmpfs" {

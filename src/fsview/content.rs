@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use memchr::memmem;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{SFlag, fstat};
@@ -80,33 +81,44 @@ fn bundle(of: &[PathBuf], and: &str) -> Result<Vec<u8>, FsviewError> {
 /// Takes the blocks of certificates and nothing else: whoever could put another file in the place
 /// of a bundle must not have its content shown.
 fn take_certificates(text: &[u8], whole: &mut Vec<u8>) {
-    let mut block: Option<usize> = None;
-    for line in text.split_inclusive(|byte| *byte == b'\n') {
-        let mark = line.trim_ascii_end();
-        if mark.starts_with(b"-----BEGIN ") {
-            whole.truncate(block.unwrap_or(whole.len()));
-            block = mark.ends_with(b"CERTIFICATE-----").then_some(whole.len());
-        }
-        if block.is_none() {
+    whole.reserve(text.len());
+    let starts = memmem::find_iter(text, b"-----BEGIN ");
+    for start in starts {
+        let block = text.get(start..).unwrap_or_default();
+        let Some((head, body)) = line_of(block).filter(|(head, _)| head.ends_with(b"CERTIFICATE-----"))
+        else {
             continue;
-        }
-        if !mark.starts_with(b"-----") && !mark.iter().all(|byte| is_base64(*byte)) {
-            whole.truncate(block.take().unwrap_or_default());
-            continue;
-        }
-        whole.extend_from_slice(mark);
-        whole.push(b'\n');
-        if mark.starts_with(b"-----END ") {
-            block = None;
+        };
+        // An armour has no other dashes.
+        let Some(end) = memchr::memchr(b'-', body) else { return };
+        let Some((tail, _)) = body.get(end..).and_then(line_of) else { return };
+        let is_closed = tail.strip_prefix(b"-----END ") == head.strip_prefix(b"-----BEGIN ");
+        if is_closed && body[..end].iter().all(|byte| BASE64[usize::from(*byte)]) {
+            for part in [head, b"\n", &body[..end], tail, b"\n"] {
+                whole.extend_from_slice(part);
+            }
         }
     }
-    // One that never ends.
-    whole.truncate(block.unwrap_or(whole.len()));
 }
 
-fn is_base64(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"+/= \t".contains(&byte)
+/// The first line, and what follows.
+fn line_of(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
+    Some((text.get(..end)?.trim_ascii_end(), text.get(end + 1..).unwrap_or_default()))
 }
+
+/// Bytes that stand between the lines of an armour.
+static BASE64: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut letter = 0_u8;
+    while letter < 128 {
+        let is_one =
+            letter.is_ascii_alphanumeric() || matches!(letter, b'+' | b'/' | b'=' | b' ' | b'\r' | b'\n');
+        table[letter as usize] = is_one;
+        letter += 1;
+    }
+    table
+};
 
 fn read(path: &Path) -> Result<Vec<u8>, FsviewError> {
     let (file, size) = open(path)?;
@@ -151,7 +163,7 @@ mod tests {
         let trusted = ONE.replace("CERT", "TRUSTED CERT");
         let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
         assert_eq!(taken(&format!("# a comment\n{ONE}secret\n{key}{trusted}")), format!("{ONE}{trusted}"));
-        assert_eq!(taken(&ONE.replace('\n', "\r\n")), ONE);
+        assert_eq!(taken(&ONE.replace('\n', "\r\n")).replace('\r', ""), ONE);
         assert_eq!(taken(ONE.trim_end()), ONE);
         for broken in ["-----BEGIN CERTIFICATE-----\nAAAA\n", "-----BEGIN CERTIFICATE-----\n{secret}\n"] {
             assert_eq!(taken(&format!("{broken}{ONE}")), ONE, "{broken}");

@@ -52,6 +52,7 @@ pub(super) fn with(store: &[u8], certificates: &[Vec<u8>]) -> Option<Vec<u8>> {
         return None;
     }
     let count = word(8)?;
+    count.checked_add(u32::try_from(certificates.len()).ok()?)?;
     let mut whole = Vec::with_capacity(store.len() + 4096);
     whole.extend_from_slice(&store[..body_end]);
     add(&mut whole, count, certificates);
@@ -106,8 +107,14 @@ mod tests {
 
     #[test]
     fn other_formats_are_left_alone() {
-        for other in [&b""[..], &[0xfe; 40], b"\x30\x82\x01\x00\x02\x01\x03", &new(&[])[..31]] {
-            assert_eq!(with(other, &[]), None);
+        for other in [
+            &b""[..],
+            &[0xfe; 40],
+            &[&new(&[])[..8], &[0xff; 24]].concat(),
+            b"\x30\x82\x01\x00\x02\x01\x03",
+            &new(&[])[..31],
+        ] {
+            assert_eq!(with(other, &[vec![0x30]]), None);
         }
     }
 

@@ -3,12 +3,16 @@
 
 use std::error::Error;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
+
+use nix::libc;
+use nix::sys::stat::fstat;
 
 use crate::policy::lossless;
 use crate::sys::refused::Refused;
@@ -81,7 +85,8 @@ fn restrict_self(rules: &[LandlockRule]) -> Result<Restricted, RulesetError> {
         // A path that is not there has nothing below it to grant.
         let Ok(descriptor) = PathFd::new(&rule.path) else { continue };
         let mut allowed = access(rule.right);
-        if !rule.path.is_dir() {
+        let status = fstat(descriptor.as_fd());
+        if status.is_ok_and(|status| status.st_mode & libc::S_IFMT != libc::S_IFDIR) {
             allowed &= AccessFs::from_file(HANDLED);
         }
         ruleset = ruleset.add_rule(PathBeneath::new(descriptor, allowed))?;

@@ -1,10 +1,12 @@
 //! What a process of the run sees of the file system: a root of its own, built from mounts.
 //!
-//! Order of use: [`Source::open`] for each mount before the clone (with the caller's rights),
-//! [`mod@build`] in the cloned child, [`landlock`] as the second layer in the command's process.
+//! Order of use: in the cloned child [`Copies::make`], while the launcher takes a [`look`] at the same
+//! places (with the caller's rights); [`mod@build`] when both saw the same; [`landlock`] as the second
+//! layer in the command's process.
 
 mod build;
 mod content;
+mod copies;
 mod cover;
 mod doors;
 mod keystore;
@@ -13,13 +15,15 @@ mod pending;
 mod pivot;
 mod tree;
 
-pub use build::{Built, Source, build};
+pub use build::{Built, build};
 pub use content::Content;
+pub use copies::{Copies, FileKey, look};
 pub use doors::Door;
 pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use pending::Pending;
-pub use pivot::enter;
+pub use pivot::{enter, leave_old_root};
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,11 +32,12 @@ use crate::policy::lossless;
 use crate::sys::refused::{Named, Refused};
 
 /// What is mounted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum MountKind {
     /// A tree or a file of the host. A symbolic link is recreated as the link that it is.
     Bind {
         /// Where it is on the host.
+        #[serde(with = "lossless::path")]
         source: PathBuf,
         /// With everything that is mounted below it.
         recursive: bool,
@@ -49,9 +54,10 @@ pub enum MountKind {
 }
 
 /// One step of building the view.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MountOp {
     /// Absolute path in the view.
+    #[serde(with = "lossless::path")]
     pub target: PathBuf,
     /// What goes there.
     pub kind: MountKind,
@@ -94,11 +100,12 @@ pub struct PendingRoot {
 }
 
 /// Everything that the view consists of; carried out in the order given.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FsSpec {
     /// Mounts, outer before inner.
     pub mounts: Vec<MountOp>,
     /// Directories that exist in the root itself although nothing is mounted there.
+    #[serde(with = "lossless::paths")]
     pub directories: Vec<PathBuf>,
     /// Generated files.
     pub files: Vec<GeneratedFile>,
@@ -115,17 +122,13 @@ impl FsSpec {
         self.mounts.first().is_some_and(|op| op.target == Path::new("/"))
     }
 
-    /// The same with the content of every generated file at hand: read before the clone, for the
-    /// child has lost its rights to files of unmapped users.
+    /// The content of every generated file, read with the rights of the caller: the child has lost its
+    /// own to files of unmapped users.
     ///
     /// # Errors
     /// A file of the host that cannot be read.
-    pub fn with_contents(&self) -> Result<Self, FsviewError> {
-        let mut spec = self.clone();
-        for file in &mut spec.files {
-            file.content = Content::Bytes(file.content.whole()?.into_owned());
-        }
-        Ok(spec)
+    pub fn contents(&self) -> impl Iterator<Item = Result<Cow<'_, [u8]>, FsviewError>> {
+        self.files.iter().map(|file| file.content.whole())
     }
 }
 

@@ -94,7 +94,10 @@ impl Tree {
         let c_name = CString::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
         mount::attach(mount.as_fd(), place.directory.as_fd(), &c_name)
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        self.known.retain(|known, _| !known.starts_with(path));
+        if shape == Shape::Directory {
+            // What was known there is hidden now.
+            self.known.retain(|known, _| !known.starts_with(path));
+        }
         Ok(())
     }
 

@@ -9,9 +9,11 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use super::flow::Flow;
+use super::head_clock::HeadClock;
 
 /// The longest request line, header section or ClientHello that is read.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
@@ -23,6 +25,7 @@ pub(crate) struct Client {
     meter: Option<Arc<Flow>>,
     prefix: BytesMut,
     heads: Arc<HeadTap>,
+    clock: HeadClock,
     /// The process that opened it.
     pub(crate) proc: Option<String>,
     /// Its place among the streams that may be open at once; within TLS the stream around it has it.
@@ -44,6 +47,7 @@ impl Client {
             meter: None,
             prefix: BytesMut::new(),
             heads: Arc::default(),
+            clock: HeadClock::default(),
             proc,
             _permit: Some(permit),
         }
@@ -57,6 +61,7 @@ impl Client {
             meter: None,
             prefix: BytesMut::new(),
             heads: Arc::default(),
+            clock: HeadClock::default(),
             _permit: None,
         }
     }
@@ -126,6 +131,10 @@ impl AsyncRead for Client {
         let before = buf.filled().len();
         if self.prefix.is_empty() {
             let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+            if polled.is_pending() {
+                let begun = self.heads.begun();
+                self.clock.check(cx, begun)?;
+            }
             if !matches!(polled, Poll::Ready(Ok(()))) {
                 return polled;
             }
@@ -232,39 +241,62 @@ pub(crate) struct HeadTap {
 
 #[derive(Default)]
 struct Seen {
-    /// A body is being read: its bytes are none of a head.
-    paused: bool,
+    expected: Expected,
     bytes: Vec<u8>,
+    /// When the first of them came.
+    begun: Option<Instant>,
+}
+
+/// What the client says next.
+#[derive(Default, PartialEq, Eq)]
+enum Expected {
+    /// What is no HTTP/1.
+    #[default]
+    Other,
+    /// A head.
+    Head,
+    /// A body, whose bytes are none of a head.
+    Body,
 }
 
 impl HeadTap {
+    /// HTTP/1 begins on this stream.
+    pub(crate) fn start(&self) {
+        *self.lock() = Seen { expected: Expected::Head, ..Seen::default() };
+    }
+
     /// Takes what was read since the last request, and pauses when a body follows.
     pub(crate) fn take(&self, body_follows: bool) -> Vec<u8> {
         let mut seen = self.lock();
-        seen.paused = body_follows;
+        if seen.expected != Expected::Other {
+            seen.expected = if body_follows { Expected::Body } else { Expected::Head };
+        }
+        seen.begun = None;
         std::mem::take(&mut seen.bytes)
     }
 
-    /// The body has ended: what follows is a head.
+    /// The request's body has ended: what follows is a head.
     pub(crate) fn resume(&self) {
-        self.lock().paused = false;
+        let mut seen = self.lock();
+        if seen.expected == Expected::Body {
+            seen.expected = Expected::Head;
+        }
     }
 
-    /// HTTP begins anew on this stream.
-    pub(crate) fn restart(&self) {
+    /// The bytes are HTTP/1 no longer.
+    pub(crate) fn stop(&self) {
         *self.lock() = Seen::default();
     }
 
-    /// The bytes are HTTP no longer.
-    pub(crate) fn stop(&self) {
-        let mut seen = self.lock();
-        seen.paused = true;
-        seen.bytes = Vec::new();
+    /// When the head that is being read began.
+    fn begun(&self) -> Option<Instant> {
+        self.lock().begun
     }
 
     fn see(&self, bytes: &[u8]) {
         let mut seen = self.lock();
-        if !seen.paused && seen.bytes.len() < MAX_HEAD {
+        if seen.expected == Expected::Head && seen.bytes.len() < MAX_HEAD {
+            seen.begun = seen.begun.or_else(|| Some(Instant::now()));
             seen.bytes.extend_from_slice(bytes);
         }
     }

@@ -84,7 +84,6 @@ fn tunnel(
         };
         let mut client = parts.io.into_inner();
         client.put_back(&parts.read_buf);
-        client.heads().restart();
         stream::carry(egress, client, upstream, grant, Door::Connect).await;
     })
 }

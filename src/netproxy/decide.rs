@@ -140,15 +140,26 @@ pub(crate) struct Judge {
     /// What the confined program calls its own machine.
     own_name: Option<String>,
     rates: Rates,
+    /// Some rule looks at more than destinations.
+    looks_closer: bool,
 }
 
 impl Judge {
     pub(crate) fn new(policy: Arc<Policy>, pins: Arc<Pins>, own_name: Option<String>) -> Self {
-        Self { policy, pins, own_name, rates: Rates::default() }
+        let looks_closer = policy.rules.iter().any(|rule| match &rule.body {
+            RuleBody::Net(net) => net.is_conditional() || net.rate.is_some(),
+            _ => false,
+        });
+        Self { looks_closer, policy, pins, own_name, rates: Rates::default() }
     }
 
     pub(crate) fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Whether requests and opaque streams are to be judged beyond their destination.
+    pub(crate) fn looks_closer(&self) -> bool {
+        self.looks_closer
     }
 
     pub(crate) fn rates(&self) -> &Rates {
@@ -243,10 +254,11 @@ impl Judge {
         first.map_or(Ok(()), Err)
     }
 
-    /// Whether a rule that grants it says that its TLS is never read.
+    /// Whether a rule that grants it says that its TLS is never read, and no other needs it read.
     pub(crate) fn tunnels(&self, grant: &Grant) -> bool {
         let (address, port) = (grant.destination.ip(), grant.destination.port());
-        self.policy.tunnels(&grant.name_list(), address, port)
+        let names = grant.name_list();
+        self.policy.tunnels(&names, address, port) && !self.policy.must_read(&names, address, port)
     }
 
     /// Whether what grants it is for that port alone.

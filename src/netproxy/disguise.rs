@@ -100,20 +100,21 @@ mod tests {
 
     #[test]
     fn other_methods_are_found() {
-        let cases: [(&str, &[(&str, &str)], &[&str]); 10] = [
-            ("/", &[], &[]),
-            ("/", &[("X-HTTP-Method-Override", "delete")], &["DELETE"]),
-            ("/", &[("x_http_method", " PUT ")], &["PUT"]),
-            ("/", &[("X-Method-Override", "POST, PATCH")], &["PATCH"]),
-            ("/?_method=delete", &[], &["DELETE"]),
-            ("/?a=1&%5Fmetho%64=%44ELETE", &[], &["DELETE"]),
-            ("/?a;.method=PUT", &[], &["PUT"]),
-            ("/?+_METHOD=PUT", &[], &["PUT"]),
-            ("/?x-http-method-override=PUT", &[], &["PUT"]),
-            ("/?method=PUT&_methods=PUT", &[("X-Method", "PUT")], &[]),
+        let cases = [
+            ("/", None, ""),
+            ("/", Some(("X-HTTP-Method-Override", "delete")), "DELETE"),
+            ("/", Some(("x_http_method", " PUT ")), "PUT"),
+            ("/", Some(("X-Method-Override", "POST, PATCH")), "PATCH"),
+            ("/?_method=delete", None, "DELETE"),
+            ("/?a=1&%5Fmetho%64=%44ELETE", None, "DELETE"),
+            ("/?a;.method=PUT", None, "PUT"),
+            ("/?+_METHOD=PUT", None, "PUT"),
+            ("/?x-http-method-override=PUT", None, "PUT"),
+            ("/?method=PUT&_methods=PUT", Some(("X-Method", "PUT")), ""),
         ];
-        for (target, fields, expected) in cases {
-            assert_eq!(methods(&request(target, fields)).unwrap(), expected, "{target} {fields:?}");
+        for (target, field, expected) in cases {
+            let fields: Vec<_> = field.into_iter().collect();
+            assert_eq!(methods(&request(target, &fields)).unwrap().join(","), expected, "{target} {field:?}");
         }
         assert!(methods(&request("/", &[("Trailer", "X-Sum, X-Http-Method")])).is_err());
     }

@@ -311,7 +311,9 @@ impl Tapped {
     fn finish(&mut self) {
         self.finished = true;
         self.exchange.finish(self.side);
-        self.heads.resume();
+        if self.side == Side::Request {
+            self.heads.resume();
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl Service {
         let mut request = Request::from_parts(head, body);
         loop {
             let mut slot = self.link.lock().await;
-            let mut link = self.link_to(slot.take(), origins, exchange).await?;
+            let mut link = self.link_to(slot.take(), origins, exchange, client).await?;
             let reused = std::mem::replace(&mut link.used, true);
             // Where a connection takes many requests at once, none waits for another.
             *slot = link.share();
@@ -117,6 +117,7 @@ impl Service {
         kept: Option<Link>,
         origins: &[Origin],
         exchange: &Exchange,
+        client: Version,
     ) -> Result<Link, NetproxyError> {
         if let Some(mut link) = kept {
             let origin = origins.iter().find(|origin| origin.grant.destination == link.destination);
@@ -127,9 +128,10 @@ impl Service {
                 return Ok(link);
             }
         }
+        let wire = if client == Version::HTTP_2 { Wire::Http2 } else { Wire::Http1 };
         if let (Some(secure), Some(origin)) = (self.secure(), origins.first()) {
             exchange.set_origin(origin.grant.destination, origin.grant.name_list());
-            return secure.link(&self.egress, &origin.grant).await;
+            return secure.link(&self.egress, &origin.grant, wire).await;
         }
         let mut failure = None;
         for origin in origins {
@@ -137,7 +139,7 @@ impl Service {
             exchange.set_origin(destination, origin.grant.name_list());
             let proc = self.proc.as_deref();
             match stream::open(&self.egress, &origin.grant, origin.door, proc).await {
-                Ok(upstream) => return Link::open(upstream, destination).await,
+                Ok(upstream) => return Link::open(upstream, wire, destination).await,
                 Err(error @ NetproxyError::Dial { .. }) => failure = Some(error),
                 Err(error) => return Err(error),
             }
@@ -146,9 +148,9 @@ impl Service {
             .unwrap_or_else(|| NetproxyError::Request { reason: "its target names no origin".to_owned() }))
     }
 
-    fn secure(&self) -> Option<&Secure> {
+    pub(crate) fn secure(&self) -> Option<&Secure> {
         match &self.scope {
-            Scope::Bound { secure, .. } => secure.as_ref(),
+            Scope::Bound { secure, .. } => secure.as_deref(),
             Scope::Open => None,
         }
     }

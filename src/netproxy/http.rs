@@ -42,7 +42,7 @@ const MAX_SENT_AHEAD: usize = 128 * 1024;
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
     /// One destination, which the stream was granted.
-    Bound { grant: Grant, door: Door, secure: Option<Secure> },
+    Bound { grant: Grant, door: Door, secure: Option<Box<Secure>> },
     /// Whatever each request names: the proxy's own port.
     Open,
 }
@@ -78,10 +78,12 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
     };
     if let Err(error) = ended {
         service.note_malformed(&error);
+        if let Some(flow) = service.secure().and_then(|secure| secure.flow.as_ref()) {
+            flow.set_end(&format!("client: {error}"));
+        }
     }
-    if let Scope::Bound { grant, secure: Some(secure), .. } = &service.scope
-        && let Some(link) = service.link.lock().await.take()
-    {
+    let link = service.link.lock().await.take();
+    if let (Scope::Bound { grant, secure: Some(secure), .. }, Some(link)) = (&service.scope, link) {
         secure.leave(&service.egress, grant, link);
     }
 }
@@ -92,8 +94,9 @@ where
     S: HttpService<Incoming, ResBody = Reply, Error = Infallible>,
     S::Future: Send + 'static,
 {
+    client.heads().start();
     http1::Builder::new()
-        .timer(TokioTimer::new()) // Heads have 30 s, the library's own limit; bodies have none.
+        .header_read_timeout(None) // It would cut silent connections too: see `HeadClock`.
         .max_buf_size(MAX_HEAD)
         .half_close(true)
         .auto_date_header(false)
@@ -176,7 +179,7 @@ impl Service {
         authority: Option<Authority>,
     ) -> Result<Vec<Origin>, NetproxyError> {
         let (grant, door, secure) = match &self.scope {
-            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_ref()),
+            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_deref()),
             Scope::Open => return self.named_origins(head, authority).await,
         };
         let proc = self.proc.as_deref();
@@ -305,7 +308,7 @@ impl Service {
 
     /// The library answers what is no HTTP by itself (400, 431): the refusal is recorded all the same.
     fn note_malformed(&self, error: &hyper::Error) {
-        if !(error.is_parse() || error.is_parse_too_large() || error.is_timeout()) {
+        if !(error.is_parse() || error.is_parse_too_large() || is_late(error)) {
             return;
         }
         let target = match &self.scope {
@@ -327,6 +330,12 @@ impl Service {
 fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade::OnUpgrade> {
     let asked = request.method() == Method::CONNECT || request.headers().contains_key(hyper::header::UPGRADE);
     asked.then(|| hyper::upgrade::on(request))
+}
+
+/// Whether the connection was ended by its [`HeadClock`](super::head_clock::HeadClock).
+fn is_late(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::TimedOut)
 }
 
 fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {

@@ -45,7 +45,12 @@ pub(crate) struct Secure {
 
 impl Secure {
     /// A connection to the origin, which has proved to be the one, or the reason why there is none.
-    pub(crate) async fn link(&self, egress: &Egress, grant: &Grant) -> Result<Link, NetproxyError> {
+    pub(crate) async fn link(
+        &self,
+        egress: &Egress,
+        grant: &Grant,
+        client: Wire,
+    ) -> Result<Link, NetproxyError> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(failure) = failure {
             return Err(failure);
@@ -59,7 +64,13 @@ impl Secure {
         let stream = stream::reach(egress, grant.destination).await?;
         let connected = tls.outer.connect(&self.host, grant.destination, self.offer.clone(), stream);
         let (stream, facts) = connected.await?;
-        Link::secure(stream, Arc::new(facts), grant.destination).await
+        let wire = match facts.protocol.as_deref() {
+            Some(H2) => Wire::Http2,
+            // Nothing was agreed on: the client has begun without asking.
+            None => client,
+            Some(_) => Wire::Http1,
+        };
+        Link::secure(stream, wire, Arc::new(facts), grant.destination).await
     }
 
     /// Leaves a connection to whoever comes next.
@@ -130,7 +141,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
     let outer = match leg {
         Leg::Dialled(stream) => {
             match tls.outer.connect(&host, grant.destination, offer.clone(), stream).await {
-                Ok((stream, facts)) => Reached::Fresh(stream, Arc::new(facts)),
+                Ok((stream, facts)) => Reached::Fresh(Box::new(stream), Arc::new(facts)),
                 Err(error) => Reached::Failed(error),
             }
         }
@@ -139,7 +150,8 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
     };
     let protocol = outer.protocol(&offer);
     let secure = Secure { host, offer, flow, failure: Mutex::default() };
-    let config = match tls.leaves.config(vec![secure.host.clone()], protocol.as_deref()) {
+    let names = outer.names(&egress, &secure.host);
+    let config = match tls.leaves.config(names, protocol.as_deref()) {
         Ok(config) => config,
         Err(error) => {
             secure.fail(&error);
@@ -159,7 +171,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
 
 /// An origin that has proved who it is, or not.
 enum Reached {
-    Fresh(OuterStream, Arc<Facts>),
+    Fresh(Box<OuterStream>, Arc<Facts>),
     Kept(Link),
     Failed(NetproxyError),
 }
@@ -176,6 +188,22 @@ impl Reached {
     }
 }
 
+impl Reached {
+    /// The names in the client's certificate: the one that it asked for, and those of the origin's that
+    /// the policy allows. Not in HTTP/2, where a client would send requests for them here (RFC 9113
+    /// section 9.1.1), and each would be refused: a connection is for one name.
+    fn names(&self, egress: &Egress, host: &Host) -> Vec<Host> {
+        let mut names = vec![host.clone()];
+        if let Self::Fresh(_, facts) = self
+            && facts.protocol.as_deref() != Some(H2)
+        {
+            let allowed = facts.names.iter().filter(|name| egress.judge.name(name).is_ok());
+            names.extend(allowed.map(|name| Host::Name(name.clone())).filter(|name| name != host));
+        }
+        names
+    }
+}
+
 /// What is known of a stream once its handshake is done.
 struct Inside {
     egress: Arc<Egress>,
@@ -189,38 +217,40 @@ struct Inside {
 impl Inside {
     /// Carries what is said within TLS.
     async fn converse(self, mut client: Client, outer: Reached) {
-        match outer {
-            Reached::Failed(error) => self.tell(client, error).await,
-            Reached::Kept(link) => self.exchange(client, Some(link)).await,
-            Reached::Fresh(mut stream, facts) => {
-                match self.speech(&mut client, Server::Tls(&mut stream)).await {
-                    Ok(Speech::Http) => match Link::secure(stream, facts, self.grant.destination).await {
-                        Ok(link) => self.exchange(client, Some(link)).await,
-                        Err(error) => self.tell(client, error).await,
-                    },
-                    Ok(Speech::Opaque | Speech::Tls) => self.pass(client, stream).await,
-                    Err(error) => self.give_up(client, &error),
-                }
+        let (mut stream, facts) = match outer {
+            Reached::Failed(error) => return self.tell(client, error).await,
+            Reached::Kept(link) => {
+                let wire = link.wire();
+                return self.exchange(client, Some(link), wire).await;
             }
+            Reached::Fresh(stream, facts) => (*stream, facts),
+        };
+        let speech = match self.speech(&mut client, Server::Tls(&mut stream)).await {
+            Ok(speech) => speech,
+            Err(error) => return self.give_up(client, &error),
+        };
+        let Some(wire) = speech.wire() else { return self.pass(client, stream).await };
+        match Link::secure(stream, wire, facts, self.grant.destination).await {
+            Ok(link) => self.exchange(client, Some(link), wire).await,
+            Err(error) => self.tell(client, error).await,
         }
     }
 
     /// What the client speaks: HTTP where it said so, else what its first bytes are.
     async fn speech(&self, client: &mut Client, server: Server<'_>) -> Result<Speech, NetproxyError> {
-        if speaks_http(&self.secure.offer) {
-            return Ok(Speech::Http);
+        match self.protocol.as_deref() {
+            Some(H2) => Ok(Speech::Http2),
+            _ if speaks_http(&self.secure.offer) => Ok(Speech::Http),
+            _ => {
+                self.set_protocol("tls");
+                listen(client, server).await
+            }
         }
-        self.set_protocol("tls");
-        listen(client, server).await
     }
 
-    async fn exchange(self, client: Client, link: Option<Link>) {
+    async fn exchange(self, client: Client, link: Option<Link>, wire: Wire) {
         self.set_protocol("https");
-        let wire = match self.protocol.as_deref() {
-            Some(H2) => Wire::Http2,
-            _ => Wire::Http1,
-        };
-        let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(self.secure) };
+        let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(Box::new(self.secure)) };
         http::serve(self.egress, client, scope, link, wire).await;
     }
 
@@ -228,11 +258,11 @@ impl Inside {
     async fn tell(self, mut client: Client, error: NetproxyError) {
         self.secure.fail(&error);
         let speech = timeout(TELL_TIMEOUT, self.speech(&mut client, Server::None)).await;
-        if !matches!(speech, Ok(Ok(Speech::Http))) {
+        let Ok(Ok(Some(wire))) = speech.map(|speech| speech.map(Speech::wire)) else {
             return client.reset();
-        }
+        };
         *self.secure.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        self.exchange(client, None).await;
+        self.exchange(client, None, wire).await;
     }
 
     /// Relays bytes that are no HTTP.

@@ -16,7 +16,7 @@ use super::error::NetproxyError;
 use super::exchange::Tapped;
 use super::failure::Failure;
 use super::flow::{Flow, Metered};
-use super::tls::{Facts, H2, OuterStream, WANTS_CERTIFICATE};
+use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
 
 /// What an origin may send ahead on one HTTP/2 stream, and on all of a connection together: a
 /// client that reads slowly makes the origin wait.
@@ -58,24 +58,29 @@ impl Link {
     /// Begins HTTP on a leg that was dialled.
     pub(crate) async fn open(
         upstream: Metered<TcpStream>,
+        wire: Wire,
         destination: SocketAddr,
     ) -> Result<Self, NetproxyError> {
         let flow = Arc::clone(upstream.flow());
         flow.set_protocol("http");
         let weak = Arc::downgrade(&flow);
-        let sender = one(upstream, destination, Some(flow)).await?;
+        let sender = match wire {
+            Wire::Http1 => one(upstream, destination, Some(flow)).await?,
+            Wire::Http2 => many(upstream, destination).await?,
+        };
         Ok(Self { sender, destination, flow: weak, used: false, facts: None, personal: false })
     }
 
-    /// Begins the version of HTTP that was agreed on with the origin.
+    /// The same over TLS.
     pub(crate) async fn secure(
         upstream: OuterStream,
+        wire: Wire,
         facts: Arc<Facts>,
         destination: SocketAddr,
     ) -> Result<Self, NetproxyError> {
-        let sender = match facts.protocol.as_deref() {
-            Some(H2) => many(upstream, destination).await?,
-            _ => one(upstream, destination, None).await?,
+        let sender = match wire {
+            Wire::Http1 => one(upstream, destination, None).await?,
+            Wire::Http2 => many(upstream, destination).await?,
         };
         Ok(Self { sender, destination, flow: Weak::new(), used: false, facts: Some(facts), personal: false })
     }

@@ -10,11 +10,13 @@
 //!  connect ─▶ listen ─▶ stream ─ judge address ─▶ net.connect ─▶ dial ─▶ sniff
 //!                                    │ no: reset, deny entry                │
 //!                  ┌────────────────────────────────────────────────────────┤
-//!          HTTP/1  ▼                  TLS ▼                                 ▼ else, or server first
+//!          HTTP    ▼                  TLS ▼                                 ▼ else, or server first
 //!     http ─ judge each request     tls ─ judge the server name           relay
 //!       │ no: 403, deny entry         │ no: reset, deny entry               │
-//!       ▼                             ▼                                     │
-//!     forward ─▶ exchange           relay ──────────────────────────────────┤
+//!       │                             ├─ tunnel ─▶ relay ───────────────────┤
+//!       │   ◀─── HTTP within ──── intercept ─ the origin proves who it is,   │
+//!       ▼                             ▲       then the client is answered   │
+//!     forward ─▶ exchange ─▶ link ─ pool                                    │
 //!       │ bodies                                                            │ transcript
 //!       ├── 101 ─▶ relay                                                    │
 //!       ▼           ▼ transcript                                            ▼
@@ -48,6 +50,7 @@ mod failure;
 mod flow;
 mod forward;
 pub mod framing;
+mod head_clock;
 mod http;
 mod intercept;
 mod link;
@@ -172,8 +175,9 @@ pub struct Proxy {
     pins: Arc<Pins>,
     egress: Arc<Egress>,
     stop: oneshot::Sender<()>,
-    stopped: mpsc::Receiver<()>,
+    stopped: mpsc::Receiver<Left>,
     thread: JoinHandle<()>,
+    scribe: JoinHandle<()>,
 }
 
 /// Starts the proxy on a thread of its own.
@@ -198,7 +202,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         let _inside = runtime.enter();
         Bound::new(spec.listeners, &spec.policy)?
     };
-    let tls = spec.tls.map(Tls::new).transpose()?.map(Arc::new);
+    let tls = spec.tls.map(Tls::new).map(Arc::new);
     let pins = Arc::new(Pins::default());
     let (scribe, scribe_thread) = Scribe::start(spec.recorder.clone())?;
     let own_name = spec.host_name.as_deref().and_then(authority::normalize);
@@ -214,6 +218,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),
         open: AtomicUsize::new(0),
+        unwritten: AtomicUsize::new(0),
         moved: AtomicU64::new(0),
     });
     let (stop, stopping) = oneshot::channel();
@@ -221,16 +226,9 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
     let shared = Arc::clone(&egress);
     let thread = std::thread::Builder::new()
         .name("netproxy".to_owned())
-        .spawn(move || {
-            run(runtime, bound, &shared, stopping);
-            shared.scribe.close();
-            // What it could not store, the recorder knows of.
-            let _ = scribe_thread.join();
-            // The receiver may have given up waiting.
-            let _ = report.send(());
-        })
+        .spawn(move || serve(runtime, bound, &shared, stopping, &report))
         .map_err(|source| NetproxyError::Thread { source })?;
-    Ok(Proxy { pins, egress, stop, stopped, thread })
+    Ok(Proxy { pins, egress, stop, stopped, thread, scribe: scribe_thread })
 }
 
 impl Proxy {
@@ -251,20 +249,28 @@ impl Proxy {
     }
 
     /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
-    /// open is recorded as ended, and the thread is joined.
+    /// open is recorded as ended, and its threads are joined. Where nothing is open or waits to be
+    /// stored, they close what they hold by themselves.
     ///
     /// # Errors
-    /// When the thread does not end within 2 s; it is left behind then.
+    /// When the event loop does not end within 2 s; it is left behind then.
     pub fn stop(self) -> Result<(), NetproxyError> {
         // The thread ends by itself only when it has failed.
         let _ = self.stop.send(());
         match self.stopped.recv_timeout(STOP) {
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(NetproxyError::Stop { seconds: STOP.as_secs() }),
-            _ => self
-                .thread
-                .join()
-                .map_err(|_| NetproxyError::Thread { source: std::io::Error::other("it panicked") }),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                return Err(NetproxyError::Stop { seconds: STOP.as_secs() });
+            }
+            Ok(Left::Nothing) => {
+                self.egress.scribe.close();
+                return Ok(());
+            }
+            Ok(Left::Something) | Err(mpsc::RecvTimeoutError::Disconnected) => {}
         }
+        // What passed is stored, however long the disk takes for it.
+        self.egress.scribe.close();
+        let ended = self.thread.join().and_then(|()| self.scribe.join());
+        ended.map_err(|_| NetproxyError::Thread { source: std::io::Error::other("it panicked") })
     }
 
     /// The number of streams that are open.
@@ -274,7 +280,20 @@ impl Proxy {
     }
 }
 
-fn run(runtime: Runtime, bound: Bound, egress: &Arc<Egress>, stopping: oneshot::Receiver<()>) {
+/// What was under way when the event loop ended.
+#[derive(Clone, Copy)]
+enum Left {
+    Nothing,
+    Something,
+}
+
+fn serve(
+    runtime: Runtime,
+    bound: Bound,
+    egress: &Arc<Egress>,
+    stopping: oneshot::Receiver<()>,
+    report: &mpsc::Sender<Left>,
+) {
     runtime.block_on(async {
         bound.spawn(egress);
         // An error means that the handle was dropped: the run is over as well.
@@ -282,8 +301,19 @@ fn run(runtime: Runtime, bound: Bound, egress: &Arc<Egress>, stopping: oneshot::
         last_bytes(egress).await;
     });
     egress.ending.store(true, Ordering::Relaxed);
+    // Nothing runs on this thread any more: nothing is opened or recorded, and nobody has to wait.
+    let nothing = |count: &AtomicUsize| count.load(Ordering::Relaxed) == 0;
+    let idle = nothing(&egress.open) && nothing(&egress.unwritten) && egress.scribe.is_idle();
+    // The receiver may have given up waiting.
+    let tell = |left| _ = report.send(left);
+    if idle {
+        tell(Left::Nothing);
+    }
     // Dropping the tasks records what is still open.
     drop(runtime);
+    if !idle {
+        tell(Left::Something);
+    }
 }
 
 /// Waits for streams that still deliver what the program sent before it ended.

@@ -23,6 +23,9 @@ pub(crate) fn admit(
     origins: Vec<Origin>,
     proc: Option<&str>,
 ) -> Result<Vec<Origin>, NetproxyError> {
+    if !egress.judge.looks_closer() {
+        return Ok(origins);
+    }
     let Some(first) = origins.first().filter(|origin| !origin.grant.observed) else {
         // The refusal of its destination stands in the trace already.
         return Ok(origins);

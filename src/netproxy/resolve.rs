@@ -12,6 +12,7 @@ use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::OnceCell;
 
@@ -20,6 +21,15 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long an origin may take to accept.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Seconds of silence after which a stream's other end is asked whether it is there.
+const KEEP_ALIVE_AFTER: u32 = 60;
+
+/// Seconds between two such questions.
+const KEEP_ALIVE_EVERY: u32 = 20;
+
+/// So many without an answer mean that it is gone.
+const KEEP_ALIVE_TRIES: u32 = 6;
 
 /// Entries that the resolver keeps.
 const CACHE_ENTRIES: u64 = 512;
@@ -173,11 +183,21 @@ impl Upstream for HostNetwork {
     fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>> {
         Box::pin(async move {
             match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(destination)).await {
-                Ok(connected) => connected,
+                Ok(connected) => connected.and_then(|stream| watch(&stream).map(|()| stream)),
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             }
         })
     }
+}
+
+/// Has the kernel ask a silent origin whether it is still there (RFC 9293 section 3.8.4). A client's
+/// own keep-alive ends at the inner leg, and would never learn that the outer one is dead.
+fn watch(stream: &TcpStream) -> io::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEP_ALIVE_AFTER)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEP_ALIVE_EVERY)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEP_ALIVE_TRIES)?;
+    Ok(())
 }
 
 /// The resolver of `/etc/resolv.conf`, with `/etc/hosts` before it.

@@ -157,6 +157,12 @@ impl Scribe {
         self.arrived.notify_one();
     }
 
+    /// Whether all that was handed over is stored.
+    pub(crate) fn is_idle(&self) -> bool {
+        let inbox = self.lock();
+        inbox.work.is_empty() && inbox.reader == Reader::Idle
+    }
+
     fn hand_over(&self, work: Work, bytes: usize) {
         let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut inbox = self.lock();
@@ -265,6 +271,8 @@ impl Desk {
             std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
             std::collections::hash_map::Entry::Vacant(none) => none.insert(self.scribe.recorder.blob()?),
         };
+        // A transfer that waits for the disk must not wait for the compression as well.
+        writer.hurry(self.scribe.waiting.load(Ordering::Relaxed) >= FEW);
         writer.write_all(bytes).map_err(|source| TraceError::StoreBlob { source })
     }
 }

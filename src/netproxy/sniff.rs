@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::client::{Client, MAX_HEAD};
 use super::error::NetproxyError;
+use super::link::Wire;
 use super::tls::OuterStream;
 
 /// How long the rest of a request line or ClientHello may take once it has begun.
@@ -43,6 +44,10 @@ const METHODS: [&[u8]; 20] = [
     b"MKCALENDAR",
 ];
 
+/// The first line of HTTP/2's preface (RFC 9113 section 3.4), and where its newline is.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+const PREFACE_LINE: usize = PREFACE.len() - 1;
+
 /// What a stream carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speech {
@@ -50,8 +55,21 @@ pub enum Speech {
     Tls,
     /// An HTTP/1 request has begun.
     Http,
+    /// An HTTP/2 connection has begun without asking (RFC 9113 section 3.3).
+    Http2,
     /// Something else, or the server speaks first.
     Opaque,
+}
+
+impl Speech {
+    /// The version of HTTP, where it is one that is read.
+    pub(crate) fn wire(self) -> Option<Wire> {
+        match self {
+            Self::Http => Some(Wire::Http1),
+            Self::Http2 => Some(Wire::Http2),
+            Self::Tls | Self::Opaque => None,
+        }
+    }
 }
 
 /// Who may be the first to speak, besides the client.
@@ -100,17 +118,26 @@ async fn read_before(client: &mut Client, deadline: Option<Instant>) -> Option<s
     }
 }
 
-/// Returns when the server has sent, closed or failed; never without a server.
+/// Returns when the server has sent, closed or failed; never without a server. One of HTTP/2 may be the
+/// first to send as well, and its client says so in a moment.
 async fn server_speaks(server: &mut Server<'_>) {
-    match server {
+    let mut first = [0; 9];
+    let settings = match server {
         Server::Plain(stream) => {
-            let _ = stream.peek(&mut [0]).await;
+            let seen = stream.peek(&mut first).await.unwrap_or(0);
+            is_settings(&first[..seen])
         }
-        Server::Tls(stream) => {
-            let _ = stream.fill_buf().await;
-        }
-        Server::None => std::future::pending().await,
+        Server::Tls(stream) => is_settings(stream.fill_buf().await.unwrap_or_default()),
+        Server::None => true,
+    };
+    if settings {
+        std::future::pending().await
     }
+}
+
+/// Whether a server's first bytes are those of a SETTINGS frame (RFC 9113 sections 4.1 and 6.5).
+fn is_settings(bytes: &[u8]) -> bool {
+    matches!(bytes, [0, 0, _, 4, 0, 0, 0, 0, 0, ..])
 }
 
 /// What a prefix says so far.
@@ -141,6 +168,7 @@ pub fn classify(bytes: &[u8]) -> Glance {
     let start = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
     let Some(text) = start.map(|start| &bytes[start..]) else { return Glance::Request };
     match text.iter().position(|&byte| byte == b'\n') {
+        Some(PREFACE_LINE) if text.starts_with(PREFACE) && start == Some(0) => Glance::Clear(Speech::Http2),
         Some(end) if is_request_line(&text[..end]) => Glance::Clear(Speech::Http),
         Some(_) => Glance::Clear(Speech::Opaque),
         None if begins_known(text) => Glance::Request,
@@ -152,10 +180,6 @@ pub fn classify(bytes: &[u8]) -> Glance {
 /// A whole first line: a method and a target, and either an HTTP version or a known method with a
 /// path (HTTP/0.9, or a version that only a lenient origin takes).
 fn is_request_line(line: &[u8]) -> bool {
-    // HTTP/2 (RFC 9113 section 3.4) is relayed.
-    if line == b"PRI * HTTP/2.0\r" {
-        return false;
-    }
     let Some((method, rest)) = split_method(line) else { return false };
     let versioned = rest
         .windows(6)
@@ -207,7 +231,7 @@ mod tests {
 
     #[test]
     fn tells_http_from_other_lines() {
-        let cases: [(&[u8], Glance); 24] = [
+        let cases: [(&[u8], Glance); 25] = [
             (b"", Glance::Nothing),
             (b"GET / HTTP/1.1\r\n", HTTP),
             (b"\r\n\r\nGET / HTTP/1.1\r\n", HTTP),
@@ -220,7 +244,8 @@ mod tests {
             (b"BREW /unfinished", Glance::Text),
             (b"hello", Glance::Text),
             (b"\r\n", Glance::Request),
-            (b"PRI * HTTP/2.0\r\n", OPAQUE),
+            (b"PRI * HTTP/2.0\r\n", Glance::Clear(Speech::Http2)),
+            (b"\nPRI * HTTP/2.0\r\n", HTTP),
             (b"PRI * HTTP/1.1\r\n", HTTP),
             (b"\nPRI /x HTTP/2.0\r\n", HTTP),
             (b"OPTIONS sip:a@b SIP/2.0\r\n", OPAQUE),

@@ -26,8 +26,9 @@ use super::unread;
 /// that says why, every other one a reset.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the first bytes of a client are waited for, that may need no new connection.
-const FIRST_BYTES: Duration = Duration::from_millis(20);
+/// How long the first bytes of a client are waited for, that may need no new connection: the last one to
+/// this port spoke TLS, and there the client speaks first.
+const FIRST_BYTES: Duration = Duration::from_millis(200);
 
 /// Serves a stream whose destination is its own address.
 pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: SocketAddr, door: Door) {
@@ -133,10 +134,10 @@ pub(crate) async fn carry(
         Err(error) => return give_up(&egress, client, Some(upstream.flow()), &grant, &error),
     };
     match speech {
-        Speech::Http => {
-            let link = Link::open(upstream, grant.destination).await.ok();
-            http::serve(egress, client, http::Scope::Bound { grant, door, secure: None }, link, Wire::Http1)
-                .await;
+        Speech::Http | Speech::Http2 => {
+            let wire = speech.wire().unwrap_or(Wire::Http1);
+            let link = Link::open(upstream, wire, grant.destination).await.ok();
+            http::serve(egress, client, http::Scope::Bound { grant, door, secure: None }, link, wire).await;
         }
         Speech::Opaque => pass(&egress, client, upstream, &grant).await,
         Speech::Tls => {
@@ -227,9 +228,10 @@ async fn unreachable(
     error: NetproxyError,
 ) {
     match timeout(UNREACHABLE_TIMEOUT, listen(&mut client, Server::None)).await {
-        Ok(Ok(Speech::Http)) => {
+        Ok(Ok(speech @ (Speech::Http | Speech::Http2))) => {
+            let wire = speech.wire().unwrap_or(Wire::Http1);
             let scope = http::Scope::Bound { grant, door, secure: None };
-            http::serve(egress, client, scope, None, Wire::Http1).await;
+            http::serve(egress, client, scope, None, wire).await;
         }
         Ok(Ok(Speech::Tls)) => {
             let (hello, grant) = match check_hello(&egress, &mut client, None, &grant).await {

@@ -21,21 +21,23 @@ pub fn request(address: IpAddr) -> u8 {
 }
 
 /// Answers one request with a stream socket, which is not connected yet, or with an errno alone.
+/// False: there will be no more.
 ///
 /// # Errors
 /// The errno of the channel.
-pub(super) fn serve(requests: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn serve(requests: BorrowedFd<'_>) -> io::Result<bool> {
     let (bytes, _) = channel::receive(requests)?;
     let family = match bytes.as_slice() {
         [V4] => AddressFamily::Inet,
         [V6] => AddressFamily::Inet6,
-        _ => return Ok(()),
+        unknown => return Ok(!unknown.is_empty()),
     };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     match socket(family, SockType::Stream, flags, None) {
-        Ok(made) => channel::send(requests, &answer(0), &[made.as_fd()]),
-        Err(errno) => channel::send(requests, &answer(errno as i32), &[]),
+        Ok(made) => channel::send(requests, &answer(0), &[made.as_fd()])?,
+        Err(errno) => channel::send(requests, &answer(errno as i32), &[])?,
     }
+    Ok(true)
 }
 
 fn answer(errno: i32) -> [u8; 4] {
@@ -73,7 +75,9 @@ mod tests {
             assert!(done.is_err_and(|errno| errno != nix::errno::Errno::EAFNOSUPPORT));
         }
         channel::send(ours.as_fd(), b"?", &[]).expect("send");
-        serve(theirs.as_fd()).expect("serve");
+        assert!(serve(theirs.as_fd()).expect("serve"));
+        drop(ours);
+        assert!(!serve(theirs.as_fd()).expect("serve"));
         assert!(made(&answer(24), Vec::new()).is_err_and(|error| error.raw_os_error() == Some(24)));
         assert!(made(&answer(0), Vec::new()).is_err() && made(b"x", Vec::new()).is_err());
     }

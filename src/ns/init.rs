@@ -8,7 +8,7 @@ use caps::CapSet;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::TimeValLike;
@@ -62,6 +62,12 @@ impl CommandEnd {
     }
 }
 
+/// Whether `bytes` say that nothing is left but pid 1.
+#[must_use]
+pub fn is_end(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&END)
+}
+
 /// First byte of a request to show a place that has appeared, and of its answer.
 pub const ATTACH: u8 = b'A';
 
@@ -94,8 +100,8 @@ pub fn answer_to(request: &[u8], bytes: &[u8]) -> Option<i32> {
     Some(i32::from_le_bytes(rest.try_into().ok()?))
 }
 
-/// Serves as pid 1 until `command` ends or the process behind `launcher` is gone. The caller
-/// exits then, and the kernel kills whatever is left in the namespace.
+/// Serves as pid 1 until `command` has ended, and with it everything else, or until the process behind
+/// `launcher` is gone. The caller exits then, and the kernel kills whatever is left in the namespace.
 ///
 /// # Errors
 /// The errno of the call that kept it from watching: the caller exits as well.
@@ -103,14 +109,22 @@ pub fn run(
     command: Pid,
     launcher: &OwnedFd,
     report: BorrowedFd<'_>,
-    dialler: Option<BorrowedFd<'_>>,
+    mut dialler: Option<BorrowedFd<'_>>,
     attach: &mut Attach<'_>,
 ) -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let mut end = None;
     loop {
-        if let Some(end) = reap(command)? {
+        let reaped = reap(command)?;
+        if reaped.command.is_some() {
+            end = reaped.command;
+            // All that are left; there may be none.
+            let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+            continue;
+        }
+        if let Some(end) = end.filter(|_| reaped.all) {
             return channel::send(report, &end.encode(), &[]);
         }
         let fixed = [launcher.as_fd(), children.as_fd(), report];
@@ -129,8 +143,9 @@ pub fn run(
         }
         if let (Some(requests), Some(asked)) = (dialler, watched.get(3))
             && asked.any().unwrap_or(true)
+            && !super::dialler::serve(requests)?
         {
-            super::dialler::serve(requests)?;
+            dialler = None;
         }
         while let Ok(Some(_)) = children.read_signal() {}
     }
@@ -171,19 +186,30 @@ fn bind(socket: &OwnedFd, directory: &OwnedFd, mask: u32, raw: &[u8]) -> io::Res
     done
 }
 
-fn reap(command: Pid) -> nix::Result<Option<CommandEnd>> {
+/// What [`reap`] found.
+#[derive(Default)]
+struct Reaped {
+    /// How the command ended, if it has ended now.
+    command: Option<CommandEnd>,
+    /// No process is left.
+    all: bool,
+}
+
+fn reap(command: Pid) -> nix::Result<Reaped> {
     loop {
         let (pid, code, signal) = match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
             Ok(WaitStatus::Exited(pid, code)) => (pid, code, 0),
             Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32, signal as i32),
-            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(None),
+            Ok(WaitStatus::StillAlive) => return Ok(Reaped::default()),
+            Err(Errno::ECHILD) => return Ok(Reaped { command: None, all: true }),
             Ok(_) | Err(Errno::EINTR) => continue,
             Err(errno) => return Err(errno),
         };
         if pid == command {
             let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
             let cpu = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-            return Ok(Some(CommandEnd { code, signal, cpu_micros: cpu, peak_kib: usage.max_rss() }));
+            let end = CommandEnd { code, signal, cpu_micros: cpu, peak_kib: usage.max_rss() };
+            return Ok(Reaped { command: Some(end), all: false });
         }
     }
 }

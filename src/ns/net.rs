@@ -4,16 +4,17 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::sched::CloneFlags;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind,
     getsockname, listen, setsockopt, socket, sockopt,
 };
 use thiserror::Error;
 
-use super::handoff::{self, Role};
+use super::handoff::Role;
 use crate::sys::netlink::{self, Ipv6};
 use crate::sys::refused::Refused;
 use crate::sys::sockopt::enable_ipv6_transparent;
@@ -95,6 +96,9 @@ pub enum NetError {
         /// What the kernel said.
         source: Refused,
     },
+    /// No second network namespace.
+    #[error("cannot make another network namespace: {0}")]
+    Namespace(#[source] Refused),
     /// Datagrams are allowed and could not be answered.
     #[error("cannot make the socket that answers datagrams in the sandbox: {0}")]
     Answers(#[source] Refused),
@@ -106,16 +110,51 @@ pub enum NetError {
     Handoff(#[from] io::Error),
 }
 
-/// Sets up the network namespace that the caller is in. It must be fresh, and the caller must have
-/// CAP_NET_ADMIN and CAP_NET_BIND_SERVICE there.
-pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
+/// What every network has, whatever the plan says: ready before the plan is.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The transparent port that was tried.
+    asked: Option<u16>,
+    mechanism: Mechanism,
+    transparent_port: u16,
+    low_ports: Option<i32>,
+    diag: Option<i32>,
+    sockets: Sockets,
+}
+
+/// Sets up the network namespace that the caller is in, as far as that goes without a plan. It must
+/// be fresh, and the caller must have CAP_NET_ADMIN and CAP_NET_BIND_SERVICE there.
+pub fn prepare() -> Result<Prepared, NetError> {
+    prepare_with(Some(*TRANSPARENT_PORTS.start()))
+}
+
+fn prepare_with(asked: Option<u16>) -> Result<Prepared, NetError> {
     netlink::link_up_loopback().map_err(NetError::Loopback)?;
     let ipv6 = netlink::add_anyip_routes().map_err(NetError::Routes)?;
     let low_ports = allow_low_ports();
-    let mut sockets = Sockets { ipv6: ipv6 == Ipv6::Present, fds: Vec::new() };
-    let (mechanism, transparent_port) = sockets.capture(spec)?;
+    let mut sockets = Sockets { ipv6, fds: Vec::new() };
+    let (mechanism, transparent_port) = match asked {
+        Some(port) => sockets.capture(port)?,
+        None => (Mechanism::Ports { errno: 0 }, 0),
+    };
     sockets.everywhere(Role::DnsUdp, DNS)?;
     sockets.everywhere(Role::DnsTcp, DNS)?;
+    let diag = sockets.diag();
+    Ok(Prepared { asked, mechanism, transparent_port, low_ports, diag, sockets })
+}
+
+/// Adds what the plan names. Where the plan needs the port that was taken, everything is made again in a
+/// network namespace of its own.
+pub fn setup(prepared: Prepared, spec: &NetSpec) -> Result<NetSockets, NetError> {
+    let wanted = spec.tproxy.then(|| transparent_port(spec)).transpose()?;
+    let prepared = if prepared.asked == wanted {
+        prepared
+    } else {
+        nix::sched::unshare(CloneFlags::CLONE_NEWNET)
+            .map_err(|errno| NetError::Namespace(Refused::by("unshare(CLONE_NEWNET)")(errno)))?;
+        prepare_with(wanted)?
+    };
+    let Prepared { mechanism, transparent_port, low_ports, diag, mut sockets, .. } = prepared;
     let mut taken = vec![DNS];
     if mechanism != Mechanism::Tproxy {
         for &port in &spec.ports {
@@ -133,68 +172,15 @@ pub fn setup(spec: &NetSpec) -> Result<NetSockets, NetError> {
     sockets.datagrams(spec, &mechanism)?;
     let wanted = if taken.contains(&spec.proxy_port) { 0 } else { spec.proxy_port };
     let proxy_port = sockets.on_loopback(wanted, |_| Role::Proxy)?;
-    let diag = sockets.diag();
-    Ok(NetSockets { mechanism, transparent_port, proxy_port, ipv6, low_ports, diag, fds: sockets.fds })
+    let Sockets { ipv6, fds } = sockets;
+    Ok(NetSockets { mechanism, transparent_port, proxy_port, ipv6, low_ports, diag, fds })
 }
 
-impl NetSockets {
-    /// Sends all of it to the supervisor, which calls [`NetSockets::receive`]. The sockets stay open here.
-    pub fn send(&self, channel: impl AsFd) -> Result<(), NetError> {
-        handoff::send_exact(channel.as_fd(), &self.report(), &[])?;
-        handoff::send_fds(channel, &self.fds)?;
-        Ok(())
-    }
-
-    /// Receives what [`NetSockets::send`] sent.
-    pub fn receive(channel: impl AsFd) -> Result<Self, NetError> {
-        let mut report = [0; REPORT];
-        handoff::receive_exact(channel.as_fd(), &mut report)?;
-        let fds = handoff::recv_fds(channel)?;
-        let number = |index: usize| {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|byte| report[4 * index + byte]);
-            i32::from_ne_bytes([a, b, c, d])
-        };
-        let port = |index| u16::try_from(number(index)).map_err(|_| Errno::EBADMSG);
-        let some = |errno: i32| (errno != 0).then_some(errno);
-        Ok(Self {
-            mechanism: match number(0) {
-                -1 => Mechanism::Tproxy,
-                errno => Mechanism::Ports { errno },
-            },
-            transparent_port: port(1).map_err(io::Error::from)?,
-            proxy_port: port(2).map_err(io::Error::from)?,
-            ipv6: some(number(3)).map_or(Ipv6::Present, |errno| Ipv6::Absent { errno }),
-            low_ports: some(number(4)),
-            diag: some(number(5)),
-            fds,
-        })
-    }
-
-    fn report(&self) -> [u8; REPORT] {
-        let numbers = [
-            match self.mechanism {
-                Mechanism::Tproxy => -1,
-                Mechanism::Ports { errno } => errno,
-            },
-            i32::from(self.transparent_port),
-            i32::from(self.proxy_port),
-            match self.ipv6 {
-                Ipv6::Present => 0,
-                Ipv6::Absent { errno } => errno,
-            },
-            self.low_ports.unwrap_or_default(),
-            self.diag.unwrap_or_default(),
-        ];
-        let mut bytes = [0; REPORT];
-        for (slot, number) in bytes.chunks_exact_mut(4).zip(numbers) {
-            slot.copy_from_slice(&number.to_ne_bytes());
-        }
-        bytes
-    }
+/// The first that the plan does not need itself.
+fn transparent_port(spec: &NetSpec) -> Result<u16, NetError> {
+    let free = |port: &u16| *port != spec.proxy_port && !spec.loopback.contains(port);
+    TRANSPARENT_PORTS.clone().find(free).ok_or(NetError::NoPort)
 }
-
-/// Six numbers.
-const REPORT: usize = 24;
 
 /// Lets programs without capabilities listen on ports below 1024, as servers in a container expect.
 fn allow_low_ports() -> Option<i32> {
@@ -212,21 +198,15 @@ fn claim(taken: &mut Vec<u16>, port: u16) -> bool {
 }
 
 /// The sockets made so far.
+#[derive(Debug)]
 struct Sockets {
-    ipv6: bool,
+    ipv6: Ipv6,
     fds: Vec<(Role, OwnedFd)>,
 }
 
 impl Sockets {
     /// Makes the transparent sockets and loads the rules that lead to them, or tells why not.
-    fn capture(&mut self, spec: &NetSpec) -> Result<(Mechanism, u16), NetError> {
-        if !spec.tproxy {
-            return Ok((Mechanism::Ports { errno: 0 }, 0));
-        }
-        let port = TRANSPARENT_PORTS
-            .clone()
-            .find(|port| *port != spec.proxy_port && !spec.loopback.contains(port))
-            .ok_or(NetError::NoPort)?;
+    fn capture(&mut self, port: u16) -> Result<(Mechanism, u16), NetError> {
         self.everywhere(Role::Transparent, port)?;
         self.everywhere(Role::UdpTrap, port)?;
         match netlink::install_tproxy(port) {
@@ -255,7 +235,7 @@ impl Sockets {
             }
         }
         for role in [Role::AnswersV4, Role::AnswersV6] {
-            if role == Role::AnswersV6 && !self.ipv6 {
+            if role == Role::AnswersV6 && self.ipv6 != Ipv6::Present {
                 continue;
             }
             match answers(role) {
@@ -271,7 +251,7 @@ impl Sockets {
     /// A socket at `port` of every address, for each protocol version.
     fn everywhere(&mut self, role: Role, port: u16) -> Result<(), NetError> {
         self.add(role, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))?;
-        if self.ipv6 {
+        if self.ipv6 == Ipv6::Present {
             self.add(role, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))?;
         }
         Ok(())
@@ -281,7 +261,7 @@ impl Sockets {
     fn on_loopback(&mut self, port: u16, role: impl Fn(SocketAddr) -> Role) -> Result<u16, NetError> {
         let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let port = self.add(role(address), address)?;
-        if self.ipv6 {
+        if self.ipv6 == Ipv6::Present {
             let address = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port);
             self.add(role(address), address)?;
         }

@@ -11,6 +11,11 @@ pub enum PlanError {
     /// A part of the document cannot be made.
     #[error("the runtime specification cannot be made: {0}")]
     Build(#[from] OciSpecError),
+    /// The plan holds what the document does not say.
+    #[error(
+        "the runtime specification does not say all of the plan: report this with the output of `agentbox spec`"
+    )]
+    Incomplete,
     /// A word that other runtimes would not read as we mean it.
     #[error("{word:?} is not UTF-8: a runtime specification cannot tell another runtime of it")]
     NotText {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{getegid, geteuid};
 
+use crate::sys::netlink;
+
 /// Facts, gathered once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFacts {
@@ -56,7 +58,8 @@ impl HostFacts {
             environment,
             kernel: uname.release().to_string_lossy().into_owned(),
             architecture: uname.machine().to_string_lossy().into_owned(),
-            addresses: own_addresses(),
+            // A name that resolves to one of them is local by route.
+            addresses: netlink::own_addresses().unwrap_or_default(),
         })
     }
 
@@ -75,16 +78,4 @@ fn name_of(file: &Path, id: u32) -> Option<String> {
         let name = fields.next()?;
         (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
     })
-}
-
-/// Addresses of the interfaces: a name that resolves to one of them is local by route.
-fn own_addresses() -> Vec<IpAddr> {
-    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
-    interfaces
-        .filter_map(|interface| {
-            let address = interface.address?;
-            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
-        })
-        .collect()
 }

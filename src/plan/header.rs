@@ -79,6 +79,8 @@ impl Enforcement {
                 "network": self.capture,
             }),
         );
+        // What transcripts and segments look like: see docs/trace.md.
+        header.insert("formats".to_owned(), json!({"streams": 1}));
         header.insert(
             "capture".to_owned(),
             json!({

@@ -9,6 +9,7 @@ mod facts;
 mod generated;
 mod header;
 mod kernel;
+mod landlock;
 mod links;
 mod mounts;
 mod oci;
@@ -136,7 +137,7 @@ impl LaunchPlan {
         };
         Self {
             process,
-            landlock: view.landlock(&fs.files),
+            landlock: landlock::rules(&view, &fs.files),
             net: net(&policy),
             access: AccessTable {
                 system: mounts::View::system(&roots, &fs),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::roots::{Root, exec_reaches};
 use super::{HostFacts, PRIVATE_HOME, kernel, links, trust};
 use crate::command::Command;
-use crate::fsview::{FsSpec, GeneratedFile, LandlockRule, Link, MountKind, MountOp, PendingRoot, Right};
+use crate::fsview::{FsSpec, GeneratedFile, Link, MountKind, MountOp, PendingRoot};
 use crate::policy::{Effect, PathAccess, PathPattern, Policy, RuleBody};
 use crate::supervisor::access::Protected;
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
@@ -27,13 +27,13 @@ pub(super) fn devices() -> Vec<PathBuf> {
 pub(super) struct View {
     pub(super) private: Vec<PathBuf>,
     pub(super) skeleton: Vec<PathBuf>,
-    mounts: Vec<MountOp>,
+    pub(super) mounts: Vec<MountOp>,
     /// Places that rules name and that do not exist yet.
-    pending: Vec<PendingRoot>,
+    pub(super) pending: Vec<PendingRoot>,
     /// Roots that the kernel reads and starts programs from without asking.
-    direct: Vec<PathBuf>,
+    pub(super) direct: Vec<PathBuf>,
     /// Paths as rules spell them: the links on the way to them are shown.
-    spelled: Vec<PathBuf>,
+    pub(super) spelled: Vec<PathBuf>,
 }
 
 impl View {
@@ -67,8 +67,7 @@ impl View {
         let depth = |op: &MountOp| op.target.components().count();
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
-            mounts.extend(masks(policy, roots, protected));
-            mounts.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
+            mounts.extend(masks(policy, roots, protected, facts));
             mounts.extend(device_nodes());
             // A tree that is bound again, read-only, would show again what was hidden in it before.
             mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
@@ -152,30 +151,6 @@ impl View {
         system.extend(own.then(|| PathBuf::from(trust::OWN)));
         system.extend(roots.iter().filter(|root| root.is_system()).map(|root| root.path.clone()));
         system
-    }
-
-    /// The Landlock rules: what the kernel may open for the run by itself. Files that rules grant
-    /// are not among them, for their opens are recorded: the supervisor, which Landlock does not
-    /// bind, hands out the descriptors. So no race leads past the record (landlock(7) judges the
-    /// opener alone).
-    pub(super) fn landlock(&self, files: &[GeneratedFile]) -> Vec<LandlockRule> {
-        let rule = |path: &Path, right| LandlockRule { path: path.to_owned(), right };
-        let mut rules = vec![rule(Path::new("/"), Right::List)];
-        rules.extend(files.iter().map(|file| rule(&file.path, Right::Read)));
-        rules.extend(self.direct.iter().map(|path| rule(path, Right::Execute)));
-        for op in &self.mounts {
-            let right = match &op.kind {
-                // Rights reach into what is mounted below, so private directories get none either.
-                MountKind::New { filesystem, .. } if filesystem == "proc" => Right::Read,
-                MountKind::New { filesystem, .. } if filesystem == "devpts" => Right::Write,
-                MountKind::Bind { .. } if op.target.starts_with("/dev") => Right::Write,
-                // The host's own root under `--observe`.
-                MountKind::Bind { .. } if op.target == Path::new("/") => Right::All,
-                _ => continue,
-            };
-            rules.push(rule(&op.target, right));
-        }
-        rules
     }
 }
 
@@ -270,7 +245,7 @@ fn mask(path: &Path) -> MountOp {
 }
 
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
-fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountOp> {
+fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostFacts) -> Vec<MountOp> {
     let inside = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path) && !root.is_system());
     let mut masks: Vec<MountOp> = Vec::new();
     for (_, access, path) in policy.denied_literals() {
@@ -285,6 +260,7 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected]) -> Vec<MountO
     masks.extend(
         protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
     );
+    masks.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
     masks.retain(|op| matches!(op.kind, MountKind::Mask) || op.target.symlink_metadata().is_ok());
     masks
 }

@@ -9,23 +9,28 @@ use super::source::Source;
 use super::verdict::Transport;
 use super::{Policy, Rule, RuleBody, RuleId};
 
-/// One error for each `tunnel` rule whose host has methods or paths in another rule.
+/// One error for each `tunnel` or `udp:` rule whose host has methods or paths in another rule.
 pub(super) fn conflicts(rules: &[Placed]) -> Vec<Diagnostic> {
-    let tunnels = rules.iter().filter_map(|placed| Some((placed, net(&placed.rule)?)));
-    let tunnels = tunnels.filter(|(_, net)| net.tunnel);
-    let conflict = |(placed, tunnel): (&Placed, &NetRule)| {
-        let needs = |other: &&Placed| {
-            net(&other.rule).is_some_and(|net| net.is_conditional() && net.overlaps(tunnel))
-        };
-        let other = &rules.iter().find(needs)?.rule;
-        let message = format!(
-            "`tunnel` leaves unread what `{}` ({}:{}) looks at",
-            other.text, other.origin.file, other.origin.line
-        );
-        let help = "remove `tunnel` here, or the methods and the path there".to_owned();
-        Some(Diagnostic { severity: Severity::Error, message, help: Some(help), ..placed.at.clone() })
+    let grants = rules.iter().filter(|placed| placed.rule.effect == Effect::Grant);
+    grants.filter_map(|placed| conflict(placed, rules)).collect()
+}
+
+fn conflict(placed: &Placed, rules: &[Placed]) -> Option<Diagnostic> {
+    let blind = net(&placed.rule).filter(|net| net.tunnel || net.transport == Transport::Udp)?;
+    let is_met = |other: &NetRule| {
+        // HTTP/3 is spoken in datagrams, at the port of https where a rule names none.
+        let speaks = blind.tunnel || other.port.is_some() || matches!(blind.port, Some(80 | 443));
+        other.is_conditional() && speaks && other.overlaps(blind)
     };
-    tunnels.filter_map(conflict).collect()
+    let other = &rules.iter().find(|other| net(&other.rule).is_some_and(is_met))?.rule;
+    let form = if blind.tunnel { "`tunnel` leaves" } else { "datagrams leave" };
+    let message =
+        format!("{form} unread what `{}` ({}:{}) looks at", other.text, other.origin.file, other.origin.line);
+    let help = match blind.tunnel {
+        true => "remove `tunnel` here, or the methods and the path there",
+        false => "remove this rule, or the methods and the path there",
+    };
+    Some(Diagnostic { severity: Severity::Error, message, help: Some(help.to_owned()), ..placed.at.clone() })
 }
 
 /// One warning for each rule with methods or a path whose host another rule grants wholly.

@@ -4,8 +4,8 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::SigSet;
@@ -13,39 +13,18 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::message::{Failure, Message, Step};
+use super::order::{self, Cell, Start};
+use super::signals;
 use super::stdio::CommandEnds;
-use crate::fsview::{self, Door, FsSpec, LandlockRule, Pending, Source};
+use crate::fsview::{self, Copies, Door, Pending};
 use crate::ns::handoff::{self, Role};
-use crate::ns::net::{self, NetSpec};
-use crate::ns::{channel, idmap, init, privileges};
+use crate::ns::net::{self, Prepared};
+use crate::ns::{self, channel, idmap, init, privileges};
+use crate::sys::descriptor::mount_id;
 use crate::sys::refused::Refused;
 use crate::sys::{clone, process, seccomp};
 
 const SECCOMP: &str = "seccomp(SECCOMP_FILTER_FLAG_NEW_LISTENER|SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)";
-
-/// What the child needs, made before the clone.
-#[derive(Debug)]
-pub(super) struct ChildSpec {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) hostname: String,
-    pub(super) fs: FsSpec,
-    pub(super) sources: Vec<Source>,
-    /// Sockets of the host that have a door in the view.
-    pub(super) unix: Vec<PathBuf>,
-    pub(super) net: NetSpec,
-    pub(super) landlock: Vec<LandlockRule>,
-    /// The filter where Landlock keeps signals inside, and the one for elsewhere.
-    pub(super) filters: [Vec<seccomp::Instruction>; 2],
-    pub(super) cwd: PathBuf,
-    pub(super) program: CString,
-    pub(super) argv: Vec<CString>,
-    pub(super) env: Vec<CString>,
-    /// Signals that were blocked when the launcher started.
-    pub(super) signal_mask: SigSet,
-    /// The limits of open files that the launcher started with, soft and hard.
-    pub(super) descriptors: (u64, u64),
-}
 
 /// The child's ends of what connects it with the launcher.
 #[derive(Debug)]
@@ -56,22 +35,20 @@ pub(super) struct Ends {
     pub(super) go: OwnedFd,
     /// The sockets of the network namespace go out here.
     pub(super) sockets: OwnedFd,
-    /// Requests for sockets of the network namespace come in here, where there can be any.
-    pub(super) dialler: Option<OwnedFd>,
     /// A pidfd of the launcher.
     pub(super) launcher: OwnedFd,
     /// What the command gets as descriptors 0, 1 and 2 in place of the launcher's.
     pub(super) stdio: CommandEnds,
+    /// The limits of open files that the launcher started with, soft and hard.
+    pub(super) descriptors: (u64, u64),
+    /// The launcher's user and group.
+    pub(super) ids: (u32, u32),
 }
 
 /// Runs as pid 1 of the new namespaces; never returns.
-pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
+pub(super) fn enter(ends: &Ends) -> ! {
     let channel = &ends.channel;
-    let code = match set_up(spec, ends) {
-        Ok(pending) => start(spec, ends, &pending),
-        Err(failure) => Err(failure),
-    };
-    let code = match code {
+    let code = match begin(ends).and_then(|begun| carry_on(begun, ends)) {
         Ok(()) => 0,
         Err(failure) => {
             // Nobody is left to tell when this fails: the launcher sees the end of the channel.
@@ -82,24 +59,90 @@ pub(super) fn enter(spec: &ChildSpec, ends: &Ends) -> ! {
     process::exit_now(code)
 }
 
-fn set_up(spec: &ChildSpec, ends: &Ends) -> Result<Pending, Failure> {
+/// What is there before the plan is.
+struct Begun {
+    /// The command's process, which waits for the view.
+    command: Pid,
+    /// Tells it that the view is there.
+    word: OwnedFd,
+    /// The file that is standard input, if it is one.
+    input: Option<OwnedFd>,
+    network: Prepared,
+}
+
+/// What needs no plan: it is made meanwhile.
+fn begin(ends: &Ends) -> Result<Begun, Failure> {
+    let mask = signals::hold_in_child().map_err(|error| Failure::text(Step::Init, &error))?;
     process::die_with_parent()
         .map_err(|error| Failure::new(Step::DeathSignal, "prctl(PR_SET_PDEATHSIG)", &error))?;
-    idmap::write(spec.uid, spec.gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
-    nix::unistd::sethostname(&spec.hostname)
-        .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
-    let sockets = net::setup(&spec.net).map_err(|error| Failure::text(Step::Network, &error))?;
-    sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
+    ns::unshare_others()
+        .map_err(|errno| Failure::new(Step::Namespaces, ns::UNSHARE_OTHERS, &errno.into()))?;
+    let (uid, gid) = ends.ids;
+    idmap::write(uid, gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
     // From here on 0, 1 and 2 are the command's; pid 1 closes them.
     let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
+    // Before the fork: no process of the run ever sees a pid 1 that it could look into.
+    process::set_dumpable(false)
+        .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
+    let (word, its_word) =
+        channel::pair().map_err(|errno| Failure::new(Step::Init, "socketpair", &errno.into()))?;
+    let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
+    let command = match side {
+        clone::Side::Child => {
+            drop((word, input));
+            command_process(&mask, ends, its_word)
+        }
+        clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
+    };
+    drop(its_word);
+    let network = net::prepare().map_err(|error| Failure::text(Step::Network, &error))?;
+    Ok(Begun { command, word, input, network })
+}
+
+/// Builds what the plan says, then serves as init.
+fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
+    let Begun { command, word, input, network } = begun;
+    let cell: Cell<'_> = order::hear(ends.channel.as_fd())?;
+    if (cell.uid, cell.gid) != ends.ids {
+        // The ids are mapped already, and no others can be (user_namespaces(7)).
+        return Err(Failure::new(Step::IdMap, "write(/proc/self/uid_map)", &Errno::EPERM.into()));
+    }
+    nix::unistd::sethostname(cell.hostname.as_ref())
+        .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
+    let sockets = net::setup(network, &cell.net).map_err(|error| Failure::text(Step::Network, &error))?;
+    sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
     let input: Vec<_> = input.iter().map(AsFd::as_fd).collect();
     channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &input)
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
-    let built = fsview::build(&spec.fs, &spec.sources, &spec.unix)
-        .map_err(|error| Failure::text(Step::View, &error))?;
+    let pending = build_view(&cell, &word, ends)?;
+    // Where the sockets went out, requests for more come in, if there can be any.
+    let dialler = (!cell.net.published.is_empty()).then_some(&ends.sockets);
+    become_init(ends, dialler, &pending).map_err(|error| Failure::text(Step::Init, &error))?;
+    channel::send(ends.channel.as_fd(), &Message::Entered.encode(), &[])
+        .map_err(|error| Failure::new(Step::Init, "sendmsg", &error))?;
+    let mut attach =
+        |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
+    let dialler = dialler.map(AsFd::as_fd);
+    let served = init::run(command, &ends.launcher, ends.channel.as_fd(), dialler, &mut attach);
+    // Its descriptors were closed behind the back of their owners: none of them is dropped.
+    process::exit_now(if served.is_ok() { 0 } else { 125 })
+}
+
+fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, Failure> {
+    let view = |error| Failure::text(Step::View, &error);
+    let copies = Copies::make(&cell.fs).map_err(view)?;
+    copies.check(&cell.fs, &order::hear::<Vec<_>>(ends.channel.as_fd())?).map_err(view)?;
+    let contents = cell.fs.files.iter().map(|_| order::hear_bytes(ends.channel.as_fd()));
+    let contents = contents.collect::<Result<Vec<_>, _>>()?;
+    let built = fsview::build(&cell.fs, copies, &contents, &cell.unix).map_err(view)?;
     hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
-    fsview::enter(&built.root).map_err(|error| Failure::text(Step::View, &error))?;
+    fsview::enter(&built.root).map_err(view)?;
+    // The command's process goes on while the old root is left behind.
+    let root = mount_id(built.root.as_fd()).map_err(|error| Failure::new(Step::View, "statx", &error))?;
+    channel::send(word.as_fd(), &root.to_le_bytes(), &[])
+        .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
+    fsview::leave_old_root().map_err(view)?;
     Ok(built.pending)
 }
 
@@ -109,50 +152,23 @@ fn hand_over(doors: Vec<Door>, sockets: &OwnedFd) -> std::io::Result<()> {
     handoff::send_fds(sockets, &fds.collect::<Vec<_>>())
 }
 
-/// Forks the command's process and becomes init.
-fn start(spec: &ChildSpec, ends: &Ends, pending: &Pending) -> Result<(), Failure> {
-    let (channel, launcher) = (&ends.channel, &ends.launcher);
-    // Blocked before the fork, so that no end of a child is missed.
-    let mut children = SigSet::empty();
-    children.add(nix::sys::signal::Signal::SIGCHLD);
-    children.thread_block().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
-    // Before the fork: no process of the run ever sees a pid 1 that it could look into.
-    process::set_dumpable(false)
-        .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
-    let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
-    let command = match side {
-        clone::Side::Child => command_process(spec, ends),
-        clone::Side::Parent { pid, pidfd } => {
-            drop(pidfd);
-            Pid::from_raw(pid)
-        }
-    };
-    become_init(ends, pending).map_err(|error| Failure::text(Step::Init, &error))?;
-    let mut attach =
-        |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
-    let dialler = ends.dialler.as_ref().map(AsFd::as_fd);
-    let served = init::run(command, launcher, channel.as_fd(), dialler, &mut attach);
-    // Its descriptors were closed behind the back of their owners: none of them is dropped.
-    process::exit_now(if served.is_ok() { 0 } else { 125 })
-}
-
 /// Nothing of the launcher may be read back through /proc/1.
-fn become_init(ends: &Ends, pending: &Pending) -> Result<(), Refused> {
+fn become_init(ends: &Ends, dialler: Option<&OwnedFd>, pending: &Pending) -> Result<(), Refused> {
     process::wipe_environment().map_err(Refused::by("read(/proc/self/stat)"))?;
     let mut kept = vec![ends.channel.as_raw_fd(), ends.launcher.as_raw_fd()];
-    kept.extend(ends.dialler.as_ref().map(AsRawFd::as_raw_fd));
+    kept.extend(dialler.map(AsRawFd::as_raw_fd));
     kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
     kept.sort_unstable();
     process::close_all_but(&kept).map_err(Refused::by("close_range"))
 }
 
 /// The last steps before execve(2); never returns.
-fn command_process(spec: &ChildSpec, ends: &Ends) -> ! {
+fn command_process(mask: &SigSet, ends: &Ends, word: OwnedFd) -> ! {
     let channel = &ends.channel;
-    let failure = match confine(spec, ends) {
-        Ok(()) => {
-            let Err(errno) = nix::unistd::execve(&spec.program, &spec.argv, &spec.env);
-            Failure::new(Step::Exec, &spec.program.to_string_lossy(), &errno.into())
+    let failure = match confine(mask, ends, word) {
+        Ok(ready) => {
+            let Err(errno) = nix::unistd::execve(&ready.program, &ready.argv, &ready.env);
+            Failure::new(Step::Exec, &ready.program.to_string_lossy(), &errno.into())
         }
         Err(failure) => failure,
     };
@@ -161,32 +177,43 @@ fn command_process(spec: &ChildSpec, ends: &Ends) -> ! {
     process::exit_now(125)
 }
 
-fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
+/// What execve(2) gets.
+struct Ready {
+    program: CString,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+}
+
+fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> {
     let channel = &ends.channel;
-    let root = nix::fcntl::open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| Failure::new(Step::View, "open(/)", &errno.into()))?;
-    nix::unistd::chdir(spec.cwd.as_path())
+    let start: Start<'_> = order::hear(ends.go.as_fd())?;
+    let filters = [order::hear_filter(ends.go.as_fd())?, order::hear_filter(ends.go.as_fd())?];
+    let ready = Ready {
+        program: order::c_string(start.program.into_os_string())?,
+        argv: order::c_strings(&start.argv)?,
+        env: order::c_strings(&start.env)?,
+    };
+    let root = view_root(word)?;
+    nix::unistd::chdir(start.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;
-    let (soft, hard) = spec.descriptors;
+    let (soft, hard) = ends.descriptors;
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_NOFILE)", &errno.into()))?;
     privileges::drop_all().map_err(|error| Failure::text(Step::Privileges, &error))?;
     process::no_new_privileges()
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_NO_NEW_PRIVS)", &error))?;
     let restricted =
-        fsview::restrict(&spec.landlock).map_err(|error| Failure::text(Step::Landlock, &error))?;
+        fsview::restrict(&start.landlock).map_err(|error| Failure::text(Step::Landlock, &error))?;
     // The supervisor reads the arguments of the first execve(2) from this process.
     process::set_dumpable(true)
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_DUMPABLE)", &error))?;
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.
     process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;
-    spec.signal_mask
-        .thread_set_mask()
-        .map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
-    let [scoped, unscoped] = &spec.filters;
+    mask.thread_set_mask().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
+    let [scoped, unscoped] = &filters;
     let filter = if restricted.signals { scoped } else { unscoped };
     let listener = seccomp::install(filter).map_err(|error| Failure::new(Step::Filter, SECCOMP, &error))?;
     let message = Message::Ready { landlock: restricted.files }.encode();
@@ -195,8 +222,24 @@ fn confine(spec: &ChildSpec, ends: &Ends) -> Result<(), Failure> {
     drop(listener);
     // An empty message: the launcher is gone.
     match channel::receive(ends.go.as_fd()) {
-        Ok((bytes, _)) if bytes == [super::message::GO] => Ok(()),
+        Ok((bytes, _)) if bytes == [super::message::GO] => Ok(ready),
         Ok(_) => process::exit_now(125),
         Err(error) => Err(Failure::new(Step::Filter, "recvmsg", &error)),
     }
+}
+
+/// Waits for the view, in which pivot_root(2) of pid 1 has put this process too, and looks whether it has.
+fn view_root(word: OwnedFd) -> Result<OwnedFd, Failure> {
+    let failed = |call: &'static str| move |error| Failure::new(Step::View, call, &error);
+    let (expected, _) = channel::receive(word.as_fd()).map_err(failed("recvmsg"))?;
+    if expected.is_empty() {
+        // Pid 1 is gone; it has said why.
+        process::exit_now(125);
+    }
+    let root = nix::fcntl::open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|errno| Failure::new(Step::View, "open(/)", &errno.into()))?;
+    if mount_id(root.as_fd()).map_err(failed("statx"))?.to_le_bytes().as_slice() != expected {
+        return Err(Failure::new(Step::View, "open(/)", &Errno::ESTALE.into()));
+    }
+    Ok(root)
 }

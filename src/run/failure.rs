@@ -10,6 +10,7 @@ use super::stdio::StdioError;
 use crate::fsview::FsviewError;
 use crate::netproxy::NetproxyError;
 use crate::ns::net::NetError;
+use crate::plan::PlanError;
 use crate::supervisor::bpf::BpfError;
 use crate::supervisor::{Refusal, Stop};
 use crate::sys::refused::{Named, Refused, remedy};
@@ -23,8 +24,7 @@ pub enum RunError {
     Call(#[from] Refused),
     /// The host does not let namespaces be made.
     #[error(
-        "{}(CLONE_NEWUSER|CLONE_NEWNS|CLONE_NEWPID|CLONE_NEWNET|CLONE_NEWIPC|CLONE_NEWUTS|CLONE_NEWCGROUP): \
-         {}: {fix}", refused.call, Named(&refused.source)
+        "{}(CLONE_NEWUSER|CLONE_NEWPID): {}: {fix}", refused.call, Named(&refused.source)
     )]
     Clone {
         /// The call and its errno.
@@ -90,6 +90,9 @@ pub enum RunError {
     /// The proxy of the run.
     #[error("the proxy of the run: {0}")]
     Proxy(#[source] NetproxyError),
+    /// The plan and its document are not the same.
+    #[error("{0}")]
+    Plan(#[from] PlanError),
     /// The system call filter cannot be compiled.
     #[error("the system call filter: {0}")]
     Filter(#[source] BpfError),
@@ -153,6 +156,12 @@ pub(super) fn clone_refused(refused: Refused) -> RunError {
     RunError::Clone { refused, fix }
 }
 
+/// What the launcher itself could not drop.
+pub(super) fn privileges_kept(refused: Refused) -> RunError {
+    let (step, fix) = describe(Step::Privileges, Errno::EPERM);
+    RunError::Step { step, call: refused.to_string(), fix }
+}
+
 impl RunError {
     /// The exit code that says so: 126 and 127 as a shell's, 125 for the launcher's own failures.
     #[must_use]
@@ -192,6 +201,13 @@ pub(super) fn explain(failure: &Failure, refusal: Option<Refusal>) -> RunError {
 fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
     match step {
         Step::DeathSignal => ("the death signal of the run", ALLOW),
+        Step::Namespaces if errno == Errno::ENOSPC => (
+            "the namespaces of the run",
+            "the limit of namespaces is reached; raise user.max_mnt_namespaces, max_net_namespaces, \
+             max_ipc_namespaces, max_uts_namespaces or max_cgroup_namespaces",
+        ),
+        Step::Namespaces => ("the namespaces of the run", POWERLESS),
+        Step::Order => ("the plan of the run", "the launcher and the run do not understand each other"),
         Step::IdMap => (
             "the ids of the run",
             "user namespaces have no rights here; set kernel.apparmor_restrict_unprivileged_userns=0 or allow \

@@ -1,22 +1,23 @@
-//! The launcher's side: clone, hear what was set up, let the command go.
+//! The launcher's side: clone, tell the plan, hear what was set up, let the command go.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::SigSet;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{getegid, geteuid};
 
-use super::child::{self, ChildSpec, Ends};
+use super::child::{self, Ends};
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
+use super::order::{self, Cell, Start};
 use super::stdio::Stdio;
-use crate::fsview::{Door, Source};
+use crate::fsview::{self, Door};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::ns::{self, channel};
 use crate::plan::LaunchPlan;
-use crate::supervisor::filter::{FilterOptions, compile};
 use crate::sys::{clone, pidfd, process};
 
 /// A command that waits for the word to start.
@@ -28,11 +29,10 @@ pub(super) struct Launched {
     pub(super) guard: KillOnDrop,
     pub(super) channel: OwnedFd,
     pub(super) go: OwnedFd,
-    /// Pid 1 makes sockets when it is asked here.
-    pub(super) dialler: Option<OwnedFd>,
+    /// Pid 1 makes sockets when it is asked here, if the plan needs any.
+    pub(super) dialler: OwnedFd,
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
-    pub(super) sockets: NetSockets,
     /// In the order of the plan's sockets.
     pub(super) doors: Vec<Door>,
     pub(super) landlock: bool,
@@ -69,91 +69,130 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Clones the run's first process and waits until its command is ready.
-pub(super) fn launch(
-    plan: &LaunchPlan,
-    signal_mask: SigSet,
-    descriptors: (u64, u64),
-) -> Result<Launched, RunError> {
+/// The run's first process, which makes its namespaces and waits for the plan. Nothing of a run has
+/// begun; dropped, it is gone.
+#[derive(Debug)]
+pub struct Begun {
+    init: i32,
+    guard: KillOnDrop,
+    channel: OwnedFd,
+    go: OwnedFd,
+    sockets: OwnedFd,
+    stdio: Stdio,
+}
+
+/// Clones the run's first process, before the plan is made: the two go on beside each other. The
+/// process must have one thread, and no signals held back.
+///
+/// # Errors
+/// Why the host does not let it be made.
+pub fn begin() -> Result<Begun, RunError> {
     own_proc()?;
-    let spec = child_spec(plan, signal_mask, descriptors)?;
-    let (ours, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let (our_go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let (our_sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let (dialler, their_dialler) = match plan.net.published.is_empty() {
-        true => (None, None),
-        false => channel::pair()
-            .map(|(ours, theirs)| (Some(ours), Some(theirs)))
-            .map_err(RunError::call("socketpair"))?,
-    };
-    let (mut stdio, their_stdio) = Stdio::prepare()?;
+    let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
+    let (channel, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
+    let (stdio, their_stdio) = Stdio::prepare()?;
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;
-    let flags = ns::all().bits();
-    let side = clone::clone_process(flags).map_err(failure::clone_refused)?;
-    let (init, init_fd) = match side {
-        clone::Side::Child => {
-            let ends = Ends {
-                channel: theirs,
-                go: their_go,
-                sockets: their_sockets,
-                dialler: their_dialler,
-                launcher,
-                stdio: their_stdio,
-            };
-            child::enter(&spec, &ends)
-        }
-        clone::Side::Parent { pid, pidfd } => (pid, pidfd),
+    // Before the clone: without a map the clone has none.
+    let ids = (geteuid().as_raw(), getegid().as_raw());
+    let side = clone::clone_process(ns::cloned().bits()).map_err(failure::clone_refused)?;
+    let ends = Ends {
+        channel: theirs,
+        go: their_go,
+        sockets: their_sockets,
+        launcher,
+        stdio: their_stdio,
+        descriptors,
+        ids,
     };
-    let guard = KillOnDrop(init_fd);
-    drop((theirs, their_go, their_sockets, their_dialler, launcher, their_stdio, spec));
-    let Heard { listener, root, landlock, sockets } = hear(&ours, &our_sockets, &mut stdio)?;
-    let doors = receive_doors(&our_sockets)?;
-    Ok(Launched {
-        init,
-        guard,
-        channel: ours,
-        go: our_go,
-        dialler,
-        listener,
-        root,
-        sockets,
-        doors,
-        landlock,
-        stdio,
-    })
-}
-
-/// What the child says before the command waits.
-struct Heard {
-    listener: OwnedFd,
-    root: OwnedFd,
-    landlock: bool,
-    sockets: NetSockets,
-}
-
-/// Listens until the command's process is ready, or something failed.
-fn hear(channel: &OwnedFd, handed: &OwnedFd, stdio: &mut Stdio) -> Result<Heard, RunError> {
-    let mut sockets = None;
-    loop {
-        let (bytes, descriptors) = channel::receive(channel.as_fd()).map_err(RunError::call("recvmsg"))?;
-        match Message::decode(&bytes) {
-            Some(Message::Sockets) => {
-                stdio.settle_input(descriptors.into_iter().next());
-                sockets = Some(NetSockets::receive(handed).map_err(RunError::Network)?);
-                // Its ids are mapped: from now on nobody reads the launcher's memory.
-                process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
-            }
-            Some(Message::Ready { landlock }) => {
-                return match (<[OwnedFd; 2]>::try_from(descriptors), sockets) {
-                    (Ok([listener, root]), Some(sockets)) => Ok(Heard { listener, root, landlock, sockets }),
-                    _ => Err(RunError::Silent),
-                };
-            }
-            Some(Message::Failed(failure)) => return Err(failure::explain(&failure, None)),
-            Some(Message::End(_)) | None => return Err(RunError::Silent),
+    match side {
+        clone::Side::Child => {
+            // So that the end of the launcher is heard as an end.
+            drop((channel, go, sockets, stdio));
+            child::enter(&ends)
         }
+        clone::Side::Parent { pid, pidfd } => {
+            Ok(Begun { init: pid, guard: KillOnDrop(pidfd), channel, go, sockets, stdio })
+        }
+    }
+}
+
+/// The launch needs a descriptor for each mount, the supervisor many for tasks and files; gives the
+/// former limit, which is the command's.
+fn hold_many_descriptors() -> nix::Result<(u64, u64)> {
+    let former = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, former.1, former.1)?;
+    Ok(former)
+}
+
+/// A run that is being built.
+#[derive(Debug)]
+pub(super) struct Launching {
+    pub(super) begun: Begun,
+    /// Its sockets, already there.
+    pub(super) sockets: NetSockets,
+}
+
+/// Tells the run's first process the plan, and waits until its network is there.
+pub(super) fn launch(mut begun: Begun, plan: &LaunchPlan) -> Result<Launching, RunError> {
+    order::tell(begun.channel.as_fd(), &Cell::of(plan))?;
+    // While the child copies the same places.
+    order::tell(begun.channel.as_fd(), &fsview::look(&plan.fs)?)?;
+    for content in plan.fs.contents() {
+        order::tell_bytes(begun.channel.as_fd(), &content?)?;
+    }
+    order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
+    order::tell_filters(begun.go.as_fd(), plan)?;
+    let (said, descriptors) = begun.hear()?;
+    let Message::Sockets = said else { return Err(RunError::Silent) };
+    begun.stdio.settle_input(descriptors.into_iter().next());
+    let sockets = NetSockets::receive(&begun.sockets).map_err(RunError::Network)?;
+    // Its ids are mapped: from now on nobody reads the launcher's memory.
+    process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
+    Ok(Launching { begun, sockets })
+}
+
+impl Begun {
+    /// What the child says next, if that is no failure.
+    fn hear(&self) -> Result<(Message, Vec<OwnedFd>), RunError> {
+        let received = match channel::receive(self.channel.as_fd()) {
+            // It ended without taking all that it was told; what it said before is still there.
+            Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {
+                channel::receive(self.channel.as_fd())
+            }
+            other => other,
+        };
+        let (bytes, descriptors) = received.map_err(RunError::call("recvmsg"))?;
+        match Message::decode(&bytes) {
+            Some(Message::Failed(failure)) => Err(failure::explain(&failure, None)),
+            Some(message) => Ok((message, descriptors)),
+            None => Err(RunError::Silent),
+        }
+    }
+
+    /// Waits until the command is ready, and pid 1 as well.
+    pub(super) fn finish(self) -> Result<Launched, RunError> {
+        let (mut ready, mut entered) = (None, false);
+        let (landlock, descriptors) = loop {
+            match (ready.take(), entered) {
+                (Some(ready), true) => break ready,
+                (unready, _) => ready = unready,
+            }
+            match self.hear()? {
+                (Message::Ready { landlock }, descriptors) => ready = Some((landlock, descriptors)),
+                (Message::Entered, _) => entered = true,
+                _ => return Err(RunError::Silent),
+            }
+        };
+        let Ok([listener, root]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(RunError::Silent);
+        };
+        let doors = receive_doors(&self.sockets)?;
+        let Self { init, guard, channel, go, sockets: dialler, stdio } = self;
+        Ok(Launched { init, guard, channel, go, dialler, listener, root, doors, landlock, stdio })
     }
 }
 
@@ -188,47 +227,4 @@ fn own_proc() -> Result<(), RunError> {
     } else {
         Err(RunError::Proc("it is the /proc of another pid namespace".to_owned()))
     }
-}
-
-fn child_spec(
-    plan: &LaunchPlan,
-    signal_mask: SigSet,
-    descriptors: (u64, u64),
-) -> Result<ChildSpec, RunError> {
-    let sources = plan.fs.mounts.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
-    let full_mediation = plan.access.policy.full_mediation();
-    let filter = |signals_are_scoped| -> Result<Vec<_>, RunError> {
-        let options = FilterOptions { full_mediation, signals_are_scoped };
-        let program = compile(options).map_err(RunError::Filter)?;
-        Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
-    };
-    let filters = [filter(true)?, filter(false)?];
-    let process = &plan.process;
-    let env = process.env.iter().map(|(name, value)| {
-        let mut variable = name.clone();
-        variable.push("=");
-        variable.push(value);
-        c_string(&variable)
-    });
-    Ok(ChildSpec {
-        uid: process.uid,
-        gid: process.gid,
-        hostname: process.hostname.clone(),
-        fs: plan.fs.with_contents()?,
-        sources,
-        unix: plan.unix.clone(),
-        net: plan.net.clone(),
-        landlock: plan.landlock.clone(),
-        filters,
-        cwd: process.cwd.clone(),
-        program: c_string(process.program.as_os_str())?,
-        argv: process.argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>()?,
-        env: env.collect::<Result<_, _>>()?,
-        signal_mask,
-        descriptors,
-    })
-}
-
-fn c_string(text: &OsStr) -> Result<CString, RunError> {
-    CString::new(text.as_bytes()).map_err(|_| RunError::ZeroByte)
 }

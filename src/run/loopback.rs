@@ -5,13 +5,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::network::Diag;
 use crate::netproxy::{Proxy, Refusal};
 use crate::supervisor::Loopback;
 use crate::sys::refused::Named;
 use crate::sys::{netlink, sockopt};
+
+/// Socket that is asked about the sockets of the run's network.
+pub(super) type Diag = Arc<Mutex<OwnedFd>>;
 
 /// No rule, and nothing inside.
 const NOBODY: &str = "no rule: nothing listens there inside, and no rule names the host's port";

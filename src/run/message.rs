@@ -12,6 +12,8 @@ pub(super) const GO: u8 = b'G';
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     DeathSignal,
+    Namespaces,
+    Order,
     IdMap,
     Hostname,
     Network,
@@ -26,8 +28,10 @@ pub(super) enum Step {
     Exec,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 15] = [
     Step::DeathSignal,
+    Step::Namespaces,
+    Step::Order,
     Step::IdMap,
     Step::Hostname,
     Step::Network,
@@ -72,6 +76,8 @@ impl Failure {
 pub(super) enum Message {
     /// The filter is installed and the command waits; the descriptor is the listener.
     Ready { landlock: bool },
+    /// The view is entered, the old root left, and pid 1 is init.
+    Entered,
     /// A step failed and nothing runs.
     Failed(Failure),
     /// How the command ended.
@@ -93,6 +99,7 @@ impl Message {
                 bytes
             }
             Self::Sockets => vec![b'S'],
+            Self::Entered => vec![b'I'],
             // Sent by pid 1 in its own form.
             Self::End(_) => Vec::new(),
         }
@@ -113,6 +120,7 @@ impl Message {
             }
             crate::ns::init::END => CommandEnd::decode(bytes).map(Self::End),
             b'S' => Some(Self::Sockets),
+            b'I' => Some(Self::Entered),
             _ => None,
         }
     }
@@ -128,6 +136,6 @@ pub(super) fn end_of(bytes: &[u8]) -> Option<LastWords> {
     match Message::decode(bytes)? {
         Message::End(end) => Some(LastWords::End(end)),
         Message::Failed(failure) => Some(LastWords::Failed(failure)),
-        Message::Ready { .. } | Message::Sockets => None,
+        Message::Ready { .. } | Message::Sockets | Message::Entered => None,
     }
 }

@@ -6,6 +6,7 @@ mod launch;
 mod loopback;
 mod message;
 mod network;
+mod order;
 mod publish;
 mod signals;
 mod stdio;
@@ -14,17 +15,17 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
 pub use failure::RunError;
+pub use launch::{Begun, begin};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
-use crate::netproxy::Proxy;
 use crate::netproxy::tls::Interception;
+use crate::netproxy::{Listeners, Proxy};
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -49,22 +50,29 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out; `tls` reads the TLS of what it may reach. The process must have one thread, for it is
-/// cloned.
+/// Carries `plan` out, in what [`begin`] began; `tls` reads the TLS of what it may reach.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
 pub fn run(
+    begun: Begun,
     plan: LaunchPlan,
     placement: Placement,
     signals: HeldSignals,
     tls: Option<Interception>,
 ) -> Result<Outcome, RunError> {
-    let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
-    let launched = launch::launch(&plan, signals.former, descriptors)?;
+    let launching = launch::launch(begun, &plan)?;
+    let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    match prepare(plan, launched, signals, &recorder, tls).and_then(carry_out) {
-        Ok((finished, streams, policy)) => conclude(finished, &streams, &recorder, writer, policy),
+    let armed = match arm(&plan, launching, &recorder, tls) {
+        Ok(armed) => armed,
+        Err(error) => {
+            writer.discard();
+            return Err(error);
+        }
+    };
+    match prepare(plan, armed, signals, state, &recorder).and_then(carry_out) {
+        Ok(ended) => conclude(ended, recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
             let _ = writer.seal(not_started(&error));
@@ -73,12 +81,48 @@ pub fn run(
     }
 }
 
-/// The launch needs a descriptor for each mount, the supervisor many for tasks and files; gives the
-/// former limit, which is the command's.
-fn hold_many_descriptors() -> nix::Result<(u64, u64)> {
-    let former = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, former.1, former.1)?;
-    Ok(former)
+/// A command that is ready, with a proxy beside it.
+struct Armed {
+    launched: launch::Launched,
+    network: network::Network,
+    connections: Arc<Connections>,
+    /// Sockets of the host, each with the file of ours that is connected instead.
+    relayed: Sockets,
+    capture: String,
+}
+
+/// Starts the proxy while the child builds the view; what fails here leaves no trace.
+fn arm(
+    plan: &LaunchPlan,
+    launching: launch::Launching,
+    recorder: &Recorder,
+    tls: Option<Interception>,
+) -> Result<Armed, RunError> {
+    // What is not in the document that `spec` prints is not in the run.
+    plan.check_document()?;
+    crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
+    crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
+    // What the supervisor makes for a task has the task's own mask already.
+    umask(Mode::empty());
+    let connections = Arc::new(Connections::default());
+    let capture = launch::capture(&launching.sockets);
+    let start = |sockets, listeners| {
+        let policy = &plan.access.policy;
+        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, tls)
+    };
+    let launch::Launching { begun, sockets } = launching;
+    let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
+        let network = start(sockets, Listeners::default())?;
+        (begun.finish()?, network, Vec::new())
+    } else {
+        // It listens at the doors too, which are made with the view, or asks pid 1 for sockets.
+        let mut launched = begun.finish()?;
+        let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
+        let dialler = launched.dialler.try_clone().map_err(RunError::call("dup"))?;
+        let listeners = publish::listeners(&plan.access.policy, unix, dialler)?;
+        (launched, start(sockets, listeners)?, relayed)
+    };
+    Ok(Armed { launched, network, connections, relayed, capture })
 }
 
 /// A run that waits for nothing but the word.
@@ -95,37 +139,18 @@ struct Ready {
 /// Everything up to the word: what fails here has run nothing.
 fn prepare(
     plan: LaunchPlan,
-    launched: launch::Launched,
+    armed: Armed,
     signals: HeldSignals,
+    state: Option<OwnedFd>,
     recorder: &Recorder,
-    tls: Option<Interception>,
 ) -> Result<Ready, RunError> {
+    let Armed { launched, network, connections, relayed, capture } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let enforcement = Enforcement {
-        landlock: launched.landlock,
-        capture: launch::capture(&launched.sockets),
-        stdio: launched.stdio.manifest(),
-    };
+    let enforcement = Enforcement { landlock: launched.landlock, capture, stdio: launched.stdio.manifest() };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
-    crate::ns::privileges::act_without()?;
-    crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
-    // What the supervisor makes for a task has the task's own mask already.
-    umask(Mode::empty());
-    let connections = Arc::new(Connections::default());
-    let (unix, relayed) = doors(plan.unix, launched.doors);
-    let listeners = publish::listeners(&policy, unix, launched.dialler)?;
-    let network = network::start(
-        &policy,
-        launched.sockets,
-        listeners,
-        recorder,
-        &connections,
-        plan.access.enforce,
-        tls,
-    )?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,
@@ -137,12 +162,18 @@ fn prepare(
         recorder: recorder.clone(),
         judge_connection: network::judge(&network.proxy),
         lead_loopback: network.loopback,
-        connections: Arc::clone(&connections),
+        connections,
         signals: signals.descriptor,
-        channel: launched.channel.try_clone().map_err(RunError::call("dup"))?,
-        words: InitWords { attach: init::attach_request, bind: init::bind_request, answer: init::answer_to },
+        channel: launched.channel,
+        words: InitWords {
+            attach: init::attach_request,
+            bind: init::bind_request,
+            answer: init::answer_to,
+            is_end: init::is_end,
+        },
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
+        state,
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {
@@ -152,29 +183,33 @@ fn prepare(
     Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy })
 }
 
+/// A run that has ended.
+struct Ended {
+    finished: Finished,
+    streams: stdio::Report,
+    policy: Arc<Policy>,
+    /// Pid 1 needs as long to end as the trace does.
+    guard: Option<launch::KillOnDrop>,
+}
+
 /// Serves the run to its end.
-fn carry_out(ready: Ready) -> Result<(Finished, stdio::Report, Arc<Policy>), RunError> {
+fn carry_out(ready: Ready) -> Result<Ended, RunError> {
     let Ready { guard, go, mut supervisor, proxy, streams, policy } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
-    // A run that was stopped does nothing more.
-    drop(guard);
+    // A run that was stopped does nothing more; of one that has ended only pid 1 is left, which ends now.
+    let guard = finished.is_ok().then_some(guard);
     drop(supervisor);
     let stopped = proxy.stop();
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    Ok((finished, streams, policy))
+    Ok(Ended { finished, streams, policy, guard })
 }
 
 /// Records how the run ended, and closes the trace.
-fn conclude(
-    finished: Finished,
-    streams: &stdio::Report,
-    recorder: &Recorder,
-    writer: WriterHandle,
-    policy: Arc<Policy>,
-) -> Result<Outcome, RunError> {
+fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
+    let Ended { finished, streams, policy, guard: _guard } = ended;
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,
@@ -192,6 +227,8 @@ fn conclude(
     // The proxy alone writes the remedy into its events.
     let refused_hosts =
         recorder.denials().named.into_iter().filter(|denial| denial.remedy.is_some()).collect();
+    // The last who could record anything.
+    drop(recorder);
     let placed = writer.seal(run_end(end))?;
     if let Some(lost) = streams.failure() {
         return Err(lost.into());

@@ -1,10 +1,10 @@
 //! Connects the sockets of the run's network with the proxy, and the proxy with the supervisor.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
-use super::loopback::HostLoopback;
+use super::loopback::{Diag, HostLoopback};
 use crate::netproxy::tls::Interception;
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
 use crate::ns::handoff::Role;
@@ -15,9 +15,6 @@ use crate::supervisor::{JudgeConnection, LeadLoopback, RefusedConnection};
 use crate::sys::netlink;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
-
-/// Socket that is asked about the sockets of the run's network.
-pub(super) type Diag = Arc<Mutex<OwnedFd>>;
 
 /// The ways out of a run.
 pub(super) struct Network {

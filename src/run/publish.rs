@@ -17,15 +17,15 @@ use crate::policy::Policy;
 pub(super) fn listeners(
     policy: &Policy,
     unix: Vec<(PathBuf, OwnedFd)>,
-    dialler: Option<OwnedFd>,
+    dialler: OwnedFd,
 ) -> Result<Listeners, RunError> {
     let publish = |(port, rule)| {
         let rule = policy.rule_label(rule);
         Ok(Published { port, listeners: bind(port, &rule)?, rule })
     };
     let published = policy.published_ports().into_iter().map(publish).collect::<Result<_, RunError>>()?;
-    let inside = |channel| Inside { channel, request: dialler::request, made: dialler::made };
-    Ok(Listeners { unix, published, inside: dialler.map(inside), ..Listeners::default() })
+    let inside = Inside { channel: dialler, request: dialler::request, made: dialler::made };
+    Ok(Listeners { unix, published, inside: Some(inside), ..Listeners::default() })
 }
 
 fn bind(port: u16, rule: &str) -> Result<Vec<OwnedFd>, RunError> {

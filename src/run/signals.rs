@@ -5,6 +5,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::RunError;
 use crate::sys::process;
+use crate::sys::refused::Refused;
 
 /// Signals that are passed on to the command.
 const FORWARDED: [Signal; 5] =
@@ -13,7 +14,7 @@ const FORWARDED: [Signal; 5] =
 /// Signals that no longer act by themselves.
 #[derive(Debug)]
 pub struct HeldSignals {
-    /// What was blocked before: the command starts with that.
+    /// What was blocked before.
     pub(super) former: SigSet,
     pub(super) descriptor: SignalFd,
 }
@@ -26,11 +27,7 @@ pub struct HeldSignals {
 pub fn hold_signals() -> Result<HeldSignals, RunError> {
     // Whoever ignores it hears neither of ends nor of exec events (ptrace(2), wait(2)).
     process::default_action(libc::SIGCHLD).map_err(RunError::call("sigaction(SIGCHLD)"))?;
-    let mut heard = SigSet::empty();
-    heard.add(Signal::SIGCHLD);
-    for signal in FORWARDED {
-        heard.add(signal);
-    }
+    let heard = heard();
     let mut held = heard;
     // Past RLIMIT_FSIZE: EFBIG is an answer, the signal would end the launcher.
     held.add(Signal::SIGXFSZ);
@@ -38,6 +35,23 @@ pub fn hold_signals() -> Result<HeldSignals, RunError> {
     let descriptor = SignalFd::with_flags(&heard, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(RunError::call("signalfd"))?;
     Ok(HeldSignals { former, descriptor })
+}
+
+fn heard() -> SigSet {
+    let mut heard = SigSet::empty();
+    heard.add(Signal::SIGCHLD);
+    FORWARDED.into_iter().for_each(|signal| heard.add(signal));
+    heard
+}
+
+/// Holds the same back in the cloned child, until the command's own mask is set: none of them ends a
+/// process of the run before there is a command. Gives the former mask.
+///
+/// # Errors
+/// The call and its errno.
+pub(super) fn hold_in_child() -> Result<SigSet, Refused> {
+    process::default_action(libc::SIGCHLD).map_err(Refused::by("sigaction(SIGCHLD)"))?;
+    heard().thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(Refused::by("sigprocmask"))
 }
 
 impl HeldSignals {

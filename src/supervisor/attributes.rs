@@ -65,7 +65,7 @@ impl Supervisor {
 
     /// Refuses what no rule can allow, and `--observe` does not lift.
     pub(super) fn refuse_always(&mut self, call: &Call, spelled: &Spelled, why: &str) -> Result<Reply, Stop> {
-        let event = Event::new(Kind::Deny, "write").arg("enforced", true).arg("pid", call.task.inner_tgid);
+        let event = Event::new(Kind::Deny, "write").arg("enforced", true).arg("pid", call.task.inner_tgid());
         let event = spelled.add_to(event, "target", &lexical(&spelled.absolute));
         let event = event.proc(call.task.lineage.clone());
         self.recorder.deny(event.rule(self.access.label(None, why)))?;

@@ -3,55 +3,18 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use nix::sys::uio::pread;
 use sha2::{Digest as _, Sha256};
 
+use super::content::{Content, Identity};
+use super::remembered::Remembered;
 use crate::trace::Event;
-
-/// A content: its SHA-256 in hex, and its size in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Content {
-    pub(super) sha256: String,
-    pub(super) size: u64,
-}
-
-/// What changes whenever the content does, on file systems that keep times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
-    device: u64,
-    inode: u64,
-    size: i64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Identity {
-    pub(super) fn of(status: &FileStat) -> Self {
-        Self {
-            device: status.st_dev,
-            inode: status.st_ino,
-            size: status.st_size,
-            modified: (status.st_mtime, status.st_mtime_nsec),
-            changed: (status.st_ctime, status.st_ctime_nsec),
-        }
-    }
-
-    /// Whether it changed so long ago that its next change will show.
-    pub(super) fn is_settled(&self) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let newest = self.modified.0.max(self.changed.0);
-        i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(newest) > RACY_SECONDS
-    }
-}
 
 /// Files whose digest is remembered.
 const REMEMBERED: usize = 65_536;
-/// A file that changed this recently may change again within one tick of its time stamp, so
-/// its digest is not remembered (the racy-clean rule of git).
-const RACY_SECONDS: i64 = 2;
 const BLOCK: usize = 128 * 1024;
 /// Largest file that is digested, in bytes, and the longest time that one may take: a sparse file
 /// of a tebibyte costs the agent nothing, and nobody is served while it is read.
@@ -65,9 +28,21 @@ pub(super) struct Digests {
     block: Vec<u8>,
     /// After this, contents that are not known stay undigested.
     until: Option<Instant>,
+    /// What earlier runs knew.
+    remembered: Option<Remembered>,
 }
 
 impl Digests {
+    /// Digests that are kept from run to run.
+    pub(super) fn with(remembered: Option<Remembered>) -> Self {
+        Self { remembered, ..Self::default() }
+    }
+
+    /// Keeps for later runs what this one found out.
+    pub(super) fn keep(&self) {
+        self.remembered.iter().for_each(Remembered::keep);
+    }
+
     /// Limits the time that all further digests may take together; `None` limits each alone.
     pub(super) fn limit(&mut self, time: Option<Duration>) {
         self.until = time.map(|time| Instant::now() + time);
@@ -94,6 +69,9 @@ impl Digests {
         if let Some(content) = self.known.get(&identity) {
             return Ok(content.clone());
         }
+        if let Some(content) = self.remembered.as_ref().and_then(|remembered| remembered.find(&identity)) {
+            return Ok(content);
+        }
         let regular = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
         if regular && u64::try_from(status.st_size).is_ok_and(|size| size > LARGEST) {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 GiB"));
@@ -102,6 +80,9 @@ impl Digests {
         if identity.is_settled() {
             if self.known.len() >= REMEMBERED {
                 self.known.clear();
+            }
+            if let Some(remembered) = &mut self.remembered {
+                remembered.add(identity, &content);
             }
             self.known.insert(identity, content.clone());
         }
@@ -118,7 +99,10 @@ impl Digests {
     }
 
     fn compute(&mut self, file: BorrowedFd<'_>, expected: i64) -> io::Result<Content> {
-        self.block.resize(BLOCK, 0);
+        // What is small needs no more; a short read shows the end.
+        let expected_bytes = usize::try_from(expected).unwrap_or(0);
+        let length = if expected_bytes == 0 { BLOCK } else { BLOCK.min(expected_bytes + 1) };
+        self.block.resize(length.max(self.block.len()), 0);
         let mut hash = Sha256::new();
         let mut size: u64 = 0;
         let own = Instant::now() + LONGEST;
@@ -130,7 +114,7 @@ impl Digests {
             size += count as u64;
             // A short read at the expected end needs no second one to be sure; files of the kernel
             // that say no size are read until nothing comes.
-            let whole = expected > 0 && count < BLOCK && size >= expected.cast_unsigned();
+            let whole = expected > 0 && count < self.block.len() && size >= expected.cast_unsigned();
             if count == 0 || whole {
                 break;
             }

@@ -349,7 +349,7 @@ impl Supervisor {
             .path("target", OsStr::from_bytes(&target))
             .path("exe", exe)
             .arg("enforced", self.access.enforce || killed)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .proc(call.task.lineage.clone())
             .rule(self.access.label(rule, reason));
         if length > target.len() {

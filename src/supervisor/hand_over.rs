@@ -7,6 +7,8 @@
 //! stays where it is, and the task may run nowhere else while it takes its descriptor. It has its own
 //! CPUs again before its call returns: no instruction of the program runs without them.
 
+use std::time::Duration;
+
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
@@ -15,6 +17,10 @@ use nix::unistd::Pid;
 const ROW: u32 = 4;
 /// After so many calls this thread may follow the task to another CPU.
 const STAY: u32 = 32;
+/// Calls that are no row after work that the program need not wait for.
+const APART: u32 = 64;
+/// Work beside the program that is worth a CPU of its own.
+const LONG: Duration = Duration::from_micros(300);
 /// The calling thread (sched_setaffinity(2)).
 const SELF: Pid = Pid::from_raw(0);
 
@@ -26,6 +32,8 @@ pub(super) struct HandOver {
     /// Whose calls come, and how many came in a row.
     task: i32,
     row: u32,
+    /// Calls to come that make no row.
+    apart: u32,
     stay: Option<Stay>,
 }
 
@@ -42,7 +50,7 @@ impl HandOver {
     /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
     pub(super) fn new(wakes_here: bool) -> Self {
         let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
-        Self { usable, task: 0, row: 0, stay: None }
+        Self { usable, task: 0, row: 0, apart: 0, stay: None }
     }
 
     /// A call of `task` is about to be served.
@@ -50,6 +58,10 @@ impl HandOver {
         if self.task != task {
             self.leave();
             self.task = task;
+        }
+        if self.apart > 0 {
+            self.apart -= 1;
+            return;
         }
         self.row = self.row.saturating_add(1);
         if let Some(stay) = &mut self.stay {
@@ -78,6 +90,14 @@ impl HandOver {
         match stayed() {
             Ok(stay) => self.stay = Some(stay),
             Err(_) => self.usable = false,
+        }
+    }
+
+    /// This thread has worked for so long while the program went on: better not on one CPU.
+    pub(super) fn worked(&mut self, time: Duration) {
+        if time > LONG {
+            self.leave();
+            self.apart = APART;
         }
     }
 

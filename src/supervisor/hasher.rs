@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::digest::{self, Digests};
+use super::remembered::Remembered;
 use super::view::Found;
 use crate::policy::FileId;
 use crate::trace::{Event, Kind, Recorder};
@@ -26,9 +27,16 @@ pub(super) struct Hasher {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     seen: HashSet<FileId>,
+    /// For small programs, before there is a thread.
+    digests: Digests,
+    /// The private state directory, where digests are kept from run to run.
+    state: Option<OwnedFd>,
     /// When the run ended.
     ending: Arc<OnceLock<Instant>>,
 }
+
+/// Largest program, in bytes, that is hashed in less time than a thread takes to start and end.
+const SMALL: i64 = 64 << 10;
 
 /// Longest time that the end of a run waits for digests.
 const LAST: Duration = Duration::from_secs(30);
@@ -40,6 +48,11 @@ impl std::fmt::Debug for Job {
 }
 
 impl Hasher {
+    /// One that keeps digests in `state`.
+    pub(super) fn new(state: Option<OwnedFd>) -> Self {
+        Self { state, ..Self::default() }
+    }
+
     /// Whether the digest of a program file is still to be recorded: once a run.
     pub(super) fn wants(&self, id: FileId) -> bool {
         !self.seen.contains(&id)
@@ -51,19 +64,25 @@ impl Hasher {
         // Executable but not readable: its path and inode stand in the spawn.
         let Ok(file) = File::open(found.own_path()) else { return };
         let job = Job { file, path: found.path.clone(), recorder: recorder.clone() };
+        if self.jobs.is_none() && found.status.st_size <= SMALL {
+            record(&mut self.digests, &job);
+            return;
+        }
         let jobs = self.jobs.get_or_insert_with(|| {
             let (jobs, work) = channel::<Job>();
             let ending = Arc::clone(&self.ending);
+            let state = self.state.take();
             self.thread = std::thread::Builder::new()
                 .name("hasher".to_owned())
                 .spawn(move || {
-                    let mut digests = Digests::default();
+                    let mut digests = Digests::with(state.and_then(Remembered::open));
                     for job in work {
                         if let Some(end) = ending.get() {
                             digests.limit(Some(LAST.saturating_sub(end.elapsed())));
                         }
                         record(&mut digests, &job);
                     }
+                    digests.keep();
                 })
                 .ok();
             jobs

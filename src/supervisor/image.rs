@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{AccessFlags, faccessat};
 
-use super::digest::Identity;
+use super::content::Identity;
 use super::view::{Found, View};
 use crate::sys::shebang::{self, LOOKED_AT, Shebang};
 

@@ -13,6 +13,7 @@ mod attributes;
 pub mod bpf;
 mod call;
 pub mod connections;
+mod content;
 mod create;
 mod crossed;
 mod denials;
@@ -30,6 +31,7 @@ mod locks;
 mod mutate;
 mod open;
 mod pending;
+mod remembered;
 mod reopen;
 pub mod sockaddr;
 mod sockets;
@@ -49,6 +51,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -113,6 +116,8 @@ pub struct InitWords {
     pub bind: fn(u32, &[u8]) -> Vec<u8>,
     /// The errno in the answer to a request, 0 when it was done; `None` for another message.
     pub answer: fn(&[u8], &[u8]) -> Option<i32>,
+    /// Whether a message says that nothing of the run is left but pid 1.
+    pub is_end: fn(&[u8]) -> bool,
 }
 
 /// What the supervisor is told at its start.
@@ -148,6 +153,8 @@ pub struct Setup {
     /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
     /// is connected instead.
     pub relayed: Vec<(PathBuf, OwnedFd)>,
+    /// The private state directory, if there is one.
+    pub state: Option<OwnedFd>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -176,6 +183,10 @@ pub struct Supervisor {
     pending: Vec<pending::Place>,
     /// What pid 1 said at the end.
     last_words: Option<Vec<u8>>,
+    /// Nothing more is heard from pid 1.
+    silent: bool,
+    /// Nothing of the run is left but pid 1.
+    ended: bool,
     sockets: unix::Sockets,
     /// Ports on which something inside has listened.
     served: HashSet<u16>,
@@ -189,6 +200,8 @@ pub struct Supervisor {
     command_pid: Option<i32>,
     /// Threads that wait in place of tasks.
     waiters: Vec<waiting::Waiter>,
+    /// When they were looked after.
+    looked: Instant,
     /// Signals that came before the command's process was seen.
     early_signals: Vec<i32>,
     /// A signal came that was meant to end the run.
@@ -253,10 +266,12 @@ impl Supervisor {
             heads: Heads::default(),
             digests: Digests::default(),
             written,
-            hasher: Hasher::default(),
+            hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: setup.pending.into_iter().map(pending::Place::new).collect(),
             last_words: None,
+            silent: false,
+            ended: false,
             sockets,
             served: HashSet::new(),
             seized: HashSet::new(),
@@ -265,13 +280,14 @@ impl Supervisor {
             command_pid: None,
             early_signals: Vec::new(),
             waiters: Vec::new(),
+            looked: Instant::now(),
             interrupted: false,
             first_refusal: None,
             started: false,
         })
     }
 
-    /// Serves until pid 1 has ended.
+    /// Serves until nothing of the run is left but pid 1, which then ends as well.
     ///
     /// # Errors
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
@@ -292,13 +308,16 @@ impl Supervisor {
             if self.recorder.failed() {
                 self.recorder.record(Event::new(crate::trace::Kind::Meta, "run.stop"))?;
             }
-            if ready.channel && self.last_words.is_none() {
-                self.last_words = Some(self.hear()?);
+            if ready.channel && !self.silent {
+                let words = self.hear()?;
+                self.heed(words);
             }
-            if ready.signal && self.handle_signal()? {
+            // Pid 1 tells when all others have ended; where it was killed, its own end does.
+            if (ready.signal && self.handle_signal()?) || self.ended {
                 break;
             }
         }
+        self.hear_last_signals();
         self.written.finish(&mut self.digests, &self.recorder)?;
         self.hasher.finish();
         if self.last_words.is_none() {
@@ -320,8 +339,7 @@ impl Supervisor {
         if listening {
             watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         }
-        // After its last words nothing more is heard from pid 1 but its end, which is a signal.
-        if self.last_words.is_none() {
+        if !self.silent {
             watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
         }
         match poll(&mut watched, self.patience()) {
@@ -333,7 +351,7 @@ impl Supervisor {
         let mut next =
             |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
         let (signals, written) = (next(true), next(true));
-        let (calls, channel) = (next(listening), next(self.last_words.is_none()));
+        let (calls, channel) = (next(listening), next(!self.silent));
         Ok(Ready {
             signal: signals.contains(PollFlags::POLLIN),
             channel: channel.intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
@@ -357,9 +375,19 @@ impl Supervisor {
         }
     }
 
+    /// Takes in what pid 1 said by itself: the first of it is why or how the command ended.
+    fn heed(&mut self, words: Vec<u8>) {
+        self.ended |= (self.words.is_end)(&words);
+        self.silent |= self.ended || words.is_empty();
+        self.last_words.get_or_insert(words);
+    }
+
     /// Records the files that were closed after writing.
     fn settle(&mut self) -> Result<(), Stop> {
-        Ok(self.written.settle(&mut self.digests, &self.recorder)?)
+        let started = Instant::now();
+        self.written.settle(&mut self.digests, &self.recorder)?;
+        self.hand_over.worked(started.elapsed());
+        Ok(())
     }
 
     fn deny(&mut self, event: Event, denied: Denied) -> Result<(), Stop> {

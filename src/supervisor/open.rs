@@ -311,7 +311,7 @@ impl Supervisor {
         };
         let event = Event::new(Kind::Deny, op).arg("enforced", self.access.enforce);
         let event = spelled.add_to(event, "target", resolved);
-        let event = event.arg("pid", call.task.inner_tgid);
+        let event = event.arg("pid", call.task.inner_tgid());
         let label = self.access.label(rule, reason);
         let event = event.proc(call.task.lineage.clone()).rule(label);
         if self.access.is_protected(resolved, None) {

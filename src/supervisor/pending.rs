@@ -134,7 +134,7 @@ impl Supervisor {
             Some(errno) => Err(Errno::from_raw(errno)),
             None => {
                 // The command ended meanwhile; nobody needs an answer any more.
-                self.last_words = Some(words);
+                self.heed(words);
                 Err(Errno::ESRCH)
             }
         })

@@ -121,7 +121,7 @@ impl Supervisor {
             .arg("address", to.ip().to_string())
             .arg("port", to.port())
             .arg("enforced", self.access.enforce)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .proc(call.task.lineage.clone())
             .rule(refused.label);
         let (names, address, port) = (refused.names, to.ip(), to.port());
@@ -138,7 +138,7 @@ impl Supervisor {
             other => {
                 let done = address::bind(socket.as_fd(), &raw).map_err(errno_of);
                 if let (Err(Errno::EADDRINUSE), Address::Inet(at)) = (done, other) {
-                    self.record_held(call, at)?;
+                    self.record_held(call, &socket, at)?;
                 }
                 return Ok(done.into());
             }
@@ -170,15 +170,20 @@ impl Supervisor {
     }
 
     /// Says why a port is taken that nothing inside has: a rule has it stand for the host's.
-    fn record_held(&mut self, call: &Call, at: SocketAddr) -> Result<(), Stop> {
-        let port = at.port();
-        if !self.access.policy.loopback_ports().contains(&Some(port)) {
+    fn record_held(&mut self, call: &Call, socket: &OwnedFd, at: SocketAddr) -> Result<(), Stop> {
+        let (port, policy) = (at.port(), &self.access.policy);
+        let (transport, held) = if sockopt::is_stream(socket.as_fd()) {
+            (Transport::Tcp, policy.loopback_ports().contains(&Some(port)))
+        } else {
+            (Transport::Udp, policy.loopback_datagram_ports().contains(&port))
+        };
+        if !held {
             return Ok(());
         }
         let host = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
         let names = ["localhost".to_owned()];
         let rule = host.into_iter().find_map(|host| {
-            match self.access.policy.decide_connect(&names, host, port, Transport::Tcp) {
+            match self.access.policy.decide_connect(&names, host, port, transport) {
                 Verdict::Allow { rule } => Some(rule),
                 Verdict::Deny { .. } => None,
             }
@@ -188,7 +193,7 @@ impl Supervisor {
             .arg("target", format!("listen:{at}"))
             .arg("port", port)
             .arg("enforced", true)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .arg("reason", "the port is held inside for the host's own")
             .proc(call.task.lineage.clone())
             .rule(label.clone());

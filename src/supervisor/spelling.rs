@@ -23,7 +23,7 @@ pub(super) fn name_self<'a>(task: &Task, spelled: &'a [u8]) -> Cow<'a, [u8]> {
     let squeezed = squeeze(spelled);
     let path = &*squeezed;
     let own = |rest: &[u8]| {
-        let mut text = format!("/proc/{}", task.inner_tgid).into_bytes();
+        let mut text = format!("/proc/{}", task.inner_tgid()).into_bytes();
         text.extend_from_slice(rest);
         Cow::Owned(text)
     };
@@ -48,7 +48,7 @@ pub(super) fn name_self<'a>(task: &Task, spelled: &'a [u8]) -> Cow<'a, [u8]> {
         return own(rest);
     }
     if let Some(rest) = below(b"/proc/thread-self") {
-        return own(&[format!("/task/{}", task.inner_tid).as_bytes(), rest].concat());
+        return own(&[format!("/task/{}", task.inner_tid()).as_bytes(), rest].concat());
     }
     for name in [&b"/proc/mounts"[..], b"/proc/net"] {
         if let Some(rest) = below(name) {

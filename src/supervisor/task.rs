@@ -1,5 +1,6 @@
 //! The task behind a notification: its ids, its place among the run's processes, its umask.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,14 +20,12 @@ pub(super) struct Task {
     pub(super) tid: i32,
     /// Process id, as the supervisor sees it.
     pub(super) tgid: i32,
-    /// Process id inside the run.
-    pub(super) inner_tgid: i32,
-    /// Thread id inside the run.
-    pub(super) inner_tid: i32,
     /// `0` for the command, `0.2` for its third child.
     pub(super) lineage: String,
     /// /proc/TID; every look through it fails once the task is gone.
     directory: OwnedFd,
+    /// Process id and thread id inside the run, once they were asked for.
+    inner: OnceCell<(i32, i32)>,
     /// The task itself, where the kernel gives such a descriptor: quicker to ask.
     itself: Option<OwnedFd>,
 }
@@ -56,6 +55,25 @@ impl Task {
     pub(super) fn executable_id(&self) -> nix::Result<FileId> {
         let status = fstatat(self.directory.as_fd(), "exe", AtFlags::empty())?;
         Ok(FileId { dev: status.st_dev, ino: status.st_ino })
+    }
+
+    /// Process id inside the run; 0 when the task is gone.
+    pub(super) fn inner_tgid(&self) -> i32 {
+        self.inner().0
+    }
+
+    /// Thread id inside the run; 0 when the task is gone.
+    pub(super) fn inner_tid(&self) -> i32 {
+        self.inner().1
+    }
+
+    fn inner(&self) -> (i32, i32) {
+        *self.inner.get_or_init(|| {
+            let status = self.read("status").unwrap_or_default();
+            let innermost =
+                |name| field(&status, name).and_then(|text| text.split_whitespace().last()?.parse().ok());
+            (innermost("NStgid:").unwrap_or(0), innermost("NSpid:").unwrap_or(0))
+        })
     }
 
     /// Reads a file of the task's directory.
@@ -91,6 +109,14 @@ impl Task {
     }
 }
 
+/// The process of the task behind a directory of /proc, and its parent.
+fn group_and_parent(directory: &OwnedFd) -> nix::Result<(i32, i32)> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let status = whole(nix::fcntl::openat(directory, "status", flags, Mode::empty())?)?;
+    let number = |name| field(&status, name).and_then(|text| text.parse().ok()).ok_or(Errno::ESRCH);
+    Ok((number("Tgid:")?, number("PPid:")?))
+}
+
 /// The content of a file of /proc, which says no size.
 fn whole(file: OwnedFd) -> nix::Result<Vec<u8>> {
     const PAGE: usize = 4096;
@@ -118,7 +144,8 @@ fn field(status: &[u8], name: &str) -> Option<String> {
 /// A process of the run, dead or alive.
 #[derive(Debug)]
 struct Process {
-    started: u64,
+    /// What tells it from another that has had its number.
+    identity: u64,
     lineage: String,
     children: u32,
 }
@@ -160,35 +187,28 @@ impl Tasks {
         let path = format!("/proc/{tid}");
         let directory =
             open(path.as_str(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-        let lineage = String::new();
-        let mut task = Task { tid, tgid: tid, inner_tgid: 0, inner_tid: 0, lineage, directory, itself: None };
-        let status = task.read("status")?;
-        let number = |name: &str| field(&status, name).and_then(|text| text.parse::<i32>().ok());
-        let innermost = |name: &str| {
-            field(&status, name).and_then(|text| text.split_whitespace().last()?.parse::<i32>().ok())
+        let itself = pidfd::open(tid).or_else(|_| pidfd::open_thread(tid)).ok();
+        let (tgid, parent) = match itself.as_ref().map(|task| pidfd::info(task.as_fd())) {
+            Some(Ok(info)) => (info.tgid, info.parent),
+            _ => group_and_parent(&directory)?,
         };
-        task.tgid = number("Tgid:").ok_or(Errno::ESRCH)?;
-        task.inner_tgid = innermost("NStgid:").ok_or(Errno::ESRCH)?;
-        task.inner_tid = innermost("NSpid:").ok_or(Errno::ESRCH)?;
-        task.itself = if task.tgid == tid { pidfd::open(tid) } else { pidfd::open_thread(tid) }.ok();
-        let parent = number("PPid:").ok_or(Errno::ESRCH)?;
-        task.lineage = self.lineage(task.tgid, parent)?;
-        Ok(task)
+        let lineage = self.lineage(tgid, parent)?;
+        Ok(Task { tid, tgid, lineage, directory, inner: OnceCell::new(), itself })
     }
 
     fn lineage(&mut self, tgid: i32, parent: i32) -> nix::Result<String> {
-        let started = start_time(tgid)?;
+        let own = identity(tgid)?;
         if let Some(process) = self.processes.get(&tgid)
-            && process.started == started
+            && process.identity == own
         {
             return Ok(process.lineage.clone());
         }
         let lineage = self.child_of(parent);
         if self.processes.len() >= self.most.max(PROCESSES) {
-            self.processes.retain(|pid, process| start_time(*pid) == Ok(process.started));
+            self.processes.retain(|pid, process| identity(*pid) == Ok(process.identity));
             self.most = self.processes.len() * 2;
         }
-        self.processes.insert(tgid, Process { started, lineage: lineage.clone(), children: 0 });
+        self.processes.insert(tgid, Process { identity: own, lineage: lineage.clone(), children: 0 });
         Ok(lineage)
     }
 
@@ -232,7 +252,16 @@ fn parent_of(pid: i32) -> nix::Result<i32> {
     stat_words(pid)?.get(1).and_then(|word| word.parse().ok()).ok_or(Errno::ESRCH)
 }
 
-/// Clock ticks since boot at which the process started: with the pid, an identity.
+/// What tells the process from others that have had or will have its number.
+fn identity(pid: i32) -> nix::Result<u64> {
+    let process = pidfd::open(pid);
+    match process.and_then(|process| pidfd::identity(process.as_fd())) {
+        Ok(identity) => Ok(identity),
+        Err(_) => start_time(pid),
+    }
+}
+
+/// Clock ticks since boot at which the process started.
 fn start_time(pid: i32) -> nix::Result<u64> {
     stat_words(pid)?.get(19).and_then(|word| word.parse().ok()).ok_or(Errno::ESRCH)
 }

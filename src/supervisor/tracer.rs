@@ -32,6 +32,14 @@ impl Supervisor {
         }
     }
 
+    /// Takes what came with the end: nobody is left to forward it to.
+    pub(super) fn hear_last_signals(&mut self) {
+        let harmless = [libc::SIGCHLD.cast_unsigned(), libc::SIGUSR1.cast_unsigned()];
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            self.interrupted |= !harmless.contains(&signal.ssi_signo);
+        }
+    }
+
     pub(super) fn forward(&mut self, number: u32) {
         let Ok(number) = i32::try_from(number) else { return };
         // Pid 1 of the run heeds none of them (pid_namespaces(7)).

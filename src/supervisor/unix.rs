@@ -156,7 +156,7 @@ impl Supervisor {
         let event = Event::new(Kind::Deny, "net")
             .path("target", target)
             .arg("enforced", self.access.enforce)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .proc(call.task.lineage.clone())
             .rule(label);
         self.deny(event, Denied::Unix(path.to_owned()))
@@ -168,7 +168,7 @@ impl Supervisor {
         let event = Event::new(Kind::Deny, "net")
             .arg("target", "unix-datagram")
             .arg("enforced", true)
-            .arg("pid", call.task.inner_tgid)
+            .arg("pid", call.task.inner_tgid())
             .proc(call.task.lineage.clone())
             .rule("no rule: Unix datagram sockets are not offered");
         self.recorder.deny(event)?;

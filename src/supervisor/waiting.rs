@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
@@ -44,6 +45,9 @@ impl Supervisor {
         find: Box<dyn FnOnce() -> Reply + Send>,
     ) -> nix::Result<()> {
         if self.waiters.len() >= MOST {
+            self.waiters.retain(|waiter| !waiter.thread.is_finished());
+        }
+        if self.waiters.len() >= MOST {
             return Err(Errno::EAGAIN);
         }
         // The thread must not stay where this one does.
@@ -79,6 +83,10 @@ impl Supervisor {
 
     /// Interrupts the threads whose task has got a signal, or is gone.
     pub(super) fn look_after_waiters(&mut self) {
+        // Each look costs a read of /proc for each of them: not at every call that others make.
+        if self.waiters.is_empty() || self.looked.elapsed() < Duration::from_millis(LOOK.into()) {
+            return;
+        }
         self.waiters.retain(|waiter| !waiter.thread.is_finished());
         let listener: &OwnedFd = &self.listener;
         for waiter in &self.waiters {
@@ -86,5 +94,6 @@ impl Supervisor {
                 process::interrupt(&waiter.thread);
             }
         }
+        self.looked = Instant::now();
     }
 }

@@ -12,7 +12,8 @@ use nix::fcntl::OFlag;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::stat::{FileStat, Mode, fstat};
 
-use super::digest::{self, Content, Digests};
+use super::content::Content;
+use super::digest::{self, Digests};
 use super::view::{Found, own_path};
 use crate::policy::FileId;
 use crate::sys::refused::Refused;

@@ -38,6 +38,55 @@ pub fn holds_its_number(pidfd: BorrowedFd<'_>) -> bool {
     sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
+/// The process of a task, and its parent, as the caller sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Info {
+    /// The process that the task belongs to.
+    pub tgid: i32,
+    /// The parent of that; 0 when it is out of sight.
+    pub parent: i32,
+}
+
+/// `struct pidfd_info` as of its first version.
+#[repr(C)]
+#[derive(Default)]
+struct RawInfo {
+    mask: u64,
+    cgroup: u64,
+    pid: u32,
+    tgid: u32,
+    parent: u32,
+    credentials: [u32; 8],
+    exit_code: i32,
+}
+
+/// Asks what is behind `pidfd` (PIDFD_GET_INFO, Linux 6.13).
+///
+/// # Errors
+/// ENOTTY on older kernels, ESRCH when the task has ended.
+pub fn info(pidfd: BorrowedFd<'_>) -> io::Result<Info> {
+    // _IOWR(0xff, 11, struct pidfd_info)
+    const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
+    const PIDFD_INFO_PID: u64 = 1;
+    const _: () = assert!(size_of::<RawInfo>() == 64);
+    let mut raw = RawInfo { mask: PIDFD_INFO_PID, ..RawInfo::default() };
+    // SAFETY: the kernel reads and writes one pidfd_info of the size that the request names.
+    super::checked(libc::c_long::from(unsafe {
+        libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_INFO, &raw mut raw)
+    }))?;
+    Ok(Info { tgid: raw.tgid.cast_signed(), parent: raw.parent.cast_signed() })
+}
+
+/// A number that no other task has had or will have while the machine runs (Linux 6.9).
+///
+/// # Errors
+/// ENOSYS where the kernel has no such number, ESRCH when the task has ended.
+pub fn identity(pidfd: BorrowedFd<'_>) -> io::Result<u64> {
+    // Kernels that have this know the number as well; on older ones all such descriptors share one.
+    info(pidfd)?;
+    Ok(nix::sys::stat::fstat(pidfd)?.st_ino)
+}
+
 /// Copies descriptor `number` of the process behind `pidfd` into this process (close-on-exec).
 ///
 /// # Errors
@@ -58,4 +107,28 @@ pub fn kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
         libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), libc::SIGKILL, none, 0)
     })
     .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_until_it_was_waited_for() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("starts");
+        let id = i32::try_from(child.id()).expect("a pid");
+        let pidfd = open(id).expect("opens");
+        assert!(holds_its_number(pidfd.as_fd()));
+        if let Ok(info) = info(pidfd.as_fd()) {
+            assert_eq!(info, Info { tgid: id, parent: std::process::id().cast_signed() });
+            let own = open(info.parent).and_then(|own| identity(own.as_fd())).expect("a number");
+            assert_ne!(identity(pidfd.as_fd()).expect("a number"), own);
+            assert_eq!(identity(open(id).expect("opens").as_fd()).ok(), identity(pidfd.as_fd()).ok());
+        }
+        child.kill().and_then(|()| child.wait()).expect("ends");
+        assert!(!holds_its_number(pidfd.as_fd()));
+    }
 }

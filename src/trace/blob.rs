@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,7 +78,14 @@ impl BlobStore {
     }
 
     pub(super) fn start(&self) -> BlobWriter {
-        BlobWriter { store: self.clone(), hash: Sha256::new(), size: 0, held: Vec::new(), file: None }
+        BlobWriter {
+            store: self.clone(),
+            hash: Sha256::new(),
+            size: 0,
+            held: Vec::new(),
+            file: None,
+            hurried: false,
+        }
     }
 
     pub(super) fn content(&self, sha256: &str) -> Option<Vec<u8>> {
@@ -98,12 +105,18 @@ pub struct BlobWriter {
     size: u64,
     held: Vec<u8>,
     file: Option<Temporary>,
+    hurried: bool,
 }
 
 impl BlobWriter {
     /// Bytes that were written so far.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Stores what follows as it is, or compressed again: somebody waits for it, or nobody does.
+    pub fn hurry(&mut self, hurried: bool) {
+        self.hurried = hurried;
     }
 
     /// Ends the body and gives it its name.
@@ -142,7 +155,7 @@ impl BlobWriter {
         while !bytes.is_empty() {
             if self.held.is_empty() && bytes.len() >= PIECE {
                 let (piece, rest) = bytes.split_at(PIECE);
-                directory.append(&mut self.file, piece)?;
+                directory.append(&mut self.file, piece, self.hurried)?;
                 bytes = rest;
                 continue;
             }
@@ -163,7 +176,7 @@ impl BlobWriter {
     }
 
     fn spill(&mut self, directory: &Arc<Directory>) -> io::Result<()> {
-        directory.append(&mut self.file, &self.held)?;
+        directory.append(&mut self.file, &self.held, self.hurried)?;
         self.held.clear();
         if directory.held.load(Ordering::Relaxed) > HELD {
             self.let_go(directory);
@@ -212,19 +225,43 @@ impl Directory {
     }
 
     /// Appends one piece of a body, as a zstd frame of its own (RFC 8878 section 3.1: frames may follow each other).
-    fn append(self: &Arc<Self>, file: &mut Option<Temporary>, piece: &[u8]) -> io::Result<()> {
+    fn append(self: &Arc<Self>, file: &mut Option<Temporary>, piece: &[u8], hurried: bool) -> io::Result<()> {
+        if hurried {
+            return self.append_frame(file, &raw_frame_header(piece.len()), piece);
+        }
         let mut press = self.press.lock().unwrap_or_else(PoisonError::into_inner);
         let press = match &mut *press {
             Some(press) => press,
             none => none.insert(Press::new()?),
         };
         let length = press.compressor.compress_to_buffer(piece, &mut press.frame[..])?;
-        let frame = &press.frame[..length];
+        self.append_frame(file, &[], &press.frame[..length])
+    }
+
+    fn append_frame(
+        self: &Arc<Self>,
+        file: &mut Option<Temporary>,
+        header: &[u8],
+        content: &[u8],
+    ) -> io::Result<()> {
         match file {
-            Some(temporary) => temporary.append(frame),
-            None => file.insert(Temporary::new(self)).create(frame),
+            Some(temporary) => temporary.append(header, content),
+            None => file.insert(Temporary::new(self)).create(header, content),
         }
     }
+}
+
+/// What stands before content that is stored as it is: the header of a frame that is one segment of that size, and
+/// that of its one raw block (RFC 8878 sections 3.1.1.1 and 3.1.1.2).
+fn raw_frame_header(length: usize) -> [u8; 12] {
+    const ONE_SEGMENT_AND_ITS_SIZE_IN_4_BYTES: u8 = 0b1010_0000;
+    const LAST_RAW_BLOCK: u32 = 1;
+    debug_assert!(length <= PIECE, "a block has at most 128 KiB");
+    let size = u32::try_from(length).unwrap_or(u32::MAX);
+    let mut header = [0x28, 0xb5, 0x2f, 0xfd, ONE_SEGMENT_AND_ITS_SIZE_IN_4_BYTES, 0, 0, 0, 0, 0, 0, 0];
+    header[5..9].copy_from_slice(&size.to_le_bytes());
+    header[9..].copy_from_slice(&(size << 3 | LAST_RAW_BLOCK).to_le_bytes()[..3]);
+    header
 }
 
 /// What compresses pieces.
@@ -252,19 +289,25 @@ impl Temporary {
         Self { directory: Arc::clone(directory), name: format!("{TEMPORARY_PREFIX}{number}") }
     }
 
-    fn create(&self, bytes: &[u8]) -> io::Result<()> {
-        self.write(bytes, OFlag::O_CREAT | OFlag::O_EXCL)
+    fn create(&self, header: &[u8], content: &[u8]) -> io::Result<()> {
+        self.write(header, content, OFlag::O_CREAT | OFlag::O_EXCL)
     }
 
-    fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        self.write(bytes, OFlag::O_APPEND)
+    fn append(&self, header: &[u8], content: &[u8]) -> io::Result<()> {
+        self.write(header, content, OFlag::O_APPEND)
     }
 
-    fn write(&self, bytes: &[u8], how: OFlag) -> io::Result<()> {
+    fn write(&self, header: &[u8], content: &[u8], how: OFlag) -> io::Result<()> {
         let flags = how | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(FILE_MODE);
         let file = openat(&self.directory.fd, self.name.as_str(), flags, mode)?;
-        File::from(file).write_all(bytes)
+        let mut file = File::from(file);
+        let written = match header {
+            [] => 0,
+            _ => file.write_vectored(&[IoSlice::new(header), IoSlice::new(content)])?,
+        };
+        file.write_all(header.get(written..).unwrap_or_default())?;
+        file.write_all(&content[written.saturating_sub(header.len())..])
     }
 
     fn keep_as(mut self, name: &str) -> io::Result<()> {
@@ -283,79 +326,4 @@ impl Drop for Temporary {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn store() -> (tempfile::TempDir, BlobStore) {
-        let directory = tempfile::tempdir().expect("a directory");
-        let fd = OwnedFd::from(File::open(directory.path()).expect("it opens"));
-        (directory, BlobStore::new(fd, None))
-    }
-
-    fn names(directory: &tempfile::TempDir) -> Vec<String> {
-        let entries = std::fs::read_dir(directory.path()).expect("it lists");
-        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect()
-    }
-
-    #[test]
-    fn a_body_is_named_by_its_content() {
-        let (directory, store) = store();
-        for content in [b"hello\n".repeat(3), b"0123456789abcdef".repeat(100_000)] {
-            let mut writer = store.start();
-            for part in content.chunks(1000) {
-                writer.write_all(part).expect("it writes");
-            }
-            let blob = writer.finish().expect("it is stored");
-            assert_eq!(blob.size, u64::try_from(content.len()).expect("fits"));
-            assert_eq!(blob.sha256, hex(&Sha256::digest(&content)));
-            let file = File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
-            assert_eq!(zstd::decode_all(&file).expect("zstd"), content);
-            assert_eq!(std::os::unix::fs::MetadataExt::mode(&file.metadata().expect("stat")) & 0o777, 0o600);
-        }
-    }
-
-    #[test]
-    fn the_same_body_is_stored_once_and_a_dropped_one_not_at_all() {
-        let (directory, store) = store();
-        for size in [10, 1_000_000] {
-            for _ in 0..2 {
-                let mut writer = store.start();
-                writer.write_all(&vec![7; size]).expect("it writes");
-                writer.finish().expect("it is stored");
-            }
-            let mut dropped = store.start();
-            dropped.write_all(&vec![8; size]).expect("it writes");
-        }
-        assert_eq!(names(&directory).len(), 2, "{:?}", names(&directory));
-    }
-
-    #[test]
-    fn many_bodies_at_once_hold_little() {
-        let (directory, store) = store();
-        let BlobStore::Directory(inner) = &store else { panic!("a directory") };
-        let mut writers: Vec<_> = (0..200_u8).map(|number| (number, store.start())).collect();
-        for round in 0..40 {
-            for (number, writer) in &mut writers {
-                writer.write_all(&[round ^ *number; 1000]).expect("it writes");
-            }
-            let held = inner.held.load(Ordering::Relaxed);
-            assert!(held <= HELD + PIECE, "{held} bytes are held");
-        }
-        for (_, writer) in writers {
-            let blob = writer.finish().expect("stored");
-            let file = File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
-            let content = zstd::decode_all(&file).expect("zstd");
-            assert_eq!((blob.size, blob.sha256), (40_000, hex(&Sha256::digest(&content))));
-        }
-        assert_eq!(inner.held.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn memory_keeps_the_content() {
-        let store = BlobStore::in_memory();
-        let mut writer = store.start();
-        writer.write_all(b"abc").expect("it writes");
-        let blob = writer.finish().expect("it is stored");
-        assert_eq!(store.content(&blob.sha256).as_deref(), Some(&b"abc"[..]));
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! The chain: numbers each event, binds it to the entry before it, and gives the bytes of its line.
 
 use std::fmt::Write as _;
+use std::hash::{Hash, Hasher};
 
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -23,7 +24,7 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn new(event: &Event) -> Self {
-        let mut args = String::with_capacity(128);
+        let mut args = String::with_capacity(256);
         canonical::write_object(&mut args, &event.args);
         let mut blobs = Vec::new();
         find_blobs(&event.args, &mut blobs);
@@ -50,18 +51,19 @@ impl Body {
         u64::try_from(variable).unwrap_or(u64::MAX).saturating_add(336)
     }
 
-    /// Returns a text that is equal for two bodies when they say the same.
-    pub(super) fn key(&self) -> String {
-        let field = |text: &Option<String>| text.clone().unwrap_or_default();
-        [
-            self.kind.as_str(),
-            self.op,
-            &self.args,
-            &field(&self.result),
-            &field(&self.proc),
-            &field(&self.rule),
-        ]
-        .join("\n")
+    /// Whether both say the same.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.said() == other.said()
+    }
+
+    fn said(&self) -> impl PartialEq + Hash + '_ {
+        (self.kind, self.op, &self.args, &self.result, &self.proc, &self.rule)
+    }
+}
+
+impl Hash for Body {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.said().hash(state);
     }
 }
 

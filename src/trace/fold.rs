@@ -3,7 +3,7 @@
 //! The first of them is stored at once; what repeats it is counted here and stored later as one entry whose `count`
 //! says how many there were. So the sum of all counts (one where there is none) is the number of events.
 
-use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,20 +31,25 @@ pub(super) struct Repeats {
     pub(super) count: u64,
 }
 
+/// The events of which repeats are counted: few, so that looking through all of them costs less than to keep them
+/// sorted.
 #[derive(Default)]
 pub(super) struct Folds {
-    open: HashMap<String, Open>,
+    open: Vec<Open>,
 }
 
 struct Open {
+    hash: u64,
     body: Arc<Body>,
     repeats: u64,
     since: Instant,
 }
 
 impl Folds {
-    pub(super) fn offer(&mut self, key: String, body: &Arc<Body>, now: Instant) -> Fold {
-        if let Some(open) = self.open.get_mut(&key) {
+    /// Offers an event with its [`hash_of`], which is best made before anything is locked.
+    pub(super) fn offer(&mut self, hash: u64, body: &Arc<Body>, now: Instant) -> Fold {
+        let known = self.open.iter_mut().find(|open| open.hash == hash && open.body.says_the_same(body));
+        if let Some(open) = known {
             open.repeats += 1;
             let first_repeat = (open.repeats == 1).then(|| body.line_bound());
             if first_repeat.is_some() {
@@ -53,7 +58,7 @@ impl Folds {
             return Fold::Counted { first_repeat };
         }
         let evicted = if self.open.len() >= MOST_OPEN { self.evict_oldest() } else { None };
-        self.open.insert(key, Open { body: Arc::clone(body), repeats: 0, since: now });
+        self.open.push(Open { hash, body: Arc::clone(body), repeats: 0, since: now });
         Fold::Store { evicted }
     }
 
@@ -71,25 +76,32 @@ impl Folds {
 
     /// Returns when a run is next due; `None` while there is no repeat.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.open.values().filter(|open| open.repeats > 0).map(|open| open.since + LONGEST_OPEN).min()
+        self.open.iter().filter(|open| open.repeats > 0).map(|open| open.since + LONGEST_OPEN).min()
     }
 
     fn take(&mut self, is_due: impl Fn(&Open) -> bool) -> Vec<Repeats> {
         let mut due: Vec<(Instant, Repeats)> = self
             .open
-            .extract_if(|_, open| is_due(open))
-            .filter(|(_, open)| open.repeats > 0)
-            .map(|(_, open)| (open.since, Repeats { body: open.body, count: open.repeats }))
+            .extract_if(.., |open| is_due(open))
+            .filter(|open| open.repeats > 0)
+            .map(|open| (open.since, Repeats { body: open.body, count: open.repeats }))
             .collect();
         due.sort_by_key(|(since, _)| *since);
         due.into_iter().map(|(_, repeats)| repeats).collect()
     }
 
     fn evict_oldest(&mut self) -> Option<Repeats> {
-        let oldest = self.open.iter().min_by_key(|(_, open)| open.since).map(|(key, _)| key.clone())?;
-        let open = self.open.remove(&oldest)?;
+        let (oldest, _) = self.open.iter().enumerate().min_by_key(|(_, open)| open.since)?;
+        let open = self.open.swap_remove(oldest);
         (open.repeats > 0).then_some(Repeats { body: open.body, count: open.repeats })
     }
+}
+
+/// Bodies that say the same have the same hash; it need not resist anybody, for they are compared as well.
+pub(super) fn hash_of(body: &Body) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -97,9 +109,9 @@ mod tests {
     use super::super::event::{Event, Kind};
     use super::*;
 
-    fn body(target: &str) -> (String, Arc<Body>) {
+    fn body(target: &str) -> (u64, Arc<Body>) {
         let body = Arc::new(Body::new(&Event::new(Kind::Deny, "read").arg("target", target)));
-        (body.key(), body)
+        (hash_of(&body), body)
     }
 
     #[test]
@@ -109,8 +121,9 @@ mod tests {
         let mut stored = 0;
         for round in 0..10 {
             for name in 0..100 {
-                let (key, body) = body(&name.to_string());
-                if let Fold::Store { evicted } = folds.offer(key, &body, start + Duration::from_millis(round))
+                let (hash, body) = body(&name.to_string());
+                if let Fold::Store { evicted } =
+                    folds.offer(hash, &body, start + Duration::from_millis(round))
                 {
                     stored += 1 + evicted.map_or(0, |repeats| repeats.count);
                 }
@@ -124,10 +137,10 @@ mod tests {
     fn a_run_is_due_after_a_second() {
         let mut folds = Folds::default();
         let start = Instant::now();
-        let (key, body) = body("x");
-        folds.offer(key.clone(), &body, start);
+        let (hash, body) = body("x");
+        folds.offer(hash, &body, start);
         assert_eq!(folds.due(), None);
-        folds.offer(key, &body, start + Duration::from_millis(500));
+        folds.offer(hash, &body, start + Duration::from_millis(500));
         assert_eq!(folds.due(), Some(start + Duration::from_millis(1500)));
         assert!(folds.take_due(start + Duration::from_millis(1400)).is_empty());
         assert_eq!(folds.take_due(start + Duration::from_millis(1500)).len(), 1);

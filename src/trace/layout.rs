@@ -40,6 +40,8 @@ pub const TEMPORARY_PREFIX: &str = ".tmp-";
 pub const STATE_NAME: &str = "agentbox";
 /// The directory in there whose traces wait to be put in place.
 pub const PENDING_NAME: &str = "pending";
+/// The list of traces that were put where an agent could reach them.
+pub const LEDGER_NAME: &str = "traces";
 /// Remembers where a waiting trace belongs.
 pub const JOURNAL_NAME: &str = "journal.json";
 

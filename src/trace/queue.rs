@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::chain::Body;
 use super::error::{Named, TraceError};
 use super::event::Event;
-use super::fold::{Fold, Folds, Repeats};
+use super::fold::{Fold, Folds, Repeats, hash_of};
 use super::layout::{LONGEST_WRITTEN_LINE, QUEUE_BYTES, RESERVE_AHEAD, RESERVE_FOR_END};
 use super::space::Space;
 use super::tally::{Denials, Tally, Totals};
@@ -117,7 +117,7 @@ impl Queue {
         if bound > LONGEST_WRITTEN_LINE {
             return Err(TraceError::EntryTooLong { bytes: bound, limit: LONGEST_WRITTEN_LINE });
         }
-        let key = (repeat == Repeat::Fold && bound <= LONGEST_FOLDED).then(|| body.key());
+        let hash = (repeat == Repeat::Fold && bound <= LONGEST_FOLDED).then(|| hash_of(&body));
         let mut state = self.lock();
         while state.promised > QUEUE_BYTES && state.failure.is_none() && !state.ending {
             if state.wakes(true) {
@@ -126,8 +126,8 @@ impl Queue {
             state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.check_open()?;
-        if let Some(key) = key {
-            match state.folds.offer(key, &body, Instant::now()) {
+        if let Some(hash) = hash {
+            match state.folds.offer(hash, &body, Instant::now()) {
                 Fold::Counted { first_repeat } => {
                     let promise = first_repeat.map_or(Ok(()), |bytes| state.promise(bytes));
                     state.tally.count(event);

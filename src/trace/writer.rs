@@ -77,7 +77,12 @@ impl WriterHandle {
         let totals = json!({
             "effects": totals.effects, "observations": totals.observations, "denials": totals.denials,
         });
-        let finished = self.finish(Some(run_end.arg("totals", totals)));
+        self.queue.end(Some(run_end.arg("totals", totals)));
+        // Beside the writer: either is a change of the file system.
+        if let Some(placement) = &self.placement {
+            placement.remove_empty_blobs();
+        }
+        let finished = self.join();
         let placed = self.placement.take().ok_or(TraceError::Sealed)?.place();
         let finished = finished?;
         let mut placed = placed?;
@@ -86,9 +91,21 @@ impl WriterHandle {
         Ok(placed)
     }
 
+    /// Takes the trace away again: nothing was recorded, for nothing has begun.
+    pub fn discard(mut self) {
+        let _ = self.finish(None);
+        if let Some(placement) = self.placement.take() {
+            placement.discard();
+        }
+    }
+
     fn finish(&mut self, run_end: Option<Event>) -> Result<Finished, TraceError> {
-        let thread = self.thread.take().ok_or(TraceError::Sealed)?;
         self.queue.end(run_end);
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<Finished, TraceError> {
+        let thread = self.thread.take().ok_or(TraceError::Sealed)?;
         thread
             .join()
             .unwrap_or_else(|_| Err(TraceError::Failed { reason: Arc::from("its writer has ended early") }))
@@ -107,6 +124,7 @@ impl Drop for WriterHandle {
             // Nobody is left to tell: the missing seal says that this run was not finished.
             let _ = self.finish(None);
             if let Some(placement) = self.placement.take() {
+                placement.remove_empty_blobs();
                 let _ = placement.place();
             }
         }

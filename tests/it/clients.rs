@@ -2,6 +2,7 @@
 //! authority signed, through a run that reads it, with no option and no variable set by hand; and each is
 //! refused a path that no rule allows.
 
+mod places;
 mod world;
 
 use std::path::{Path, PathBuf};
@@ -14,9 +15,13 @@ use world::{HOST, World};
 /// Where `.ci/run` installs packages of Python that are clients.
 const PACKAGES: &str = "/opt/agentbox-test-clients";
 
+const PLACE: &str = "https://origin.test/ok/";
+const FORBIDDEN: &str = "https://origin.test/no/";
+
 /// Rules as a user would write them, and `further` ones.
 fn policy(further: &str) -> String {
-    format!("read: .\nwrite: ./out\nexec: /**\nnet: {HOST} private\n{further}\n")
+    let reached = format!("net: GET|HEAD|POST {HOST}/ok/** private");
+    format!("read: .\nwrite: ./out\nexec: /**\n{reached}\n{further}\n")
 }
 
 /// Rules that show what these programs need.
@@ -36,7 +41,8 @@ fn world() -> Option<&'static World> {
     }
 }
 
-/// Runs `script` with the URL of a place that is allowed in `$1`: it prints the page.
+/// Runs `script` with the URL of a place that is allowed in `$1`, where it prints the page; then with
+/// that of a place that is not, where it gets no page and the record has a denial.
 fn fetches(programs: &[&str], script: &str) {
     if let Some(missing) = programs.iter().find(|program| !has(program)) {
         return skip(missing, "it is not installed");
@@ -53,7 +59,17 @@ fn fetches_in(sandbox: &Sandbox, rules: &str, script: &str) {
         let url = format!("https://{HOST}/{place}");
         world.run(sandbox, &sandbox.run_command(&options, &["sh", "-ec", script, "sh", &url]))
     };
-    run("ok").exits(0).prints("page\n");
+    let page = run("ok");
+    page.exits(0).prints("page\n");
+    let read =
+        |entry: &&serde_json::Value| entry["args"]["url"].as_str().is_some_and(|url| url.starts_with(PLACE));
+    assert!(page.of("http.exchange").iter().any(read), "TLS was not read\n{page}");
+    let refused = run("no");
+    assert!(!refused.stdout.contains("page\n"), "{refused}");
+    let forbidden = |entry: &&serde_json::Value| {
+        entry["args"]["url"].as_str().is_some_and(|url| url.starts_with(FORBIDDEN))
+    };
+    assert!(refused.denials("net").iter().any(forbidden), "nothing was denied\n{refused}");
 }
 
 /// A program of that installation.
@@ -74,8 +90,7 @@ fn python(package: &str, program: &str) {
 }
 
 fn fetches_with_packages(script: &str) {
-    // uv would ask the dynamic loader for its version, which nothing may start.
-    let rules = needing(&[packages("python"), packages("uv")]) + "env: UV_LIBC=gnu\n";
+    let rules = needing(&[packages("python"), packages("uv")]);
     everyone(|sandbox| fetches_in(sandbox, &rules, script));
 }
 

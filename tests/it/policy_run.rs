@@ -37,7 +37,6 @@ fn rules_that_are_not_enforced_yet_are_refused_by_name() {
     for rule in [
         "read-once: ./a",
         "write: ./out @10MB",
-        "net: udp:ntp.example.org:123",
         "secret: TOKEN -> api.example.org",
         "limit: pids 256",
         "listen: 3000",

@@ -211,3 +211,25 @@ for name in ('/proc/sys/kernel/hostname', '/proc/sys/vm/drop_caches', '/proc/irq
         sandbox.run(&["head", "-c", "1", "/proc/interrupts"]).exits(0).prints(" ");
     });
 }
+
+#[test]
+fn traces_of_former_runs_are_closed_whatever_their_names() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: cat, rm, mv").directory("runs");
+        for name in ["runs/one.jsonl", "runs/two.jsonl"] {
+            let policy = sandbox.beside("agentbox.policy").display().to_string();
+            sandbox.agentbox(&["run", "-p", &policy, "-t", name, "--", "true"]).exits(0);
+        }
+        let ran = sandbox.python(
+            "import errno, os
+for name in ('runs/one.jsonl', 'runs/two.jsonl'):
+    for act in (lambda: open(name), lambda: open(name, 'a'), lambda: os.unlink(name), lambda: os.rename(name, 'x'),
+                lambda: os.link(name, 'y'), lambda: os.rename('runs', 'z')):
+        try: act(); print('done')
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EBUSY, errno.EPERM, errno.EXDEV): print(error)
+open('runs/three.jsonl', 'w').write('x')",
+        );
+        ran.exits(0).prints("").denied("read", "runs/one.jsonl").denied("write", "runs/two.jsonl");
+    });
+}

@@ -113,7 +113,7 @@ fn whom(net: &NetRule) -> String {
             let path = net.path.as_ref().map_or_else(|| "any path".to_owned(), |path| format!("`{path}`"));
             let port = net.port.map_or_else(|| "any port".to_owned(), |port| format!("port {port}"));
             let private = if net.private { ", private addresses included" } else { "" };
-            return format!("requests by {methods} to {path}, {port}{private}, all of it read");
+            return format!("requests by {methods} to {path}, {port}{private}");
         }
         NetTarget::Name(_) if datagrams => "resolving the name and exchanging datagrams with it",
         NetTarget::Address(_) if datagrams => "exchanging datagrams with this address",

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::meaning;
+use crate::fsview::Content;
 use crate::plan::{HostFacts, LaunchPlan, Root, Why};
 use crate::policy::{Diagnostic, Effect, Policy, RuleBody, RuleId, Severity, Verdict};
 use crate::trace::display_bytes;
@@ -25,6 +26,8 @@ pub(super) struct Survey {
     pub(super) private: Vec<String>,
     /// Files that the launcher makes.
     pub(super) generated: Vec<String>,
+    /// Trusted certificates: copies of the host's with that of the run's own authority.
+    pub(super) trusted: Vec<String>,
     pub(super) devices: Vec<String>,
     /// Files that no rule opens.
     pub(super) closed: Vec<String>,
@@ -94,7 +97,8 @@ impl Survey {
             remarks: diagnostics().filter(|one| one.origin.is_none()).map(remark).collect(),
             roots: plan.roots.iter().map(root).collect(),
             private: plan.access.private.iter().map(text).collect(),
-            generated: plan.fs.files.iter().map(|file| text(&file.path)).collect(),
+            generated: files(plan, |content| matches!(content, Content::Bytes(_))),
+            trusted: files(plan, |content| !matches!(content, Content::Bytes(_))),
             devices: plan.access.devices.iter().map(text).collect(),
             closed: plan.access.protected.iter().map(|file| text(&file.path)).collect(),
             environment: environment(plan, facts),
@@ -102,6 +106,10 @@ impl Survey {
             sockets: plan.unix.iter().map(text).collect(),
         }
     }
+}
+
+fn files(plan: &LaunchPlan, which: impl Fn(&Content) -> bool) -> Vec<String> {
+    plan.fs.files.iter().filter(|file| which(&file.content)).map(|file| text(&file.path)).collect()
 }
 
 pub(super) fn text(path: impl AsRef<OsStr>) -> String {

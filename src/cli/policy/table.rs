@@ -28,6 +28,7 @@ pub(super) fn write(survey: &Survey, explain: bool, out: &mut impl Write) -> io:
     let own = [
         (&survey.private, "the run's own, empty at the start and gone at the end"),
         (&survey.generated, "made by agentbox"),
+        (&survey.trusted, "certificates of the host, and the one of the run that TLS is read with"),
         (&survey.devices, "device"),
         (&survey.closed, "agentbox's own: no rule opens it"),
     ];

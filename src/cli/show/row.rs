@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use super::escape;
+use super::{escape, outcome};
 
 /// Characters of the arguments that are shown where no one of them says it all.
 const LONGEST_JSON: usize = 60;
@@ -16,7 +16,9 @@ pub(super) fn write(entry: &Map<String, Value>, color: bool, out: &mut impl Writ
     let index = entry.get("i").map(|index| escape::text(&index.to_string())).unwrap_or_default();
     let (kind, op) = (text("kind").unwrap_or_default(), text("op").unwrap_or_default());
     let brief = escape::text(&shorten(&brief(entry), LONGEST_BRIEF));
-    let row = format!("{index:>4}  {kind:<8} {op:<15} {brief}");
+    let outcome = outcome::brief(entry).map(|outcome| escape::text(&shorten(&outcome, LONGEST_BRIEF)));
+    let outcome = outcome.map(|outcome| format!(" -> {outcome}")).unwrap_or_default();
+    let row = format!("{index:>4}  {kind:<8} {op:<15} {brief}{outcome}");
     let times = entry.get("count").and_then(Value::as_u64).map(|count| format!("{count} times"));
     let notes: Vec<String> = [text("proc"), text("rule"), times].into_iter().flatten().collect();
     let notes = if notes.is_empty() { String::new() } else { format!("  [{}]", notes.join(", ")) };
@@ -64,7 +66,8 @@ fn brief(entry: &Map<String, Value>) -> String {
     if let (Some(from), Some(to)) = (text("from"), text("to")) {
         return format!("{from} -> {to}");
     }
-    if let Some(host) = ["host", "name", "address"].into_iter().find_map(text) {
+    let named = args.get("names").and_then(Value::as_array).and_then(|names| names.first()?.as_str());
+    if let Some(host) = ["host", "name"].into_iter().find_map(text).or(named).or_else(|| text("address")) {
         return match args.get("port") {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
@@ -130,6 +133,8 @@ mod tests {
             json!({"i": forged, "kind": forged, "op": forged, "args": {"path": forged}, "proc": forged, "rule": forged}),
             json!({"i": 1, "kind": "effect", "op": "x", "args": {"argv": [forged, {"x": forged}]}}),
             json!({"i": 1, "kind": "effect", "op": "x", "args": {forged: forged}}),
+            json!({"i": 1, "op": "http.exchange", "args": {}, "result": {"error": forged, "status": forged}}),
+            json!({"i": 1, "op": "dns.lookup", "args": {}, "result": {"answers": [forged], "code": forged}}),
         ] {
             let row = row(&entry);
             assert_eq!(row.matches('\n').count(), 1, "{row}");

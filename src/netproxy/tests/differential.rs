@@ -113,3 +113,49 @@ fn verdict(bench: &Bench, stream: &mut TcpStream, head: &str) -> bool {
     assert_eq!(bench.denied().len(), usize::from(!passed));
     passed
 }
+
+const REQUESTS: [(&str, bool); 9] = [
+    ("GET /repos/x", true),
+    ("GET /repos/%78?q", true),
+    ("HEAD /repos/x", true),
+    ("DELETE /repos/x", false),
+    ("GET /other", false),
+    ("GET /repos/secret/x", false),
+    ("GET /repos/../other", false),
+    ("get /repos/x", false),
+    ("POST /v1/messages", true),
+];
+
+#[test]
+fn every_way_in_judges_requests_alike() {
+    let policy =
+        "net: GET|HEAD a.test:80/repos/**, POST *.test/v1/messages\ndeny: net a.test/repos/secret/**";
+    let origin = mirror();
+    let routes = [("93.184.216.34:80", Some(origin))];
+    for (request, expected) in REQUESTS {
+        let (method, path) = request.split_once(' ').unwrap();
+        let head =
+            |target: &str| format!("{method} {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n");
+        let bench = Bench::start(&Plan { policy, names: &NAMES, routes: &routes, ..Plan::default() });
+        bench.resolve("a.test");
+        let mut whole = open(bench.http);
+        let mut tunnel = open(bench.http);
+        write!(tunnel, "CONNECT a.test:80 HTTP/1.1\r\nHost: a.test:80\r\n\r\n").unwrap();
+        read_head(&mut tunnel).unwrap();
+        let mut socks = open(bench.http);
+        assert_eq!(super::socks::ask(&mut socks, "a.test", 80), 0);
+        let mut direct = bench.connect("93.184.216.34:80");
+        let ways = [
+            (&mut whole, head(&format!("http://a.test{path}"))),
+            (&mut tunnel, head(path)),
+            (&mut socks, head(path)),
+            (&mut direct, head(path)),
+        ];
+        for (at, (stream, head)) in ways.into_iter().enumerate() {
+            stream.write_all(head.as_bytes()).unwrap();
+            let answer = read_head(stream).unwrap();
+            assert_eq!(answer.starts_with("HTTP/1.1 200"), expected, "{request} by way {at}: {answer}");
+            assert_eq!(bench.denied().len(), if expected { 0 } else { at + 1 }, "{request}");
+        }
+    }
+}

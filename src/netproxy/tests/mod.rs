@@ -5,6 +5,7 @@ mod framing;
 mod http;
 mod names;
 mod origin;
+mod recorded;
 mod rules;
 mod secure;
 mod socks;

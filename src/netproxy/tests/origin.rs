@@ -89,13 +89,26 @@ impl TestAuthority {
         Arc::new(config)
     }
 
+    /// The server's side of a certificate that is its own authority's, as `openssl req -x509` makes it.
+    pub(super) fn self_signed(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let own = params.self_signed(&key).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = builder.with_single_cert(vec![own.der().clone()], key).unwrap();
+        (Arc::new(config), own.der().clone())
+    }
+
     /// A server that tells back each request; `.1` counts its connections.
     pub(super) fn origin(&self, shown: &Shown) -> (SocketAddr, Arc<AtomicUsize>) {
         serve(self.config(shown))
     }
 }
 
-fn serve(config: Arc<ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
+pub(super) fn serve(config: Arc<ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
@@ -129,6 +142,24 @@ fn serve(config: Arc<ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 type Told = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The same without TLS, in HTTP/2 without asking.
+pub(super) fn plain_origin() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(builder.serve_connection(TokioIo::new(stream), service_fn(tell_back)));
+            }
+        });
+    });
+    address
+}
 
 async fn tell_back(request: Request<Incoming>) -> Result<Response<Told>, Infallible> {
     let (head, body) = request.into_parts();

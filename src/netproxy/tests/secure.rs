@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 
-use super::origin::{Shown, TestAuthority};
+use super::origin::{Shown, TestAuthority, serve};
 use super::world::{Bench, PUBLIC, Plan, text};
 use crate::trace::Event;
 
@@ -169,7 +169,7 @@ fn a_client_that_does_not_trust_us_is_told_of_tunnels() {
         let reader = Reader::new(policy, Some(origin), &[authority.root()]);
         let (ok, said) = reader.curl_with(&[], &["https://a.test/"]);
         assert!(!ok && said.contains("certificate"), "{said}");
-        let denied = reader.bench.wait_for("net", 1);
+        let denied = reader.bench.wait_for("net", 2);
         let denied = denied.iter().find(|event| event.args["target"] == "a.test:443").unwrap();
         assert_eq!(denied.args["remedy"], remedy);
         assert!(text(&denied.args["reason"]).contains("UnknownCA"), "{denied:?}");
@@ -195,9 +195,10 @@ fn a_connection_to_the_origin_outlives_its_client() {
     for version in ["--http1.1", "--http2"] {
         let (origin, connections) = authority.origin(&Shown::name("a.test"));
         let reader = Reader::new("net: a.test", Some(origin), &[authority.root()]);
-        for _ in 0..3 {
+        for ended in 1..=3 {
             let (ok, body) = reader.curl(&[version, "https://a.test/"]);
             assert!(ok, "{body}");
+            reader.bench.wait_for("net.stream", ended);
         }
         assert_eq!(connections.load(Ordering::Relaxed), 1, "{version}");
         assert_eq!(reader.bench.wait_for("net.connect", 3).len(), 3);
@@ -244,4 +245,31 @@ fn a_tunnel_of_the_proxy_port_is_read_as_well() {
     let exchanges = reader.bench.wait_for("http.exchange", 2);
     assert!(exchanges.iter().all(|one| one.args["url"] == "https://a.test/through"));
     assert_eq!(reader.bench.events("net.connect")[0].args["via"], "connect");
+}
+
+#[test]
+fn a_certificate_that_the_user_names_is_trusted_for_its_name_alone() {
+    let (config, own) = TestAuthority::self_signed("a.test");
+    let (origin, _) = serve(config);
+    let reader = Reader::new("net: a.test\nnet: b.test", Some(origin), std::slice::from_ref(&own));
+    let (ok, body) = reader.curl(&["https://a.test/own"]);
+    assert!(ok && body.contains("/own"), "{body}");
+    let (ok, body) = reader.curl(&["https://b.test/own"]);
+    assert!(ok && body.contains("not valid for"), "{body}");
+    let other = Reader::new("net: a.test", Some(origin), &[TestAuthority::new().root()]);
+    let (ok, body) = other.curl(&["https://a.test/own"]);
+    assert!(ok && body.contains("its certificate is refused"), "{body}");
+}
+
+#[test]
+fn a_client_sees_the_allowed_names_of_the_origin() {
+    let authority = TestAuthority::new();
+    let names = ["a.test", "b.test", "c.test"].map(|name| rcgen::SanType::DnsName(name.try_into().unwrap()));
+    let (origin, _) = authority.origin(&Shown { names: names.to_vec(), ..Shown::name("a.test") });
+    let reader = Reader::new("net: a.test\nnet: b.test", Some(origin), &[authority.root()]);
+    for (version, seen) in [("--http1.1", "DNS:a.test, DNS:b.test"), ("--http2", "DNS:a.test")] {
+        let (ok, said) = reader.curl(&[version, "-o", "/dev/null", "-w", "%{certs}", "https://a.test/"]);
+        let names = said.lines().find_map(|line| line.strip_prefix("X509v3 Subject Alternative Name:"));
+        assert!(ok && names.map(str::trim) == Some(seen), "{said}");
+    }
 }

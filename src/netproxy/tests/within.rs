@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, StreamOwned};
 use tokio_rustls::TlsConnector;
 
-use super::origin::{Shown, TestAuthority};
+use super::origin::{Shown, TestAuthority, plain_origin};
 use super::world::{Bench, PUBLIC, Plan, open, server};
 
 const SECURE: &str = "93.184.216.34:443";
@@ -168,4 +168,113 @@ fn what_is_no_http_is_relayed_and_recorded() {
     let transcript = bench.recorder.blob_content(transcript).unwrap();
     let transcript = String::from_utf8(transcript).unwrap();
     assert!(transcript.contains("220 ready\r\n") && transcript.contains("QUIT\r\n"), "{transcript}");
+}
+
+#[test]
+fn http2_without_tls_is_read() {
+    let plain = "93.184.216.34:80";
+    let routes = [(plain, Some(plain_origin()))];
+    let names = [("a.test", PUBLIC)];
+    let bench = Bench::start(&Plan {
+        policy: "net: GET a.test:80/allowed/**",
+        names: &names,
+        routes: &routes,
+        ..Plan::default()
+    });
+    bench.resolve("a.test");
+    run(async {
+        let stream =
+            tokio::net::TcpStream::connect(bench.transparent[&plain.parse().unwrap()]).await.unwrap();
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        tokio::spawn(connection);
+        for (url, status) in [("http://a.test/allowed/x", 200), ("http://a.test/other", 403)] {
+            let body: Full<Bytes> = Full::default();
+            let response = sender.send_request(Request::get(url).body(body).unwrap()).await.unwrap();
+            assert_eq!(response.status().as_u16(), status, "{url}");
+        }
+    });
+    assert_eq!(bench.wait_for("http.exchange", 1)[0].args["version"], "HTTP/2.0");
+}
+
+/// A stream of TLS whose client has said that it speaks HTTP/1.1.
+fn http1(bench: &Bench) -> StreamOwned<ClientConnection, TcpStream> {
+    let inside = bench.transparent[&SECURE.parse().unwrap()];
+    let name = ServerName::try_from("a.test").unwrap();
+    StreamOwned::new(ClientConnection::new(config(bench, &[b"http/1.1"]), name).unwrap(), open(inside))
+}
+
+#[test]
+fn a_websocket_passes_and_is_recorded() {
+    let authority = TestAuthority::new();
+    let shown = Shown { protocols: &[b"http/1.1"], ..Shown::name("a.test") };
+    let config = authority.config(&shown);
+    let origin = server(move |stream| {
+        let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        stream.write_all(answer.as_bytes()).unwrap();
+        let mut frame = [0; 4];
+        stream.read_exact(&mut frame).unwrap();
+        stream.write_all(&frame).unwrap();
+        stream.conn.send_close_notify();
+        stream.flush().unwrap();
+    });
+    let bench = bench("net: a.test", origin, &authority);
+    let mut stream = http1(&bench);
+    let head = "GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(b"ping").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 101") && answer.ends_with("ping"), "{answer}");
+    drop(stream);
+    let exchange = &bench.wait_for("http.exchange", 1)[0];
+    assert_eq!(exchange.args["url"], "https://a.test/ws");
+    assert_eq!(exchange.result.as_ref().unwrap()["status"], 101);
+}
+
+#[test]
+fn who_said_http_speaks_nothing_else() {
+    let authority = TestAuthority::new();
+    let (origin, _) = authority.origin(&Shown::name("a.test"));
+    let bench = bench("net: a.test", origin, &authority);
+    let mut stream = http1(&bench);
+    stream.write_all(b"\x00\x01\x02 no request\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+    let denied = bench.wait_for("net", 2);
+    assert_eq!(denied[1].args["target"], SECURE);
+    assert!(denied[1].args["reason"].as_str().unwrap().contains("cannot be read"), "{denied:?}");
+}
+
+#[test]
+fn floods_end_their_own_connection_alone() {
+    let authority = TestAuthority::new();
+    let (origin, _) = authority.origin(&Shown::name("a.test"));
+    let bench = bench("net: a.test", origin, &authority);
+    let get = |url: &str| Request::get(url).body(Full::new(Bytes::new()).boxed_unsync()).unwrap();
+    run(async {
+        let mut sender = connect(&bench).await;
+        let mut bomb = get("https://a.test/bomb");
+        bomb.headers_mut().insert("x-bomb", HeaderValue::from_bytes(&vec![b'a'; 80 * 1024]).unwrap());
+        let answered = sender.send_request(bomb).await;
+        assert!(answered.map_or(true, |response| response.status().as_u16() == 431));
+        let mut sender = connect(&bench).await;
+        for _ in 0..2_000 {
+            // Sent, and taken back at once (CVE-2023-44487).
+            let asked = sender.send_request(get("https://a.test/reset"));
+            let _ = tokio::time::timeout(std::time::Duration::ZERO, asked).await;
+            tokio::task::yield_now().await;
+        }
+        let mut other = connect(&bench).await;
+        assert_eq!(other.send_request(get("https://a.test/")).await.unwrap().status(), StatusCode::OK);
+    });
 }

@@ -1,12 +1,18 @@
 //! What is recorded about the TLS that an origin was reached over.
 
+use rustls::pki_types::CertificateDer;
 use rustls::{CommonState, ProtocolVersion};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use webpki::EndEntityCert;
+
+use super::super::authority::normalize;
 
 /// What was agreed on with an origin, and what it proved.
 #[derive(Debug)]
 pub(crate) struct Facts {
+    /// Other names of its certificate's, a few.
+    pub(crate) names: Vec<String>,
     /// Who it proved to be.
     pub(crate) name: String,
     /// The protocol that the origin chose.
@@ -27,9 +33,9 @@ impl Facts {
             _ => "unknown",
         };
         let cipher = state.negotiated_cipher_suite().map(|suite| format!("{:?}", suite.suite()));
-        let certificate = state
-            .peer_certificates()
-            .and_then(|chain| chain.first())
+        let leaf = state.peer_certificates().and_then(|chain| chain.first());
+        let names = leaf.map(names_of).unwrap_or_default();
+        let certificate = leaf
             .map(|leaf| Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         let record = json!({
             "version": version,
@@ -39,6 +45,15 @@ impl Facts {
             "certificate_sha256": certificate,
             "verified": true,
         });
-        Self { name: name.to_owned(), protocol, wants_certificate, record }
+        Self { names, name: name.to_owned(), protocol, wants_certificate, record }
     }
+}
+
+/// Names that are looked at in one certificate.
+const MAX_NAMES: usize = 16;
+
+/// The names of a certificate that are names of hosts (a `*` is none).
+fn names_of(leaf: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(certificate) = EndEntityCert::try_from(leaf) else { return Vec::new() };
+    certificate.valid_dns_names().take(MAX_NAMES).filter_map(normalize).collect()
 }

@@ -1,7 +1,7 @@
 //! What clients are shown: a certificate for each name, made when it is first asked for.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rcgen::KeyPair;
 use rustls::ServerConfig;
@@ -25,13 +25,28 @@ type Key = (Vec<Host>, Option<Vec<u8>>);
 /// The certificates of one run.
 pub(crate) struct Leaves {
     authority: RunAuthority,
-    /// One key for all of them.
+    /// Made at the first use: most runs start without.
+    keys: OnceLock<Result<Keys, String>>,
+    made: Mutex<Made>,
+}
+
+/// What all of them share.
+struct Keys {
     pair: KeyPair,
     signer: Arc<dyn SigningKey>,
     provider: Arc<CryptoProvider>,
     /// Sessions may be resumed for the name that they were made for (rustls compares it).
     ticketer: Arc<dyn ProducesTickets>,
-    made: Mutex<Made>,
+}
+
+impl Keys {
+    fn generate() -> Result<Self, String> {
+        let pair = KeyPair::generate().map_err(|error| error.to_string())?;
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.serialize_der()));
+        let signer = any_ecdsa_type(&der).map_err(|error| error.to_string())?;
+        let ticketer = Ticketer::new().map_err(|error| error.to_string())?;
+        Ok(Self { pair, signer, provider: provider(), ticketer })
+    }
 }
 
 #[derive(Default)]
@@ -41,15 +56,8 @@ struct Made {
 }
 
 impl Leaves {
-    pub(crate) fn new(authority: RunAuthority) -> Result<Self, NetproxyError> {
-        let failed = |what: &'static str, reason: String| NetproxyError::Certificate { what, reason };
-        let pair =
-            KeyPair::generate().map_err(|error| failed("its key cannot be made", error.to_string()))?;
-        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.serialize_der()));
-        let signer =
-            any_ecdsa_type(&der).map_err(|error| failed("its key cannot be used", error.to_string()))?;
-        let ticketer = Ticketer::new().map_err(|error| failed("no key for tickets", error.to_string()))?;
-        Ok(Self { authority, pair, signer, provider: provider(), ticketer, made: Mutex::default() })
+    pub(crate) fn new(authority: RunAuthority) -> Self {
+        Self { authority, keys: OnceLock::new(), made: Mutex::default() }
     }
 
     /// How a client that asked for the first of `names` is answered, when `protocol` was agreed on.
@@ -75,19 +83,18 @@ impl Leaves {
     }
 
     fn make(&self, names: &[Host], protocol: Option<&[u8]>) -> Result<ServerConfig, NetproxyError> {
-        let leaf = self.authority.mint(names, &self.pair)?;
+        let failed = |reason: String| NetproxyError::Certificate { what: "its key cannot be made", reason };
+        let keys = self.keys.get_or_init(Keys::generate).as_ref().map_err(|reason| failed(reason.clone()))?;
+        let leaf = self.authority.mint(names, &keys.pair)?;
         let chain = vec![leaf, CertificateDer::from(self.authority.certificate_der().to_vec())];
-        let certified = CertifiedKey::new(chain, Arc::clone(&self.signer));
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+        let certified = CertifiedKey::new(chain, Arc::clone(&keys.signer));
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&keys.provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| NetproxyError::Certificate {
-                what: "no version of TLS is known",
-                reason: error.to_string(),
-            })?;
+            .map_err(|error| failed(error.to_string()))?;
         let mut config =
             builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();
-        config.ticketer = Arc::clone(&self.ticketer);
+        config.ticketer = Arc::clone(&keys.ticketer);
         config.send_tls13_tickets = 1;
         Ok(config)
     }

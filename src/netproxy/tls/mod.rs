@@ -9,6 +9,7 @@ mod hello;
 mod leaf;
 mod outer;
 mod roots;
+mod verify;
 
 use std::sync::Arc;
 
@@ -23,7 +24,6 @@ pub(crate) use self::leaf::Leaves;
 pub(crate) use self::outer::{Outer, OuterStream, WANTS_CERTIFICATE};
 
 use super::ca::RunAuthority;
-use super::error::NetproxyError;
 use super::pool::Pool;
 
 /// The protocol identifier of HTTP/2 (RFC 9113 section 3.1).
@@ -50,12 +50,12 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    pub(crate) fn new(interception: Interception) -> Result<Self, NetproxyError> {
-        Ok(Self {
-            leaves: Leaves::new(interception.authority)?,
+    pub(crate) fn new(interception: Interception) -> Self {
+        Self {
+            leaves: Leaves::new(interception.authority),
             outer: Outer::new(interception.upstream_roots),
             pool: Arc::default(),
-        })
+        }
     }
 }
 

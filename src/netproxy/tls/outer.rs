@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{AlertDescription, CertificateError, ClientConfig, Error, SignatureScheme};
@@ -20,7 +20,8 @@ use tokio_rustls::client::TlsStream;
 use super::super::authority::Host;
 use super::super::error::NetproxyError;
 use super::facts::Facts;
-use super::{provider, roots};
+use super::provider;
+use super::verify::Verifier;
 
 /// How long an origin's handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -98,14 +99,12 @@ impl Outer {
     }
 
     fn connector(&self) -> Result<TlsConnector, String> {
-        let provider = provider();
-        let roots = Arc::new(roots::all(&self.added)?);
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
-        let verifier = verifier.map_err(|error| error.to_string())?;
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let verifier = Verifier::new(&self.added)?;
+        let mut config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
-            .with_webpki_verifier(verifier)
+            .dangerous() // It is stricter than its name says: see `Verifier`.
+            .with_custom_certificate_verifier(Arc::new(verifier))
             .with_client_cert_resolver(Arc::clone(&self.certificates) as Arc<dyn ResolvesClientCert>);
         config.resumption = Resumption::in_memory_sessions(SESSIONS);
         Ok(TlsConnector::from(Arc::new(config)))

@@ -40,6 +40,14 @@ impl LaunchPlan {
         Ok(spec)
     }
 
+    /// Whether the document says all of the plan: written and read back it is the same.
+    ///
+    /// # Errors
+    /// What the document cannot say.
+    pub fn check_document(&self) -> Result<(), PlanError> {
+        if Self::from_spec(&self.to_spec()?)? == *self { Ok(()) } else { Err(PlanError::Incomplete) }
+    }
+
     /// As [`LaunchPlan::to_spec`], for another runtime: it does not know how we write other bytes.
     ///
     /// # Errors

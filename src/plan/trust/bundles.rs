@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use super::{Around, OWN, Trust, subject};
-use crate::fsview::Content;
 
 /// One file with all roots, see crypto/x509/root_linux.go of Go and `openssl-probe`. Most of them
 /// are links to one of the others.
@@ -39,6 +38,8 @@ pub(super) struct Roots {
     /// Files of the host with all of its roots: its bundle, and the one that the launcher is told
     /// to use.
     pub(super) host: Vec<PathBuf>,
+    /// The latter.
+    told: Option<PathBuf>,
     /// The host's bundles that the view shows.
     shown: Vec<PathBuf>,
     /// The bundle that variables name.
@@ -55,7 +56,7 @@ pub(super) fn find(around: &Around<'_>) -> Roots {
     let mut shown: Vec<PathBuf> = Vec::new();
     for path in BUNDLES.iter().map(Path::new).filter(|path| around.host.exists(path)) {
         let real = around.host.resolve(path);
-        if host.is_empty() && Content::can_take(&real) {
+        if host.is_empty() && around.takes(&real) {
             host.push(real.clone());
         }
         if !shown.contains(&real) {
@@ -64,21 +65,21 @@ pub(super) fn find(around: &Around<'_>) -> Roots {
     }
     // The roots of whoever says so: some work behind a proxy that has an authority of its own.
     let told = around.facts.variable("SSL_CERT_FILE").map(|path| around.host.resolve(Path::new(path)));
-    host.extend(told.filter(|path| !host.contains(path) && Content::can_take(path)));
+    let told = told.filter(|path| !host.contains(path) && around.takes(path));
+    host.extend(told.clone());
     let own = around.has_own_place();
     let at = |name: &str| Path::new(OWN).join(name);
     let bundle = shown.first().cloned().or_else(|| own.then(|| at("roots.pem")));
     let mut directories: Vec<PathBuf> = own.then(|| at("certs")).into_iter().collect();
     directories.extend(DIRECTORIES.iter().map(PathBuf::from).find(|path| around.host.is_dir(path)));
-    Roots { host, shown, bundle, directories, alone: own.then(|| at("agentbox.pem")) }
+    Roots { host, told, shown, bundle, directories, alone: own.then(|| at("agentbox.pem")) }
 }
 
 impl Roots {
     /// Covers them.
     pub(super) fn cover(&self, trust: &mut Trust<'_>) {
-        let told = self.host.get(1).cloned();
         for path in &self.shown {
-            let of = std::iter::once(path.clone()).chain(told.clone()).collect();
+            let of = std::iter::once(path.clone()).chain(self.told.clone()).collect();
             trust.bundle(path.clone(), of);
         }
         if let (true, Some(bundle)) = (self.shown.is_empty(), &self.bundle) {

@@ -3,9 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::roots::programs;
 use super::Around;
-use crate::policy::{ExecProgram, PathPattern};
 
 /// Where a Java has them; the first that is there counts (JSSE Reference Guide).
 const KEYSTORES: &[&str] = &["lib/security/jssecacerts", "lib/security/cacerts", "jre/lib/security/cacerts"];
@@ -25,30 +23,14 @@ pub(super) fn keystores(around: &Around<'_>) -> Vec<PathBuf> {
 }
 
 fn homes(around: &Around<'_>) -> Vec<PathBuf> {
-    let named = around.policy.granted_programs().flat_map(|(_, exec)| programs(&exec.program));
-    let started = around.command.images.iter().map(|image| image.resolved.clone());
-    let mut homes: Vec<PathBuf> = started
-        .chain(named)
-        .map(|program| around.host.resolve(&program))
-        .filter_map(|program| Some(program.parent().filter(|bin| bin.ends_with("bin"))?.parent()?.to_owned()))
-        .collect();
-    if around.policy.granted_programs().any(|(_, exec)| reaches(&exec.program, Path::new(INSTALLED))) {
+    let home =
+        |program: PathBuf| Some(program.parent().filter(|bin| bin.ends_with("bin"))?.parent()?.to_owned());
+    let mut homes: Vec<PathBuf> = around.programs().into_iter().filter_map(home).collect();
+    if around.grants_some(Path::new(INSTALLED)) {
         let entries = std::fs::read_dir(INSTALLED).into_iter().flatten().filter_map(Result::ok);
         homes.extend(entries.map(|entry| around.host.resolve(&entry.path())));
     }
     homes.sort();
     homes.dedup();
     homes
-}
-
-/// Whether a rule that names more than one program grants some below `directory`.
-fn reaches(program: &ExecProgram, directory: &Path) -> bool {
-    match program {
-        ExecProgram::Word { .. } => false,
-        ExecProgram::Path { pattern: PathPattern::Literal { resolved, .. }, directory: true, .. } => {
-            directory.starts_with(resolved) || resolved.starts_with(directory)
-        }
-        ExecProgram::Path { .. } => false,
-        ExecProgram::Glob(pattern) => pattern.may_cover_below(directory),
-    }
 }

@@ -9,15 +9,18 @@ mod bundles;
 mod java;
 mod python;
 mod subject;
+#[cfg(test)]
+mod tests;
 mod variables;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::roots::programs;
 use super::{HostFacts, Root};
 use crate::command::Command;
 use crate::fsview::{Content, GeneratedFile};
-use crate::policy::{Effect, Host, PathAccess, Policy, RuleBody, Verdict};
+use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody, Verdict};
 
 /// Where files are that cover none of the host's.
 pub(super) const OWN: &str = "/run/agentbox/tls";
@@ -51,9 +54,31 @@ impl Around<'_> {
         let mut around = self.roots.iter().filter(|root| real.starts_with(&root.path));
         let is_shown = if self.enforce { around.next().is_some() } else { around.any(Root::is_system) };
         let is_writable = self.policy.decide_path(PathAccess::Write, &real).is_allow();
-        let denied =
-            matches!(self.policy.decide_path(PathAccess::Read, &real), Verdict::Deny { rule: Some(_), .. });
-        (is_shown && !is_writable && !denied && Content::can_take(&real)).then_some(real)
+        (is_shown && !is_writable && self.takes(&real)).then_some(real)
+    }
+
+    /// Whether certificates may be taken over from `real`, links followed: no rule denies it.
+    fn takes(&self, real: &Path) -> bool {
+        let verdict = self.policy.decide_path(PathAccess::Read, real);
+        !matches!(verdict, Verdict::Deny { rule: Some(_), .. }) && Content::can_take(real)
+    }
+
+    /// Programs that may be started: those of the command, and those that rules name one by one.
+    fn programs(&self) -> Vec<PathBuf> {
+        let named = self.policy.granted_programs().flat_map(|(_, exec)| programs(&exec.program));
+        let own = self.command.images.iter().map(|image| image.resolved.clone());
+        own.chain(named).map(|program| self.host.resolve(&program)).collect()
+    }
+
+    /// Whether a rule that names more than one program grants some below `directory`.
+    fn grants_some(&self, directory: &Path) -> bool {
+        self.policy.granted_programs().any(|(_, exec)| match &exec.program {
+            ExecProgram::Path { pattern: PathPattern::Literal { resolved, .. }, directory: true, .. } => {
+                directory.starts_with(resolved) || resolved.starts_with(directory)
+            }
+            ExecProgram::Glob(pattern) => pattern.may_cover_below(directory),
+            ExecProgram::Word { .. } | ExecProgram::Path { .. } => false,
+        })
     }
 
     /// Whether the run has a place for files of ours: the host's own /run is not touched.

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Around;
+use crate::plan::Why;
 
 /// Bundles in a directory of packages.
 const BUNDLES: &[&str] = &[
@@ -15,43 +16,55 @@ const BUNDLES: &[&str] = &[
     "httplib2/cacerts.txt",
     "grpc/_cython/_credentials/roots.pem",
 ];
-/// Directories of packages of the system's own Python that have no version in their name.
-const SYSTEM: &[&str] = &["/usr/lib/python3/dist-packages"];
-/// Where the system's Python has directories with a version.
-const SYSTEM_LIBRARIES: &[&str] = &["/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64"];
+/// The system's own Python.
+const SYSTEM: &str = "/usr/bin/python3";
+/// Where it has packages: without a version on Debian, with one on others.
+const SYSTEM_LIBRARIES: &[&str] = &[
+    "/usr/lib/python3",
+    "/usr/lib/VERSION",
+    "/usr/lib64/VERSION",
+    "/usr/local/lib/VERSION",
+    "/usr/local/lib64/VERSION",
+];
+/// What a directory of packages is called.
+const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// Those that our copies may cover, links followed.
 pub(super) fn bundles(around: &Around<'_>) -> Vec<PathBuf> {
-    let mut packages: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-    for library in SYSTEM_LIBRARIES {
-        packages.extend(packages_in(Path::new(library)));
-    }
+    let mut libraries = system_libraries(around);
     let mut found = Vec::new();
-    let runtimes = around.roots.iter().filter(|root| root.is_system() && !root.path.starts_with("/usr"));
-    for root in runtimes.map(|root| &root.path).filter(|path| !path.starts_with("/etc")) {
-        packages.extend(packages_in(root));
-        packages.extend(["lib", "lib64"].iter().flat_map(|name| packages_in(&root.join(name))));
-        packages.extend(["site-packages", "dist-packages"].map(|name| root.join(name)));
+    let needed = around.roots.iter().filter(|root| matches!(root.why, Why::Runtime(_)));
+    for root in needed.map(|root| &root.path) {
+        // A prefix, its directory of libraries, or the library itself.
+        libraries.push(root.clone());
+        libraries.extend(libraries_in(root));
+        libraries.extend(["lib", "lib64"].iter().flat_map(|name| libraries_in(&root.join(name))));
         // conda's own
         found.extend(around.coverable(&root.join("ssl/cacert.pem")));
     }
-    for bundle in packages.iter().flat_map(|packages| BUNDLES.iter().map(|name| packages.join(name))) {
-        found.extend(around.coverable(&bundle));
+    let packages = libraries.iter().flat_map(|library| PACKAGES.iter().map(|name| library.join(name)));
+    for packages in packages.filter(|path| around.host.is_dir(path)) {
+        found.extend(BUNDLES.iter().filter_map(|name| around.coverable(&packages.join(name))));
     }
     found.sort();
     found.dedup();
     found
 }
 
-/// The directories of packages of each Python in `library`.
-fn packages_in(library: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(library).into_iter().flatten().filter_map(Result::ok);
-    let versions = entries.filter(|entry| {
-        let name = entry.file_name();
-        let name = name.as_encoded_bytes();
-        name.starts_with(b"python3") || name.starts_with(b"pypy3")
-    });
-    versions
-        .flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.path().join(name)))
-        .collect()
+/// Those of the system's Python, if it may be started.
+fn system_libraries(around: &Around<'_>) -> Vec<PathBuf> {
+    let python = around.host.resolve(Path::new(SYSTEM));
+    let may_start = || around.programs().contains(&python) || around.grants_some(&python);
+    let Some(version) = python.file_name().filter(|_| may_start()).and_then(|name| name.to_str()) else {
+        return Vec::new();
+    };
+    SYSTEM_LIBRARIES.iter().map(|library| PathBuf::from(library.replace("VERSION", version))).collect()
+}
+
+/// The library of each Python in `directory`.
+fn libraries_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    let is_library = |name: &[u8]| name.starts_with(b"python3") || name.starts_with(b"pypy3");
+    let libraries = entries.filter(|entry| is_library(entry.file_name().as_encoded_bytes()));
+    libraries.map(|entry| entry.path()).collect()
 }

@@ -55,7 +55,7 @@ impl Trust<'_> {
     fn also(&mut self, name: &str, value: &OsStr) -> OsString {
         let around = self.around;
         let file = around.host.resolve(Path::new(value));
-        if self.has(&file) || !crate::fsview::Content::can_take(&file) {
+        if self.has(&file) || !around.takes(&file) {
             return value.to_owned();
         }
         if around.has_own_place() {

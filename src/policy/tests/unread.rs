@@ -20,7 +20,11 @@ fn a_tunnel_beside_methods_or_paths_is_refused() {
         assert!(shown.contains("agent.policy:1") && shown.contains("agent.policy:2"), "{shown}");
         assert!(shown.contains("`tunnel` leaves unread"), "{shown}");
     }
+    let report = refused("net: GET x.org\nnet: udp:x.org:443\n").to_string();
+    assert!(report.contains("datagrams leave unread") && report.contains("agent.policy:1)"), "{report}");
     for text in [
+        "net: udp:x.org:123\nnet: GET x.org\n",
+        "net: udp:x.org:443\nnet: x.org\n",
         "net: x.org:22 tunnel\nnet: GET x.org:443\n",
         "net: y.org tunnel\nnet: GET x.org\n",
         "net: *.x.org tunnel\nnet: GET x.org\n",

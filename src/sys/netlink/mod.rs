@@ -3,6 +3,7 @@
 //! Messages are encoded and parsed as bytes, so nothing here is unsafe. Every request is answered by
 //! the kernel within `send`, so the answers are read without waiting.
 
+mod address;
 mod diag;
 mod message;
 mod route;
@@ -14,6 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
+pub use address::own_addresses;
 pub use diag::{SocketIdentity, diag_socket, tcp_cookie_of, tcp_listens_at};
 pub use route::{Ipv6, add_anyip_routes, link_up_loopback};
 pub use tproxy::{ANSWER_MARK, LOOPBACK_MARK, install_tproxy};

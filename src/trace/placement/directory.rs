@@ -88,6 +88,12 @@ impl Directory {
         Ok(File::from(openat(&self.fd, name, flags, Mode::empty())?))
     }
 
+    /// Opens a list for reading and appending, making it where it is missing; never through a link.
+    pub(super) fn open_list(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_APPEND | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(File::from(openat(&self.fd, name, flags, Mode::from_bits_truncate(FILE_MODE))?))
+    }
+
     pub(super) fn create_directory(&self, name: &OsStr) -> io::Result<Self> {
         mkdirat(&self.fd, name, Mode::from_bits_truncate(DIRECTORY_MODE))?;
         self.open_directory(name)
@@ -140,6 +146,10 @@ impl Directory {
     /// Removes an empty directory.
     pub(super) fn remove_directory(&self, name: &OsStr) -> io::Result<()> {
         Ok(unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir)?)
+    }
+
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     pub(super) fn into_fd(self) -> OwnedFd {

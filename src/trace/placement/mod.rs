@@ -15,6 +15,7 @@ use super::error::TraceError;
 use super::layout::{DEFAULT_NAME, blobs_name, former_number};
 
 mod directory;
+mod ledger;
 mod pending;
 mod room;
 mod state;
@@ -68,6 +69,7 @@ pub struct Placement {
     destination_name: OsString,
     file: Option<Flock<File>>,
     protected: Vec<Protected>,
+    state: Option<Directory>,
 }
 
 #[derive(Debug)]
@@ -112,9 +114,17 @@ impl Placement {
             let file = make_files(&destination, &destination_name)?;
             (Home::Destination, destination_name.clone(), file)
         };
-        let mut placement =
-            Self { home, name, destination, destination_name, file: Some(file), protected: Vec::new() };
+        let mut placement = Self {
+            home,
+            name,
+            destination,
+            destination_name,
+            file: Some(file),
+            protected: Vec::new(),
+            state: None,
+        };
         placement.protected = placement.find_protected(state);
+        placement.state = state.existing().into_iter().next();
         Ok(placement)
     }
 
@@ -134,6 +144,11 @@ impl Placement {
         self.protected.clone()
     }
 
+    /// Gives the private state directory, which is among what is protected; `None` where there is none yet.
+    pub fn state_directory(&self) -> Option<OwnedFd> {
+        self.state.as_ref()?.duplicate().ok()
+    }
+
     /// Gives the file and the directory of blobs to a writer.
     pub(super) fn into_parts(mut self) -> Result<(Self, Flock<File>, OwnedFd), TraceError> {
         let blobs_name = blobs_name(&self.name);
@@ -145,16 +160,22 @@ impl Placement {
         Ok((self, file, blobs.into_fd()))
     }
 
+    /// Takes an empty directory of blobs away, for it says nothing. Nobody stores any more.
+    pub(super) fn remove_empty_blobs(&self) {
+        // One with blobs stays: it is not empty.
+        let _ = self.home().remove_directory(&blobs_name(&self.name));
+    }
+
     /// Puts the trace where it belongs. Its writer has ended.
     pub(super) fn place(self) -> Result<Placed, TraceError> {
-        // An empty directory of blobs says nothing; one with blobs stays, since this removes only an empty one.
-        let _ = self.home().remove_directory(&blobs_name(&self.name));
         let (path, moved_aside) = match &self.home {
             Home::Destination => (self.destination(), None),
             Home::Pending(pending) => {
                 let done =
                     transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
                 pending.remove();
+                // Without the list the trace is as good: the next run protects its name where it looks for it.
+                let _ = ledger::remember(&pending.parent, &done.path);
                 (done.path, done.moved_aside)
             }
         };
@@ -204,6 +225,7 @@ impl Placement {
             add(&pending.directory, &self.name);
             add(&pending.directory, &blobs_name(&self.name));
         }
+        found.extend(ledger::protected(state));
         found.sort_by(|a, b| a.path.cmp(&b.path));
         found.dedup();
         found

@@ -183,7 +183,8 @@ fn recover_one(parent: &Directory, name: &OsStr) -> Option<Recovered> {
         return None;
     }
     let to = put_in_place(&directory);
-    if to.is_ok() {
+    if let Ok(path) = &to {
+        let _ = super::ledger::remember(parent, path);
         let _ = remove_tree(parent, name);
     }
     Some(Recovered { from, to })

@@ -59,6 +59,11 @@ impl StateDirectories {
         self.0.iter().map(protect).collect()
     }
 
+    /// Opens every place of the state directory that there is.
+    pub(super) fn existing(&self) -> Vec<Directory> {
+        self.0.iter().filter_map(|candidate| Directory::open_private(candidate).ok()).collect()
+    }
+
     /// Opens every directory of waiting traces that there is.
     pub(super) fn existing_pending(&self) -> Vec<Directory> {
         let private = |candidate: &PathBuf| {

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use agentbox::policy::{
-    Denied, ExecProgram, FileId, Host, PathAccess, Policy, RuleBody, Transport, load, parse,
+    Asked, Denied, ExecProgram, FileId, Host, PathAccess, Policy, RuleBody, Transport, load, normal_path, parse,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -77,6 +77,13 @@ fn suggestions(questions: &Questions) {
                     names.iter().filter_map(|name| agentbox::policy::canonical_name(name)).collect();
                 read.decide_connect(&names, *address, *port, *transport)
             }
+            Denied::Request { names, address, port, method, path } => {
+                let names: Vec<_> =
+                    names.iter().filter_map(|name| agentbox::policy::canonical_name(name)).collect();
+                let upgrade = method == "UPGRADE";
+                let method = if upgrade { "GET" } else { method };
+                read.decide_request(&names, *address, *port, &Asked { method, path, upgrade })
+            }
             Denied::Unix(path) => read.decide_unix(path),
             Denied::Env(name) => read.decide_env(name),
         };
@@ -134,7 +141,14 @@ impl Questions {
             for address in &self.addresses {
                 let (address, port) = (*address, self.port);
                 let names = vec![name.clone()];
-                all.push(Denied::Connect { names, address, port, transport: Transport::Tcp });
+                all.push(Denied::Connect { names: names.clone(), address, port, transport: Transport::Tcp });
+                all.extend(self.requests().map(|(method, path)| Denied::Request {
+                    names: names.clone(),
+                    address,
+                    port,
+                    method: method.to_owned(),
+                    path,
+                }));
             }
         }
         for address in &self.addresses {
@@ -142,6 +156,18 @@ impl Questions {
             all.push(Denied::Connect { names: Vec::new(), address, port, transport: Transport::Udp });
         }
         all
+    }
+
+    /// Methods and paths in normal form.
+    fn requests(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let words = self.words.iter().filter_map(|word| word.to_str());
+        let paths = words.map(|word| format!("/{word}")).chain(["/repos/a".to_owned(), "*".to_owned()]);
+        let normal = paths.filter_map(|path| {
+            let normal = normal_path(&path).ok()?;
+            assert_eq!(normal_path(&normal).as_ref(), Ok(&normal), "{path:?}");
+            Some(normal)
+        });
+        normal.flat_map(|path| ["GET", "DELETE", "UPGRADE"].map(|method| (method, path.clone())))
     }
 
     /// Every answer in full.
@@ -166,10 +192,33 @@ impl Questions {
                         Transport::Tcp,
                     ));
                     all.push(policy.decide_connect(&[], *address, port, Transport::Udp));
+                    for (method, path) in self.requests() {
+                        all.push(self.request(policy, name, *address, port, method, &path));
+                    }
                 }
             }
         }
         all
+    }
+
+    /// A request is only allowed where a connection is.
+    fn request(
+        &self,
+        policy: &Policy,
+        name: &String,
+        address: IpAddr,
+        port: u16,
+        method: &str,
+        path: &str,
+    ) -> agentbox::policy::Verdict {
+        let names = std::slice::from_ref(name);
+        let verdict = policy.decide_request(names, address, port, &Asked { method, path, upgrade: false });
+        let connect = policy.decide_connect(names, address, port, Transport::Tcp);
+        assert!(connect.is_allow() || !verdict.is_allow(), "{method} {path:?} of {name:?}: {verdict:?}");
+        if !policy.must_read(names, address, port) {
+            assert_eq!(connect.is_allow(), verdict.is_allow(), "{method} {path:?} of {name:?}");
+        }
+        verdict
     }
 
     /// Whether each is allowed.

@@ -63,6 +63,16 @@ impl World {
 
     /// `command` of a sandbox, started where the origin is.
     pub(super) fn run(&self, sandbox: &Sandbox, command: &Command) -> Ran {
+        self.start_in(sandbox, command, "exec \"$@\"")
+    }
+
+    /// The same after the shell's words `before`, whose mounts are for this command alone.
+    pub(super) fn run_after(&self, before: &str, sandbox: &Sandbox, command: &Command) -> Ran {
+        let script = format!("exec unshare --mount sh -c '{before} && cd \"$PWD\" && exec \"$@\"' sh \"$@\"");
+        self.start_in(sandbox, command, &script)
+    }
+
+    fn start_in(&self, sandbox: &Sandbox, command: &Command, script: &str) -> Ran {
         let _ = fs::remove_file(sandbox.trace());
         let mut inside = Command::new("nsenter");
         let pid = self.origin.id();
@@ -70,8 +80,8 @@ impl World {
             inside.args(["--user", "--preserve-credentials"]);
         }
         // nsenter(1) leaves the working directory behind.
-        let enter = "cd \"$1\" && shift && exec \"$@\"";
-        inside.args(["--mount", "--net", "--target", &pid.to_string(), "sh", "-c", enter, "sh"]);
+        let enter = format!("cd \"$1\" && shift && {script}");
+        inside.args(["--mount", "--net", "--target", &pid.to_string(), "sh", "-c", &enter, "sh"]);
         inside.arg(sandbox.path("")).arg(command.get_program()).args(command.get_args()).env_clear();
         inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         inside.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

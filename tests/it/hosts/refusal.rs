@@ -19,6 +19,7 @@ fn only(number: libc::c_long, at: u32, value: u64, errno: i32) -> String {
 const RECEIVE: u64 = 0xc050_2100;
 const ANSWER: u64 = 0xc018_2101;
 const NEW_USER: u64 = libc::CLONE_NEWUSER as u64;
+const NEW_NET: u64 = libc::CLONE_NEWNET as u64;
 const FILTER_FLAGS: u64 =
     libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
 
@@ -40,6 +41,14 @@ fn namespaces() -> Vec<Refused> {
         (
             vec![no_clone3, format!("{}:0&{NEW_USER}={}", libc::SYS_clone, libc::EPERM)],
             &["clone(CLONE_NEWUSER", "EPERM", "seccomp profile"],
+        ),
+        (
+            vec![format!("{}:0&{NEW_NET}={}", libc::SYS_unshare, libc::EPERM)],
+            &["unshare(CLONE_NEWNS|CLONE_NEWNET", "EPERM", "apparmor"],
+        ),
+        (
+            vec![format!("{}:0&{NEW_NET}={}", libc::SYS_unshare, libc::ENOSPC)],
+            &["unshare(CLONE_NEWNS|CLONE_NEWNET", "ENOSPC", "max_net_namespaces"],
         ),
         (vec![call(libc::SYS_pidfd_open, libc::ENOSYS)], &["pidfd_open", "ENOSYS", "Linux 5.19"]),
         (vec![call(libc::SYS_signalfd4, libc::ENOSYS)], &["signalfd", "ENOSYS"]),
@@ -102,7 +111,10 @@ fn confinement() -> Vec<Refused> {
 fn supervision() -> Vec<Refused> {
     let eperm = |number| vec![call(number, libc::EPERM)];
     vec![
-        (eperm(libc::SYS_unshare), &["unshare(CLONE_FS)", "EPERM"]),
+        (
+            vec![only(libc::SYS_unshare, 0, libc::CLONE_FS as u64, libc::EPERM)],
+            &["unshare(CLONE_FS)", "EPERM"],
+        ),
         (vec![call(libc::SYS_epoll_create1, libc::EMFILE)], &["epoll_create1", "EMFILE", "ulimit -n"]),
         (vec![call(libc::SYS_eventfd2, libc::EMFILE)], &["eventfd2", "EMFILE", "ulimit -n"]),
         (

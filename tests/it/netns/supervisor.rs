@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use agentbox::ns::handoff::Role;
-use agentbox::ns::net::{Mechanism, NetSockets, NetSpec, setup};
+use agentbox::ns::net::{Mechanism, NetSockets, NetSpec, prepare, setup};
 use agentbox::sys::netlink::{Ipv6, tcp_cookie_of};
 use agentbox::sys::sockopt::socket_cookie;
 use caps::CapSet;
@@ -89,7 +89,7 @@ impl Net {
     }
 
     pub(crate) fn new(spec: &NetSpec) -> Self {
-        let sockets = setup(spec).expect("setup");
+        let sockets = prepare().and_then(|prepared| setup(prepared, spec)).expect("setup");
         // What follows runs as the command will: without capabilities.
         caps::clear(None, CapSet::Effective).expect("capabilities");
         assert_eq!(sockets.ipv6, Ipv6::Present);

@@ -17,6 +17,31 @@ fn a_granted_trace_is_written_elsewhere_and_put_in_place() {
 }
 
 #[test]
+fn traces_of_other_names_are_protected_later() {
+    let place = Place::new();
+    let put = |name: &str| {
+        let placement =
+            Placement::plan_with(&place.state, &place.work(name), true, false).expect("a placement");
+        let (recorder, writer) = create(placement).expect("a writer");
+        recorder.record(Event::new(Kind::Effect, "clock.now")).expect("recorded");
+        writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+    };
+    fs::create_dir(place.work("runs")).expect("a directory");
+    for number in 0..40 {
+        put(&format!("runs/{number}\n.jsonl"));
+    }
+    fs::remove_file(place.work("runs/39\n.jsonl")).expect("removed");
+    let protected = place.plan(true).expect("a placement").protected();
+    let is_protected =
+        |name: &str| protected.iter().any(|one| one.path == place.work(name) && one.identity.is_some());
+    assert!((10..39).all(|number| is_protected(&format!("runs/{number}\n.jsonl"))));
+    assert!(
+        !is_protected("runs/39\n.jsonl") && !is_protected("runs/0\n.jsonl"),
+        "the latest ones that are there"
+    );
+}
+
+#[test]
 fn what_the_agent_planted_is_moved_aside() {
     let place = Place::new();
     let outside = place.directory.path().join("outside");

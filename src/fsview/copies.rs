@@ -1,0 +1,102 @@
+//! The host side of every mount: copied by the child, looked at by the launcher. What both saw is
+//! what is mounted, or nothing is.
+
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, SFlag, fstat, lstat};
+
+use super::tree::{self, Shape};
+use super::{FsSpec, FsviewError, MountKind, MountOp};
+use crate::sys::mount;
+
+/// Device and inode.
+pub type FileKey = (u64, u64);
+
+/// Looks at the source of each mount with the caller's rights; `None` for one that has no source.
+///
+/// # Errors
+/// The errno of open(2) on a source.
+pub fn look(spec: &FsSpec) -> Result<Vec<Option<FileKey>>, FsviewError> {
+    let look_at = |op: &MountOp| {
+        let MountKind::Bind { source, .. } = &op.kind else { return Ok(None) };
+        let descriptor = tree::open_path(source)?;
+        let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", source, errno))?;
+        Ok(Some(key(&status)))
+    };
+    spec.mounts.iter().map(look_at).collect()
+}
+
+fn key(status: &FileStat) -> FileKey {
+    (status.st_dev, status.st_ino)
+}
+
+/// A copy of what is at a source.
+#[derive(Debug)]
+pub(super) enum Copied {
+    /// A directory or a file, as a mount that is attached nowhere.
+    Tree { tree: OwnedFd, shape: Shape, key: FileKey },
+    /// A symbolic link.
+    Link { target: OsString, key: FileKey },
+}
+
+/// Copies of every source.
+#[derive(Debug)]
+pub struct Copies(Vec<Option<Copied>>);
+
+impl Copies {
+    /// Copies every source tree before anything is attached: nothing hides anything else. In the
+    /// mount namespace of the calling process: a descriptor from another one cannot be copied
+    /// (open_tree(2), EINVAL).
+    ///
+    /// # Errors
+    /// The first step that the kernel refused.
+    pub fn make(spec: &FsSpec) -> Result<Self, FsviewError> {
+        spec.mounts.iter().map(copy).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Compares with what [`look`] saw.
+    ///
+    /// # Errors
+    /// ESTALE for a source that was exchanged since it was planned.
+    pub fn check(&self, spec: &FsSpec, seen: &[Option<FileKey>]) -> Result<(), FsviewError> {
+        let stale = |op: &MountOp| FsviewError::new("open_tree", &op.target, Errno::ESTALE);
+        for (index, (op, copied)) in spec.mounts.iter().zip(&self.0).enumerate() {
+            let own = copied.as_ref().map(|copied| match copied {
+                Copied::Tree { key, .. } | Copied::Link { key, .. } => *key,
+            });
+            if seen.get(index) != Some(&own) {
+                return Err(stale(op));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_list(self) -> Vec<Option<Copied>> {
+        self.0
+    }
+}
+
+fn copy(op: &MountOp) -> Result<Option<Copied>, FsviewError> {
+    let MountKind::Bind { source, recursive } = &op.kind else { return Ok(None) };
+    // Not by a copy of the mount: to close one that is attached nowhere costs a grace period.
+    if let Ok(target) = nix::fcntl::readlink(source) {
+        let status = lstat(source).map_err(|errno| FsviewError::new("lstat", source, errno))?;
+        return Ok(Some(Copied::Link { target, key: key(&status) }));
+    }
+    let name = CString::new(source.as_os_str().as_encoded_bytes())
+        .map_err(|_| FsviewError::new("open_tree", source, Errno::EINVAL))?;
+    let tree =
+        mount::clone_path(&name, *recursive).map_err(|error| FsviewError::new("open_tree", source, error))?;
+    let status = fstat(&tree).map_err(|errno| FsviewError::new("fstat", source, errno))?;
+    let shape = match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFDIR => Shape::Directory,
+        // It was none a moment ago.
+        SFlag::S_IFLNK => return Err(FsviewError::new("open_tree", source, Errno::ESTALE)),
+        _ => Shape::File,
+    };
+    mount::set_attributes(tree.as_fd(), op.attributes, 0, *recursive)
+        .map_err(|error| FsviewError::new("mount_setattr", &op.target, error))?;
+    Ok(Some(Copied::Tree { tree, shape, key: key(&status) }))
+}

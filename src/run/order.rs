@@ -1,0 +1,180 @@
+//! What the launcher tells the cloned child: the parts of the plan, each when it is needed.
+//!
+//! The clone is made before the plan is, so that its namespaces are ready by then. What is not said
+//! here, the run does not have.
+
+use std::borrow::Cow;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::RunError;
+use super::message::{Failure, Step};
+use crate::fsview::{FsSpec, LandlockRule};
+use crate::ns::channel;
+use crate::ns::net::NetSpec;
+use crate::plan::LaunchPlan;
+use crate::policy::lossless;
+use crate::supervisor::filter::{FilterOptions, compile};
+use crate::sys::process;
+use crate::sys::seccomp::Instruction;
+
+/// For pid 1: what it builds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Cell<'a> {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) hostname: Cow<'a, str>,
+    pub(super) net: Cow<'a, NetSpec>,
+    pub(super) fs: Cow<'a, FsSpec>,
+    /// Sockets of the host that have a door in the view.
+    #[serde(with = "lossless::paths")]
+    pub(super) unix: Vec<PathBuf>,
+}
+
+impl<'a> Cell<'a> {
+    pub(super) fn of(plan: &'a LaunchPlan) -> Self {
+        Self {
+            uid: plan.process.uid,
+            gid: plan.process.gid,
+            hostname: Cow::Borrowed(&plan.process.hostname),
+            net: Cow::Borrowed(&plan.net),
+            fs: Cow::Borrowed(&plan.fs),
+            unix: plan.unix.clone(),
+        }
+    }
+}
+
+/// For the command's process: what it executes, and within which limits.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Start<'a> {
+    #[serde(with = "lossless::path")]
+    pub(super) cwd: PathBuf,
+    #[serde(with = "lossless::path")]
+    pub(super) program: PathBuf,
+    #[serde(with = "lossless::paths")]
+    pub(super) argv: Vec<PathBuf>,
+    /// `NAME=VALUE`
+    #[serde(with = "lossless::paths")]
+    pub(super) env: Vec<PathBuf>,
+    pub(super) landlock: Cow<'a, [LandlockRule]>,
+}
+
+impl<'a> Start<'a> {
+    pub(super) fn of(plan: &'a LaunchPlan) -> Result<Self, RunError> {
+        let process = &plan.process;
+        let env = process.env.iter().map(|(name, value)| {
+            let mut variable = name.clone();
+            variable.push("=");
+            variable.push(value);
+            word(&variable)
+        });
+        Ok(Self {
+            cwd: process.cwd.clone(),
+            program: word(process.program.as_os_str())?,
+            argv: process.argv.iter().map(|argument| word(argument)).collect::<Result<_, _>>()?,
+            env: env.collect::<Result<_, _>>()?,
+            landlock: Cow::Borrowed(&plan.landlock),
+        })
+    }
+}
+
+/// A word that the kernel takes.
+fn word(text: &OsStr) -> Result<PathBuf, RunError> {
+    if text.as_bytes().contains(&0) { Err(RunError::ZeroByte) } else { Ok(text.into()) }
+}
+
+/// The same words for execve(2).
+pub(super) fn c_strings(words: &[PathBuf]) -> Result<Vec<CString>, Failure> {
+    words.iter().map(|word| c_string(word.clone().into_os_string())).collect()
+}
+
+/// The same word for execve(2).
+pub(super) fn c_string(word: OsString) -> Result<CString, Failure> {
+    CString::new(word.into_encoded_bytes())
+        .map_err(|_| Failure::new(Step::Order, "execve", &Errno::EINVAL.into()))
+}
+
+/// The filter where Landlock keeps signals inside, and the one for elsewhere.
+pub(super) fn filters(plan: &LaunchPlan) -> Result<[Vec<Instruction>; 2], RunError> {
+    let full_mediation = plan.access.policy.full_mediation();
+    let filter = |signals_are_scoped| -> Result<Vec<Instruction>, RunError> {
+        let options = FilterOptions { full_mediation, signals_are_scoped };
+        let program = compile(options).map_err(RunError::Filter)?;
+        Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
+    };
+    Ok([filter(true)?, filter(false)?])
+}
+
+/// Tells the child; a child that is gone has said why on the channel.
+pub(super) fn tell(socket: BorrowedFd<'_>, order: &impl Serialize) -> Result<(), RunError> {
+    let bytes =
+        serde_json::to_vec(order).map_err(|error| RunError::call("the plan")(std::io::Error::from(error)))?;
+    tell_bytes(socket, &bytes)
+}
+
+/// Tells the child the two programs of its filter.
+pub(super) fn tell_filters(socket: BorrowedFd<'_>, plan: &LaunchPlan) -> Result<(), RunError> {
+    filters(plan)?.iter().try_for_each(|filter| tell_bytes(socket, &pack(filter)))
+}
+
+/// Tells the child what stands in a file.
+pub(super) fn tell_bytes(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), RunError> {
+    match channel::send_order(socket, bytes) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => Ok(()),
+        other => other.map_err(RunError::call("sendmsg")),
+    }
+}
+
+/// Hears an order; ends the process when the launcher is gone.
+pub(super) fn hear<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<T, Failure> {
+    serde_json::from_slice(&hear_bytes(socket)?).map_err(|error| Failure::text(Step::Order, &error))
+}
+
+/// Hears one of the two programs.
+pub(super) fn hear_filter(socket: BorrowedFd<'_>) -> Result<Vec<Instruction>, Failure> {
+    Ok(unpack(&hear_bytes(socket)?))
+}
+
+/// Hears what stands in a file.
+pub(super) fn hear_bytes(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Failure> {
+    match channel::receive_order(socket) {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => process::exit_now(125),
+        Err(error) => Err(Failure::new(Step::Order, "recvmsg", &error)),
+    }
+}
+
+fn pack(filter: &[Instruction]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(filter.len() * 8);
+    for (code, jump_true, jump_false, operand) in filter {
+        bytes.extend(code.to_le_bytes());
+        bytes.extend([*jump_true, *jump_false]);
+        bytes.extend(operand.to_le_bytes());
+    }
+    bytes
+}
+
+fn unpack(bytes: &[u8]) -> Vec<Instruction> {
+    let (instructions, _) = bytes.as_chunks::<8>();
+    let unpack_one = |[c0, c1, jump_true, jump_false, k0, k1, k2, k3]: &[u8; 8]| {
+        (u16::from_le_bytes([*c0, *c1]), *jump_true, *jump_false, u32::from_le_bytes([*k0, *k1, *k2, *k3]))
+    };
+    instructions.iter().map(unpack_one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{pack, unpack};
+
+    #[test]
+    fn a_filter_survives_the_channel() {
+        let filter = vec![(0x20, 0, 0, 4), (0x15, 1, 255, 0xc000_003e), (6, 0, 0, u32::MAX)];
+        assert_eq!(unpack(&pack(&filter)), filter);
+    }
+}

@@ -1,0 +1,93 @@
+//! Bodies on disk and in memory, compressed and as they are.
+
+use super::*;
+
+fn store() -> (tempfile::TempDir, BlobStore) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let fd = OwnedFd::from(File::open(directory.path()).expect("it opens"));
+    (directory, BlobStore::new(fd, None))
+}
+
+fn names(directory: &tempfile::TempDir) -> Vec<String> {
+    let entries = std::fs::read_dir(directory.path()).expect("it lists");
+    entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect()
+}
+
+#[test]
+fn a_body_is_named_by_its_content() {
+    let (directory, store) = store();
+    for content in [b"hello\n".repeat(3), b"0123456789abcdef".repeat(100_000)] {
+        let mut writer = store.start();
+        for part in content.chunks(1000) {
+            writer.write_all(part).expect("it writes");
+        }
+        let blob = writer.finish().expect("it is stored");
+        assert_eq!(blob.size, u64::try_from(content.len()).expect("fits"));
+        assert_eq!(blob.sha256, hex(&Sha256::digest(&content)));
+        let file = File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
+        assert_eq!(zstd::decode_all(&file).expect("zstd"), content);
+        assert_eq!(std::os::unix::fs::MetadataExt::mode(&file.metadata().expect("stat")) & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn the_same_body_is_stored_once_and_a_dropped_one_not_at_all() {
+    let (directory, store) = store();
+    for size in [10, 1_000_000] {
+        for _ in 0..2 {
+            let mut writer = store.start();
+            writer.write_all(&vec![7; size]).expect("it writes");
+            writer.finish().expect("it is stored");
+        }
+        let mut dropped = store.start();
+        dropped.write_all(&vec![8; size]).expect("it writes");
+    }
+    assert_eq!(names(&directory).len(), 2, "{:?}", names(&directory));
+}
+
+#[test]
+fn a_hurried_body_is_read_like_any_other() {
+    let (directory, store) = store();
+    for size in [0, 1, 1000, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE] {
+        let content: Vec<u8> = (0..size).map(|n| u8::try_from(n % 251).expect("small")).collect();
+        let mut writer = store.start();
+        for (number, part) in content.chunks(PIECE / 2 + 7).enumerate() {
+            writer.hurry(number % 2 == 0);
+            writer.write_all(part).expect("it writes");
+        }
+        writer.hurry(true);
+        let blob = writer.finish().expect("it is stored");
+        let file = File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
+        assert_eq!(zstd::decode_all(&file).expect("zstd"), content, "{size}");
+    }
+}
+
+#[test]
+fn many_bodies_at_once_hold_little() {
+    let (directory, store) = store();
+    let BlobStore::Directory(inner) = &store else { panic!("a directory") };
+    let mut writers: Vec<_> = (0..200_u8).map(|number| (number, store.start())).collect();
+    for round in 0..40 {
+        for (number, writer) in &mut writers {
+            writer.write_all(&[round ^ *number; 1000]).expect("it writes");
+        }
+        let held = inner.held.load(Ordering::Relaxed);
+        assert!(held <= HELD + PIECE, "{held} bytes are held");
+    }
+    for (_, writer) in writers {
+        let blob = writer.finish().expect("stored");
+        let file = File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
+        let content = zstd::decode_all(&file).expect("zstd");
+        assert_eq!((blob.size, blob.sha256), (40_000, hex(&Sha256::digest(&content))));
+    }
+    assert_eq!(inner.held.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn memory_keeps_the_content() {
+    let store = BlobStore::in_memory();
+    let mut writer = store.start();
+    writer.write_all(b"abc").expect("it writes");
+    let blob = writer.finish().expect("it is stored");
+    assert_eq!(store.content(&blob.sha256).as_deref(), Some(&b"abc"[..]));
+}

@@ -1,0 +1,76 @@
+//! Which traces were put where an agent could reach them: later runs hide them, whatever their names.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::super::layout::{LEDGER_NAME, blobs_name};
+use super::directory::Directory;
+use super::state::StateDirectories;
+use super::{FileIdentity, Protected};
+
+/// Traces that are hidden; each costs every start a mount where it can be reached.
+const MOST: usize = 32;
+/// Size at which those that are gone, and all but the latest, are forgotten.
+const LARGE: u64 = 64 << 10;
+/// Most bytes that are read.
+const LARGEST: u64 = 1 << 20;
+
+/// Adds the trace `path` to the list beside the directory of waiting traces.
+///
+/// # Errors
+/// When the list cannot be written: the trace itself is in place all the same.
+pub(super) fn remember(waiting: &Directory, path: &Path) -> io::Result<()> {
+    let state = waiting.path().parent().ok_or(io::ErrorKind::NotFound)?;
+    let file = Directory::open_private(state)?.open_list(OsStr::new(LEDGER_NAME))?;
+    let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
+    let mut entries = Vec::new();
+    if file.metadata()?.len() > LARGE {
+        for kept in existing(&mut file)?.into_iter().rev() {
+            push(&mut entries, &kept);
+        }
+        file.set_len(0)?;
+    }
+    push(&mut entries, path);
+    file.write_all(&entries)
+}
+
+/// The latest of them that are still there, and their blobs.
+pub(super) fn protected(state: &StateDirectories) -> Vec<Protected> {
+    let mut found = Vec::new();
+    for directory in state.existing() {
+        let list = directory.open_file(OsStr::new(LEDGER_NAME));
+        for path in list.and_then(|mut file| existing(&mut file)).unwrap_or_default() {
+            let blobs = path.with_file_name(blobs_name(path.file_name().unwrap_or_default()));
+            found.extend([path, blobs].into_iter().map(|path| Protected { identity: identity(&path), path }));
+        }
+    }
+    found
+}
+
+/// The newest first, each once.
+fn existing(file: &mut File) -> io::Result<Vec<PathBuf>> {
+    let mut content = Vec::new();
+    file.rewind()?;
+    file.take(LARGEST).read_to_end(&mut content)?;
+    let mut seen = HashSet::new();
+    let paths = content.split(|&byte| byte == 0).rev().filter(|path| path.first() == Some(&b'/'));
+    let paths = paths.filter(|path| seen.insert(*path)).map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    Ok(paths.filter(|path| identity(path).is_some()).take(MOST).collect())
+}
+
+fn push(entries: &mut Vec<u8>, path: &Path) {
+    entries.extend(path.as_os_str().to_owned().into_vec());
+    entries.push(0);
+}
+
+fn identity(path: &Path) -> Option<FileIdentity> {
+    use std::os::unix::fs::MetadataExt as _;
+    let status = path.symlink_metadata().ok()?;
+    Some(FileIdentity { dev: status.dev(), ino: status.ino() })
+}
