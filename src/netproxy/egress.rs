@@ -42,8 +42,6 @@ pub(crate) struct Egress {
     pub(crate) ending: AtomicBool,
     /// Streams that have not ended.
     pub(crate) open: AtomicUsize,
-    /// Entries that are begun and not handed to the scribe yet.
-    pub(crate) unwritten: AtomicUsize,
     /// Bytes moved so far, so that the end can tell a busy stream from a silent one.
     pub(crate) moved: AtomicU64,
 }

@@ -218,7 +218,6 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),
         open: AtomicUsize::new(0),
-        unwritten: AtomicUsize::new(0),
         moved: AtomicU64::new(0),
     });
     let (stop, stopping) = oneshot::channel();
@@ -294,16 +293,21 @@ fn serve(
     stopping: oneshot::Receiver<()>,
     report: &mpsc::Sender<Left>,
 ) {
-    runtime.block_on(async {
+    let tasks = runtime.metrics();
+    let listening = runtime.block_on(async {
         bound.spawn(egress);
+        let listening = tasks.num_alive_tasks();
         // An error means that the handle was dropped: the run is over as well.
         let _ = stopping.await;
         last_bytes(egress).await;
+        listening
     });
     egress.ending.store(true, Ordering::Relaxed);
-    // Nothing runs on this thread any more: nothing is opened or recorded, and nobody has to wait.
-    let nothing = |count: &AtomicUsize| count.load(Ordering::Relaxed) == 0;
-    let idle = nothing(&egress.open) && nothing(&egress.unwritten) && egress.scribe.is_idle();
+    // No task runs on this thread any more, and where there are none but those that listen, none has
+    // anything to record: nobody has to wait for their end.
+    let idle = tasks.num_alive_tasks() == listening
+        && egress.open.load(Ordering::Relaxed) == 0
+        && egress.scribe.is_idle();
     // The receiver may have given up waiting.
     let tell = |left| _ = report.send(left);
     if idle {

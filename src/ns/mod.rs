@@ -10,7 +10,7 @@ pub mod idmap;
 pub mod init;
 pub mod net;
 pub mod privileges;
-mod report;
+mod role_socket;
 
 use nix::sched::CloneFlags;
 

@@ -3,24 +3,18 @@
 //! Nothing has a way out of the namespace, whatever rules there are: the supervisor alone dials out.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sched::CloneFlags;
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind,
-    getsockname, listen, setsockopt, socket, sockopt,
-};
 use thiserror::Error;
 
-use super::handoff::Role;
+use super::handoff::{self, Role};
+use super::role_socket::{answers, bound_port, open};
 use crate::sys::netlink::{self, Ipv6};
 use crate::sys::refused::Refused;
-use crate::sys::sockopt::enable_ipv6_transparent;
 
-/// Connections that wait to be accepted, for each listener.
-const BACKLOG: i32 = 512;
 const DNS: u16 = 53;
 /// Above the ports that the kernel gives out by itself (32768-60999), so that no client gets one by chance.
 const TRANSPARENT_PORTS: std::ops::RangeInclusive<u16> = 64_000..=u16::MAX;
@@ -182,6 +176,65 @@ fn transparent_port(spec: &NetSpec) -> Result<u16, NetError> {
     TRANSPARENT_PORTS.clone().find(free).ok_or(NetError::NoPort)
 }
 
+impl NetSockets {
+    /// Sends all of it to the supervisor, which calls [`NetSockets::receive`]. The sockets stay open here.
+    pub fn send(&self, channel: impl AsFd) -> Result<(), NetError> {
+        handoff::send_exact(channel.as_fd(), &self.report(), &[])?;
+        handoff::send_fds(channel, &self.fds)?;
+        Ok(())
+    }
+
+    /// Receives what [`NetSockets::send`] sent.
+    pub fn receive(channel: impl AsFd) -> Result<Self, NetError> {
+        let mut report = [0; REPORT];
+        handoff::receive_exact(channel.as_fd(), &mut report)?;
+        let fds = handoff::recv_fds(channel)?;
+        let number = |index: usize| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|byte| report[4 * index + byte]);
+            i32::from_ne_bytes([a, b, c, d])
+        };
+        let port = |index| u16::try_from(number(index)).map_err(|_| Errno::EBADMSG);
+        let some = |errno: i32| (errno != 0).then_some(errno);
+        Ok(Self {
+            mechanism: match number(0) {
+                -1 => Mechanism::Tproxy,
+                errno => Mechanism::Ports { errno },
+            },
+            transparent_port: port(1).map_err(io::Error::from)?,
+            proxy_port: port(2).map_err(io::Error::from)?,
+            ipv6: some(number(3)).map_or(Ipv6::Present, |errno| Ipv6::Absent { errno }),
+            low_ports: some(number(4)),
+            diag: some(number(5)),
+            fds,
+        })
+    }
+
+    fn report(&self) -> [u8; REPORT] {
+        let numbers = [
+            match self.mechanism {
+                Mechanism::Tproxy => -1,
+                Mechanism::Ports { errno } => errno,
+            },
+            i32::from(self.transparent_port),
+            i32::from(self.proxy_port),
+            match self.ipv6 {
+                Ipv6::Present => 0,
+                Ipv6::Absent { errno } => errno,
+            },
+            self.low_ports.unwrap_or_default(),
+            self.diag.unwrap_or_default(),
+        ];
+        let mut bytes = [0; REPORT];
+        for (slot, number) in bytes.chunks_exact_mut(4).zip(numbers) {
+            slot.copy_from_slice(&number.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// Six numbers.
+const REPORT: usize = 24;
+
 /// Lets programs without capabilities listen on ports below 1024, as servers in a container expect.
 fn allow_low_ports() -> Option<i32> {
     let error = std::fs::write(LOW_PORTS, "0").err()?;
@@ -289,80 +342,4 @@ impl Sockets {
             Err(error) => Some(error.raw_os_error().unwrap_or(Errno::EIO as i32)),
         }
     }
-}
-
-fn open(role: Role, address: SocketAddr) -> Result<OwnedFd, Refused> {
-    let family = match address.ip() {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
-    };
-    let datagrams = matches!(role, Role::DnsUdp | Role::UdpTrap | Role::UdpLoopback(_));
-    let kind = if datagrams { SockType::Datagram } else { SockType::Stream };
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let made = socket(family, kind, flags, None).map_err(Refused::by("socket"))?;
-    // No SO_REUSEADDR or SO_REUSEPORT before it listens: a program inside must not be able to bind beside us.
-    match address {
-        SocketAddr::V4(address) => {
-            prepare_v4(role, &made).map_err(Refused::by("setsockopt"))?;
-            bind(made.as_raw_fd(), &SockaddrIn::from(address)).map_err(Refused::by("bind"))?;
-        }
-        SocketAddr::V6(address) => {
-            prepare_v6(role, &made).map_err(Refused::by("setsockopt"))?;
-            bind(made.as_raw_fd(), &SockaddrIn6::from(address)).map_err(Refused::by("bind"))?;
-        }
-    }
-    if !datagrams {
-        Backlog::new(BACKLOG).and_then(|backlog| listen(&made, backlog)).map_err(Refused::by("listen"))?;
-    }
-    if role == Role::Transparent {
-        // An accepted socket has the port that was dialled: a server inside that starts later must get that
-        // port all the same. Beside what listens nobody can bind (`inet_csk_bind_conflict`).
-        setsockopt(&made, sockopt::ReuseAddr, &true).map_err(Refused::by("setsockopt"))?;
-    }
-    Ok(made)
-}
-
-/// A socket that sends whole packets, which no rule hands back to us.
-fn answers(role: Role) -> Result<OwnedFd, Refused> {
-    let family = if role == Role::AnswersV4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    // IPPROTO_RAW implies IP_HDRINCL and receives nothing (raw(7)).
-    let made =
-        socket(family, SockType::Raw, flags, SockProtocol::Raw).map_err(Refused::by("socket(SOCK_RAW)"))?;
-    setsockopt(&made, sockopt::Mark, &netlink::ANSWER_MARK).map_err(Refused::by("setsockopt(SO_MARK)"))?;
-    Ok(made)
-}
-
-fn prepare_v4(role: Role, made: &OwnedFd) -> io::Result<()> {
-    if matches!(role, Role::Transparent | Role::UdpTrap) {
-        setsockopt(made, sockopt::IpTransparent, &true)?;
-    }
-    match role {
-        Role::UdpTrap => setsockopt(made, sockopt::Ipv4OrigDstAddr, &true)?,
-        Role::DnsUdp => setsockopt(made, sockopt::Ipv4PacketInfo, &true)?,
-        _ => {}
-    }
-    Ok(())
-}
-
-fn prepare_v6(role: Role, made: &OwnedFd) -> io::Result<()> {
-    // Connections to mapped addresses belong to the IPv4 socket.
-    setsockopt(made, sockopt::Ipv6V6Only, &true)?;
-    // The DNS socket answers from the address that was asked: IPv4 takes a local route as leave for
-    // that, IPv6 wants an address of the interface or this option.
-    if matches!(role, Role::Transparent | Role::UdpTrap | Role::DnsUdp) {
-        enable_ipv6_transparent(made)?;
-    }
-    match role {
-        Role::UdpTrap => setsockopt(made, sockopt::Ipv6OrigDstAddr, &true)?,
-        Role::DnsUdp => setsockopt(made, sockopt::Ipv6RecvPacketInfo, &true)?,
-        _ => {}
-    }
-    Ok(())
-}
-
-fn bound_port(made: &OwnedFd) -> io::Result<u16> {
-    let address: SockaddrStorage = getsockname(made.as_raw_fd())?;
-    let v4 = address.as_sockaddr_in().map(SockaddrIn::port);
-    v4.or_else(|| address.as_sockaddr_in6().map(SockaddrIn6::port)).ok_or_else(|| Errno::EAFNOSUPPORT.into())
 }

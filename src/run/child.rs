@@ -133,9 +133,9 @@ fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, F
     let view = |error| Failure::text(Step::View, &error);
     let copies = Copies::make(&cell.fs).map_err(view)?;
     copies.check(&cell.fs, &order::hear::<Vec<_>>(ends.channel.as_fd())?).map_err(view)?;
-    let contents = cell.fs.files.iter().map(|_| order::hear_bytes(ends.channel.as_fd()));
-    let contents = contents.collect::<Result<Vec<_>, _>>()?;
-    let built = fsview::build(&cell.fs, copies, &contents, &cell.unix).map_err(view)?;
+    // The launcher reads them while the mounts are made.
+    let mut contents = || order::hear_bytes(ends.channel.as_fd());
+    let built = fsview::build(&cell.fs, copies, &mut contents, &cell.unix).map_err(view)?;
     hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::enter(&built.root).map_err(view)?;
     // The command's process goes on while the old root is left behind.

@@ -141,11 +141,11 @@ pub(super) fn launch(mut begun: Begun, plan: &LaunchPlan) -> Result<Launching, R
     order::tell(begun.channel.as_fd(), &Cell::of(plan))?;
     // While the child copies the same places.
     order::tell(begun.channel.as_fd(), &fsview::look(&plan.fs)?)?;
+    order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
+    order::tell_filters(begun.go.as_fd(), plan)?;
     for content in plan.fs.contents() {
         order::tell_bytes(begun.channel.as_fd(), &content?)?;
     }
-    order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
-    order::tell_filters(begun.go.as_fd(), plan)?;
     let (said, descriptors) = begun.hear()?;
     let Message::Sockets = said else { return Err(RunError::Silent) };
     begun.stdio.settle_input(descriptors.into_iter().next());

@@ -89,6 +89,7 @@ struct Armed {
     /// Sockets of the host, each with the file of ours that is connected instead.
     relayed: Sockets,
     capture: String,
+    reads_tls: bool,
 }
 
 /// Starts the proxy while the child builds the view; what fails here leaves no trace.
@@ -105,7 +106,7 @@ fn arm(
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
-    let capture = launch::capture(&launching.sockets);
+    let (capture, reads_tls) = (launch::capture(&launching.sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, tls)
@@ -122,7 +123,7 @@ fn arm(
         let listeners = publish::listeners(&plan.access.policy, unix, dialler)?;
         (launched, start(sockets, listeners)?, relayed)
     };
-    Ok(Armed { launched, network, connections, relayed, capture })
+    Ok(Armed { launched, network, connections, relayed, capture, reads_tls })
 }
 
 /// A run that waits for nothing but the word.
@@ -144,10 +145,11 @@ fn prepare(
     state: Option<OwnedFd>,
     recorder: &Recorder,
 ) -> Result<Ready, RunError> {
-    let Armed { launched, network, connections, relayed, capture } = armed;
+    let Armed { launched, network, connections, relayed, capture, reads_tls } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let enforcement = Enforcement { landlock: launched.landlock, capture, stdio: launched.stdio.manifest() };
+    let stdio = launched.stdio.manifest();
+    let enforcement = Enforcement { landlock: launched.landlock, capture, reads_tls, stdio };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;

@@ -245,3 +245,16 @@ fn what_cannot_be_done_is_said_before_the_start() {
         sandbox.run_with(&["--no-intercept"], &["true"]).exits(2).complains("cannot be held");
     });
 }
+
+#[test]
+fn the_head_of_the_trace_says_whether_tls_is_read() {
+    everyone(|sandbox| {
+        let head = |ran: &Ran| ran.of("run.start")[0]["args"]["capture"]["tls"].clone();
+        sandbox.policy("net: a.test");
+        assert_eq!(head(&sandbox.run(&["true"])), "enforced, recorded");
+        let unread = "server names judged, bytes recorded unread";
+        assert_eq!(head(&sandbox.run_with(&["--no-intercept"], &["true"])), unread);
+        sandbox.policy("net: a.test tunnel");
+        assert_eq!(head(&sandbox.run(&["true"])), unread);
+    });
+}

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant as Clock};
 
 use serde_json::{Map, Value, json};
@@ -125,19 +124,15 @@ impl Record {
             result["transcript"] = transcript(desk)?;
             Ok(event.result(result))
         });
-        self.egress.unwritten.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn entry(&mut self) -> &mut Entry {
-        self.entry.get_or_insert_with(|| {
-            self.egress.unwritten.fetch_add(1, Ordering::Relaxed);
-            Entry {
-                begun: Instant::now(),
-                transcript: Transcript::begin(&self.egress.scribe, self.opened),
-                up: 0,
-                down: 0,
-                failure: None,
-            }
+        self.entry.get_or_insert_with(|| Entry {
+            begun: Instant::now(),
+            transcript: Transcript::begin(&self.egress.scribe, self.opened),
+            up: 0,
+            down: 0,
+            failure: None,
         })
     }
 }
