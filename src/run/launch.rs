@@ -29,6 +29,8 @@ pub(super) struct Launched {
     pub(super) guard: KillOnDrop,
     pub(super) channel: OwnedFd,
     pub(super) go: OwnedFd,
+    /// Pid 1 makes sockets when it is asked here, if the plan needs any.
+    pub(super) dialler: OwnedFd,
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
     /// In the order of the plan's sockets.
@@ -189,8 +191,8 @@ impl Begun {
             return Err(RunError::Silent);
         };
         let doors = receive_doors(&self.sockets)?;
-        let Self { init, guard, channel, go, stdio, .. } = self;
-        Ok(Launched { init, guard, channel, go, listener, root, doors, landlock, stdio })
+        let Self { init, guard, channel, go, sockets: dialler, stdio } = self;
+        Ok(Launched { init, guard, channel, go, dialler, listener, root, doors, landlock, stdio })
     }
 }
 
