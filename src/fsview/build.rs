@@ -26,8 +26,11 @@ pub struct Built {
     pub doors: Vec<Door>,
 }
 
+/// Gives the content of one generated file after the other.
+pub type Contents<'a> = dyn FnMut() -> std::io::Result<Vec<u8>> + 'a;
+
 /// Builds the view; its root is attached over an existing directory of the old root. Changes the
-/// working directory. `contents` are those of the generated files. For each of `sockets`, paths of the host, there is a door.
+/// working directory. `contents` is asked for each generated file when its turn comes. For each of `sockets`, paths of the host, there is a door.
 ///
 /// A first mount at `/` is the root itself; without one the root is an empty file system.
 ///
@@ -36,7 +39,7 @@ pub struct Built {
 pub fn build(
     spec: &FsSpec,
     copies: Copies,
-    contents: &[Vec<u8>],
+    contents: &mut Contents<'_>,
     sockets: &[PathBuf],
 ) -> Result<Built, FsviewError> {
     let mut copies = copies.into_list();
@@ -66,8 +69,9 @@ pub fn build(
     for link in &spec.links {
         builder.make_link(&link.path, &link.target)?;
     }
-    for (file, content) in spec.files.iter().zip(contents) {
-        builder.generate(&file.path, content)?;
+    for file in &spec.files {
+        let content = contents().map_err(|error| FsviewError::new("recvmsg", &file.path, error))?;
+        builder.generate(&file.path, &content)?;
     }
     let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {

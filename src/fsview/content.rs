@@ -31,6 +31,14 @@ pub enum Content {
         /// In PEM.
         and: String,
     },
+    /// A file of p11-kit's own format, and after it one more anchor.
+    Anchors {
+        /// The file, links followed.
+        #[serde(with = "lossless::path")]
+        of: PathBuf,
+        /// In PEM.
+        and: String,
+    },
     /// The same as a keystore for Java.
     Keystore {
         /// A keystore of the host: kept where it is one that we can read, else `of` stands for it.
@@ -59,6 +67,10 @@ impl Content {
         match self {
             Self::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
             Self::Bundle { of, and } => bundle(of, and).map(Cow::Owned),
+            Self::Anchors { of, and } => {
+                let anchor = format!("\n[p11-kit-object-v1]\nlabel: \"agentbox\"\ntrusted: true\n{and}");
+                Ok(Cow::Owned([read(of)?, anchor.into_bytes()].concat()))
+            }
             Self::Keystore { store, of, and } => {
                 let added = keystore::certificates(and.as_bytes());
                 let kept = keystore::with(&read(store)?, &added);

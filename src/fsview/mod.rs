@@ -15,7 +15,7 @@ mod pending;
 mod pivot;
 mod tree;
 
-pub use build::{Built, build};
+pub use build::{Built, Contents, build};
 pub use content::Content;
 pub use copies::{Copies, FileKey, look};
 pub use doors::Door;

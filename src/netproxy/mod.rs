@@ -59,7 +59,9 @@ mod names;
 mod packet;
 mod pins;
 mod pool;
+mod publish;
 mod rates;
+mod records;
 mod relay;
 mod requests;
 mod resolve;
@@ -97,6 +99,7 @@ pub use self::error::{Blame, NetproxyError};
 pub use self::names::Answer;
 pub use self::packet::Answers;
 pub use self::pins::Pins;
+pub use self::publish::{Inside, Published};
 pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 
 use self::decide::Judge;
@@ -139,6 +142,10 @@ pub struct Listeners {
     pub udp_loopback: Vec<(SocketAddr, OwnedFd)>,
     /// What sends datagrams in the name of any address.
     pub answers: Answers,
+    /// Ports of the host's loopback for servers inside.
+    pub published: Vec<Published>,
+    /// Makes the sockets on which those servers are reached.
+    pub inside: Option<Inside>,
     /// The host's Unix sockets, each with the listener that stands for it.
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }
@@ -239,7 +246,11 @@ impl Proxy {
     /// The decision about a connection that has said nothing yet, for whoever sees it first.
     pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<(), Refusal> + use<> {
         let egress = Arc::clone(&self.egress);
-        move |destination| egress.judge.destination(destination, decide::Claim::Silent).map(|_| ())
+        move |destination| match destination.port() {
+            // Whatever name server is meant, ours answers.
+            dns::PORT => Ok(()),
+            _ => egress.judge.destination(destination, decide::Claim::Silent).map(|_| ()),
+        }
     }
 
     /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
@@ -288,15 +299,21 @@ fn serve(
     stopping: oneshot::Receiver<()>,
     report: &mpsc::Sender<Left>,
 ) {
-    runtime.block_on(async {
+    let tasks = runtime.metrics();
+    let listening = runtime.block_on(async {
         bound.spawn(egress);
+        let listening = tasks.num_alive_tasks();
         // An error means that the handle was dropped: the run is over as well.
         let _ = stopping.await;
         last_bytes(egress).await;
+        listening
     });
     egress.ending.store(true, Ordering::Relaxed);
-    // Nothing runs on this thread any more: nothing is opened or recorded, and nobody has to wait.
-    let idle = egress.open.load(Ordering::Relaxed) == 0 && egress.scribe.is_idle();
+    // No task runs on this thread any more, and where there are none but those that listen, none has
+    // anything to record: nobody has to wait for their end.
+    let idle = tasks.num_alive_tasks() == listening
+        && egress.open.load(Ordering::Relaxed) == 0
+        && egress.scribe.is_idle();
     // The receiver may have given up waiting.
     let tell = |left| _ = report.send(left);
     if idle {

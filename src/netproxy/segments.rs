@@ -100,7 +100,7 @@ impl Segments {
                 return;
             }
             self.parted += 1;
-            if self.parted % PATIENCE == 0 {
+            if self.parted.is_multiple_of(PATIENCE) {
                 self.gap *= 2;
             }
         }

@@ -17,6 +17,8 @@ pub struct Enforcement {
     pub landlock: bool,
     /// `tproxy`, or `ports` where nf_tables is refused.
     pub capture: String,
+    /// Whether TLS is read; if not, it is relayed, and its server names alone are judged.
+    pub reads_tls: bool,
     /// For each of `stdin`, `stdout` and `stderr`: whether it is digested, and if not, why.
     pub stdio: Map<String, Value>,
 }
@@ -63,6 +65,7 @@ impl Enforcement {
         // A path that the kernel opens by itself may mean another file by then, which Landlock withholds.
         let racy = !self.landlock && !full_mediation;
         let read = if racy { format!("{judged}, racy") } else { judged.to_owned() };
+        let tls = if self.reads_tls { judged } else { "server names judged, bytes recorded unread" };
         let system = if full_mediation {
             "injected descriptors"
         } else {
@@ -88,7 +91,9 @@ impl Enforcement {
                 "files written": judged,
                 "exec": judged,
                 "tcp": judged,
+                "udp": judged,
                 "http": judged,
+                "tls": tls,
                 "dns": judged,
                 "unix sockets": judged,
                 "environment": "enforced, recorded",

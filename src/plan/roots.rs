@@ -146,7 +146,8 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
             | RuleBody::Net(_)
             | RuleBody::UnixSocket(_)
             | RuleBody::Env(_)
-            | RuleBody::Secret(_) => {}
+            | RuleBody::Secret(_)
+            | RuleBody::Listen(_) => {}
         }
     }
 }

@@ -8,6 +8,7 @@ use super::exec_rule::ExecRule;
 use super::host::Host;
 use super::host_rule::{self, NetValue};
 use super::key::Key;
+use super::listen_rule;
 use super::parse::{Effect, SpannedRule};
 use super::path_rule::{PathFault, PathPattern, anchored};
 use super::placed::Placed;
@@ -106,6 +107,7 @@ impl<'h> Checker<'h> {
     fn finish(mut self, name: &str, text: &str) -> Result<Policy, Report> {
         self.errors.extend(unread::conflicts(&self.rules));
         self.errors.extend(secret_check::conflicts(&self.rules));
+        self.errors.extend(listen_rule::conflicts(&self.rules));
         if !self.errors.is_empty() {
             return Err(Report { diagnostics: self.errors });
         }
@@ -203,6 +205,10 @@ impl<'h> Checker<'h> {
                 secret
                     .map(RuleBody::Secret)
                     .map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })
+            }
+            Key::Listen => {
+                let port = listen_rule::parse(value).map(RuleBody::Listen);
+                port.map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })
             }
             key => Err(Fault {
                 message: format!(

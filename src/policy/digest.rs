@@ -90,6 +90,7 @@ fn added_line(rule: &Rule) -> Vec<u8> {
         RuleBody::Exec(_) => ("exec", rule.value.as_bytes().to_vec()),
         RuleBody::Env(_) => ("env", rule.value.as_bytes().to_vec()),
         RuleBody::Secret(secret) => ("secret", secret.to_string().into_bytes()),
+        RuleBody::Listen(port) => ("listen", port.to_string().into_bytes()),
     };
     [effect.as_bytes(), key.as_bytes(), b": ", &rest].concat()
 }

@@ -7,6 +7,7 @@ mod loopback;
 mod message;
 mod network;
 mod order;
+mod publish;
 mod signals;
 mod stdio;
 
@@ -23,9 +24,9 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
-use crate::netproxy::Proxy;
 use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Interception;
+use crate::netproxy::{Listeners, Proxy};
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -91,6 +92,7 @@ struct Armed {
     /// Sockets of the host, each with the file of ours that is connected instead.
     relayed: Sockets,
     capture: String,
+    reads_tls: bool,
 }
 
 /// Starts the proxy while the child builds the view; what fails here leaves no trace.
@@ -108,7 +110,7 @@ fn arm(
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
-    let capture = launch::capture(&launching.sockets);
+    let (capture, reads_tls) = (launch::capture(&launching.sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         network::start(
@@ -121,18 +123,19 @@ fn arm(
             (tls, secrets),
         )
     };
-    let (launched, network, relayed) = if plan.unix.is_empty() {
-        let launch::Launching { begun, sockets } = launching;
-        let network = start(sockets, Vec::new())?;
+    let launch::Launching { begun, sockets } = launching;
+    let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
+        let network = start(sockets, Listeners::default())?;
         (begun.finish()?, network, Vec::new())
     } else {
-        // It listens at the doors too, which are made with the view.
-        let launch::Launching { begun, sockets } = launching;
+        // It listens at the doors too, which are made with the view, or asks pid 1 for sockets.
         let mut launched = begun.finish()?;
-        let (listeners, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
+        let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
+        let dialler = launched.dialler.try_clone().map_err(RunError::call("dup"))?;
+        let listeners = publish::listeners(&plan.access.policy, unix, dialler)?;
         (launched, start(sockets, listeners)?, relayed)
     };
-    Ok(Armed { launched, network, connections, relayed, capture })
+    Ok(Armed { launched, network, connections, relayed, capture, reads_tls })
 }
 
 /// A run that waits for nothing but the word.
@@ -154,10 +157,11 @@ fn prepare(
     state: Option<OwnedFd>,
     recorder: &Recorder,
 ) -> Result<Ready, RunError> {
-    let Armed { launched, network, connections, relayed, capture } = armed;
+    let Armed { launched, network, connections, relayed, capture, reads_tls } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let enforcement = Enforcement { landlock: launched.landlock, capture, stdio: launched.stdio.manifest() };
+    let stdio = launched.stdio.manifest();
+    let enforcement = Enforcement { landlock: launched.landlock, capture, reads_tls, stdio };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;

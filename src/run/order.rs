@@ -133,20 +133,22 @@ pub(super) fn tell_bytes(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Run
 
 /// Hears an order; ends the process when the launcher is gone.
 pub(super) fn hear<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<T, Failure> {
-    serde_json::from_slice(&hear_bytes(socket)?).map_err(|error| Failure::text(Step::Order, &error))
+    let bytes = hear_bytes(socket).map_err(|error| Failure::new(Step::Order, "recvmsg", &error))?;
+    serde_json::from_slice(&bytes).map_err(|error| Failure::text(Step::Order, &error))
 }
 
 /// Hears one of the two programs.
 pub(super) fn hear_filter(socket: BorrowedFd<'_>) -> Result<Vec<Instruction>, Failure> {
-    Ok(unpack(&hear_bytes(socket)?))
+    let bytes = hear_bytes(socket).map_err(|error| Failure::new(Step::Order, "recvmsg", &error))?;
+    Ok(unpack(&bytes))
 }
 
-/// Hears what stands in a file.
-pub(super) fn hear_bytes(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Failure> {
+/// Hears what stands in a file; ends the process when the launcher is gone.
+pub(super) fn hear_bytes(socket: BorrowedFd<'_>) -> std::io::Result<Vec<u8>> {
     match channel::receive_order(socket) {
-        Ok(Some(bytes)) => Ok(bytes),
         Ok(None) => process::exit_now(125),
-        Err(error) => Err(Failure::new(Step::Order, "recvmsg", &error)),
+        Ok(Some(bytes)) => Ok(bytes),
+        Err(error) => Err(error),
     }
 }
 

@@ -35,7 +35,7 @@ server.serve_forever()
 
 /// What an origin shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+pub(crate) enum Shown {
     Good,
     Expired,
     OtherName,
@@ -89,7 +89,8 @@ impl Drop for Origin {
     }
 }
 
-fn certify(directory: &TempDir, shown: Shown) {
+/// An authority, and a certificate for `localhost` that it signed, or did not.
+pub(crate) fn certify(directory: &TempDir, shown: Shown) {
     let write = |name: &str, text: String| {
         let path = directory.path().join(name);
         fs::write(&path, text).expect("a file");
@@ -243,5 +244,18 @@ fn what_cannot_be_done_is_said_before_the_start() {
         }
         sandbox.policy("net: GET api.test/v1/**");
         sandbox.run_with(&["--no-intercept"], &["true"]).exits(2).complains("cannot be held");
+    });
+}
+
+#[test]
+fn the_head_of_the_trace_says_whether_tls_is_read() {
+    everyone(|sandbox| {
+        let head = |ran: &Ran| ran.of("run.start")[0]["args"]["capture"]["tls"].clone();
+        sandbox.policy("net: a.test");
+        assert_eq!(head(&sandbox.run(&["true"])), "enforced, recorded");
+        let unread = "server names judged, bytes recorded unread";
+        assert_eq!(head(&sandbox.run_with(&["--no-intercept"], &["true"])), unread);
+        sandbox.policy("net: a.test tunnel");
+        assert_eq!(head(&sandbox.run(&["true"])), unread);
     });
 }

@@ -32,7 +32,7 @@ pub(super) fn stands_for(rule: &Rule, facts: &HostFacts) -> Vec<String> {
             vec![format!("{} is not set", secret.name)]
         }
         RuleBody::Secret(secret) => vec![secret.name.clone()],
-        RuleBody::Net(_) => Vec::new(),
+        RuleBody::Net(_) | RuleBody::Listen(_) => Vec::new(),
     }
 }
 
@@ -90,6 +90,9 @@ pub(super) fn in_words(rule: &Rule) -> String {
             return format!("shows a placeholder; the value goes to {host}, port {port}, in {fields} alone");
         }
         RuleBody::Net(net) => reach(net),
+        RuleBody::Listen(port) => {
+            format!("offering what listens at port {port} inside at the same port of the host's loopback")
+        }
     };
     let verb = if rule.effect == Effect::Grant { "allows" } else { "refuses" };
     format!("{verb} {what}")

@@ -363,3 +363,21 @@ fn tls_that_carries_no_http_is_refused_where_requests_are_judged() {
     client.wait().unwrap();
     assert!(text(&denial.args["reason"]).contains("no HTTP that is read"), "{denial:?}");
 }
+
+#[test]
+fn http_2_that_begins_without_asking_is_judged_too() {
+    let bench = bench("net: GET a.test/x\n");
+    let inside = bench.transparent[&WEB.parse().unwrap()];
+    let to = format!("a.test:80:127.0.0.1:{}", inside.port());
+    let base = ["-sS", "--max-time", "20", "--noproxy", "*", "--http2-prior-knowledge", "--path-as-is"];
+    for (method, path, status) in [("DELETE", "/x", "403"), ("GET", "/y", "403"), ("GET", "/x/../y", "400")] {
+        let output = std::process::Command::new("curl")
+            .args(base)
+            .args(["-o", "/dev/null", "-w", "%{http_code}", "-X", method, "--connect-to", &to])
+            .arg(format!("http://a.test{path}"))
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), status, "{method} {path}");
+    }
+    assert_eq!(bench.denied(), ["a.test:80"; 3]);
+}

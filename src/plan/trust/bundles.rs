@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Around, OWN, Trust, subject};
+use crate::fsview::Content;
 
 /// One file with all roots, see crypto/x509/root_linux.go of Go and `openssl-probe`. Most of them
 /// are links to one of the others.
@@ -32,6 +33,9 @@ const BUNDLES: &[&str] = &[
 ];
 /// Directories with a file for each root.
 const DIRECTORIES: &[&str] = &["/etc/ssl/certs", "/etc/pki/tls/certs"];
+/// Directories with files of p11-kit, whom GnuTLS and NSS ask on Fedora, Arch and openSUSE.
+const ANCHORS: &[&str] =
+    &["/usr/share/pki/ca-trust-source", "/usr/share/ca-certificates/trust-source", "/usr/share/pki/trust"];
 
 /// Where the host and the view have roots.
 pub(super) struct Roots {
@@ -82,6 +86,10 @@ impl Roots {
             let of = std::iter::once(path.clone()).chain(self.told.clone()).collect();
             trust.bundle(path.clone(), of);
         }
+        for of in anchors(trust.around) {
+            let and = trust.authority.to_owned();
+            trust.file(of.clone(), Content::Anchors { of, and });
+        }
         if let (true, Some(bundle)) = (self.shown.is_empty(), &self.bundle) {
             trust.bundle(bundle.clone(), self.host.clone());
         }
@@ -92,4 +100,14 @@ impl Roots {
             trust.bundle(directory.join(format!("{hash:08x}.0")), Vec::new());
         }
     }
+}
+
+/// The file of p11-kit in each directory that has one: with the roots that come with the system.
+fn anchors(around: &Around<'_>) -> Vec<PathBuf> {
+    let first = |directory: &&str| {
+        let entries = std::fs::read_dir(directory).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+        let is_one = |path: &PathBuf| path.as_os_str().as_encoded_bytes().ends_with(b".trust.p11-kit");
+        around.coverable(&entries.filter(is_one).min()?)
+    };
+    ANCHORS.iter().filter_map(first).collect()
 }

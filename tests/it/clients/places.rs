@@ -44,6 +44,20 @@ fn a_host_without_any_bundle() {
     });
 }
 
+/// As Arch has it; `trust list --filter=ca-anchors` of p11-kit reads the file so.
+#[test]
+fn an_anchor_for_those_that_ask_p11_kit() {
+    let Some(world) = world() else { return };
+    everyone(|sandbox| {
+        sandbox.policy(&policy("")).directory("out");
+        let before = "mount -t tmpfs none /usr/share/ca-certificates && mkdir /usr/share/ca-certificates/trust-source \
+            && echo first >/usr/share/ca-certificates/trust-source/mozilla.trust.p11-kit";
+        let script = "cd /usr/share/ca-certificates/trust-source; head -n 5 *; tail -n +6 * | cmp - /run/agentbox/tls/agentbox.pem";
+        let anchor = "first\n\n[p11-kit-object-v1]\nlabel: \"agentbox\"\ntrusted: true\n";
+        on(world, sandbox, before, &[], script).exits(0).prints(anchor);
+    });
+}
+
 #[test]
 fn nothing_of_the_host_is_changed() {
     let Some(world) = world() else { return };

@@ -34,7 +34,7 @@ impl World {
     pub(super) fn start() -> Result<Self, String> {
         let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
         let at = |name: &str| directory.path().join(name);
-        certify(&at("authority.pem"), &at("chain.pem"), &at("key.pem"));
+        certify(at("authority.pem"), at("chain.pem"), at("key.pem"));
         fs::write(at("origin.py"), ORIGIN).expect("a file");
         fs::write(at("hosts"), format!("127.0.0.1 localhost\n{ADDRESS} {HOST}\n")).expect("a file");
         fs::write(at("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").expect("a file");

@@ -58,6 +58,10 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str) -> 
     let Ok(mut out) = stream.try_clone() else { return };
     let mut reader = BufReader::new(stream);
     while let Some(line) = read_request(&mut reader) {
+        // The opening of HTTP/2, which is spoken no further here.
+        if line == "PRI * HTTP/2.0" {
+            return;
+        }
         seen.lock().expect("the lines").push(line.clone());
         if out.write_all(&answer(&line)).is_err() {
             return;
