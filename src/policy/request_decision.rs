@@ -165,7 +165,8 @@ impl NetRule {
         }
     }
 
-    fn names_upgrade(&self) -> bool {
+    /// Whether it allows a change of protocol by its name.
+    pub(super) fn names_upgrade(&self) -> bool {
         self.methods.iter().any(|method| method == UPGRADE)
     }
 

@@ -45,6 +45,12 @@ pub(super) fn void(rules: &[Placed]) -> Vec<Diagnostic> {
         .collect();
     let warning = |placed: &Placed| {
         let narrow = net(&placed.rule).filter(|net| net.is_conditional())?;
+        // Where a secret goes, only such a rule allows a change of protocol.
+        let goes_there =
+            |rule: &Rule| matches!(&rule.body, RuleBody::Secret(secret) if secret.place().overlaps(narrow));
+        if narrow.names_upgrade() && rules.iter().any(|other| goes_there(&other.rule)) {
+            return None;
+        }
         let (wide, _) = whole.iter().find(|(_, wide)| wide.covers(narrow))?;
         let message = format!(
             "this adds nothing: `{}` ({}:{}) allows every request to that host",

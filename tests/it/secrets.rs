@@ -59,9 +59,14 @@ impl Drop for Origin {
 /// Runs a script with the URL of an origin that gets the secret in `$1`, and that of another in `$2`; what is
 /// left of the run holds no value.
 fn confided(sandbox: &Sandbox, origins: (&Origin, &Origin), script: &str) -> Ran {
+    confided_by(sandbox, origins, "", script)
+}
+
+/// The same with further rules.
+fn confided_by(sandbox: &Sandbox, origins: (&Origin, &Origin), rules: &str, script: &str) -> Ran {
     let (own, other) = origins;
     sandbox.policy(&format!(
-        "exec: curl, sh, env, cat, grep, python3\nnet: localhost:{}, localhost:{}\nsecret: GITHUB_TOKEN -> localhost:{}\n",
+        "exec: curl, sh, env, cat, grep, python3\nnet: localhost:{}, localhost:{}\nsecret: GITHUB_TOKEN -> localhost:{}\n{rules}",
         own.port, other.port, own.port
     ));
     sandbox.environment("GITHUB_TOKEN", VALUE);
@@ -122,7 +127,10 @@ fn one_host_gets_the_value_and_the_command_never_does() {
         assert!(placeholder.starts_with("ghp_") && placeholder.len() == VALUE.len(), "{ran}");
         let got = origins.0.got();
         let keys: Vec<&str> = got.iter().map(|(_, key, _)| key.as_str()).collect();
-        assert_eq!(keys, [format!("Bearer {VALUE}"); 3], "{ran}");
+        assert!(
+            keys.len() == 3 && keys.iter().all(|key| *key == format!("Bearer {VALUE}")),
+            "{keys:?}\n{ran}"
+        );
         // The header field and the body of each answer.
         assert_eq!(ran.stdout.matches(&placeholder).count(), 1 + 3 * 2, "{ran}");
         assert_eq!(ran.of("http.exchange").len(), 3, "{ran}");
@@ -170,6 +178,35 @@ print(os.environ["GITHUB_TOKEN"] in rest, len(rest))
         assert!(lines.next().is_some_and(|line| line.starts_with("data: one ")), "{ran}");
         assert!(lines.next().is_some_and(|line| line.starts_with("True ")), "{ran}");
         assert_eq!(origins.0.got()[0].1, format!("Bearer {VALUE}"), "{ran}");
+    });
+}
+
+#[test]
+fn a_change_of_protocol_needs_its_name_and_is_searched() {
+    with_origins(|sandbox, origins| {
+        let program = r#"
+import http.client, os, sys
+port = int(sys.argv[1].rsplit(":", 1)[1])
+for path in "/live", "/other":
+    connection = http.client.HTTPSConnection("localhost", port)
+    connection.putrequest("GET", path)
+    for name, value in ("Connection", "Upgrade"), ("Upgrade", "lines"), ("Authorization", os.environ["GITHUB_TOKEN"]):
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.sock.makefile("rb")
+    status = answer.readline().split()[1].decode()
+    while answer.readline().strip(): pass
+    if status == "101":
+        print(status, answer.readline().decode().strip() == os.environ["GITHUB_TOKEN"])
+        connection.sock.sendall(b"hello\n")
+        print(answer.readline().decode().strip())
+    else: print(status)
+"#;
+        sandbox.file("live.py", program);
+        let live = format!("net: UPGRADE localhost:{}/live\nread: .\n", origins.0.port);
+        let ran = confided_by(sandbox, origins, &live, "python3 live.py $1");
+        ran.exits(0).prints("101 True\nheard hello\n403\n");
+        assert_eq!(origins.0.got()[0].1, VALUE, "{ran}");
     });
 }
 

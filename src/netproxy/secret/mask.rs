@@ -9,15 +9,24 @@ use super::needle::Needle;
 /// The forms of the secrets that one host knows.
 pub(super) type Needles = Arc<[Needle]>;
 
-/// One direction of one message. What could be the beginning of a secret waits for more, and nothing else.
+/// One direction of one message. The end of what came waits for more where a secret could have begun in it.
+///
+/// What waits depends on the kind of its letters alone. Were it what begins as the secret does, a client that makes
+/// the host say its guesses would learn from the size of the pieces how far each is right.
 pub(super) struct Mask {
     needles: Needles,
     held: BytesMut,
+    /// The most that waits.
+    most: usize,
+    /// Some secret holds more than the letters of tokens.
+    is_text: bool,
 }
 
 impl Mask {
     pub(super) fn new(needles: Needles) -> Self {
-        Self { needles, held: BytesMut::new() }
+        let most = needles.iter().map(|needle| needle.bytes().len() - 1).max().unwrap_or(0);
+        let is_text = needles.iter().any(|needle| !needle.bytes().iter().all(|byte| is_token(*byte)));
+        Self { needles, held: BytesMut::new(), most, is_text }
     }
 
     /// What may pass now.
@@ -45,9 +54,11 @@ impl Mask {
         self.held.is_empty()
     }
 
-    /// How many of the last bytes could be the beginning of a form.
+    /// How many of the last bytes could be the beginning of any secret of the kind.
     fn beginning(&self, bytes: &[u8]) -> usize {
-        self.needles.iter().map(|needle| overlap(bytes, needle.bytes())).max().unwrap_or(0)
+        let tail = &bytes[bytes.len() - bytes.len().min(self.most)..];
+        let could_be = |byte: &&u8| if self.is_text { !byte.is_ascii_control() } else { is_token(**byte) };
+        tail.iter().rev().take_while(could_be).count()
     }
 }
 
@@ -73,13 +84,9 @@ pub(super) fn replace(needles: &[Needle], bytes: &mut [u8]) -> usize {
     }
 }
 
-/// The length of the longest end of `bytes` that begins `needle`, and is not all of it.
-fn overlap(bytes: &[u8], needle: &[u8]) -> usize {
-    let most = bytes.len().min(needle.len().saturating_sub(1));
-    let tail = &bytes[bytes.len() - most..];
-    let Some(first) = needle.first() else { return 0 };
-    let begins = memchr::memchr_iter(*first, tail).find(|at| needle.starts_with(&tail[*at..]));
-    begins.map_or(0, |at| most - at)
+/// Letters of tokens, of base64, and of what stands for them in URLs and JSON.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~+/=%\\".contains(&byte)
 }
 
 #[cfg(test)]
@@ -100,16 +107,29 @@ mod tests {
     }
 
     #[test]
-    fn only_a_beginning_waits() {
+    fn only_what_could_be_a_beginning_waits() {
         let needles: Needles = forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into();
         let mut mask = Mask::new(needles);
-        assert_eq!(mask.pass("data: x\n\n".into()), "data: x\n\n");
+        assert_eq!(mask.pass("data: {\"x\": 1}\n\n".into()), "data: {\"x\": 1}\n\n");
         assert!(mask.is_empty());
         assert_eq!(mask.pass("token ghp_01".into()), "token ");
         assert_eq!(mask.pass("2345678".into()), "");
         assert_eq!(mask.pass("9 and ghp_012".into()), "ghp_XXXXXXXXXX and ");
         assert_eq!(mask.pass("!".into()), "ghp_012!");
         assert!(mask.is_empty());
+    }
+
+    #[test]
+    fn pieces_do_not_tell_how_far_a_guess_is_right() {
+        let needles: Needles = forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into();
+        let sizes = |guess: &'static str| {
+            let mut mask = Mask::new(Arc::clone(&needles));
+            [mask.pass(guess.into()).len(), mask.pass(" ".into()).len()]
+        };
+        for length in 1..14 {
+            let (right, wrong) = (&"ghp_0123456789"[..length], &"AbC-987654321xyz"[..length]);
+            assert_eq!(sizes(right), sizes(wrong), "{right}");
+        }
     }
 
     proptest! {

@@ -4,11 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName,
-    HeaderValue, IF_RANGE, RANGE,
+    HeaderValue, IF_RANGE, RANGE, TRANSFER_ENCODING,
 };
 use memchr::memmem;
 
-use super::coding::{Decoder, KNOWN};
+use super::coding::Decoder;
 use super::mask::{Mask, Needles, replace};
 use super::needle::forms;
 use super::watch::decoded;
@@ -84,8 +84,8 @@ impl Place {
         headers.remove(RANGE);
         headers.remove(IF_RANGE);
         headers.remove(EXTENSIONS);
-        let codings = codings(headers);
-        headers.insert(ACCEPT_ENCODING, codings);
+        // How well an answer is packed tells what is in it beside a guess (BREACH, CVE-2013-3587).
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         for (name, field) in headers.iter_mut() {
             for one in self.uses.iter().filter(|one| one.is_for(name)) {
                 let filled =
@@ -124,6 +124,10 @@ impl Place {
     /// The coding that nothing here undoes.
     pub(crate) fn mask_head(&self, head: &mut http::response::Parts) -> Result<Decoder, String> {
         let decoder = Decoder::of(&head.headers)?;
+        let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+        if !head.headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
+            return Err("for its transfer".to_owned());
+        }
         head.extensions.remove::<hyper::ext::ReasonPhrase>();
         self.mask(&mut head.headers);
         if !decoder.is_identity() {
@@ -179,18 +183,4 @@ impl Use {
         out.extend_from_slice(rest);
         Some(out)
     }
-}
-
-/// Of the codings that the client takes, those that can be undone here.
-fn codings(headers: &HeaderMap) -> HeaderValue {
-    let lists = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
-    let is_known = |coding: &&str| {
-        let name = coding.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-        KNOWN.contains(&name.as_str())
-    };
-    let known: Vec<&str> = lists.flat_map(|list| list.split(',')).map(str::trim).filter(is_known).collect();
-    HeaderValue::try_from(known.join(", "))
-        .ok()
-        .filter(|list| !list.is_empty())
-        .unwrap_or(HeaderValue::from_static("identity"))
 }

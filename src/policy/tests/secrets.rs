@@ -86,5 +86,6 @@ fn the_host_of_a_secret_is_read_or_nothing() {
         let asked = Asked { method: "GET", path, upgrade: true };
         policy.decide_request(&[name.to_owned()], address, 443, &asked).is_allow()
     };
+    assert!(policy.warnings.iter().all(|warning| !warning.message.contains("adds nothing")));
     assert!(upgrades("x.org", "/live") && !upgrades("x.org", "/other") && upgrades("y.org", "/other"));
 }

@@ -12,6 +12,8 @@ class Origin(http.server.BaseHTTPRequestHandler):
             got.write(json.dumps([self.path, key, body.decode()]) + '\n')
         if self.path == '/stream':
             return self.stream(key)
+        if self.path == '/live':
+            return self.live(key)
         told = {'key': key, 'quoted': base64.b64encode(key.encode()).decode(), 'body': body.decode()}
         told = json.dumps(told).encode()
         self.send_response(200)
@@ -39,6 +41,20 @@ class Origin(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b'%x\r\n%s\r\n' % (len(piece), piece.encode()))
             self.wfile.flush()
             time.sleep(0.3)
+
+    def live(self, key):
+        self.send_response(101)
+        self.send_header('Connection', 'Upgrade')
+        self.send_header('Upgrade', 'lines')
+        self.end_headers()
+        self.wfile.write(key[:12].encode())
+        self.wfile.flush()
+        time.sleep(0.2)
+        self.wfile.write(key[12:].encode() + b'\n')
+        self.wfile.flush()
+        said = self.rfile.readline()
+        self.wfile.write(b'heard ' + said)
+        self.close_connection = True
 
     def log_message(self, *_):
         pass
