@@ -103,7 +103,8 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, directory).is_allow();
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
-        let secrets = secrets::gather(&policy, &facts)?;
+        let (secrets, unset) = secrets::gather(&policy, &facts)?;
+        tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 
 use super::Failure;
-use super::run::tell;
 use crate::netproxy::secret::Secrets;
 use crate::plan::{HostFacts, LaunchPlan};
 use crate::policy::Policy;
@@ -11,20 +10,20 @@ use crate::policy::Policy;
 /// What a document shows where a run has a random placeholder.
 const SHOWN: &str = "placeholder";
 
-/// Takes the values, and tells of variables that are not set.
-pub(super) fn gather(policy: &Policy, facts: &HostFacts) -> Result<Secrets, Failure> {
+/// Takes the values; the lines tell of variables that are not set.
+pub(super) fn gather(policy: &Policy, facts: &HostFacts) -> Result<(Secrets, Vec<String>), Failure> {
     let secrets = Secrets::gather(policy, |name| facts.variable(name));
     let secrets = secrets.map_err(|error| Failure::usage(error.to_string()))?;
-    let mut told: Vec<&str> = Vec::new();
+    let (mut told, mut lines) = (Vec::new(), Vec::new());
     for (id, secret) in policy.secrets() {
         let is_set = facts.variable(&secret.name).is_some_and(|value| !value.is_empty());
-        if !is_set && !told.contains(&secret.name.as_str()) {
-            told.push(&secret.name);
+        if !is_set && !told.contains(&secret.name) {
+            told.push(secret.name.clone());
             let (name, rule) = (&secret.name, policy.rule_label(id));
-            tell([format!("agentbox: {name} is not set, so the command does not get it ({rule})")]);
+            lines.push(format!("agentbox: {name} is not set, so the command does not get it ({rule})"));
         }
     }
-    Ok(secrets)
+    Ok((secrets, lines))
 }
 
 /// Refuses a run in which a value would be seen by the command, or stand in the trace.

@@ -110,6 +110,13 @@ impl Exchange {
         }
     }
 
+    /// The variables whose values the origin got where placeholders stood.
+    pub(crate) fn set_secrets(&self, names: Vec<String>) {
+        if !names.is_empty() {
+            self.progress().result.insert("secrets".to_owned(), names.into());
+        }
+    }
+
     /// A field of the response that the client does not get.
     pub(crate) fn set_withheld(&self, field: &str) {
         self.progress().result.insert("withheld".to_owned(), vec![field.to_owned()].into());

@@ -86,7 +86,7 @@ impl Service {
         let client = head.version;
         let mut head = prepare(head, &origins[0], upgrade.is_some());
         if let Some(place) = &treatment.place {
-            place.fill(&mut head.headers);
+            exchange.set_secrets(place.fill(&mut head.headers));
         }
         let body = Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads);
         let mut request = Request::from_parts(head, body);

@@ -38,6 +38,7 @@ pub(crate) struct Place {
 /// A secret that goes there.
 struct Use {
     secret: usize,
+    name: String,
     /// None: the usual ones.
     field: Option<HeaderName>,
     value: Value,
@@ -52,6 +53,7 @@ pub(super) fn all(policy: &Policy, secrets: &[Secret]) -> Vec<std::sync::Arc<Pla
         let Some((number, secret)) = known else { continue };
         let one = Use {
             secret: number,
+            name: secret.name.clone(),
             field: rule.header.as_deref().and_then(|field| field.parse().ok()),
             value: secret.value.clone(),
             placeholder: secret.placeholder.clone(),
@@ -79,8 +81,10 @@ impl Place {
         self.uses.iter().map(|one| one.secret).collect()
     }
 
-    /// Writes the values in, and asks for nothing whose answer could not be searched.
-    pub(crate) fn fill(&self, headers: &mut HeaderMap) {
+    /// Writes the values in, and asks for nothing whose answer could not be searched. The variables whose values are
+    /// in it now.
+    pub(crate) fn fill(&self, headers: &mut HeaderMap) -> Vec<String> {
+        let mut filled_in = Vec::new();
         headers.remove(RANGE);
         headers.remove(IF_RANGE);
         headers.remove(EXTENSIONS);
@@ -94,9 +98,13 @@ impl Place {
                     // HTTP/2 keeps it out of its tables then (RFC 7541 section 7.1.3).
                     filled.set_sensitive(true);
                     *field = filled;
+                    if !filled_in.contains(&one.name) {
+                        filled_in.push(one.name.clone());
+                    }
                 }
             }
         }
+        filled_in
     }
 
     /// Takes the values out of a header section or trailers.

@@ -55,7 +55,8 @@ fn the_pinned_host_alone_gets_the_value_and_its_echo_is_masked() {
         let (_, body) = reader.curl(&[version, "-H", &field, "https://b.test/p", "-w", "%{http_code}"]);
         assert!(body.ends_with("403") && body.contains("goes to a.test:443 alone"), "{body}");
         assert_eq!(reader.bench.denied(), ["b.test:443"]);
-        reader.bench.wait_for("http.exchange", 1);
+        let exchange = reader.bench.wait_for("http.exchange", 1).remove(0);
+        assert_eq!(exchange.result.unwrap()["secrets"], serde_json::json!(["TOKEN"]));
         assert_clean(&reader.bench);
     }
 }
