@@ -42,6 +42,7 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod doubt;
 mod drain;
 mod egress;
 mod error;
