@@ -43,7 +43,6 @@ struct Progress {
     origin: Option<(SocketAddr, Vec<String>)>,
     tls: Option<Arc<Facts>>,
     withheld: Option<&'static str>,
-    /// Variables whose values the origin got.
     secrets: Vec<String>,
     answer: Option<(StatusCode, Fields)>,
     rule: String,
