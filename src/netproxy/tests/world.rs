@@ -199,7 +199,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         policy: Arc::new(policy(plan.policy)),
         recorder: recorder.clone(),
         redactor: Redactor::new().unwrap(),
-        who: Arc::new(|_, _| Some("0.1".to_owned())),
+        who: Arc::new(|_, _, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
         tls: plan.tls.map(|roots| Interception {
