@@ -48,6 +48,7 @@ mod egress;
 mod error;
 mod exchange;
 mod failure;
+mod fields;
 mod flow;
 mod forward;
 pub mod framing;
