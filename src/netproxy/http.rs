@@ -305,7 +305,8 @@ impl Service {
     fn refuse_request(&self, head: &http::request::Parts, error: &NetproxyError) -> Response<Reply> {
         let target = match &self.scope {
             Scope::Bound { grant, .. } => grant.destination.to_string(),
-            Scope::Open => head.uri.authority().map_or("<none>", |host| host.as_str()).to_owned(),
+            // Without what stands before the host: a password.
+            Scope::Open => head.uri.host().unwrap_or("<none>").to_owned(),
         };
         match self.record_malformed(target, error.to_string()) {
             Ok(()) => refusal(error),

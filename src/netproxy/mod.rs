@@ -110,7 +110,7 @@ use self::listen::Bound;
 use self::scribe::Scribe;
 use self::secret::Secrets;
 use self::tls::{Interception, Tls};
-use crate::policy::Policy;
+use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
 
@@ -152,8 +152,8 @@ pub struct Listeners {
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }
 
-/// Tells the lineage of the process behind a client (first) of a destination (second).
-pub type WhoAsked = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
+/// Tells the lineage of the process behind a client (first address) of a destination (second).
+pub type WhoAsked = Arc<dyn Fn(Transport, SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
 
 /// What the proxy of one run needs.
 pub struct ProxySpec {

@@ -310,7 +310,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         policy: Arc::new(super::world::policy(policy)),
         recorder: recorder.clone(),
         redactor: Redactor::new().unwrap(),
-        who: Arc::new(|_, _| None),
+        who: Arc::new(|_, _, _| None),
         enforce: true,
         host_name: None,
         tls: None,

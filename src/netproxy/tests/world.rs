@@ -216,7 +216,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         listeners,
         recorder: recorder.clone(),
         redactor: Redactor::new().unwrap(),
-        who: Arc::new(|_, _| Some("0.1".to_owned())),
+        who: Arc::new(|_, _, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
         secrets: Secrets::gather(&policy, |name| {
