@@ -33,6 +33,7 @@
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
 mod alternative;
+mod attempts;
 pub mod authority;
 mod body;
 pub mod ca;
