@@ -43,6 +43,7 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod dns_stream;
 mod drain;
 mod egress;
 mod error;
@@ -90,7 +91,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep};
 
 pub use self::decide::Refusal;
@@ -216,6 +217,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         who: spec.who,
         tls,
         upstream,
+        lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,
         ending: AtomicBool::new(false),
         open: AtomicUsize::new(0),
