@@ -13,6 +13,7 @@ use super::error::NetproxyError;
 use super::pins::Pins;
 use super::resolve::Upstream;
 use super::scribe::Scribe;
+use super::secret::Secrets;
 use super::tls::Tls;
 use crate::policy::Transport;
 use crate::trace::redact::Redactor;
@@ -37,6 +38,8 @@ pub(crate) struct Egress {
     pub(crate) who: WhoAsked,
     /// None: no TLS is read.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// What the program has placeholders of.
+    pub(crate) secrets: Secrets,
     pub(crate) upstream: Arc<dyn Upstream>,
     /// Queries that may wait for the outside at once; further ones wait to be read.
     pub(crate) lookups: Arc<Semaphore>,

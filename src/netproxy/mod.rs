@@ -44,11 +44,13 @@ mod decide;
 mod disguise;
 pub mod dns;
 mod dns_stream;
+mod doubt;
 mod drain;
 mod egress;
 mod error;
 mod exchange;
 mod failure;
+mod fields;
 mod flow;
 mod forward;
 pub mod framing;
@@ -68,8 +70,10 @@ mod relay;
 mod requests;
 mod resolve;
 mod scribe;
+pub mod secret;
 mod segments;
 mod sessions;
+mod sighted;
 pub mod sniff;
 pub mod socks;
 mod stream;
@@ -106,6 +110,7 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::secret::Secrets;
 use self::tls::{Interception, Tls};
 use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
@@ -170,6 +175,8 @@ pub struct ProxySpec {
     pub host_name: Option<String>,
     /// Reads TLS; none relays it unread.
     pub tls: Option<Interception>,
+    /// What the program has placeholders of.
+    pub secrets: Secrets,
 }
 
 /// A running proxy.
@@ -216,6 +223,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         redactor: spec.redactor,
         who: spec.who,
         tls,
+        secrets: spec.secrets,
         upstream,
         lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,

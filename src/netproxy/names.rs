@@ -133,6 +133,9 @@ impl Egress {
         if self.judge.is_local(name) {
             return Ok(Ok("the machine itself".to_owned()));
         }
+        if let Some(Answer::Refused { refusal }) = self.refused_for_secret(name, proc)? {
+            return Ok(Err(refusal));
+        }
         let refusal = match self.judge.name(name) {
             Ok(rule) => return Ok(Ok(rule)),
             Err(refusal) => refusal.on_port(port),
@@ -169,6 +172,17 @@ impl Egress {
             self.record_lookup(name, family.record_type(), &answer, rule, proc)?;
         }
         Ok(answer)
+    }
+
+    /// The answer to a name that holds the placeholder of a secret.
+    pub(crate) fn refused_for_secret(
+        &self,
+        name: &str,
+        proc: Option<&str>,
+    ) -> Result<Option<Answer>, NetproxyError> {
+        let Some(refusal) = self.secret_in_name(name) else { return Ok(None) };
+        self.refuse(&refusal, proc)?;
+        Ok(self.enforce.then(|| Answer::Refused { refusal: Box::new(refusal) }))
     }
 
     /// Records a lookup of a type for which nothing is given.

@@ -74,6 +74,10 @@ impl Sessions {
         bytes: Vec<u8>,
     ) {
         let key = (client, destination);
+        if egress.check_datagram(destination, &bytes, || egress.sender(client, destination)).is_err() {
+            self.answers.unreachable(destination, client);
+            return;
+        }
         let Some(bytes) = self.pass_on(key, bytes) else { return };
         match self.start(egress, key) {
             Ok(sender) => {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
 use super::loopback::{Diag, HostLoopback};
+use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Interception;
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
 use crate::ns::handoff::Role;
@@ -31,7 +32,7 @@ pub(super) fn start(
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
-    tls: Option<Interception>,
+    (tls, secrets): (Option<Interception>, Secrets),
 ) -> Result<Network, RunError> {
     let mut diag = None;
     let captures = sockets.mechanism == Mechanism::Tproxy;
@@ -62,6 +63,7 @@ pub(super) fn start(
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
         tls,
+        secrets,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);

@@ -2,12 +2,14 @@
 
 mod dialling;
 mod differential;
+mod doubt;
 mod framing;
 mod http;
 mod names;
 mod origin;
 mod recorded;
 mod rules;
+mod secrets;
 mod secure;
 mod socks;
 mod streams;

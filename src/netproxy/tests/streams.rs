@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::secret::Secrets;
 use super::super::{Listeners, ProxySpec, start};
 use super::world::{Bench, PUBLIC, Plan, open, server};
 use crate::trace::Recorder;
@@ -313,6 +314,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         enforce: true,
         host_name: None,
         tls: None,
+        secrets: Secrets::default(),
     }
 }
 
