@@ -12,16 +12,12 @@ use nix::sys::socket::{
 };
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::sync::Semaphore;
 use tokio::task::consume_budget;
 
 use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::sessions::Sessions;
-
-/// Lookups that may wait for the outside at once; further queries wait in the socket's buffer.
-const MAX_LOOKUPS: usize = 256;
 
 /// The largest datagram of IP (RFC 768).
 const LARGEST: usize = 65_535;
@@ -93,9 +89,8 @@ pub(crate) fn trap(fd: OwnedFd) -> Result<Trap, NetproxyError> {
 /// Answers queries until the run ends.
 pub(crate) async fn serve_names(egress: Arc<Egress>, socket: UdpSocket) {
     let socket = Arc::new(socket);
-    let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
     loop {
-        let Ok(permit) = Arc::clone(&lookups).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&egress.lookups).acquire_owned().await else { return };
         let Ok(datagram) = socket.async_io(Interest::READABLE, || receive(&socket)).await else {
             tokio::time::sleep(PAUSE).await;
             continue;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 use super::WhoAsked;
 use super::decide::{Claim, Grant, Judge, Refusal};
@@ -40,6 +41,8 @@ pub(crate) struct Egress {
     /// What the program has placeholders of.
     pub(crate) secrets: Secrets,
     pub(crate) upstream: Arc<dyn Upstream>,
+    /// Queries that may wait for the outside at once; further ones wait to be read.
+    pub(crate) lookups: Arc<Semaphore>,
     /// False: everything passes, and what would have been refused is recorded.
     pub(crate) enforce: bool,
     /// The run is over: what is still open ends for that reason.

@@ -8,7 +8,6 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 
-use super::alternative;
 use super::authority::Host;
 use super::body::Reply;
 use super::decide::Grant;
@@ -21,8 +20,8 @@ use super::intercept::Secure;
 use super::link::{Link, Wire};
 use super::relay::relay;
 use super::secret::{Masking, Passing, Place, Treatment};
-use super::stream;
 use super::transcript::Transcript;
+use super::{alternative, attempts};
 
 /// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
 /// names.
@@ -141,19 +140,16 @@ impl Service {
             exchange.set_origin(origin.grant.destination, origin.grant.name_list());
             return secure.link(&self.egress, &origin.grant, wire).await;
         }
-        let mut failure = None;
-        for origin in origins {
-            let destination = origin.grant.destination;
-            exchange.set_origin(destination, origin.grant.name_list());
-            let proc = self.proc.as_deref();
-            match stream::open(&self.egress, &origin.grant, origin.door, proc).await {
-                Ok(upstream) => return Link::open(upstream, wire, destination).await,
-                Err(error @ NetproxyError::Dial { .. }) => failure = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(failure
-            .unwrap_or_else(|| NetproxyError::Request { reason: "its target names no origin".to_owned() }))
+        let Some(origin) = origins.first() else {
+            return Err(NetproxyError::Request { reason: "its target names no origin".to_owned() });
+        };
+        exchange.set_origin(origin.grant.destination, origin.grant.name_list());
+        let grants: Vec<_> = origins.iter().map(|origin| origin.grant.clone()).collect();
+        let dialled = attempts::first(&self.egress, &grants, origin.door, self.proc.as_deref()).await;
+        let (index, upstream) = dialled?;
+        let grant = &grants[index];
+        exchange.set_origin(grant.destination, grant.name_list());
+        Link::open(upstream, wire, grant.destination).await
     }
 
     pub(crate) fn secure(&self) -> Option<&Secure> {

@@ -33,6 +33,7 @@
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
 mod alternative;
+mod attempts;
 pub mod authority;
 mod body;
 pub mod ca;
@@ -42,6 +43,7 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod dns_stream;
 mod doubt;
 mod drain;
 mod egress;
@@ -93,7 +95,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep};
 
 pub use self::decide::Refusal;
@@ -223,6 +225,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         tls,
         secrets: spec.secrets,
         upstream,
+        lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,
         ending: AtomicBool::new(false),
         open: AtomicUsize::new(0),

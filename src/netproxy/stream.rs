@@ -50,16 +50,6 @@ pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: Soc
     }
 }
 
-/// Records the connect and dials.
-pub(crate) async fn open(
-    egress: &Arc<Egress>,
-    grant: &Grant,
-    door: Door,
-    proc: Option<&str>,
-) -> Result<Metered<TcpStream>, NetproxyError> {
-    dial(egress, Flow::open(egress, grant, door, proc)?, grant, door, proc).await
-}
-
 /// Serves a client by a connection that an earlier one has left. Gives the client back when there is
 /// none, or when the client does not begin with TLS at once.
 async fn take_over(
@@ -93,7 +83,7 @@ async fn take_over(
 }
 
 /// Dials for a connect that is recorded.
-async fn dial(
+pub(crate) async fn dial(
     egress: &Arc<Egress>,
     flow: Arc<Flow>,
     grant: &Grant,

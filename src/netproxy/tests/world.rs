@@ -36,6 +36,10 @@ pub(super) struct World {
     pub(super) routes: Mutex<HashMap<SocketAddr, SocketAddr>>,
     /// The original destination of what is accepted at a local port.
     pub(super) destinations: Mutex<HashMap<u16, SocketAddr>>,
+    /// Destinations that never answer.
+    pub(super) silent: Mutex<Vec<SocketAddr>>,
+    /// Names for which no answer comes, of one family.
+    pub(super) mute: Mutex<Vec<(String, Family)>>,
     /// Every name that was asked outside.
     pub(super) asked: Mutex<Vec<String>>,
 }
@@ -44,7 +48,11 @@ impl Upstream for World {
     fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
         self.asked.lock().unwrap().push(name.to_owned());
         let found = self.names.lock().unwrap().get(name).cloned();
+        let mute = self.mute.lock().unwrap().contains(&(name.to_owned(), family));
         Box::pin(async move {
+            if mute {
+                std::future::pending::<()>().await;
+            }
             let Some(all) = found else { return Ok(Found::NoName) };
             let wanted = |address: &IpAddr| address.is_ipv4() == (family == Family::V4);
             let addresses: Vec<IpAddr> = all.into_iter().filter(wanted).collect();
@@ -64,9 +72,13 @@ impl Upstream for World {
     }
 
     fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<tokio::net::TcpStream>> {
+        let silent = self.silent.lock().unwrap().contains(&destination);
         let route = self.routes.lock().unwrap().get(&destination).copied();
         let route = route.or_else(|| destination.ip().is_loopback().then_some(destination));
         Box::pin(async move {
+            if silent {
+                std::future::pending::<()>().await;
+            }
             match route {
                 Some(route) => tokio::net::TcpStream::connect(route).await,
                 None => Err(io::ErrorKind::ConnectionRefused.into()),
