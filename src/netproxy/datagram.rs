@@ -39,6 +39,17 @@ struct Datagram {
     destination: Option<SocketAddr>,
 }
 
+impl Datagram {
+    /// The address and port that a query was sent to.
+    fn asked_at(&self, socket: &UdpSocket) -> Option<SocketAddr> {
+        let ip = match self.asked? {
+            Asked::V4(info) => IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes()),
+            Asked::V6(info) => IpAddr::from(info.ipi6_addr.s6_addr),
+        };
+        Some(SocketAddr::new(ip, socket.local_addr().ok()?.port()))
+    }
+}
+
 /// The local address of a datagram (IP_PKTINFO, man 7 ip). A reply must come from it, or clients
 /// that asked another name server than 127.0.0.1 drop it.
 #[derive(Clone, Copy)]
@@ -91,8 +102,7 @@ pub(crate) async fn serve_names(egress: Arc<Egress>, socket: UdpSocket) {
         };
         let (egress, socket) = (Arc::clone(&egress), Arc::clone(&socket));
         tokio::spawn(async move {
-            let local = socket.local_addr().unwrap_or(datagram.client);
-            let proc = egress.proc(datagram.client, local);
+            let proc = datagram.asked_at(&socket).and_then(|at| egress.sender(datagram.client, at));
             let bytes = &datagram.bytes;
             let reply = dns::answer(&egress, bytes, Carrier::Udp, proc.as_deref()).await;
             if let Ok(Some(reply)) = reply {

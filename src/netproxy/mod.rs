@@ -68,8 +68,10 @@ mod relay;
 mod requests;
 mod resolve;
 mod scribe;
+pub mod secret;
 mod segments;
 mod sessions;
+mod sighted;
 pub mod sniff;
 pub mod socks;
 mod stream;
@@ -106,8 +108,9 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::secret::Secrets;
 use self::tls::{Interception, Tls};
-use crate::policy::Policy;
+use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
 
@@ -149,8 +152,8 @@ pub struct Listeners {
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }
 
-/// Tells the lineage of the process behind a client (first) of a destination (second).
-pub type WhoAsked = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
+/// Tells the lineage of the process behind a client (first address) of a destination (second).
+pub type WhoAsked = Arc<dyn Fn(Transport, SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
 
 /// What the proxy of one run needs.
 pub struct ProxySpec {
@@ -170,6 +173,8 @@ pub struct ProxySpec {
     pub host_name: Option<String>,
     /// Reads TLS; none relays it unread.
     pub tls: Option<Interception>,
+    /// What the program has placeholders of.
+    pub secrets: Secrets,
 }
 
 /// A running proxy.
@@ -216,6 +221,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         redactor: spec.redactor,
         who: spec.who,
         tls,
+        secrets: spec.secrets,
         upstream,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

@@ -67,6 +67,9 @@ impl Egress {
             self.record_lookup(name, family.record_type(), &answer, "the machine itself", proc)?;
             return Ok(answer);
         }
+        if let Some(refusal) = self.refused_for_secret(name, proc)? {
+            return Ok(refusal);
+        }
         let rule = match self.judge.name(name) {
             Ok(rule) => rule,
             Err(refusal) => {
@@ -92,6 +95,17 @@ impl Egress {
             self.record_lookup(name, family.record_type(), &answer, &rule, proc)?;
         }
         Ok(answer)
+    }
+
+    /// The answer to a name that holds the placeholder of a secret.
+    pub(crate) fn refused_for_secret(
+        &self,
+        name: &str,
+        proc: Option<&str>,
+    ) -> Result<Option<Answer>, NetproxyError> {
+        let Some(refusal) = self.secret_in_name(name) else { return Ok(None) };
+        self.refuse(&refusal, proc)?;
+        Ok(self.enforce.then(|| Answer::Refused { refusal: Box::new(refusal) }))
     }
 
     /// Records a lookup of a type for which nothing is given.

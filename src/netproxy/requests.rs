@@ -49,6 +49,7 @@ fn joined(one: Conditions, two: Conditions) -> Conditions {
         methods: one.methods || two.methods,
         paths: one.paths || two.paths,
         denies: one.denies || two.denies,
+        secrets: one.secrets || two.secrets,
     }
 }
 

@@ -19,6 +19,7 @@ use super::http;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::relay::{End, relay};
+use super::secret::{self, Watching};
 use super::sniff::{Glance, Server, Speech, classify, listen};
 use super::tls::Hello;
 use super::unread;
@@ -185,7 +186,10 @@ async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStre
     }
     client.heads().stop();
     let transcript = upstream.flow().transcribe();
-    let end = relay(&mut client, &mut upstream, &transcript).await;
+    let proc = client.proc.clone();
+    let whereto = secret::refusal(grant, String::new(), "");
+    let mut watching = Watching::new(&mut client, egress, whereto, proc.as_deref());
+    let end = relay(&mut watching, &mut upstream, &transcript).await;
     upstream.flow().set_relayed(&end);
     break_off(egress, client, upstream.stream(), grant, end);
 }

@@ -56,7 +56,7 @@ except ConnectionError:
 
 /// What an origin shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+pub(crate) enum Shown {
     Good,
     Expired,
     OtherName,
@@ -110,7 +110,8 @@ impl Drop for Origin {
     }
 }
 
-fn certify(directory: &TempDir, shown: Shown) {
+/// An authority, and a certificate for `localhost` that it signed, or did not.
+pub(crate) fn certify(directory: &TempDir, shown: Shown) {
     let write = |name: &str, text: String| {
         let path = directory.path().join(name);
         fs::write(&path, text).expect("a file");

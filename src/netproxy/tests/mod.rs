@@ -8,6 +8,7 @@ mod names;
 mod origin;
 mod recorded;
 mod rules;
+mod secrets;
 mod secure;
 mod socks;
 mod streams;

@@ -1,6 +1,7 @@
 //! The fake outside: names, addresses that lead to loopback servers, and a running proxy.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -11,6 +12,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
 use super::super::ca::RunAuthority;
+use super::super::secret::Secrets;
 use super::super::tls::Interception;
 use super::super::{
     Family, Found, Listeners, NetproxyError, Pending, Proxy, ProxySpec, Upstream, start_with,
@@ -94,6 +96,8 @@ pub(super) struct Bench {
     pub(super) loopback: HashMap<SocketAddr, SocketAddr>,
     /// What clients must trust, in PEM, where TLS is read.
     pub(super) authority: Option<String>,
+    /// What the program has in place of secrets.
+    pub(super) placeholders: Vec<(String, String)>,
 }
 
 /// What a bench is made of.
@@ -105,6 +109,8 @@ pub(super) struct Plan<'a> {
     pub(super) routes: &'a [(&'a str, Option<SocketAddr>)],
     pub(super) loopback: &'a [SocketAddr],
     pub(super) observe: bool,
+    /// Variables of the launcher that hold secrets.
+    pub(super) secrets: &'a [(&'a str, &'a str)],
     /// Reads TLS, and trusts these roots besides the host's.
     pub(super) tls: Option<&'a [CertificateDer<'static>]>,
 }
@@ -140,10 +146,21 @@ impl Bench {
         let dns = add_name_server(&mut listeners);
         let recorder = Recorder::null();
         let spec = spec(listeners, plan, &recorder);
+        let placeholders = spec.secrets.placeholders();
         let authority = spec.tls.as_ref().map(|tls| tls.authority.certificate_pem().to_owned());
         let proxy = start_with(spec, Arc::clone(&world) as Arc<dyn Upstream>).unwrap();
         let proxy = Some(proxy);
-        Self { world, recorder, proxy, http: http_address, dns, transparent, loopback, authority }
+        Self {
+            world,
+            recorder,
+            proxy,
+            http: http_address,
+            dns,
+            transparent,
+            loopback,
+            authority,
+            placeholders,
+        }
     }
 
     /// Connects as the program would connect to `destination`.
@@ -194,14 +211,20 @@ impl World {
 }
 
 fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec {
+    let policy = policy(plan.policy);
     ProxySpec {
         listeners,
-        policy: Arc::new(policy(plan.policy)),
         recorder: recorder.clone(),
         redactor: Redactor::new().unwrap(),
-        who: Arc::new(|_, _| Some("0.1".to_owned())),
+        who: Arc::new(|_, _, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
+        secrets: Secrets::gather(&policy, |name| {
+            let value = plan.secrets.iter().find(|(known, _)| *known == name);
+            value.map(|(_, value)| OsStr::new(*value))
+        })
+        .unwrap(),
+        policy: Arc::new(policy),
         tls: plan.tls.map(|roots| Interception {
             authority: RunAuthority::generate(SystemTime::now()).unwrap(),
             upstream_roots: roots.to_vec(),
