@@ -74,7 +74,7 @@ impl Sessions {
         bytes: Vec<u8>,
     ) {
         let key = (client, destination);
-        if egress.check_datagram(destination, &bytes, || egress.proc(client, destination)).is_err() {
+        if egress.check_datagram(destination, &bytes, || egress.sender(client, destination)).is_err() {
             self.answers.unreachable(destination, client);
             return;
         }
