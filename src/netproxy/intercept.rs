@@ -277,7 +277,7 @@ impl Inside {
         flow.set_relayed(&end);
         if !matches!(end, End::Closed) {
             // What broke off must not look as if it had ended.
-            let _ = stream.get_ref().0.set_zero_linger();
+            let _ = stream.get_ref().0.stream().set_zero_linger();
             client.reset();
         }
     }
