@@ -1,13 +1,18 @@
-//! Reads ahead of a reader that takes little at a time: TLS asks for 4 KiB at once, where a record has 16.
+//! Reading TLS in larger pieces: the library asks for 4 KiB at once, where a record has 16, and hands out one record.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 /// The most that is read ahead.
 const PIECE: usize = 64 * 1024;
+
+/// The longest record, that of TLS 1.2 (RFC 5246 section 6.2.3), with its header.
+const LONGEST_RECORD: usize = (1 << 14) + 2048 + 5;
 
 /// A stream of which more is read than was asked for, as long as it brings so much. While it waits, it
 /// holds nothing: there may be many at once.
@@ -33,6 +38,11 @@ impl<S> Ahead<S> {
     /// The stream, for what is no reading.
     pub(crate) fn stream(&self) -> &S {
         &self.stream
+    }
+
+    /// Whether a whole record was read ahead, however long it is.
+    fn holds_record(&self) -> bool {
+        self.piece.as_ref().is_some_and(|piece| piece.filled - piece.taken >= LONGEST_RECORD)
     }
 
     /// Hands out what was read ahead; false when there is none.
@@ -104,6 +114,60 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Ahead<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+/// A TLS stream of which as many records are read at once as there is room for, where each is one read
+/// by itself: what follows costs a step for each piece, not for each byte.
+pub(crate) struct Filling(pub(crate) TlsStream<Ahead<TcpStream>>);
+
+impl AsyncRead for Filling {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let start = buf.filled().len();
+        loop {
+            let before = buf.filled().len();
+            let polled = Pin::new(&mut self.0).poll_read(cx, buf);
+            if before > start && !matches!(polled, Poll::Ready(Ok(()))) {
+                // It comes again: nothing follows a failure of TLS but the same.
+                return Poll::Ready(Ok(()));
+            }
+            ready!(polled)?;
+            let more = buf.filled().len() > before && buf.remaining() > 0;
+            // Only what is here already, for which the stream is not asked.
+            if !(more && self.0.get_ref().0.holds_record()) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Filling {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
     }
 }
 
