@@ -1,12 +1,13 @@
 """Times network loads bare, confined and through peers, in turns; prints medians and their ratio to bare.
 
-The server (nginx) and the clients (wrk, hey, curl, python3) are on this machine. A ratio is the median
+The server (nginx) and the clients (wrk, a program in Go, curl, python3) are on this machine. A ratio is the median
 of the ratios within each turn. CPU is what every process but the client and the server used, for
 each request; memory is the most that they held (PSS) at a time when they were looked at.
 """
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 
 from peers import Agentbox, Bare, Failed, Mitmproxy, Sandbox
@@ -44,22 +45,14 @@ def read_wrk(printed):
 
 
 def new():
-    # Unlike wrk it says which protocol it speaks within TLS, as nearly all clients do.
     def command(url):
-        # It would send the port within the server name, if it were not told the name.
-        options = ["-c", "16", "-disable-keepalive", "-host", "localhost"]
-        return ["hey", "-z", "%ss" % SECONDS, *options, url + "/small"]
+        return [os.path.join(DIR, "connections"), SECONDS, url + "/small"]
 
-    return command, read_hey
+    def read(printed):
+        rate, count = printed.split()
+        return float(rate), int(count)
 
-
-def read_hey(printed):
-    lines = [line.split() for line in printed.splitlines()]
-    rate = next(float(words[1]) for words in lines if words[:1] == ["Requests/sec:"])
-    counts = {words[0]: int(words[1]) for words in lines if words[2:] == ["responses"]}
-    if set(counts) != {"[200]"} or "Error distribution" in printed:
-        raise Failed("hey saw " + " ".join(printed.partition("Status code distribution:")[2].split())[:200])
-    return rate, counts["[200]"]
+    return command, read
 
 
 def download():
@@ -144,10 +137,12 @@ def main():
     unknown = [name for name in names if name not in ROWS]
     if unknown:
         sys.exit("bench: no network load %s; there are: %s" % (unknown[0], " ".join(ROWS)))
-    needs = {"nginx": "nginx-light", "openssl": "openssl", "wrk": "wrk", "hey": "hey", "curl": "curl"}
+    needs = {"nginx": "nginx-light", "openssl": "openssl", "wrk": "wrk", "go": "golang-go", "curl": "curl"}
     missing = [package for tool, package in needs.items() if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin")]
     if missing:
         sys.exit("bench: this needs the packages %s" % " ".join(missing))
+    build = ["go", "build", "-o", "connections", "connections.go"]
+    subprocess.run(build, cwd=DIR, env=dict(os.environ, GO111MODULE="off", GOFLAGS=""), check=True)
     with Server(DIR, PAGES) as server:
         peers = peers_here(server)
         try:

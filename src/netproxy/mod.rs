@@ -34,6 +34,7 @@
 
 mod ahead;
 mod alternative;
+mod attempts;
 pub mod authority;
 mod body;
 pub mod ca;
@@ -43,6 +44,8 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod dns_stream;
+mod doubt;
 mod drain;
 mod egress;
 mod error;
@@ -68,8 +71,10 @@ mod relay;
 mod requests;
 mod resolve;
 mod scribe;
+pub mod secret;
 mod segments;
 mod sessions;
+mod sighted;
 pub mod sniff;
 pub mod socks;
 mod stream;
@@ -91,7 +96,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep};
 
 pub use self::decide::Refusal;
@@ -106,8 +111,9 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::secret::Secrets;
 use self::tls::{Interception, Tls};
-use crate::policy::Policy;
+use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
 
@@ -149,8 +155,8 @@ pub struct Listeners {
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }
 
-/// Tells the lineage of the process behind a client (first) of a destination (second).
-pub type WhoAsked = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
+/// Tells the lineage of the process behind a client (first address) of a destination (second).
+pub type WhoAsked = Arc<dyn Fn(Transport, SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
 
 /// What the proxy of one run needs.
 pub struct ProxySpec {
@@ -170,6 +176,8 @@ pub struct ProxySpec {
     pub host_name: Option<String>,
     /// Reads TLS; none relays it unread.
     pub tls: Option<Interception>,
+    /// What the program has placeholders of.
+    pub secrets: Secrets,
 }
 
 /// A running proxy.
@@ -216,7 +224,9 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         redactor: spec.redactor,
         who: spec.who,
         tls,
+        secrets: spec.secrets,
         upstream,
+        lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,
         ending: AtomicBool::new(false),
         open: AtomicUsize::new(0),
