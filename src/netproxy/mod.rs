@@ -32,6 +32,7 @@
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
+mod ahead;
 mod alternative;
 mod attempts;
 pub mod authority;
