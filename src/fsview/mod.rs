@@ -122,13 +122,21 @@ impl FsSpec {
         self.mounts.first().is_some_and(|op| op.target == Path::new("/"))
     }
 
-    /// The content of every generated file, read with the rights of the caller: the child has lost its
-    /// own to files of unmapped users.
+    /// Whether some generated file takes something over from the host.
+    #[must_use]
+    pub fn takes_over(&self) -> bool {
+        self.files.iter().any(|file| file.content.bytes().is_none())
+    }
+
+    /// The content of every generated file that takes something over from the host, read with the rights of
+    /// the caller: the child has lost its own to files of unmapped users. `authority` is the certificate (PEM)
+    /// of the run's authority.
     ///
     /// # Errors
     /// A file of the host that cannot be read.
-    pub fn contents(&self) -> impl Iterator<Item = Result<Cow<'_, [u8]>, FsviewError>> {
-        self.files.iter().map(|file| file.content.whole())
+    pub fn contents(&self, authority: &str) -> impl Iterator<Item = Result<Cow<'_, [u8]>, FsviewError>> {
+        let taken = self.files.iter().filter(|file| file.content.bytes().is_none());
+        taken.map(move |file| file.content.whole(authority))
     }
 }
 

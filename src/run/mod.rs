@@ -24,7 +24,7 @@ pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::Proxy;
-use crate::netproxy::tls::Interception;
+use crate::netproxy::tls::Intention;
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -58,12 +58,12 @@ pub fn run(
     plan: LaunchPlan,
     placement: Placement,
     signals: HeldSignals,
-    tls: Option<Interception>,
+    tls: Option<Intention>,
 ) -> Result<Outcome, RunError> {
-    let launching = launch::launch(begun, &plan)?;
+    let launching = launch::launch(begun, &plan, tls)?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder, tls) {
+    let armed = match arm(&plan, launching, &recorder) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
@@ -96,7 +96,6 @@ fn arm(
     plan: &LaunchPlan,
     launching: launch::Launching,
     recorder: &Recorder,
-    tls: Option<Interception>,
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
@@ -105,18 +104,17 @@ fn arm(
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
-    let (capture, reads_tls) = (launch::capture(&launching.sockets), tls.is_some());
+    let launch::Launching { begun, sockets, tls } = launching;
+    let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, tls)
     };
     let (launched, network, relayed) = if plan.unix.is_empty() {
-        let launch::Launching { begun, sockets } = launching;
         let network = start(sockets, Vec::new())?;
         (begun.finish()?, network, Vec::new())
     } else {
         // It listens at the doors too, which are made with the view.
-        let launch::Launching { begun, sockets } = launching;
         let mut launched = begun.finish()?;
         let (listeners, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
         (launched, start(sockets, listeners)?, relayed)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
-use super::super::ca::RunAuthority;
+use super::super::ca::{AuthorityName, RunAuthority};
 use super::super::tls::Interception;
 use super::super::{
     Family, Found, Listeners, NetproxyError, Pending, Proxy, ProxySpec, Upstream, start_with,
@@ -193,7 +193,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
         tls: plan.tls.map(|roots| Interception {
-            authority: RunAuthority::generate(SystemTime::now()).unwrap(),
+            authority: RunAuthority::generate(AuthorityName::make().unwrap(), SystemTime::now()).unwrap(),
             upstream_roots: roots.to_vec(),
         }),
     }
