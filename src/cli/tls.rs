@@ -21,11 +21,7 @@ pub(super) struct TlsArguments {
 
 impl TlsArguments {
     /// What reads the run's TLS; none when it is not read.
-    pub(super) fn interception(
-        &self,
-        policy: &Policy,
-        enforce: bool,
-    ) -> Result<Option<Intention>, Failure> {
+    pub(super) fn interception(&self, policy: &Policy, enforce: bool) -> Result<Option<Intention>, Failure> {
         let mut upstream_roots = Vec::new();
         for file in &self.upstream_ca {
             let read = read_roots(file).map_err(|error| Failure::usage(format!("--upstream-ca: {error}")))?;

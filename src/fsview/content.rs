@@ -1,8 +1,7 @@
 //! What a generated file holds, and how what it takes over from files of the host is read.
 
-use std::borrow::Cow;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
@@ -58,43 +57,45 @@ impl Content {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }
 
-    /// The whole of it, read from the host with the rights of the caller; `and` is the certificate (PEM)
-    /// of the run's authority.
+    /// Writes the whole of it into `to`, read from the host with the rights of the caller; `and` is the
+    /// certificate (PEM) of the run's authority.
     ///
     /// # Errors
-    /// The file of the host that cannot be read.
-    pub fn whole(&self, and: &str) -> Result<Cow<'_, [u8]>, FsviewError> {
+    /// The file of the host that cannot be read, or the content that cannot be written.
+    pub fn write(&self, and: &str, to: &mut dyn Write) -> Result<(), FsviewError> {
+        let written = |result: io::Result<()>| {
+            result.map_err(|error| FsviewError::new("write", "the content of a generated file", error))
+        };
         match self {
-            Self::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
-            Self::Bundle { of } => bundle(of, and).map(Cow::Owned),
+            Self::Bytes(bytes) => written(to.write_all(bytes)),
+            Self::Bundle { of } => {
+                for path in of {
+                    written(take_certificates(&read(path)?, to))?;
+                }
+                written(take_certificates(and.as_bytes(), to))
+            }
             Self::Anchors { of } => {
                 let anchor = format!("\n[p11-kit-object-v1]\nlabel: \"agentbox\"\ntrusted: true\n{and}");
-                Ok(Cow::Owned([read(of)?, anchor.into_bytes()].concat()))
+                written(to.write_all(&read(of)?).and_then(|()| to.write_all(anchor.as_bytes())))
             }
             Self::Keystore { store, of } => {
                 let added = keystore::certificates(and.as_bytes());
                 let kept = keystore::with(&read(store)?, &added);
-                let made = || Ok(keystore::new(&keystore::certificates(&bundle(of, and)?)));
-                kept.map_or_else(made, Ok).map(Cow::Owned)
+                let made = || {
+                    let mut bundle = Vec::new();
+                    Self::Bundle { of: of.clone() }.write(and, &mut bundle)?;
+                    Ok(keystore::new(&keystore::certificates(&bundle)))
+                };
+                written(to.write_all(&kept.map_or_else(made, Ok)?))
             }
         }
     }
 }
 
-fn bundle(of: &[PathBuf], and: &str) -> Result<Vec<u8>, FsviewError> {
-    let mut whole = Vec::new();
-    for path in of {
-        take_certificates(&read(path)?, &mut whole);
-    }
-    take_certificates(and.as_bytes(), &mut whole);
-    Ok(whole)
-}
-
 /// Takes the blocks of certificates and nothing else: whoever could put another file in the place
 /// of a bundle must not have its content shown.
-fn take_certificates(text: &[u8], whole: &mut Vec<u8>) {
-    whole.reserve(text.len());
-    // Blocks that follow each other, to be copied at once.
+fn take_certificates(text: &[u8], to: &mut dyn Write) -> io::Result<()> {
+    // Blocks that follow each other, to be written at once.
     let mut row = 0..0;
     for start in memmem::find_iter(text, b"-----BEGIN ") {
         let block = text.get(start..).unwrap_or_default();
@@ -113,18 +114,18 @@ fn take_certificates(text: &[u8], whole: &mut Vec<u8>) {
         let end = text.len() - after.len();
         if end - start == head.len() + inner.len() + tail.len() + 2 {
             if row.end != start {
-                whole.extend_from_slice(&text[row]);
+                to.write_all(&text[row])?;
                 row = start..start;
             }
             row.end = end;
         } else {
-            whole.extend_from_slice(&text[std::mem::take(&mut row)]);
+            to.write_all(&text[std::mem::take(&mut row)])?;
             for part in [head, b"\n", inner, tail, b"\n"] {
-                whole.extend_from_slice(part);
+                to.write_all(part)?;
             }
         }
     }
-    whole.extend_from_slice(&text[row]);
+    to.write_all(&text[row])
 }
 
 /// The first line, and what follows.
@@ -191,7 +192,7 @@ mod tests {
 
     fn taken(text: &str) -> String {
         let mut whole = Vec::new();
-        take_certificates(text.as_bytes(), &mut whole);
+        take_certificates(text.as_bytes(), &mut whole).expect("memory");
         String::from_utf8(whole).expect("text")
     }
 

@@ -51,11 +51,7 @@ impl Covers {
     ///
     /// # Errors
     /// The first step that the kernel refused; `for_path` names what it was for.
-    pub(super) fn file(
-        &mut self,
-        fill: &mut Fill<'_>,
-        for_path: &Path,
-    ) -> Result<OwnedFd, FsviewError> {
+    pub(super) fn file(&mut self, fill: &mut Fill<'_>, for_path: &Path) -> Result<OwnedFd, FsviewError> {
         let name = self.files.to_string();
         self.files += 1;
         let mut file = self.create(&name, 0o644, for_path)?;

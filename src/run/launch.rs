@@ -150,9 +150,7 @@ pub(super) fn launch(
     // Its key is made while the view is.
     let tls = tls.map(Intention::carry_out).transpose().map_err(RunError::Proxy)?;
     let authority = tls.as_ref().map_or("", |tls| tls.authority.certificate_pem());
-    if plan.fs.takes_over() {
-        order::tell_contents(begun.channel.as_fd(), plan.fs.contents(authority))?;
-    }
+    order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
     let (said, descriptors) = begun.hear()?;
     let Message::Sockets = said else { return Err(RunError::Silent) };
     begun.stdio.settle_input(descriptors.into_iter().next());

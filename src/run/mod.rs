@@ -92,11 +92,7 @@ struct Armed {
 }
 
 /// Starts the proxy while the child builds the view; what fails here leaves no trace.
-fn arm(
-    plan: &LaunchPlan,
-    launching: launch::Launching,
-    recorder: &Recorder,
-) -> Result<Armed, RunError> {
+fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
     crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
@@ -192,11 +188,12 @@ struct Ended {
 
 /// Serves the run to its end.
 fn carry_out(ready: Ready) -> Result<Ended, RunError> {
-    let Ready { guard, go, mut supervisor, proxy, streams, policy } = ready;
+    let Ready { guard, go, mut supervisor, mut proxy, streams, policy } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
     // A run that was stopped does nothing more; of one that has ended only pid 1 is left, which ends now.
     let guard = finished.is_ok().then_some(guard);
+    proxy.begin_to_stop();
     drop(supervisor);
     let stopped = proxy.stop();
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Seek as _, SeekFrom, Write as _};
+use std::io::{BufWriter, Read, Seek as _, SeekFrom};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RunError;
 use super::message::{Failure, Step};
-use crate::fsview::{FsSpec, FsviewError, LandlockRule};
+use crate::fsview::{Content, FsSpec, LandlockRule};
 use crate::ns::channel;
 use crate::ns::net::NetSpec;
 use crate::plan::LaunchPlan;
@@ -130,24 +130,32 @@ pub(super) fn tell_filters(socket: BorrowedFd<'_>, plan: &LaunchPlan) -> Result<
 /// launcher would wait until the child comes to it.
 pub(super) fn tell_contents<'a>(
     socket: BorrowedFd<'_>,
-    contents: impl Iterator<Item = Result<Cow<'a, [u8]>, FsviewError>>,
+    contents: impl Iterator<Item = &'a Content>,
+    authority: &str,
 ) -> Result<(), RunError> {
+    let mut contents = contents.peekable();
+    if contents.peek().is_none() {
+        return Ok(());
+    }
     let made = memfd_create(c"contents", MFdFlags::MFD_CLOEXEC);
-    let mut file = File::from(made.map_err(RunError::call("memfd_create"))?);
+    let file = File::from(made.map_err(RunError::call("memfd_create"))?);
+    let mut file = BufWriter::with_capacity(SMALL, file);
     let (mut parts, mut end) = (Vec::new(), 0);
     for content in contents {
-        let content = content?;
-        file.write_all(&content).map_err(RunError::call("write"))?;
-        let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
-        parts.push((end, length));
-        end += length;
+        content.write(authority, &mut file)?;
+        let start = std::mem::replace(&mut end, file.stream_position().map_err(RunError::call("lseek"))?);
+        parts.push((start, end - start));
     }
+    let file = file.into_inner().map_err(|error| RunError::call("write")(error.into_error()))?;
     tell(socket, &parts)?;
     match channel::send(socket, &[CONTENTS], &[file.as_fd()]) {
         Err(error) if is_gone(&error) => Ok(()),
         other => other.map_err(RunError::call("sendmsg")),
     }
 }
+
+/// What is shorter is not written by itself.
+const SMALL: usize = 16 << 10;
 
 /// The message that the file with the contents comes with.
 const CONTENTS: u8 = b'C';

@@ -71,7 +71,9 @@ fn content(files: &[GeneratedFile], path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     let file = files.iter().find(|file| file.path == path);
     let file = file.unwrap_or_else(|| panic!("no {}: {files:?}", path.display()));
-    String::from_utf8(file.content.whole(AUTHORITY).expect("it can be read").into_owned()).expect("text")
+    let mut whole = Vec::new();
+    file.content.write(AUTHORITY, &mut whole).expect("it can be read");
+    String::from_utf8(whole).expect("text")
 }
 
 #[test]
