@@ -193,6 +193,8 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
         argv: order::c_strings(&start.argv)?,
         env: order::c_strings(&start.env)?,
     };
+    // While pid 1 builds the view.
+    privileges::drop_bounding().map_err(|error| Failure::text(Step::Privileges, &error))?;
     let root = view_root(word)?;
     nix::unistd::chdir(start.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
