@@ -168,7 +168,8 @@ impl Judge {
 
     /// Whether `name` is this machine's, and so is answered without a lookup.
     pub(crate) fn is_local(&self, name: &str) -> bool {
-        name == LOCALHOST || self.own_name.as_deref() == Some(name)
+        let below = || name.strip_suffix(LOCALHOST).is_some_and(|above| above.ends_with('.'));
+        name == LOCALHOST || below() || self.own_name.as_deref() == Some(name)
     }
 
     /// May this name be looked up? The rule, or the refusal.

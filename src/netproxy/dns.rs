@@ -1,8 +1,8 @@
 //! The name server of the confined program: messages in, messages out.
 //!
 //! It answers A and AAAA for names that a rule matches, says NXDOMAIN at once for all others
-//! (musl waits for its timeout on REFUSED), tells by what names this run knows an address, and gives
-//! nothing for other types.
+//! (musl waits for its timeout on REFUSED), tells by what names this run knows an address, and for
+//! other types gives what `records` lets through.
 
 use std::net::IpAddr;
 
@@ -16,6 +16,9 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::names::{Answer, MAX_TTL};
 use super::resolve::Family;
+
+/// Ours is the name server at this port of every address.
+pub(crate) const PORT: u16 = 53;
 
 /// What a client without EDNS takes over UDP (RFC 1035 section 4.2.1).
 const PLAIN_UDP: u16 = 512;
@@ -121,7 +124,7 @@ impl Question {
             RecordType::A => egress.resolve(name, Family::V4, None, proc).await,
             RecordType::AAAA => egress.resolve(name, Family::V6, None, proc).await,
             RecordType::PTR if let Some(address) = self.reversed() => egress.names_of(name, address, proc),
-            other => egress.answer_nothing(name, &other.to_string(), proc),
+            other => egress.records(name, other, proc).await,
         }
     }
 
@@ -139,7 +142,9 @@ impl Question {
         reply.metadata.recursion_desired = asked.recursion_desired;
         reply.metadata.recursion_available = true;
         reply.metadata.response_code = match answer {
-            Answer::Addresses { .. } | Answer::Names(_) | Answer::Empty => ResponseCode::NoError,
+            Answer::Addresses { .. } | Answer::Names(_) | Answer::Records { .. } | Answer::Empty => {
+                ResponseCode::NoError
+            }
             Answer::NoName | Answer::Refused { .. } => ResponseCode::NXDomain,
             Answer::Failed { .. } => ResponseCode::ServFail,
         };
@@ -157,6 +162,11 @@ impl Question {
                     MAX_TTL,
                     RData::PTR(PTR(name)),
                 ));
+            }
+        }
+        if let Answer::Records { records, ttl } = answer {
+            for data in records {
+                reply.add_answer(Record::from_rdata(self.query.name().clone(), *ttl, data.clone()));
             }
         }
         let mut room = PLAIN_UDP;
@@ -210,28 +220,6 @@ impl Egress {
         let refusal = Refusal { reason, ..no_host_name(name) };
         self.refuse_always(&refusal, proc)?;
         Ok(Answer::Refused { refusal: Box::new(refusal) })
-    }
-
-    /// Answers a type for which nothing is ever given: no data for names that a rule matches.
-    fn answer_nothing(
-        &self,
-        name: &str,
-        record_type: &str,
-        proc: Option<&str>,
-    ) -> Result<Answer, NetproxyError> {
-        let rule = match self.judge.name(name) {
-            Ok(rule) => rule,
-            Err(_) if self.judge.is_local(name) => "the machine itself".to_owned(),
-            Err(refusal) => {
-                self.refuse(&refusal, proc)?;
-                if self.enforce {
-                    return Ok(Answer::Refused { refusal: Box::new(refusal) });
-                }
-                "--observe".to_owned()
-            }
-        };
-        self.record_lookup(name, record_type, &Answer::Empty, &rule, proc)?;
-        Ok(Answer::Empty)
     }
 }
 

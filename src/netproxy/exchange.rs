@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::{HeaderMap, request, response};
+use http::{HeaderMap, Method, StatusCode, Version, request, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
@@ -16,12 +16,14 @@ use super::client::HeadTap;
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
+use super::fields::Fields;
 use super::flow::round_micros;
 use super::relay::End;
 use super::scribe::{Desk, Reel};
 use super::segments::{Segments, Way};
 use super::tls::Facts;
 use super::transcript::Transcript;
+use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, TraceError};
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
@@ -30,14 +32,22 @@ pub(crate) struct Exchange {
     progress: Mutex<Progress>,
 }
 
+/// What is known so far. The entry is made of it by the thread that stores it.
 #[derive(Default)]
 struct Progress {
-    args: Map<String, Value>,
-    result: Map<String, Value>,
+    method: Method,
+    url: String,
+    version: Version,
+    fields: Fields,
+    origin: Option<(SocketAddr, Vec<String>)>,
+    tls: Option<Arc<Facts>>,
+    withheld: Option<&'static str>,
+    answer: Option<(StatusCode, Fields)>,
     rule: String,
     proc: Option<String>,
     start: f64,
     first_byte: Option<f64>,
+    end: f64,
     request: Copy,
     response: Copy,
     segments: Segments,
@@ -50,7 +60,7 @@ struct Progress {
 struct Copy {
     reel: Option<Reel>,
     size: u64,
-    trailers: Option<Value>,
+    trailers: Option<Fields>,
     whole: bool,
 }
 
@@ -76,13 +86,11 @@ impl Exchange {
         rule: &str,
         proc: Option<&str>,
     ) -> Arc<Self> {
-        let mut args = Map::new();
-        args.insert("method".to_owned(), head.method.as_str().into());
-        args.insert("url".to_owned(), egress.redactor.url(url).into());
-        args.insert("version".to_owned(), format!("{:?}", head.version).into());
-        args.insert("headers".to_owned(), fields(egress, &head.headers));
         let progress = Progress {
-            args,
+            method: head.method.clone(),
+            url: url.to_owned(),
+            version: head.version,
+            fields: Fields::of(&head.headers),
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
             start: now(),
@@ -93,30 +101,25 @@ impl Exchange {
 
     /// The origin that answers.
     pub(crate) fn set_origin(&self, destination: SocketAddr, names: Vec<String>) {
-        let mut progress = self.progress();
-        progress.result.insert("address".to_owned(), destination.to_string().into());
-        progress.result.insert("names".to_owned(), names.into());
+        self.progress().origin = Some((destination, names));
     }
 
     /// What the origin proved, over TLS.
-    pub(crate) fn set_tls(&self, facts: Option<&Facts>) {
-        if let Some(facts) = facts {
-            self.progress().result.insert("tls".to_owned(), facts.record.clone());
-        }
+    pub(crate) fn set_tls(&self, facts: Option<&Arc<Facts>>) {
+        self.progress().tls = facts.map(Arc::clone);
     }
 
     /// A field of the response that the client does not get.
-    pub(crate) fn set_withheld(&self, field: &str) {
-        self.progress().result.insert("withheld".to_owned(), vec![field.to_owned()].into());
+    pub(crate) fn set_withheld(&self, field: &'static str) {
+        self.progress().withheld = Some(field);
     }
 
     /// The response's head has come.
     pub(crate) fn set_response(&self, head: &response::Parts) {
-        let headers = fields(&self.egress, &head.headers);
+        let answer = (head.status, Fields::of(&head.headers));
         let mut progress = self.progress();
         progress.first_byte = Some(now());
-        progress.result.insert("status".to_owned(), head.status.as_u16().into());
-        progress.result.insert("headers".to_owned(), headers);
+        progress.answer = Some(answer);
     }
 
     /// Why it failed; the first reason stays.
@@ -154,8 +157,7 @@ impl Exchange {
     }
 
     fn set_trailers(&self, side: Side, trailers: &HeaderMap) {
-        let trailers = fields(&self.egress, trailers);
-        self.progress().side(side).trailers = Some(trailers);
+        self.progress().side(side).trailers = Some(Fields::of(trailers));
     }
 
     fn finish(&self, side: Side) {
@@ -193,44 +195,69 @@ impl Progress {
                 ("the client went away".to_owned(), Some(Failure::new("abandoned", Blame::Agent)))
             });
         }
-        let mut timing = json!({"start": self.start, "end": now()});
-        if let Some(first_byte) = self.first_byte {
-            timing["first_byte"] = first_byte.into();
-        }
-        self.result.insert("timing".to_owned(), timing);
-        let received = self.response.size;
-        if let Some((error, failure)) = self.error.take() {
-            self.result.insert("error".to_owned(), error.into());
-            let failure = failure.map(|failure| failure.value(received));
-            self.result.extend(failure.map(|failure| ("failure".to_owned(), failure)));
-        }
-        if let Some(trailers) = self.request.trailers.take() {
-            self.args.insert("trailers".to_owned(), trailers);
-        }
-        if let Some(trailers) = self.response.trailers.take() {
-            self.result.insert("trailers".to_owned(), trailers);
-        }
+        self.end = now();
     }
 
     /// The entry, made by the thread that stores the bodies.
-    fn event(mut self, ends: bool, desk: &mut Desk) -> Result<Event, TraceError> {
-        if let Some(body) = self.request.describe(desk)? {
-            self.args.insert("body".to_owned(), body);
+    fn event(mut self, ends: bool, redactor: &Redactor, desk: &mut Desk) -> Result<Event, TraceError> {
+        let mut event = Event::new(Kind::Effect, "http.exchange")
+            .arg("method", self.method.as_str())
+            .arg("url", redactor.url(&self.url))
+            .arg("version", format!("{:?}", self.version))
+            .arg("headers", self.fields.value(redactor));
+        if let Some(trailers) = self.request.trailers.take() {
+            event = event.arg("trailers", trailers.value(redactor));
         }
+        if let Some(body) = self.request.describe(desk)? {
+            event = event.arg("body", body);
+        }
+        let mut result = self.result(redactor);
         if let Some(body) = self.response.describe(desk)? {
-            self.result.insert("body".to_owned(), body);
+            result.insert("body".to_owned(), body);
         }
         if let Some(segments) = self.segments.describe(desk)? {
-            self.result.insert("segments".to_owned(), segments);
+            result.insert("segments".to_owned(), segments);
         }
         if let Some(upgraded) = self.upgraded {
-            self.result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
+            result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
         }
-        let mut event = Event::new(Kind::Effect, "http.exchange").rule(self.rule);
-        event.args = self.args;
-        event.result = Some(Value::Object(self.result));
         event.proc = self.proc;
-        Ok(event)
+        Ok(event.rule(self.rule).result(Value::Object(result)))
+    }
+
+    /// What came of it, without what is stored beside the entry.
+    fn result(&mut self, redactor: &Redactor) -> Map<String, Value> {
+        let mut result = Map::new();
+        let mut insert = |key: &str, value: Value| _ = result.insert(key.to_owned(), value);
+        if let Some((destination, names)) = self.origin.take() {
+            insert("address", destination.to_string().into());
+            insert("names", names.into());
+        }
+        if let Some(facts) = &self.tls {
+            insert("tls", facts.record.clone());
+        }
+        if let Some(field) = self.withheld {
+            insert("withheld", vec![field].into());
+        }
+        if let Some((status, fields)) = &self.answer {
+            insert("status", status.as_u16().into());
+            insert("headers", fields.value(redactor));
+        }
+        if let Some(trailers) = &self.response.trailers {
+            insert("trailers", trailers.value(redactor));
+        }
+        if let Some((error, failure)) = self.error.take() {
+            insert("error", error.into());
+            if let Some(failure) = failure {
+                insert("failure", failure.value(self.response.size));
+            }
+        }
+        let mut timing = json!({"start": self.start, "end": self.end});
+        if let Some(first_byte) = self.first_byte {
+            timing["first_byte"] = first_byte.into();
+        }
+        insert("timing", timing);
+        result
     }
 }
 
@@ -267,17 +294,9 @@ impl Drop for Exchange {
         let mut progress = std::mem::take(progress);
         progress.end(ends);
         // A failure stays with the recorder, and the run stops for it.
-        self.egress.scribe.record(move |desk| progress.event(ends, desk));
+        let redactor = self.egress.redactor.clone();
+        self.egress.scribe.record(move |desk| progress.event(ends, &redactor, desk));
     }
-}
-
-/// Header fields in order, with the values of credentials redacted.
-fn fields(egress: &Egress, headers: &HeaderMap) -> Value {
-    let list = headers.iter().map(|(name, value)| {
-        let value = egress.redactor.header(name.as_str(), value.as_bytes());
-        Value::from(vec![name.as_str().to_owned(), value])
-    });
-    Value::Array(list.collect())
 }
 
 fn now() -> f64 {

@@ -35,6 +35,8 @@ pub(crate) enum Door {
     Loopback,
     /// A Unix socket that stands for the host's.
     Unix,
+    /// A port of the host's loopback that stands for one inside.
+    Listen,
 }
 
 impl Door {
@@ -46,6 +48,7 @@ impl Door {
             Self::Socks => "socks",
             Self::Loopback => "loopback",
             Self::Unix => "unix",
+            Self::Listen => "listen",
         }
     }
 }
@@ -96,7 +99,8 @@ impl Flow {
         proc: Option<&str>,
     ) -> Result<Arc<Self>, NetproxyError> {
         args.insert("via".to_owned(), door.as_str().into());
-        let mut event = Event::new(Kind::Observe, "net.connect").rule(rule);
+        let op = if door == Door::Listen { "net.accept" } else { "net.connect" };
+        let mut event = Event::new(Kind::Observe, op).rule(rule);
         event.args = args.clone();
         event.proc = proc.map(str::to_owned);
         egress.record(event)?;

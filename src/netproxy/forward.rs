@@ -92,7 +92,7 @@ impl Service {
             // Where a connection takes many requests at once, none waits for another.
             *slot = link.share();
             let slot = slot.is_none().then_some(slot);
-            exchange.set_tls(link.facts.as_deref());
+            exchange.set_tls(link.facts.as_ref());
             fit(&mut request, &origins[0], link.wire());
             match link.send(request).await {
                 Ok(response) => {

@@ -17,6 +17,7 @@ use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
+use super::publish::Publisher;
 use super::sessions::Sessions;
 use super::unix::{self, HostSocket};
 use super::{Listeners, socks, stream};
@@ -29,7 +30,7 @@ const MAX_STREAMS: usize = 1024;
 const NAME_SERVER_IDLE: Duration = Duration::from_secs(30);
 
 /// How long to wait after accept has failed: it fails for want of descriptors or memory.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
 /// All sockets, ready for the runtime.
 pub(crate) struct Bound {
@@ -37,6 +38,7 @@ pub(crate) struct Bound {
     names_udp: Vec<UdpSocket>,
     traps: Vec<Trap>,
     sessions: Arc<Sessions>,
+    publisher: Publisher,
     unix: Vec<(HostSocket, UnixListener)>,
 }
 
@@ -78,6 +80,7 @@ impl Bound {
             names_udp: names_udp.collect::<Result<_, _>>()?,
             traps: traps.collect::<Result<_, _>>()?,
             sessions: Arc::new(Sessions::new(listeners.answers)),
+            publisher: Publisher::new(listeners.published, listeners.inside)?,
             unix: unix.collect::<Result<_, NetproxyError>>()?,
         })
     }
@@ -88,6 +91,7 @@ impl Bound {
         for (listener, kind) in self.streams {
             tokio::spawn(accept_streams(Arc::clone(egress), listener, kind, Arc::clone(&places)));
         }
+        self.publisher.spawn(egress, &places);
         for socket in self.names_udp {
             tokio::spawn(datagram::serve_names(Arc::clone(egress), socket));
         }

@@ -42,11 +42,13 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod doubt;
 mod drain;
 mod egress;
 mod error;
 mod exchange;
 mod failure;
+mod fields;
 mod flow;
 mod forward;
 pub mod framing;
@@ -59,7 +61,9 @@ mod names;
 mod packet;
 mod pins;
 mod pool;
+mod publish;
 mod rates;
+mod records;
 mod relay;
 mod requests;
 mod resolve;
@@ -95,6 +99,7 @@ pub use self::error::{Blame, NetproxyError};
 pub use self::names::Answer;
 pub use self::packet::Answers;
 pub use self::pins::Pins;
+pub use self::publish::{Inside, Published};
 pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
 
 use self::decide::Judge;
@@ -136,6 +141,10 @@ pub struct Listeners {
     pub udp_loopback: Vec<(SocketAddr, OwnedFd)>,
     /// What sends datagrams in the name of any address.
     pub answers: Answers,
+    /// Ports of the host's loopback for servers inside.
+    pub published: Vec<Published>,
+    /// Makes the sockets on which those servers are reached.
+    pub inside: Option<Inside>,
     /// The host's Unix sockets, each with the listener that stands for it.
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }
@@ -233,7 +242,11 @@ impl Proxy {
     /// The decision about a connection that has said nothing yet, for whoever sees it first.
     pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<(), Refusal> + use<> {
         let egress = Arc::clone(&self.egress);
-        move |destination| egress.judge.destination(destination, decide::Claim::Silent).map(|_| ())
+        move |destination| match destination.port() {
+            // Whatever name server is meant, ours answers.
+            dns::PORT => Ok(()),
+            _ => egress.judge.destination(destination, decide::Claim::Silent).map(|_| ()),
+        }
     }
 
     /// Lets the proxy begin to end, as [`stop`](Self::stop) does; it goes on by itself.

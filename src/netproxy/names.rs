@@ -3,11 +3,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use hickory_proto::rr::RData;
 use serde_json::json;
 
 use super::decide::Refusal;
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::records::is_kept;
 use super::resolve::{Family, Found};
 use crate::trace::{Event, Kind};
 
@@ -26,6 +28,13 @@ pub enum Answer {
     },
     /// The names of an address.
     Names(Vec<String>),
+    /// Other records, and for how many seconds they hold.
+    Records {
+        /// All of the type that was asked for.
+        records: Vec<RData>,
+        /// Seconds.
+        ttl: u32,
+    },
     /// The name is known and has nothing of that type.
     Empty,
     /// There is no such name.
@@ -69,9 +78,13 @@ impl Egress {
                 "--observe".to_owned()
             }
         };
+        if is_kept(name) {
+            self.record_lookup(name, family.record_type(), &Answer::NoName, &rule, proc)?;
+            return Ok(Answer::NoName);
+        }
         let answer = match self.upstream.lookup(name, family).await {
             Ok(Found::Addresses { addresses, ttl }) => self.sift(name, addresses, ttl, port, proc)?,
-            Ok(Found::NoData) => Answer::Empty,
+            Ok(Found::NoData | Found::Records { .. }) => Answer::Empty,
             Ok(Found::NoName) => Answer::NoName,
             Err(reason) => Answer::Failed { reason },
         };
@@ -96,6 +109,10 @@ impl Egress {
                 json!({"code": "NOERROR", "answers": answers})
             }
             Answer::Names(names) => json!({"code": "NOERROR", "answers": names}),
+            Answer::Records { records, .. } => {
+                let answers: Vec<String> = records.iter().map(RData::to_string).collect();
+                json!({"code": "NOERROR", "answers": answers})
+            }
             Answer::Empty => json!({"code": "NOERROR", "answers": []}),
             Answer::NoName | Answer::Refused { .. } => json!({"code": "NXDOMAIN", "answers": []}),
             Answer::Failed { reason } => {
@@ -126,7 +143,12 @@ impl Egress {
         let mut refused: Option<Refusal> = None;
         for address in addresses {
             match self.judge.answerable(name, address) {
-                Err(refusal) if self.enforce => refused = refused.or(Some(refusal)),
+                Err(refusal) if self.enforce => {
+                    // Each address that is withheld is told, also beside others that are given.
+                    let refusal = refusal.on_port(port);
+                    self.refuse(&refusal, proc)?;
+                    refused = refused.or(Some(refusal));
+                }
                 _ if self.pins.pin(name, address) => given.push(address),
                 _ => {
                     let reason = "this run's budget of addresses is used up".to_owned();
@@ -135,11 +157,7 @@ impl Egress {
             }
         }
         match refused {
-            Some(refusal) if given.is_empty() => {
-                let refusal = refusal.on_port(port);
-                self.refuse(&refusal, proc)?;
-                Ok(Answer::Refused { refusal: Box::new(refusal) })
-            }
+            Some(refusal) if given.is_empty() => Ok(Answer::Refused { refusal: Box::new(refusal) }),
             _ => Ok(Answer::Addresses { addresses: given, ttl: ttl.min(MAX_TTL) }),
         }
     }

@@ -94,17 +94,14 @@ impl Admission<'_> {
         Ok(methods)
     }
 
-    /// Whether a change of protocol is asked for. A server may leave h2c alone (RFC 9110 section 7.8), so where it
+    /// Whether a change of protocol is asked for. A server may leave h2c and TLS alone (RFC 9110 section 7.8), so where it
     /// may not be it is left out, and the request goes on.
     fn upgrade(&self, head: &mut request::Parts, grant: &Grant) -> bool {
-        let protocols = head.headers.get_all(UPGRADE).iter();
-        let protocols: Vec<&str> = protocols
-            .flat_map(|value| value.to_str().unwrap_or("").split(','))
-            .map(|protocol| protocol.trim())
-            .collect();
-        let is_h2c = |protocol: &&str| protocol.get(..3).is_some_and(|name| name.eq_ignore_ascii_case("h2c"));
-        if !self.conditions.any() || !protocols.iter().any(is_h2c) {
-            return !protocols.is_empty();
+        let fields = head.headers.get_all(UPGRADE).iter();
+        let fields: Vec<_> = fields.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+        let mut protocols = fields.iter().flat_map(|value| value.split(',')).map(str::trim);
+        if !self.conditions.any() || !protocols.any(carries_requests) {
+            return !fields.is_empty();
         }
         let sent = origin_form(&head.method, &head.uri);
         let asked = Asked { method: head.method.as_str(), path: sent.path(), upgrade: true };
@@ -243,6 +240,12 @@ impl Judge {
         });
         (!line.starts_with('#')).then_some(line)
     }
+}
+
+/// Whether further requests follow in what `protocol` makes of a connection: `h2c`, `TLS/1.0` (RFC 2817).
+fn carries_requests(protocol: &str) -> bool {
+    let protocol = protocol.to_ascii_lowercase();
+    ["h2", "http", "tls"].iter().any(|name| protocol.starts_with(name))
 }
 
 /// Whom a grant may stand for: each name by itself, and the address.

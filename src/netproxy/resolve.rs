@@ -2,15 +2,16 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::ResolveHosts;
+use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
-use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::OnceCell;
@@ -66,7 +67,14 @@ pub enum Found {
         /// Seconds.
         ttl: u32,
     },
-    /// The name exists and has no address of that family.
+    /// Other records, and for how many seconds they hold.
+    Records {
+        /// At least one, all of the type that was asked for.
+        records: Vec<RData>,
+        /// Seconds.
+        ttl: u32,
+    },
+    /// The name exists and has none.
     NoData,
     /// The name does not exist.
     NoName,
@@ -77,6 +85,9 @@ pub trait Upstream: Send + Sync {
     /// Looks up one name, lower case and without a trailing dot. The error is one line.
     fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>>;
 
+    /// The same for records of another type than an address.
+    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>>;
+
     /// Connects to an address.
     fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>>;
 
@@ -86,8 +97,8 @@ pub trait Upstream: Send + Sync {
     /// The kernel's; nothing has been sent then.
     fn datagrams(&self, destination: SocketAddr) -> io::Result<UdpSocket> {
         let any: IpAddr = match destination {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = std::net::UdpSocket::bind((any, 0))?;
         // Only the peer's datagrams are received, and its refusals (man 7 udp).
@@ -114,16 +125,12 @@ pub struct HostNetwork {
 }
 
 impl HostNetwork {
-    async fn ask(&self, name: &str, family: Family) -> Result<Found, String> {
-        let resolver = self.resolver.get_or_try_init(|| async { system_resolver() }).await?;
-        let mut query = Name::from_ascii(name).map_err(|error| error.to_string())?;
-        // Absolute: search domains would send names outside that no rule matches.
-        query.set_fqdn(true);
+    async fn addresses(&self, name: &str, family: Family) -> Result<Found, String> {
         let record_type = match family {
             Family::V4 => RecordType::A,
             Family::V6 => RecordType::AAAA,
         };
-        let lookup = match resolver.lookup(query, record_type).await {
+        let lookup = match self.ask(name, record_type).await? {
             Ok(lookup) => lookup,
             Err(error) => return absent(&error),
         };
@@ -132,20 +139,44 @@ impl HostNetwork {
         if addresses.is_empty() {
             return Ok(Found::NoData);
         }
-        let left = lookup.valid_until().saturating_duration_since(Instant::now());
-        let ttl = u32::try_from(left.as_secs()).unwrap_or(u32::MAX);
+        let ttl = seconds_left(&lookup);
         let addresses = addresses.into_iter().filter(|address| has_route(*address)).collect();
         Ok(reachable(addresses, ttl))
+    }
+
+    async fn others(&self, name: &str, kind: RecordType) -> Result<Found, String> {
+        let lookup = match self.ask(name, kind).await? {
+            Ok(lookup) => lookup,
+            Err(error) => return absent(&error),
+        };
+        let of_kind = lookup.answers().iter().filter(|record| record.record_type() == kind);
+        let records: Vec<RData> = of_kind.map(|record| record.data.clone()).collect();
+        let ttl = seconds_left(&lookup);
+        Ok(if records.is_empty() { Found::NoData } else { Found::Records { records, ttl } })
+    }
+
+    async fn ask(&self, name: &str, kind: RecordType) -> Result<Result<Lookup, NetError>, String> {
+        let resolver = self.resolver.get_or_try_init(|| async { system_resolver() }).await?;
+        let mut query = Name::from_ascii(name).map_err(|error| error.to_string())?;
+        // Absolute, for search domains would send names outside that no rule matches. A name without
+        // a dot is completed as it is on the host: there the user means it so.
+        query.set_fqdn(name.contains('.'));
+        Ok(resolver.lookup(query, kind).await)
     }
 }
 
 impl Upstream for HostNetwork {
     fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
         Box::pin(async move {
-            match tokio::time::timeout(LOOKUP_TIMEOUT, self.ask(name, family)).await {
-                Ok(found) => found,
-                Err(_) => Err(format!("no name server answered in {} s", LOOKUP_TIMEOUT.as_secs())),
-            }
+            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.addresses(name, family)).await;
+            found.unwrap_or_else(|_| unanswered())
+        })
+    }
+
+    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>> {
+        Box::pin(async move {
+            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.others(name, kind)).await;
+            found.unwrap_or_else(|_| unanswered())
         })
     }
 
@@ -192,17 +223,36 @@ fn absent(error: &NetError) -> Result<Found, String> {
     }
 }
 
+fn unanswered() -> Result<Found, String> {
+    Err(format!("no name server answered in {} s", LOOKUP_TIMEOUT.as_secs()))
+}
+
+fn seconds_left(lookup: &Lookup) -> u32 {
+    let left = lookup.valid_until().saturating_duration_since(Instant::now());
+    u32::try_from(left.as_secs()).unwrap_or(u32::MAX)
+}
+
 fn reachable(addresses: Vec<IpAddr>, ttl: u32) -> Found {
     if addresses.is_empty() { Found::NoData } else { Found::Addresses { addresses, ttl } }
 }
 
 /// Whether the host has a route there. A stream inside is accepted before the origin is dialled, so
-/// an IPv6 address on a host without IPv6 would fail too late for the client to try IPv4.
-/// Connecting a datagram socket asks the routing table and sends nothing (man 7 udp).
+/// an address of a family that the host lacks would fail too late for the client to try the other.
+/// On a host without any network all are given, and the failure says what is missing.
 fn has_route(address: IpAddr) -> bool {
-    if address.is_ipv4() {
-        return true;
-    }
-    let probe = std::net::UdpSocket::bind((std::net::Ipv6Addr::UNSPECIFIED, 0));
-    probe.and_then(|socket| socket.connect((address, 443))).is_ok()
+    // Some address of the open internet, to which nothing is sent.
+    let other_family = || match address {
+        IpAddr::V4(_) => leads_to(Ipv6Addr::new(0x2001, 0x4860, 0x4860, 0, 0, 0, 0, 0x8888).into()),
+        IpAddr::V6(_) => true,
+    };
+    leads_to(address) || !other_family()
+}
+
+/// Connecting a datagram socket asks the routing table and sends nothing (man 7 udp).
+fn leads_to(address: IpAddr) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    std::net::UdpSocket::bind((any, 0)).and_then(|socket| socket.connect((address, 443))).is_ok()
 }

@@ -1,5 +1,6 @@
 //! The life of one granted stream: dial, sniff, then HTTP, TLS or plain bytes.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -186,11 +187,24 @@ async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStre
     let transcript = upstream.flow().transcribe();
     let end = relay(&mut client, &mut upstream, &transcript).await;
     upstream.flow().set_relayed(&end);
-    if !matches!(end, End::Closed) {
-        // What broke off must not look as if it had ended.
-        let _ = upstream.stream().set_zero_linger();
-        client.reset();
+    break_off(egress, client, upstream.stream(), grant, end);
+}
+
+/// What broke off must not look as if it had ended. Where it was broken off since it became what may not pass
+/// unread, that is recorded.
+pub(crate) fn break_off(egress: &Egress, client: Client, upstream: &TcpStream, grant: &Grant, end: End) {
+    if matches!(end, End::Closed) {
+        return;
     }
+    let _ = upstream.set_zero_linger();
+    if let End::Client(source) = end
+        && source.kind() == io::ErrorKind::InvalidData
+    {
+        // A failing trace closes the stream as well: there is nothing more to do.
+        let error = NetproxyError::Client { source };
+        let _ = egress.refuse_always(&unreadable(grant, &error), client.proc.as_deref());
+    }
+    client.reset();
 }
 
 /// Ends a stream that may not go on, and records why unless the judgement did.

@@ -109,6 +109,7 @@ pub fn run(
     command: Pid,
     launcher: &OwnedFd,
     report: BorrowedFd<'_>,
+    mut dialler: Option<BorrowedFd<'_>>,
     attach: &mut Attach<'_>,
 ) -> io::Result<()> {
     let mut signals = SigSet::empty();
@@ -126,11 +127,9 @@ pub fn run(
         if let Some(end) = end.filter(|_| reaped.all) {
             return channel::send(report, &end.encode(), &[]);
         }
-        let mut watched = [
-            PollFd::new(launcher.as_fd(), PollFlags::POLLIN),
-            PollFd::new(children.as_fd(), PollFlags::POLLIN),
-            PollFd::new(report, PollFlags::POLLIN),
-        ];
+        let fixed = [launcher.as_fd(), children.as_fd(), report];
+        let watched = fixed.into_iter().chain(dialler);
+        let mut watched: Vec<_> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut watched, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -141,6 +140,12 @@ pub fn run(
         }
         if watched[2].any().unwrap_or(true) {
             serve(report, attach)?;
+        }
+        if let (Some(requests), Some(asked)) = (dialler, watched.get(3))
+            && asked.any().unwrap_or(true)
+            && !super::dialler::serve(requests)?
+        {
+            dialler = None;
         }
         while let Ok(Some(_)) = children.read_signal() {}
     }

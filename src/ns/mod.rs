@@ -4,6 +4,7 @@
 //! command's own process [`privileges::drop_bounding`] and [`privileges::drop_all`]; [`init::run`] is what pid 1 does from then on.
 
 pub mod channel;
+pub mod dialler;
 pub mod handoff;
 pub mod idmap;
 pub mod init;

@@ -34,6 +34,8 @@ pub struct NetSpec {
     pub udp_ports: Vec<u16>,
     /// Loopback UDP ports of the host that the policy names.
     pub udp_loopback: Vec<u16>,
+    /// TCP ports that servers inside may offer on the host's loopback.
+    pub published: Vec<u16>,
     /// Wanted port of the HTTP proxy on loopback; 0 is any. Another is taken when it is one of the others.
     pub proxy_port: u16,
 }

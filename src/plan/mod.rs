@@ -197,13 +197,15 @@ fn proxy_port(taken: &[u16]) -> u16 {
 fn net(policy: &Policy) -> NetSpec {
     let ports: Vec<u16> = policy.named_ports().ports.into_iter().collect();
     let loopback: Vec<u16> = policy.loopback_ports().into_iter().flatten().collect();
-    let taken: Vec<u16> = ports.iter().chain(&loopback).copied().collect();
+    let published: Vec<u16> = policy.published_ports().into_iter().map(|(port, _)| port).collect();
+    let taken: Vec<u16> = ports.iter().chain(&loopback).chain(&published).copied().collect();
     NetSpec {
         tproxy: true,
         ports,
         loopback,
         udp_ports: policy.datagram_ports().into_iter().collect(),
         udp_loopback: policy.loopback_datagram_ports(),
+        published,
         proxy_port: proxy_port(&taken),
     }
 }

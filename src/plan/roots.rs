@@ -142,7 +142,11 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
                     }
                 }
             }
-            RuleBody::Runtime { .. } | RuleBody::Net(_) | RuleBody::UnixSocket(_) | RuleBody::Env(_) => {}
+            RuleBody::Runtime { .. }
+            | RuleBody::Net(_)
+            | RuleBody::UnixSocket(_)
+            | RuleBody::Env(_)
+            | RuleBody::Listen(_) => {}
         }
     }
 }

@@ -8,6 +8,7 @@ use super::exec_rule::ExecRule;
 use super::host::Host;
 use super::host_rule::{self, NetValue};
 use super::key::Key;
+use super::listen_rule;
 use super::parse::{Effect, SpannedRule};
 use super::path_rule::{PathFault, PathPattern, anchored};
 use super::placed::Placed;
@@ -103,6 +104,7 @@ impl<'h> Checker<'h> {
 
     fn finish(mut self, name: &str, text: &str) -> Result<Policy, Report> {
         self.errors.extend(unread::conflicts(&self.rules));
+        self.errors.extend(listen_rule::conflicts(&self.rules));
         if !self.errors.is_empty() {
             return Err(Report { diagnostics: self.errors });
         }
@@ -194,6 +196,10 @@ impl<'h> Checker<'h> {
                 let env = EnvRule::parse(value, rule.effect);
                 env.map(RuleBody::Env)
                     .map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })
+            }
+            Key::Listen => {
+                let port = listen_rule::parse(value).map(RuleBody::Listen);
+                port.map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })
             }
             key => Err(Fault {
                 message: format!(

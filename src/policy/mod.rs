@@ -23,6 +23,7 @@ mod host_fault;
 mod host_rule;
 mod index;
 mod key;
+mod listen_rule;
 pub(crate) mod lossless;
 mod name;
 mod net_decision;
@@ -107,6 +108,8 @@ pub enum RuleBody {
     Exec(ExecRule),
     /// `env:`
     Env(EnvRule),
+    /// `listen:`
+    Listen(u16),
 }
 
 /// A policy that has been read and checked.

@@ -48,10 +48,24 @@ impl Policy {
         transport: Transport,
     ) -> Verdict {
         let target = Target { transport, ..Target::new(self, names, address, port) };
+        if let Some(refusal) = self.own_port(&target) {
+            return refusal;
+        }
         // What names methods or paths is about requests: one of them may be allowed, not all are denied.
         let (matching, would_need_private) =
             self.matching(&target, &|effect, rule| effect == Effect::Grant || !rule.is_conditional());
         self.settle(matching.into_iter(), || target.refusal(would_need_private))
+    }
+
+    /// The host's side of a port that `listen:` offers is ours, and leads back into the run.
+    fn own_port(&self, target: &Target) -> Option<Verdict> {
+        if target.transport != Transport::Tcp || !address::is_loopback(target.address) {
+            return None;
+        }
+        let (port, rule) = self.published_ports().into_iter().find(|(port, _)| *port == target.port)?;
+        let reason =
+            format!("`listen: {port}` makes it the run's own port, and nothing listens there inside");
+        Some(Verdict::Deny { rule: Some(rule), reason })
     }
 
     /// The rules about a connection that `counts` takes, and whether one of them lacks `private` alone.

@@ -117,13 +117,15 @@ fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
     let pending = build_view(&cell, &word, ends)?;
-    become_init(&ends.channel, &ends.launcher, &pending)
-        .map_err(|error| Failure::text(Step::Init, &error))?;
+    // Where the sockets went out, requests for more come in, if there can be any.
+    let dialler = (!cell.net.published.is_empty()).then_some(&ends.sockets);
+    become_init(ends, dialler, &pending).map_err(|error| Failure::text(Step::Init, &error))?;
     channel::send(ends.channel.as_fd(), &Message::Entered.encode(), &[])
         .map_err(|error| Failure::new(Step::Init, "sendmsg", &error))?;
     let mut attach =
         |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
-    let served = init::run(command, &ends.launcher, ends.channel.as_fd(), &mut attach);
+    let dialler = dialler.map(AsFd::as_fd);
+    let served = init::run(command, &ends.launcher, ends.channel.as_fd(), dialler, &mut attach);
     // Its descriptors were closed behind the back of their owners: none of them is dropped.
     process::exit_now(if served.is_ok() { 0 } else { 125 })
 }
@@ -154,9 +156,10 @@ fn hand_over(doors: Vec<Door>, sockets: &OwnedFd) -> std::io::Result<()> {
 }
 
 /// Nothing of the launcher may be read back through /proc/1.
-fn become_init(channel: &OwnedFd, launcher: &OwnedFd, pending: &Pending) -> Result<(), Refused> {
+fn become_init(ends: &Ends, dialler: Option<&OwnedFd>, pending: &Pending) -> Result<(), Refused> {
     process::wipe_environment().map_err(Refused::by("read(/proc/self/stat)"))?;
-    let mut kept = vec![channel.as_raw_fd(), launcher.as_raw_fd()];
+    let mut kept = vec![ends.channel.as_raw_fd(), ends.launcher.as_raw_fd()];
+    kept.extend(dialler.map(AsRawFd::as_raw_fd));
     kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
     kept.sort_unstable();
     process::close_all_but(&kept).map_err(Refused::by("close_range"))

@@ -77,6 +77,16 @@ pub enum RunError {
     /// The sockets of the run's network did not arrive.
     #[error("the network of the run: {0}")]
     Network(#[source] NetError),
+    /// A port that the policy offers cannot be had.
+    #[error("{rule}: bind({at}): {}: {}", Named(.source), publishing(.source))]
+    Publish {
+        /// The rule that names it.
+        rule: String,
+        /// The host's loopback address and the port.
+        at: std::net::SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The proxy of the run.
     #[error("the proxy of the run: {0}")]
     Proxy(#[source] NetproxyError),
@@ -106,6 +116,19 @@ pub enum RunError {
 impl RunError {
     pub(super) fn call<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> Self {
         move |source| Self::Call(Refused { call, source: source.into() })
+    }
+}
+
+/// What makes a port of the host's loopback free.
+fn publishing(source: &io::Error) -> &'static str {
+    match Errno::from_raw(source.raw_os_error().unwrap_or(0)) {
+        Errno::EADDRINUSE => {
+            "something on the host has that port; stop it, or name another in `listen:` and inside"
+        }
+        Errno::EACCES | Errno::EPERM => {
+            "ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE; name a higher one"
+        }
+        _ => remedy(source).unwrap_or(ALLOW),
     }
 }
 

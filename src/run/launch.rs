@@ -30,6 +30,8 @@ pub(super) struct Launched {
     pub(super) guard: KillOnDrop,
     pub(super) channel: OwnedFd,
     pub(super) go: OwnedFd,
+    /// Pid 1 makes sockets when it is asked here, if the plan needs any.
+    pub(super) dialler: OwnedFd,
     pub(super) listener: OwnedFd,
     pub(super) root: OwnedFd,
     /// In the order of the plan's sockets.
@@ -196,8 +198,8 @@ impl Begun {
             return Err(RunError::Silent);
         };
         let doors = receive_doors(&self.sockets)?;
-        let Self { init, guard, channel, go, stdio, .. } = self;
-        Ok(Launched { init, guard, channel, go, listener, root, doors, landlock, stdio })
+        let Self { init, guard, channel, go, sockets: dialler, stdio } = self;
+        Ok(Launched { init, guard, channel, go, dialler, listener, root, doors, landlock, stdio })
     }
 }
 
@@ -218,8 +220,19 @@ fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
     Ok(doors)
 }
 
-/// Tells the command's process to execute the command.
+/// Memory, in bytes, that a run needs once it has started: blocks of the relays, stacks of threads.
+const ROOM: usize = 8 << 20;
+
+/// Tells the command's process to execute the command. A launcher that found no memory later would
+/// have to end at once, and end the run with it: the room is looked for before.
 pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
+    let mut room = Vec::<u8>::new();
+    if room.try_reserve_exact(ROOM).is_err() {
+        return Err(RunError::call("mmap")(nix::Error::ENOMEM));
+    }
+    // Else the compiler may leave the allocation out.
+    std::hint::black_box(&mut room);
+    drop(room);
     channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::call("sendmsg"))
 }
 

@@ -7,6 +7,7 @@ mod loopback;
 mod message;
 mod network;
 mod order;
+mod publish;
 mod signals;
 mod stdio;
 
@@ -23,8 +24,8 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
-use crate::netproxy::Proxy;
 use crate::netproxy::tls::Intention;
+use crate::netproxy::{Listeners, Proxy};
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -106,13 +107,15 @@ fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> 
         let policy = &plan.access.policy;
         network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, tls)
     };
-    let (launched, network, relayed) = if plan.unix.is_empty() {
-        let network = start(sockets, Vec::new())?;
+    let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
+        let network = start(sockets, Listeners::default())?;
         (begun.finish()?, network, Vec::new())
     } else {
-        // It listens at the doors too, which are made with the view.
+        // It listens at the doors too, which are made with the view, or asks pid 1 for sockets.
         let mut launched = begun.finish()?;
-        let (listeners, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
+        let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
+        let dialler = launched.dialler.try_clone().map_err(RunError::call("dup"))?;
+        let listeners = publish::listeners(&plan.access.policy, unix, dialler)?;
         (launched, start(sockets, listeners)?, relayed)
     };
     Ok(Armed { launched, network, connections, relayed, capture, reads_tls })

@@ -1,7 +1,6 @@
 //! Connects the sockets of the run's network with the proxy, and the proxy with the supervisor.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
@@ -24,17 +23,16 @@ pub(super) struct Network {
     pub(super) loopback: LeadLoopback,
 }
 
-/// Starts the proxy on the run's sockets.
+/// Starts the proxy on the run's sockets, `listeners` among them.
 pub(super) fn start(
     policy: &Arc<Policy>,
     sockets: NetSockets,
-    unix: Vec<(PathBuf, OwnedFd)>,
+    mut listeners: Listeners,
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
     tls: Option<Interception>,
 ) -> Result<Network, RunError> {
-    let mut listeners = Listeners { unix, ..Listeners::default() };
     let mut diag = None;
     let captures = sockets.mechanism == Mechanism::Tproxy;
     for (role, socket) in sockets.fds {

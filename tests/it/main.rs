@@ -2,6 +2,7 @@
 
 mod cli;
 mod clients;
+mod dns;
 mod escape;
 mod exec_rules;
 mod fs;
@@ -9,6 +10,7 @@ mod hosts;
 mod layers;
 mod life;
 mod limits;
+mod listen;
 mod locks;
 mod loopback;
 mod many;

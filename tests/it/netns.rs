@@ -114,6 +114,7 @@ fn without_nf_tables_the_named_ports_are_captured() {
             tproxy: false,
             udp_ports: vec![123],
             udp_loopback: vec![124],
+            published: Vec::new(),
         };
         let net = Net::new(&spec);
         assert_eq!(net.sockets.mechanism, Mechanism::Ports { errno: 0 });

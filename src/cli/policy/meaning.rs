@@ -28,7 +28,7 @@ pub(super) fn stands_for(rule: &Rule, facts: &HostFacts) -> Vec<String> {
             }
             names
         }
-        RuleBody::Net(_) => Vec::new(),
+        RuleBody::Net(_) | RuleBody::Listen(_) => Vec::new(),
     }
 }
 
@@ -78,6 +78,9 @@ pub(super) fn in_words(rule: &Rule) -> String {
         RuleBody::Env(_) if rule.effect == Effect::Grant => return "passes the variable on".to_owned(),
         RuleBody::Env(_) => return "never passes the variable on".to_owned(),
         RuleBody::Net(net) => reach(net),
+        RuleBody::Listen(port) => {
+            format!("offering what listens at port {port} inside at the same port of the host's loopback")
+        }
     };
     let verb = if rule.effect == Effect::Grant { "allows" } else { "refuses" };
     format!("{verb} {what}")

@@ -1,6 +1,7 @@
 //! The whole proxy against real clients, with a fake outside: only loopback is contacted.
 
 mod differential;
+mod doubt;
 mod framing;
 mod http;
 mod names;

@@ -3,6 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 
+use hickory_proto::op::Message;
+use hickory_proto::rr::rdata::SRV;
+use hickory_proto::rr::{Name, RData, RecordType};
 use serde_json::json;
 
 use super::world::{Bench, PUBLIC, Plan, names_query, open, query_bytes, reply_of, text};
@@ -44,7 +47,8 @@ fn a_name_that_leads_into_a_private_range_is_not_answered() {
     assert!(text(&denial.args["remedy"]).contains("private"), "{denial:?}");
     assert_eq!(bench.resolve("b.test"), [PUBLIC.parse::<std::net::IpAddr>().unwrap()]);
     assert_eq!(bench.resolve("c.test").len(), 1);
-    assert_eq!(bench.denied(), ["a.test"]);
+    // The address that was left out of the answer is told as well.
+    assert_eq!(bench.denied(), ["a.test", "b.test"]);
 }
 
 #[test]
@@ -59,7 +63,7 @@ fn other_types_have_no_data() {
     assert_eq!(names_query(bench.dns, "a.test", "AAAA"), ("NoError".to_owned(), Vec::new()));
     assert_eq!(bench.events("dns.lookup").len(), 8);
     assert_eq!(bench.denied().len(), 7);
-    assert_eq!(*bench.world.asked.lock().unwrap(), ["a.test"]);
+    assert_eq!(*bench.world.asked.lock().unwrap(), ["a.test TXT", "a.test MX", "a.test SRV", "a.test"]);
 }
 
 #[test]
@@ -83,6 +87,72 @@ fn addresses_are_known_by_the_names_of_this_run_alone() {
     assert_eq!((answers(0), answers(4)), (json!(["localhost"]), json!(["a.test"])));
     assert_eq!(names_query(bench.dns, "0.127.in-addr.arpa", "PTR").0, "NXDomain");
     assert_eq!(*bench.world.asked.lock().unwrap(), ["a.test"]);
+}
+
+#[test]
+fn services_of_an_allowed_host_are_asked_for_and_open_nothing() {
+    let policy = "net: a.test\nnet: *.w.test\ndeny: net _bad._tcp.a.test";
+    let bench = Bench::start(&Plan { policy, names: &[("other.test", PUBLIC)], ..Plan::default() });
+    let service = "_pg._tcp.a.test";
+    let target = Name::from_ascii("other.test.").unwrap();
+    let record = RData::SRV(SRV::new(0, 5, 5432, target));
+    bench.world.records.lock().unwrap().insert((service.to_owned(), RecordType::SRV), record);
+    let reply = ask(&bench, service, "SRV");
+    assert_eq!(reply.answers[0].data.to_string(), "0 5 5432 other.test.");
+    assert_eq!((reply.answers[0].name.to_string(), reply.answers[0].ttl), (format!("{service}."), 60));
+    assert!(bench.resolve("other.test").is_empty(), "the target needs a rule of its own");
+    for (name, code) in [
+        ("_x._udp.a.test", "NoError"),
+        ("_x.n.w.test", "NoError"),
+        ("_bad._tcp.a.test", "NXDomain"),
+        ("_x._tcp.b.test", "NXDomain"),
+        ("_x._y._z.a.test", "NXDomain"),
+        ("secret._tcp.a.test", "NXDomain"),
+    ] {
+        assert_eq!(names_query(bench.dns, name, "SRV").0, code, "{name}");
+    }
+    assert_eq!(
+        *bench.world.asked.lock().unwrap(),
+        ["_pg._tcp.a.test SRV", "_x._udp.a.test SRV", "_x.n.w.test SRV"]
+    );
+    let lookup = &bench.events("dns.lookup")[0];
+    assert_eq!(lookup.args["type"], "SRV");
+    assert_eq!(lookup.result, Some(json!({"code": "NOERROR", "answers": ["0 5 5432 other.test."]})));
+}
+
+#[test]
+fn names_of_the_link_and_of_tor_stay_here() {
+    let names = [("printer.local", PUBLIC), ("x.onion", PUBLIC)];
+    let bench = Bench::start(&Plan { policy: "net: *", names: &names, ..Plan::default() });
+    for name in ["printer.local", "x.onion", "local", "PRINTER.LOCAL."] {
+        assert_eq!(
+            names_query(bench.dns, name.trim_end_matches('.'), "A"),
+            ("NXDomain".to_owned(), Vec::new())
+        );
+        assert_eq!(names_query(bench.dns, name.trim_end_matches('.'), "SRV").0, "NoError");
+    }
+    for name in ["app.localhost", "a.b.LOCALHOST"] {
+        assert_eq!(names_query(bench.dns, name, "A").1[0].to_string(), "127.0.0.1");
+    }
+    assert!(bench.world.asked.lock().unwrap().is_empty() && bench.denied().is_empty());
+    assert_eq!(bench.events("dns.lookup").len(), 10);
+}
+
+#[test]
+fn the_letters_of_a_query_come_back_as_they_were() {
+    let bench =
+        Bench::start(&Plan { policy: "net: a.test", names: &[("a.test", PUBLIC)], ..Plan::default() });
+    let reply = ask(&bench, "a.TeSt", "A");
+    assert_eq!(reply.queries[0].name().to_ascii(), "a.TeSt.");
+    assert_eq!(reply.answers[0].name.to_ascii(), "a.TeSt.");
+}
+
+fn ask(bench: &Bench, name: &str, kind: &str) -> Message {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(&query_bytes(name, kind), bench.dns).unwrap();
+    let mut buffer = [0; 4096];
+    let length = socket.recv(&mut buffer).unwrap();
+    Message::from_vec(&buffer[..length]).unwrap()
 }
 
 #[test]

@@ -200,6 +200,14 @@ fn h2c_gets_past_no_denial() {
     assert!(!shown.to_ascii_lowercase().contains("upgrade"), "{shown}");
     assert_eq!(ask(&mut stream, "DELETE /x", "").0, 403);
     assert_eq!(ask(&mut stream, "delete /x", "").0, 403);
+    for protocol in [&b"h2c, \xff"[..], b"\xe9, H2C", b"TLS/1.0", b"HTTP/2.0"] {
+        stream.write_all(b"GET /x HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: ").unwrap();
+        stream.write_all(protocol).unwrap();
+        stream.write_all(b"\r\n\r\n").unwrap();
+        let (status, shown) = answer(&mut stream);
+        let shown = shown.to_ascii_lowercase();
+        assert!(status == 200 && !shown.contains("upgrade"), "{}: {shown}", protocol.escape_ascii());
+    }
 }
 
 #[test]

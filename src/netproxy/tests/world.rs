@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use hickory_proto::rr::{RData, RecordType};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
@@ -28,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct World {
     pub(super) names: Mutex<HashMap<String, Vec<IpAddr>>>,
+    pub(super) records: Mutex<HashMap<(String, RecordType), RData>>,
     /// Where a destination really leads.
     pub(super) routes: Mutex<HashMap<SocketAddr, SocketAddr>>,
     /// The original destination of what is accepted at a local port.
@@ -48,6 +50,14 @@ impl Upstream for World {
                 return Ok(Found::NoData);
             }
             Ok(Found::Addresses { addresses, ttl: 3600 })
+        })
+    }
+
+    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>> {
+        self.asked.lock().unwrap().push(format!("{name} {kind}"));
+        let found = self.records.lock().unwrap().get(&(name.to_owned(), kind)).cloned();
+        Box::pin(async move {
+            Ok(found.map_or(Found::NoData, |record| Found::Records { records: vec![record], ttl: 3600 }))
         })
     }
 

@@ -169,7 +169,6 @@ fn what_is_not_enforced_is_refused() {
         "write: \"./out\" @10MB",
         "secret: GITHUB_TOKEN -> api.github.com",
         "limit: memory 2GiB, pids 256",
-        "listen: 3000",
     ] {
         for diagnostic in refused(text).diagnostics {
             assert!(

@@ -233,3 +233,13 @@ fn datagram_rules_that_are_refused() {
         assert!(message.contains(reason), "{text}: {message}");
     }
 }
+
+#[test]
+fn an_offered_port_is_no_port_of_the_host() {
+    let policy = policy("listen: 3000, 3001\nlisten: 3000\nnet: localhost, x.org private\n");
+    assert_eq!(policy.published_ports().into_iter().map(|(port, _)| port).collect::<Vec<_>>(), [3000, 3001]);
+    assert!(!connects(&policy, &["localhost"], "127.0.0.1", 3000));
+    assert!(!connects(&policy, &["x.org"], "::1", 3001));
+    assert!(connects(&policy, &["localhost"], "127.0.0.1", 3002));
+    assert!(connects(&policy, &["x.org"], "10.0.0.1", 3000));
+}

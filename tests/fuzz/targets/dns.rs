@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use agentbox::netproxy::Answer;
 use agentbox::netproxy::dns::{Carrier, read};
 use hickory_proto::op::{Message, MessageType};
+use hickory_proto::rr::RData;
+use hickory_proto::rr::rdata::TXT;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|packet: &[u8]| {
@@ -30,8 +32,10 @@ fuzz_target!(|packet: &[u8]| {
     }
     let count = packet.last().copied().unwrap_or_default();
     let addresses = (0..count).map(|last| IpAddr::from([203, 0, 113, last])).collect();
+    let texts = vec!["x".repeat(usize::from(count)), "y".to_owned()];
+    let text = Answer::Records { records: vec![RData::TXT(TXT::new(texts))], ttl: 60 };
     let failed = Answer::Failed { reason: "it does not answer".to_owned() };
-    for answer in [Answer::Addresses { addresses, ttl: 60 }, Answer::Names(vec!["a.test".to_owned()]), Answer::Empty, Answer::NoName, failed] {
+    for answer in [Answer::Addresses { addresses, ttl: 60 }, Answer::Names(vec!["a.test".to_owned()]), text, Answer::Empty, Answer::NoName, failed] {
         let asked = Message::from_vec(packet).expect("it was read before");
         let room = asked.edns.as_ref().map_or(512, |edns| edns.max_payload().clamp(512, 1232));
         for carrier in [Carrier::Udp, Carrier::Tcp] {

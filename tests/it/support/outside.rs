@@ -37,7 +37,7 @@ impl Sandbox {
     /// `sys.argv[1]` when it is ready; what it prints is lost.
     pub(crate) fn run_outside<W: AsRef<OsStr>>(&self, server: &str, options: &[&str], words: &[W]) -> Ran {
         let _ = std::fs::remove_file(self.trace());
-        let resolv = self.file("../resolv.conf", "nameserver 127.0.0.1\n");
+        let resolv = self.file("../resolv.conf", "nameserver 127.0.0.1\nsearch corp.test\n");
         let server = self.file("../server.py", server);
         let ready = self.beside("ready");
         let _ = std::fs::remove_file(&ready);
