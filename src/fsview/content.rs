@@ -52,7 +52,7 @@ impl Content {
         open(path).is_ok()
     }
 
-    /// Whether it is known without a look at the host.
+    /// Its bytes, where they are known without a look at the host.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }

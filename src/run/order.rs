@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek as _, SeekFrom};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
@@ -137,8 +137,7 @@ pub(super) fn tell_contents<'a>(
     if contents.peek().is_none() {
         return Ok(());
     }
-    let made = memfd_create(c"contents", MFdFlags::MFD_CLOEXEC);
-    let file = File::from(made.map_err(RunError::call("memfd_create"))?);
+    let file = File::from(memory_file().map_err(RunError::call("memfd_create"))?);
     let mut file = BufWriter::with_capacity(SMALL, file);
     let (mut parts, mut end) = (Vec::new(), 0);
     for content in contents {
@@ -151,6 +150,16 @@ pub(super) fn tell_contents<'a>(
     match channel::send(socket, &[CONTENTS], &[file.as_fd()]) {
         Err(error) if is_gone(&error) => Ok(()),
         other => other.map_err(RunError::call("sendmsg")),
+    }
+}
+
+/// A file that is nowhere. Some hosts refuse one that could be executed (vm.memfd_noexec), and kernels before
+/// Linux 6.3 do not know another.
+fn memory_file() -> nix::Result<OwnedFd> {
+    let never_executed = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+    match memfd_create(c"contents", MFdFlags::MFD_CLOEXEC | never_executed) {
+        Err(Errno::EINVAL) => memfd_create(c"contents", MFdFlags::MFD_CLOEXEC),
+        other => other,
     }
 }
 
