@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 
+use agentbox::netproxy::secret::Secrets;
 use agentbox::plan::{HostFacts, LaunchPlan, Request};
 use agentbox::policy::{self, LaunchHost};
 use agentbox::trace::Placement;
@@ -121,8 +122,16 @@ fn carry_out(case: &Case) -> ExitCode {
     let command = command::resolve(&typed, &facts.environment, &facts.cwd).expect("a command");
     let placement = Placement::plan(Path::new("trace.jsonl"), false, false).expect("a place for the trace");
     let protected = Vec::new();
-    let request =
-        Request { policy, command, typed, facts: &facts, protected, enforce: true, authority: None };
+    let request = Request {
+        policy,
+        command,
+        typed,
+        facts: &facts,
+        protected,
+        enforce: true,
+        authority: None,
+        placeholders: Vec::new(),
+    };
     let plan = LaunchPlan::new(request, &host);
     let mut document = serde_json::to_value(plan.to_spec().expect("a document")).expect("JSON");
     drop(plan);
@@ -134,7 +143,7 @@ fn carry_out(case: &Case) -> ExitCode {
         ExitCode::from(125)
     };
     let signals = run::hold_signals().expect("signals");
-    match read.map(|plan| run::run(begun, plan, placement, signals, None)) {
+    match read.map(|plan| run::run(begun, plan, placement, signals, None, Secrets::default())) {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
+use super::secrets;
 use super::tls::TlsArguments;
 use super::worktree::{self, Worktree};
 use crate::command;
@@ -102,6 +103,8 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, directory).is_allow();
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
+        let (secrets, unset) = secrets::gather(&policy, &facts)?;
+        tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
@@ -122,9 +125,12 @@ impl RunCommand {
             .collect();
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);
-        let request = Request { policy, command, typed, facts, protected, enforce, authority };
+        let placeholders = secrets.placeholders();
+        let words = typed.clone();
+        let request = Request { policy, command, typed, facts, protected, enforce, authority, placeholders };
         let plan = LaunchPlan::new(request, &host);
-        let outcome = run::run(begun?, plan, placement, signals, tls)?;
+        secrets::check(&secrets, &words, &plan)?;
+        let outcome = run::run(begun?, plan, placement, signals, tls, secrets)?;
         summarize(&outcome, enforce);
         if outcome.code != 0 && enforce {
             tell(hidden_repository(&outcome.policy, &facts.cwd));

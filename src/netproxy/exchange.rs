@@ -9,7 +9,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, request, response};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
 
 use super::client::HeadTap;
@@ -20,7 +19,9 @@ use super::fields::Fields;
 use super::flow::round_micros;
 use super::relay::End;
 use super::scribe::{Desk, Reel};
+use super::secret::Passing;
 use super::segments::{Segments, Way};
+use super::sighted::Sighted;
 use super::tls::Facts;
 use super::transcript::Transcript;
 use crate::trace::redact::Redactor;
@@ -42,6 +43,7 @@ struct Progress {
     origin: Option<(SocketAddr, Vec<String>)>,
     tls: Option<Arc<Facts>>,
     withheld: Option<&'static str>,
+    secrets: Vec<String>,
     answer: Option<(StatusCode, Fields)>,
     rule: String,
     proc: Option<String>,
@@ -62,6 +64,8 @@ struct Copy {
     size: u64,
     trailers: Option<Fields>,
     whole: bool,
+    /// What may hold tokens.
+    sighted: Option<Sighted>,
 }
 
 /// What became of the connection after 101.
@@ -94,6 +98,7 @@ impl Exchange {
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
             start: now(),
+            request: Copy { sighted: Sighted::of(&head.headers), ..Copy::default() },
             ..Progress::default()
         };
         Arc::new(Self { egress: Arc::clone(egress), progress: Mutex::new(progress) })
@@ -109,6 +114,11 @@ impl Exchange {
         self.progress().tls = facts.map(Arc::clone);
     }
 
+    /// The variables whose values the origin got where placeholders stood.
+    pub(crate) fn set_secrets(&self, names: Vec<String>) {
+        self.progress().secrets = names;
+    }
+
     /// A field of the response that the client does not get.
     pub(crate) fn set_withheld(&self, field: &'static str) {
         self.progress().withheld = Some(field);
@@ -119,6 +129,7 @@ impl Exchange {
         let answer = (head.status, Fields::of(&head.headers));
         let mut progress = self.progress();
         progress.first_byte = Some(now());
+        progress.response.sighted = Sighted::of(&head.headers);
         progress.answer = Some(answer);
     }
 
@@ -153,6 +164,9 @@ impl Exchange {
         progress.segments.add(scribe, side.way(), data.len());
         let copy = progress.side(side);
         copy.size += data.len() as u64;
+        if let Some(sighted) = &mut copy.sighted {
+            sighted.see(data);
+        }
         copy.reel.get_or_insert_with(|| scribe.reel()).write(data.clone());
     }
 
@@ -208,11 +222,11 @@ impl Progress {
         if let Some(trailers) = self.request.trailers.take() {
             event = event.arg("trailers", trailers.value(redactor));
         }
-        if let Some(body) = self.request.describe(desk)? {
+        if let Some(body) = self.request.describe(redactor, desk)? {
             event = event.arg("body", body);
         }
         let mut result = self.result(redactor);
-        if let Some(body) = self.response.describe(desk)? {
+        if let Some(body) = self.response.describe(redactor, desk)? {
             result.insert("body".to_owned(), body);
         }
         if let Some(segments) = self.segments.describe(desk)? {
@@ -235,6 +249,9 @@ impl Progress {
         }
         if let Some(facts) = &self.tls {
             insert("tls", facts.record.clone());
+        }
+        if !self.secrets.is_empty() {
+            insert("secrets", std::mem::take(&mut self.secrets).into());
         }
         if let Some(field) = self.withheld {
             insert("withheld", vec![field].into());
@@ -263,11 +280,14 @@ impl Progress {
 
 impl Copy {
     /// The body as the entry says it; none for no body at all.
-    fn describe(&mut self, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
+    fn describe(&mut self, redactor: &Redactor, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
         let Some(reel) = self.reel.take() else { return Ok(None) };
         let mut body = Value::from(desk.finish(reel)?);
         if !self.whole {
             body["whole"] = false.into();
+        }
+        if let Some(sighted) = self.sighted.take() {
+            sighted.describe(redactor, &mut body);
         }
         Ok(Some(body))
     }
@@ -306,7 +326,7 @@ fn now() -> f64 {
 
 /// A body on its way through, copied into the record as it passes.
 pub(crate) struct Tapped {
-    body: Incoming,
+    body: Passing,
     exchange: Arc<Exchange>,
     side: Side,
     heads: Arc<HeadTap>,
@@ -314,7 +334,7 @@ pub(crate) struct Tapped {
 }
 
 impl Tapped {
-    pub(crate) fn new(body: Incoming, exchange: &Arc<Exchange>, side: Side, heads: &Arc<HeadTap>) -> Self {
+    pub(crate) fn new(body: Passing, exchange: &Arc<Exchange>, side: Side, heads: &Arc<HeadTap>) -> Self {
         let mut tapped =
             Self { body, exchange: Arc::clone(exchange), side, heads: Arc::clone(heads), finished: false };
         tapped.finish_at_end();
@@ -345,18 +365,17 @@ impl Body for Tapped {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
         ready!(self.exchange.egress.scribe.poll_ready(cx))?;
-        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        let blame = match self.side {
+            Side::Request => Blame::Agent,
+            Side::Response => Blame::Upstream,
+        };
+        let frame = match ready!(self.body.poll_frame(cx, blame)) {
             None => {
                 self.finish();
                 return Poll::Ready(None);
             }
             Some(Ok(frame)) => frame,
-            Some(Err(source)) => {
-                let blame = match self.side {
-                    Side::Request => Blame::Agent,
-                    Side::Response => Blame::Upstream,
-                };
-                let error = NetproxyError::Body { blame, source };
+            Some(Err(error)) => {
                 self.exchange.fail(&error);
                 return Poll::Ready(Some(Err(error)));
             }

@@ -20,6 +20,7 @@ use super::http::{self, Scope};
 use super::link::{Link, Wire};
 use super::pool::Destination;
 use super::relay::relay;
+use super::secret::{self, Watching};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
 use super::tls::{self, Facts, H2, HTTP_1_1, Hello, OuterStream, Tls};
@@ -273,7 +274,10 @@ impl Inside {
         let Some(flow) = &self.secure.flow else { return client.reset() };
         client.heads().stop();
         let transcript = flow.transcribe();
-        let end = relay(&mut client, &mut stream, &transcript).await;
+        let proc = client.proc.clone();
+        let whereto = secret::refusal(&self.grant, String::new(), "");
+        let mut watching = Watching::new(&mut client, &self.egress, whereto, proc.as_deref());
+        let end = relay(&mut watching, &mut stream, &transcript).await;
         flow.set_relayed(&end);
         stream::break_off(&self.egress, client, stream.get_ref().0, &self.grant, end);
     }

@@ -33,6 +33,7 @@
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
 mod alternative;
+mod attempts;
 pub mod authority;
 mod body;
 pub mod ca;
@@ -42,6 +43,7 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod dns_stream;
 mod doubt;
 mod drain;
 mod egress;
@@ -68,8 +70,10 @@ mod relay;
 mod requests;
 mod resolve;
 mod scribe;
+pub mod secret;
 mod segments;
 mod sessions;
+mod sighted;
 pub mod sniff;
 pub mod socks;
 mod stream;
@@ -91,7 +95,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep};
 
 pub use self::decide::Refusal;
@@ -106,8 +110,9 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::secret::Secrets;
 use self::tls::{Interception, Tls};
-use crate::policy::Policy;
+use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
 
@@ -149,8 +154,8 @@ pub struct Listeners {
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }
 
-/// Tells the lineage of the process behind a client (first) of a destination (second).
-pub type WhoAsked = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
+/// Tells the lineage of the process behind a client (first address) of a destination (second).
+pub type WhoAsked = Arc<dyn Fn(Transport, SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
 
 /// What the proxy of one run needs.
 pub struct ProxySpec {
@@ -170,6 +175,8 @@ pub struct ProxySpec {
     pub host_name: Option<String>,
     /// Reads TLS; none relays it unread.
     pub tls: Option<Interception>,
+    /// What the program has placeholders of.
+    pub secrets: Secrets,
 }
 
 /// A running proxy.
@@ -216,7 +223,9 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         redactor: spec.redactor,
         who: spec.who,
         tls,
+        secrets: spec.secrets,
         upstream,
+        lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,
         ending: AtomicBool::new(false),
         open: AtomicUsize::new(0),

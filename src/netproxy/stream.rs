@@ -19,6 +19,7 @@ use super::http;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::relay::{End, relay};
+use super::secret::{self, Watching};
 use super::sniff::{Glance, Server, Speech, classify, listen};
 use super::tls::Hello;
 use super::unread;
@@ -47,16 +48,6 @@ pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: Soc
         Err(error @ NetproxyError::Dial { .. }) => unreachable(egress, client, grant, door, error).await,
         Err(_) => client.reset(),
     }
-}
-
-/// Records the connect and dials.
-pub(crate) async fn open(
-    egress: &Arc<Egress>,
-    grant: &Grant,
-    door: Door,
-    proc: Option<&str>,
-) -> Result<Metered<TcpStream>, NetproxyError> {
-    dial(egress, Flow::open(egress, grant, door, proc)?, grant, door, proc).await
 }
 
 /// Serves a client by a connection that an earlier one has left. Gives the client back when there is
@@ -92,7 +83,7 @@ async fn take_over(
 }
 
 /// Dials for a connect that is recorded.
-async fn dial(
+pub(crate) async fn dial(
     egress: &Arc<Egress>,
     flow: Arc<Flow>,
     grant: &Grant,
@@ -185,7 +176,10 @@ async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStre
     }
     client.heads().stop();
     let transcript = upstream.flow().transcribe();
-    let end = relay(&mut client, &mut upstream, &transcript).await;
+    let proc = client.proc.clone();
+    let whereto = secret::refusal(grant, String::new(), "");
+    let mut watching = Watching::new(&mut client, egress, whereto, proc.as_deref());
+    let end = relay(&mut watching, &mut upstream, &transcript).await;
     upstream.flow().set_relayed(&end);
     break_off(egress, client, upstream.stream(), grant, end);
 }

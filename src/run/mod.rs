@@ -24,6 +24,7 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
+use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{Listeners, Proxy};
 use crate::ns::init::{self, CommandEnd};
@@ -50,7 +51,8 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began; `tls` reads the TLS of what it may reach.
+/// Carries `plan` out, in what [`begin`] began; `tls` reads the TLS of what it may reach, and
+/// `secrets` are what the command has placeholders of.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -60,11 +62,12 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     tls: Option<Intention>,
+    secrets: Secrets,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, tls)?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder) {
+    let armed = match arm(&plan, launching, &recorder, secrets) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
@@ -93,7 +96,12 @@ struct Armed {
 }
 
 /// Starts the proxy while the child builds the view; what fails here leaves no trace.
-fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> Result<Armed, RunError> {
+fn arm(
+    plan: &LaunchPlan,
+    launching: launch::Launching,
+    recorder: &Recorder,
+    secrets: Secrets,
+) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
     crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
@@ -105,7 +113,15 @@ fn arm(plan: &LaunchPlan, launching: launch::Launching, recorder: &Recorder) -> 
     let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
-        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, tls)
+        network::start(
+            policy,
+            sockets,
+            listeners,
+            recorder,
+            &connections,
+            plan.access.enforce,
+            (tls, secrets),
+        )
     };
     let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
         let network = start(sockets, Listeners::default())?;

@@ -1,5 +1,6 @@
 //! The whole proxy against real clients, with a fake outside: only loopback is contacted.
 
+mod dialling;
 mod differential;
 mod doubt;
 mod framing;
@@ -8,6 +9,7 @@ mod names;
 mod origin;
 mod recorded;
 mod rules;
+mod secrets;
 mod secure;
 mod socks;
 mod streams;

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::secret::Secrets;
 use super::super::{Listeners, ProxySpec, start};
 use super::world::{Bench, PUBLIC, Plan, open, server};
 use crate::trace::Recorder;
@@ -309,10 +310,11 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         policy: Arc::new(super::world::policy(policy)),
         recorder: recorder.clone(),
         redactor: Redactor::new().unwrap(),
-        who: Arc::new(|_, _| None),
+        who: Arc::new(|_, _, _| None),
         enforce: true,
         host_name: None,
         tls: None,
+        secrets: Secrets::default(),
     }
 }
 
