@@ -184,7 +184,7 @@ pub struct ProxySpec {
 pub struct Proxy {
     pins: Arc<Pins>,
     egress: Arc<Egress>,
-    stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
     stopped: mpsc::Receiver<Left>,
     thread: JoinHandle<()>,
     scribe: JoinHandle<()>,
@@ -239,7 +239,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         .name("netproxy".to_owned())
         .spawn(move || serve(runtime, bound, &shared, stopping, &report))
         .map_err(|source| NetproxyError::Thread { source })?;
-    Ok(Proxy { pins, egress, stop, stopped, thread, scribe: scribe_thread })
+    Ok(Proxy { pins, egress, stop: Some(stop), stopped, thread, scribe: scribe_thread })
 }
 
 impl Proxy {
@@ -259,15 +259,22 @@ impl Proxy {
         }
     }
 
+    /// Lets the proxy begin to end, as [`stop`](Self::stop) does; it goes on by itself.
+    pub fn begin_to_stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // The thread ends by itself only when it has failed.
+            let _ = stop.send(());
+        }
+    }
+
     /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
     /// open is recorded as ended, and its threads are joined. Where nothing is open or waits to be
     /// stored, they close what they hold by themselves.
     ///
     /// # Errors
     /// When the event loop does not end within 2 s; it is left behind then.
-    pub fn stop(self) -> Result<(), NetproxyError> {
-        // The thread ends by itself only when it has failed.
-        let _ = self.stop.send(());
+    pub fn stop(mut self) -> Result<(), NetproxyError> {
+        self.begin_to_stop();
         match self.stopped.recv_timeout(STOP) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 return Err(NetproxyError::Stop { seconds: STOP.as_secs() });

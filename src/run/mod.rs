@@ -25,7 +25,7 @@ pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::secret::Secrets;
-use crate::netproxy::tls::Interception;
+use crate::netproxy::tls::Intention;
 use crate::netproxy::{Listeners, Proxy};
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
@@ -61,13 +61,13 @@ pub fn run(
     plan: LaunchPlan,
     placement: Placement,
     signals: HeldSignals,
-    tls: Option<Interception>,
+    tls: Option<Intention>,
     secrets: Secrets,
 ) -> Result<Outcome, RunError> {
-    let launching = launch::launch(begun, &plan)?;
+    let launching = launch::launch(begun, &plan, tls)?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder, tls, secrets) {
+    let armed = match arm(&plan, launching, &recorder, secrets) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
@@ -100,7 +100,6 @@ fn arm(
     plan: &LaunchPlan,
     launching: launch::Launching,
     recorder: &Recorder,
-    tls: Option<Interception>,
     secrets: Secrets,
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
@@ -110,7 +109,8 @@ fn arm(
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
-    let (capture, reads_tls) = (launch::capture(&launching.sockets), tls.is_some());
+    let launch::Launching { begun, sockets, tls } = launching;
+    let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         network::start(
@@ -123,7 +123,6 @@ fn arm(
             (tls, secrets),
         )
     };
-    let launch::Launching { begun, sockets } = launching;
     let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
         let network = start(sockets, Listeners::default())?;
         (begun.finish()?, network, Vec::new())
@@ -208,11 +207,12 @@ struct Ended {
 
 /// Serves the run to its end.
 fn carry_out(ready: Ready) -> Result<Ended, RunError> {
-    let Ready { guard, go, mut supervisor, proxy, streams, policy } = ready;
+    let Ready { guard, go, mut supervisor, mut proxy, streams, policy } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
     // A run that was stopped does nothing more; of one that has ended only pid 1 is left, which ends now.
     let guard = finished.is_ok().then_some(guard);
+    proxy.begin_to_stop();
     drop(supervisor);
     let stopped = proxy.stop();
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
