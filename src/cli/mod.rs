@@ -2,6 +2,7 @@
 
 mod exit;
 pub mod init;
+mod last_words;
 mod later;
 mod policy;
 mod run;

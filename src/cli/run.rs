@@ -5,15 +5,15 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
+use super::last_words;
 use super::secrets;
 use super::tls::TlsArguments;
 use super::worktree::{self, Worktree};
 use crate::command;
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
-use crate::run::{self, Outcome};
+use crate::run;
 use crate::supervisor::access::Protected;
-use crate::supervisor::is_probe;
 use crate::sys::refused::Named;
 use crate::trace::{Placement, recover_pending};
 
@@ -131,53 +131,12 @@ impl RunCommand {
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
         let outcome = run::run(begun?, plan, placement, signals, tls, secrets)?;
-        summarize(&outcome, enforce);
+        tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {
             tell(hidden_repository(&outcome.policy, &facts.cwd));
         }
         Ok(outcome.code)
     }
-}
-
-/// The last words of a run, on stderr: stdout is the agent's alone.
-fn summarize(outcome: &Outcome, enforce: bool) {
-    let totals = outcome.totals;
-    let (denials, denied) =
-        if enforce { ("denials", "denied") } else { ("would-be denials", "would be denied") };
-    let mut lines = vec![format!(
-        "agentbox: recorded {} effects, {} observations, {} {denials} -> {}",
-        totals.effects,
-        totals.observations,
-        totals.denials,
-        outcome.placed.path.display()
-    )];
-    if let Some(aside) = &outcome.placed.moved_aside {
-        lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
-    }
-    lines.extend(outcome.denials.held.iter().map(|(port, rule)| {
-        format!(
-            "agentbox: port {port} is held inside for the host's own ({rule}): no server inside can have it"
-        )
-    }));
-    let hosts = outcome.refused_hosts.iter().filter_map(|host| {
-        let target = host.target.escape_debug();
-        Some((false, host.count, format!("{} {target}", host.op), host.remedy.clone()?))
-    });
-    let mut refused: Vec<_> = outcome
-        .denials
-        .most_frequent(&outcome.policy, 3)
-        .into_iter()
-        .map(|(count, denied, rule)| (is_probe(&denied), count, describe(&denied), rule))
-        .chain(hosts.take(3))
-        .collect();
-    refused.sort_by_key(|(is_probe, count, ..)| (*is_probe, std::cmp::Reverse(*count)));
-    // Refused both before a connection and in it: the trace's count holds both.
-    let mut told = std::collections::HashSet::new();
-    refused.retain(|(_, _, what, _)| told.insert(what.clone()));
-    for (_, count, what, rule) in refused.into_iter().take(3) {
-        lines.push(format!("agentbox: {denied} {count}x: {what} (to allow it: {rule})"));
-    }
-    tell(lines);
 }
 
 /// Git only looks whether its repository is there, which is no refusal that the run could tell of.
@@ -191,27 +150,6 @@ fn hidden_repository(policy: &Policy, cwd: &Path) -> Option<String> {
     Some(format!(
         "agentbox: this is a git worktree whose repository is not visible (to allow it: {rule}, or `write:` to commit)"
     ))
-}
-
-fn describe(denied: &policy::Denied) -> String {
-    use policy::Denied;
-    let escaped = |text: &std::ffi::OsStr| text.to_string_lossy().escape_debug().to_string();
-    match denied {
-        Denied::Path { access: PathAccess::Read, path } => format!("read {}", escaped(path.as_os_str())),
-        Denied::Path { access: PathAccess::Write, path } => format!("write {}", escaped(path.as_os_str())),
-        Denied::Exec { exe, .. } => format!("exec {}", escaped(exe.as_os_str())),
-        Denied::Name(name) => format!("net {}", name.escape_debug()),
-        Denied::Connect { names, address, port, .. } => match names.first() {
-            Some(name) => format!("net {}:{port}", name.escape_debug()),
-            None => format!("net {address}:{port}"),
-        },
-        Denied::Request { names, address, port, method, path } => {
-            let host = names.first().cloned().unwrap_or_else(|| address.to_string());
-            format!("net {} {}:{port}{}", method.escape_debug(), host.escape_debug(), path.escape_debug())
-        }
-        Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
-        Denied::Env(name) => format!("env {}", name.escape_debug()),
-    }
 }
 
 pub(super) fn tell(lines: impl IntoIterator<Item = String>) {

@@ -151,6 +151,12 @@ impl Policy {
         }
     }
 
+    /// The `deny:` rules with this label.
+    pub fn denying<'a>(&'a self, label: &'a str) -> impl Iterator<Item = RuleId> + 'a {
+        let denying = self.rules.iter().enumerate().filter(|(_, rule)| rule.effect == Effect::Deny);
+        denying.map(|(at, _)| RuleId(at)).filter(move |id| self.rule_label(*id) == label)
+    }
+
     /// The directory at which relative paths start.
     pub fn cwd(&self) -> &std::path::Path {
         &self.cwd

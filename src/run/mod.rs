@@ -238,9 +238,8 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
         recorder.record(event)?;
     }
     let totals = recorder.totals();
-    // The proxy alone writes the remedy into its events.
-    let refused_hosts =
-        recorder.denials().named.into_iter().filter(|denial| denial.remedy.is_some()).collect();
+    // Of files and programs the supervisor has counted everything itself.
+    let refused_hosts = recorder.denials().named.into_iter().filter(|denial| denial.op == "net").collect();
     // The last who could record anything.
     drop(recorder);
     let placed = writer.seal(run_end(end))?;

@@ -1,10 +1,10 @@
-//! What was refused most often, with the rule that would allow it: the last words of a run.
+//! What was refused most often, and by which rule: the last words of a run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::policy::{Denied, PathAccess, Policy};
+use crate::policy::{Denied, PathAccess, RuleId};
 
 /// Different refusals that are counted; later ones still stand in the trace.
 const KINDS: usize = 10_000;
@@ -14,31 +14,29 @@ const LONGEST_NAME: usize = 1024;
 /// Counts refusals.
 #[derive(Debug, Default)]
 pub struct Denials {
-    counts: HashMap<String, (u64, Denied)>,
+    counts: HashMap<String, (u64, Denied, Option<RuleId>)>,
     /// Ports that servers inside could not have, each with the rule that has it stand for the host's.
     pub held: BTreeMap<u16, String>,
 }
 
 impl Denials {
-    pub(super) fn count(&mut self, denied: Denied) {
-        let key = format!("{denied:?}");
+    /// `rule` is the `deny:` rule that refused it.
+    pub(super) fn count(&mut self, denied: Denied, rule: Option<RuleId>) {
+        let key = format!("{denied:?} {rule:?}");
         if self.counts.len() < KINDS || self.counts.contains_key(&key) {
-            self.counts.entry(key).or_insert((0, denied)).0 += 1;
+            self.counts.entry(key).or_insert((0, denied, rule)).0 += 1;
         }
     }
 
-    /// The `most` most frequent refusals: how often, and the rule that would allow each. What
+    /// All refusals, the most frequent first: how often, and the `deny:` rule, if one refused it. What
     /// programs only look at and do without comes last.
     #[must_use]
-    pub fn most_frequent(&self, policy: &Policy, most: usize) -> Vec<(u64, Denied, String)> {
+    pub fn most_frequent(&self) -> Vec<(u64, &Denied, Option<RuleId>)> {
         let mut all: Vec<_> = self.counts.iter().collect();
-        all.sort_by(|(a, (many, denied)), (b, (more, other))| {
+        all.sort_by(|(a, (many, denied, _)), (b, (more, other, _))| {
             is_probe(denied).cmp(&is_probe(other)).then_with(|| more.cmp(many)).then_with(|| a.cmp(b))
         });
-        all.into_iter()
-            .take(most)
-            .map(|(_, (count, denied))| (*count, denied.clone(), policy.suggestion(denied)))
-            .collect()
+        all.into_iter().map(|(_, (count, denied, rule))| (*count, denied, *rule)).collect()
     }
 }
 
@@ -61,16 +59,25 @@ pub(super) fn exec(exe: &Path, argv: &[OsString]) -> Denied {
 #[cfg(test)]
 mod tests {
     use super::{Denials, path};
-    use crate::policy::{LaunchHost, PathAccess, parse};
+    use crate::policy::{PathAccess, RuleId};
 
     #[test]
     fn what_programs_do_without_comes_last() {
-        let policy = parse("", "p", &LaunchHost::with("/r".into(), Vec::new())).expect("policy");
         let mut denials = Denials::default();
         for name in ["/sys/a", "/sys/a", "/srv/rare", "/srv/often", "/srv/often"] {
-            denials.count(path(PathAccess::Read, name.as_ref()));
+            denials.count(path(PathAccess::Read, name.as_ref()), None);
         }
-        let rules = denials.most_frequent(&policy, 9).into_iter().map(|(_, _, rule)| rule);
-        assert_eq!(rules.collect::<Vec<_>>(), ["read: /srv/often", "read: /srv/rare", "read: /sys/a"]);
+        denials.count(path(PathAccess::Read, "/srv/rare".as_ref()), Some(RuleId(3)));
+        let found: Vec<_> = denials.most_frequent();
+        let said = |name: &str| path(PathAccess::Read, name.as_ref());
+        assert_eq!(
+            found,
+            [
+                (2, &said("/srv/often"), None),
+                (1, &said("/srv/rare"), None),
+                (1, &said("/srv/rare"), Some(RuleId(3))),
+                (2, &said("/sys/a"), None),
+            ]
+        );
     }
 }

@@ -358,7 +358,7 @@ impl Supervisor {
         if killed {
             event = event.arg("killed", true);
         }
-        self.deny(event, denials::exec(exe, argv))
+        self.deny(event, denials::exec(exe, argv), rule)
     }
 
     /// The host keeps us from looking: when that is so at the first start, there is none.

@@ -72,7 +72,7 @@ use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::policy::Denied;
+use crate::policy::{Denied, RuleId};
 use crate::sys::refused::{Named, Refused, remedy};
 use crate::sys::{process, seccomp};
 use crate::trace::{Event, Recorder, TraceError};
@@ -370,8 +370,9 @@ impl Supervisor {
         Ok(())
     }
 
-    fn deny(&mut self, event: Event, denied: Denied) -> Result<(), Stop> {
-        self.denials.count(denied);
+    /// Records a refusal and counts it for the last words; `rule` is the `deny:` rule behind it.
+    fn deny(&mut self, event: Event, denied: Denied, rule: Option<RuleId>) -> Result<(), Stop> {
+        self.denials.count(denied, rule);
         Ok(self.recorder.deny(event)?)
     }
 }

@@ -318,7 +318,7 @@ impl Supervisor {
             // No rule opens it: the last words, which name one, leave it out.
             self.recorder.deny(event)?;
         } else {
-            self.deny(event, super::denials::path(access, resolved))?;
+            self.deny(event, super::denials::path(access, resolved), rule)?;
         }
         Ok((!self.access.enforce).then_some(Area::Private))
     }

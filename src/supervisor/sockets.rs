@@ -115,8 +115,9 @@ impl Supervisor {
         to: SocketAddr,
         refused: RefusedConnection,
     ) -> Result<(), Stop> {
+        let rule = self.access.policy.denying(&refused.label).next();
         let (event, denied) = self.refusal_of(call, to, refused);
-        self.deny(event, denied)
+        self.deny(event, denied, rule)
     }
 
     /// What a refused connection is in the trace and in the last words.

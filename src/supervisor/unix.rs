@@ -143,7 +143,9 @@ impl Supervisor {
     }
 
     fn refuse_unix(&mut self, call: &Call, path: &Path) -> Result<(), Stop> {
-        let label = match self.access.policy.decide_unix(path) {
+        let verdict = self.access.policy.decide_unix(path);
+        let rule = verdict.rule().filter(|_| !verdict.is_allow());
+        let label = match verdict {
             Verdict::Deny { rule: Some(rule), reason } => self.access.label(Some(rule), &reason),
             Verdict::Deny { rule: None, .. } => {
                 self.access.label(None, "the socket was not made in this run, and no rule names it")
@@ -159,7 +161,7 @@ impl Supervisor {
             .arg("pid", call.task.inner_tgid())
             .proc(call.task.lineage.clone())
             .rule(label);
-        self.deny(event, Denied::Unix(path.to_owned()))
+        self.deny(event, Denied::Unix(path.to_owned()), rule)
     }
 
     /// Datagrams between Unix sockets name their receiver in each call, where it could be

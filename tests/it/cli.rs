@@ -108,7 +108,7 @@ fn the_launcher_says_nothing_on_stdout() {
 #[test]
 fn the_last_words_count_and_name_the_rules_that_would_allow() {
     everyone(|sandbox| {
-        for name in ["a.txt", "b.txt", "c.txt", "d.txt"] {
+        for name in ["a.txt", "b.txt", "c.txt", "d.txt", ".env"] {
             sandbox.file(name, name);
         }
         let ran = sandbox.python(
@@ -119,7 +119,8 @@ fn the_last_words_count_and_name_the_rules_that_would_allow() {
         );
         ran.exits(0);
         let lines: Vec<_> = ran.stderr.lines().collect();
-        assert_eq!(lines.len(), 4, "{ran}");
+        assert_eq!(lines.len(), 5, "{ran}");
+        assert_eq!(lines[4], "agentbox: and 1 more kind: agentbox show --denied", "{ran}");
         let place = sandbox.trace();
         assert!(lines[0].starts_with("agentbox: recorded 0 effects, "), "{ran}");
         assert!(lines[0].ends_with(&format!(" observations, 10 denials -> {}", place.display())), "{ran}");
@@ -129,6 +130,12 @@ fn the_last_words_count_and_name_the_rules_that_would_allow() {
         }
         let counted: u64 = ran.denials("read").iter().map(|entry| entry["count"].as_u64().unwrap_or(1)).sum();
         assert_eq!(counted, 10, "{ran}");
+        // No rule helps against a `deny:`.
+        sandbox.policy("read: .\ndeny: read **/.env");
+        let ran =
+            sandbox.python("import contextlib\nwith contextlib.suppress(PermissionError): open('.env')");
+        ran.exits(0).complains("/.env (denied by ").complains("agentbox.policy:2 `deny: read **/.env`)");
+        assert!(!ran.stderr.contains("to allow it"), "{ran}");
     });
 }
 

@@ -1,0 +1,122 @@
+//! What is said at the end of a run: on stderr, for stdout is the agent's alone.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use crate::policy::{self, PathAccess, Policy, RuleId};
+use crate::run::Outcome;
+use crate::supervisor::is_probe;
+use crate::trace::Denial;
+
+/// Kinds of refusals that are told; the trace holds all of them.
+const MOST: usize = 3;
+
+/// What changes a refusal.
+#[derive(Clone)]
+enum Hint<'a> {
+    /// The rule that allows it has yet to be written.
+    Allow(&'a policy::Denied),
+    /// The same, as the proxy wrote it.
+    Remedy(&'a str),
+    /// This rule denies it, which no other rule changes.
+    DeniedBy(RuleId),
+}
+
+impl Hint<'_> {
+    fn text(&self, policy: &Policy) -> String {
+        match self {
+            Self::Allow(denied) => format!("to allow it: {}", policy.suggestion(denied)),
+            Self::Remedy(remedy) => format!("to allow it: {remedy}"),
+            Self::DeniedBy(id) => {
+                let label = policy.rule_label(*id);
+                let text = policy.rules.get(id.0).map(|rule| format!(" `{}`", rule.text.escape_debug()));
+                // Several values on one line have one label.
+                let text = text.filter(|_| policy.denying(&label).count() == 1).unwrap_or_default();
+                format!("denied by {label}{text}")
+            }
+        }
+    }
+
+    /// None for what is in no rule's power, such as a malformed request.
+    fn of<'a>(denial: &'a Denial, policy: &Policy) -> Option<Hint<'a>> {
+        if let Some(remedy) = &denial.remedy {
+            return Some(Hint::Remedy(remedy));
+        }
+        policy.denying(denial.rule.as_deref()?).next().map(Hint::DeniedBy)
+    }
+}
+
+/// The lines.
+pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
+    let totals = outcome.totals;
+    let (denials, denied) =
+        if enforce { ("denials", "denied") } else { ("would-be denials", "would be denied") };
+    let mut lines = vec![format!(
+        "agentbox: recorded {} effects, {} observations, {} {denials} -> {}",
+        totals.effects,
+        totals.observations,
+        totals.denials,
+        outcome.placed.path.display()
+    )];
+    if let Some(aside) = &outcome.placed.moved_aside {
+        lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
+    }
+    lines.extend(outcome.denials.held.iter().map(|(port, rule)| {
+        format!(
+            "agentbox: port {port} is held inside for the host's own ({rule}): no server inside can have it"
+        )
+    }));
+    let refused = refused(outcome);
+    for (count, what, hint) in refused.iter().take(MOST) {
+        lines.push(format!("agentbox: {denied} {count}x: {what} ({})", hint.text(&outcome.policy)));
+    }
+    match refused.len().saturating_sub(MOST) {
+        0 => {}
+        1 => lines.push("agentbox: and 1 more kind: agentbox show --denied".to_owned()),
+        more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
+    }
+    lines
+}
+
+/// Each kind of refusal once, in the order in which they are told.
+fn refused(outcome: &Outcome) -> Vec<(u64, String, Hint<'_>)> {
+    let hosts = outcome.refused_hosts.iter().filter_map(|host| {
+        let what = format!("{} {}", host.op, host.target.escape_debug());
+        Some((false, host.count, what, Hint::of(host, &outcome.policy)?))
+    });
+    let mut refused: Vec<_> = outcome
+        .denials
+        .most_frequent()
+        .into_iter()
+        .map(|(count, denied, rule)| {
+            (is_probe(denied), count, describe(denied), rule.map_or(Hint::Allow(denied), Hint::DeniedBy))
+        })
+        .chain(hosts)
+        .collect();
+    refused.sort_by_key(|(is_probe, count, ..)| (*is_probe, Reverse(*count)));
+    // Refused both before a connection and in it: the trace's count holds both.
+    let mut told = HashSet::new();
+    refused.retain(|(_, _, what, _)| told.insert(what.clone()));
+    refused.into_iter().map(|(_, count, what, hint)| (count, what, hint)).collect()
+}
+
+fn describe(denied: &policy::Denied) -> String {
+    use policy::Denied;
+    let escaped = |text: &std::ffi::OsStr| text.to_string_lossy().escape_debug().to_string();
+    match denied {
+        Denied::Path { access: PathAccess::Read, path } => format!("read {}", escaped(path.as_os_str())),
+        Denied::Path { access: PathAccess::Write, path } => format!("write {}", escaped(path.as_os_str())),
+        Denied::Exec { exe, .. } => format!("exec {}", escaped(exe.as_os_str())),
+        Denied::Name(name) => format!("net {}", name.escape_debug()),
+        Denied::Connect { names, address, port, .. } => match names.first() {
+            Some(name) => format!("net {}:{port}", name.escape_debug()),
+            None => format!("net {}", std::net::SocketAddr::new(*address, *port)),
+        },
+        Denied::Request { names, address, port, method, path } => {
+            let host = names.first().cloned().unwrap_or_else(|| address.to_string());
+            format!("net {} {}:{port}{}", method.escape_debug(), host.escape_debug(), path.escape_debug())
+        }
+        Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
+        Denied::Env(name) => format!("env {}", name.escape_debug()),
+    }
+}
