@@ -370,8 +370,19 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Says the rule that would allow it, where one is all that is missing.
+    fn with_remedy(&self, event: Event, denied: &Denied) -> Event {
+        // `no rule: …` tells of another cause.
+        if !event.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule ")) {
+            return event;
+        }
+        let remedy = self.access.policy.suggestion(denied);
+        if remedy.starts_with('#') { event } else { event.arg("remedy", remedy) }
+    }
+
     /// Records a refusal and counts it for the last words; `rule` is the `deny:` rule behind it.
     fn deny(&mut self, event: Event, denied: Denied, rule: Option<RuleId>) -> Result<(), Stop> {
+        let event = self.with_remedy(event, &denied);
         self.denials.count(denied, rule);
         Ok(self.recorder.deny(event)?)
     }

@@ -19,8 +19,14 @@ pub(super) fn write(entry: &Map<String, Value>, color: bool, out: &mut impl Writ
     let outcome = outcome::brief(entry).map(|outcome| escape::text(&shorten(&outcome, LONGEST_BRIEF)));
     let outcome = outcome.map(|outcome| format!(" -> {outcome}")).unwrap_or_default();
     let row = format!("{index:>4}  {kind:<8} {op:<15} {brief}{outcome}");
-    let times = entry.get("count").and_then(Value::as_u64).map(|count| format!("{count} times"));
-    let notes: Vec<String> = [text("proc"), text("rule"), times].into_iter().flatten().collect();
+    let times = entry.get("count").and_then(Value::as_u64).map(|count| match count {
+        1 => "1 time".to_owned(),
+        count => format!("{count} times"),
+    });
+    let (reason, remedy) = why(entry);
+    // `no rule` says less than the reason does.
+    let rule = text("rule").filter(|rule| rule != "no rule" || reason.is_none());
+    let notes: Vec<String> = [text("proc"), rule, reason, remedy, times].into_iter().flatten().collect();
     let notes = if notes.is_empty() { String::new() } else { format!("  [{}]", notes.join(", ")) };
     match color_of(&kind).filter(|_| color) {
         Some(code) => writeln!(out, "\x1b[{code}m{row}\x1b[0m\x1b[2m{notes}\x1b[0m"),
@@ -35,6 +41,18 @@ pub(super) fn shell_words(words: &[Value]) -> String {
         None => word.to_string(),
     });
     quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Of a refusal: why, and the rule that would allow it.
+fn why(entry: &Map<String, Value>) -> (Option<String>, Option<String>) {
+    let told = |name: &str| {
+        let text = entry.get("args")?.get(name)?.as_str()?;
+        Some(escape::text(&shorten(text, LONGEST_BRIEF)))
+    };
+    if entry.get("kind").is_none_or(|kind| kind != "deny") {
+        return (None, None);
+    }
+    (told("reason"), told("remedy").map(|rule| format!("to allow it: {rule}")))
 }
 
 fn color_of(kind: &str) -> Option<&'static str> {
@@ -118,6 +136,13 @@ mod tests {
         assert_eq!(row(&entry), "   0  meta     run.start       'a b' 'c'\"'\"'d' ''\n");
         let entry = json!({"i": 2, "kind": "deny", "op": "net", "args": {"target": "h:1"}, "proc": "0.2", "rule": "no rule", "count": 3});
         assert_eq!(row(&entry), "   2  deny     net             h:1  [0.2, no rule, 3 times]\n");
+        let entry = json!({"i": 2, "kind": "deny", "op": "net", "args": {"target": "h:1", "reason": "a `%2F` stands there", "remedy": "net: h:1"}, "rule": "no rule", "count": 1});
+        assert_eq!(
+            row(&entry),
+            "   2  deny     net             h:1  [a `%2F` stands there, to allow it: net: h:1, 1 time]\n"
+        );
+        let entry = json!({"i": 2, "kind": "deny", "op": "net", "args": {"target": "h:1", "reason": "the rate"}, "rule": "p:1"});
+        assert_eq!(row(&entry), "   2  deny     net             h:1  [p:1, the rate]\n");
     }
 
     #[test]
@@ -133,6 +158,7 @@ mod tests {
             json!({"i": forged, "kind": forged, "op": forged, "args": {"path": forged}, "proc": forged, "rule": forged}),
             json!({"i": 1, "kind": "effect", "op": "x", "args": {"argv": [forged, {"x": forged}]}}),
             json!({"i": 1, "kind": "effect", "op": "x", "args": {forged: forged}}),
+            json!({"i": 1, "kind": "deny", "op": "net", "args": {"reason": forged, "remedy": forged}}),
             json!({"i": 1, "op": "http.exchange", "args": {}, "result": {"error": forged, "status": forged}}),
             json!({"i": 1, "op": "dns.lookup", "args": {}, "result": {"answers": [forged], "code": forged}}),
         ] {
