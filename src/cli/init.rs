@@ -149,7 +149,9 @@ mod tests {
     }
 
     fn host() -> LaunchHost {
-        LaunchHost::new().expect("a launch directory").profiles(profiles::profile)
+        LaunchHost::new()
+            .expect("a launch directory")
+            .profiles(profiles::profile, || profiles::names().collect())
     }
 
     fn load(text: &str) -> policy::Policy {
@@ -166,6 +168,9 @@ mod tests {
             assert!(warnings.is_empty(), "{name}: {warnings:?}");
         }
         load(include_str!("../../examples/agentbox.policy"));
+        let report = policy::parse("include: profile/pyton", "p", &host()).expect_err("no such profile");
+        let said = report.render(false);
+        assert!(said.contains("did you mean `python`?") && said.contains("the profiles are git, "), "{said}");
     }
 
     #[test]

@@ -79,8 +79,10 @@ pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Pre
         Failure::launcher(format!("the working directory: getcwd: {said}: start agentbox in one that exists"))
     };
     let facts = HostFacts::gather().map_err(unreadable)?;
-    let host =
-        LaunchHost::new().map_err(unreadable)?.profiles(command::profiles::profile).finder(command::programs);
+    let host = LaunchHost::new()
+        .map_err(unreadable)?
+        .profiles(command::profiles::profile, || command::profiles::names().collect())
+        .finder(command::programs);
     let mut policy = policy::load(&policy.policy, &host)?;
     policy.local_addresses.clone_from(&facts.addresses);
     let command = command::resolve(words, &facts.environment, &facts.cwd)?;

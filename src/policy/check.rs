@@ -7,7 +7,7 @@ use super::env_rule::EnvRule;
 use super::exec_rule::ExecRule;
 use super::host::Host;
 use super::host_rule::{self, NetValue};
-use super::key::Key;
+use super::key::{self, Key};
 use super::listen_rule;
 use super::parse::{Effect, SpannedRule};
 use super::path_rule::{PathFault, PathPattern, anchored};
@@ -272,10 +272,7 @@ impl<'h> Checker<'h> {
     /// A policy that comes with the product; its relative paths start at the launch directory.
     fn include_profile(&mut self, profile: &str) -> Result<(), Fault> {
         let Some(text) = self.host.profile(profile) else {
-            return Err(Fault {
-                message: format!("there is no profile `{profile}`"),
-                help: "write `./profile/…` for a file of yours".to_owned(),
-            });
+            return Err(no_profile(profile, &self.host.profile_names()));
         };
         let name = format!("profile/{profile}");
         // No file has this path: NUL ends every name.
@@ -317,3 +314,20 @@ impl From<PathFault> for Fault {
         Self { message: fault.to_string(), help: fault.help().to_owned() }
     }
 }
+
+fn no_profile(asked: &str, names: &[&str]) -> Fault {
+    let near = names.iter().map(|name| (key::distance(asked, name), name)).min();
+    let near = near.filter(|(far, _)| asked.len() <= LONGEST_PROFILE && *far <= 2);
+    let message = match near {
+        Some((_, near)) => format!("there is no profile `{asked}`, did you mean `{near}`?"),
+        None => format!("there is no profile `{asked}`"),
+    };
+    let help = match names {
+        [] => "write `./profile/…` for a file of yours".to_owned(),
+        names => format!("the profiles are {}; write `./profile/…` for a file of yours", names.join(", ")),
+    };
+    Fault { message, help }
+}
+
+/// No name of a profile is longer.
+const LONGEST_PROFILE: usize = 24;

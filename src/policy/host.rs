@@ -48,6 +48,10 @@ pub trait Host {
     fn profile(&self, _name: &str) -> Option<&'static str> {
         None
     }
+    /// The names of all such policies.
+    fn profile_names(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
 }
 
 /// The machine as the launcher sees it.
@@ -59,6 +63,7 @@ pub struct LaunchHost {
     home: Option<PathBuf>,
     environment: Vec<(OsString, OsString)>,
     profiles: fn(&str) -> Option<&'static str>,
+    profile_names: fn() -> Vec<&'static str>,
     finder: Option<Finder>,
     links: RefCell<Links>,
 }
@@ -85,12 +90,26 @@ impl LaunchHost {
         let mut links = Links::default();
         let real_cwd = links.resolve_below(PathBuf::from("/"), &cwd);
         let links = RefCell::new(links);
-        Self { cwd, real_cwd, home, environment, profiles: |_| None, finder: None, links }
+        Self {
+            cwd,
+            real_cwd,
+            home,
+            environment,
+            profiles: |_| None,
+            profile_names: Vec::new,
+            finder: None,
+            links,
+        }
     }
 
     /// The same with a table of policies that come with the product.
-    pub fn profiles(mut self, table: fn(&str) -> Option<&'static str>) -> Self {
+    pub fn profiles(
+        mut self,
+        table: fn(&str) -> Option<&'static str>,
+        names: fn() -> Vec<&'static str>,
+    ) -> Self {
         self.profiles = table;
+        self.profile_names = names;
         self
     }
 
@@ -164,6 +183,10 @@ impl Host for LaunchHost {
 
     fn profile(&self, name: &str) -> Option<&'static str> {
         (self.profiles)(name)
+    }
+
+    fn profile_names(&self) -> Vec<&'static str> {
+        (self.profile_names)()
     }
 }
 

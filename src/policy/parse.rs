@@ -136,7 +136,7 @@ impl<'s, 'a> Parser<'s, 'a> {
             Some(found) if bare != verb => {
                 format!("leave out the second colon: `{}: {} …`", key.name(), found.name())
             }
-            _ => match key::nearest(bare).filter(|_| !bare.is_empty()) {
+            _ => match key::nearest(bare).filter(|near| Key::from_word(near).is_some_and(Key::is_verb)) {
                 Some(near) => format!("did you mean `{}: {near} …`?", key.name()),
                 None => {
                     format!("write `{}: read PATH`; the verbs are read, write, net, exec and env", key.name())

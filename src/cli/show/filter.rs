@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 #[derive(clap::Args, Debug, Default)]
 pub(super) struct Filter {
     /// Only entries of this kind: meta, effect, observe, deny
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = ["meta", "effect", "observe", "deny"])]
     kind: Vec<String>,
 
     /// Only entries of this operation, as `fs.open_read` or `fs.*`

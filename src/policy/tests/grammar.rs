@@ -57,6 +57,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("foo: bar", "unknown rule `foo`", ""),
     ("deny: ./a", "unknown verb `./a` after `deny:`", "`deny: read PATH`"),
     ("deny:", "unknown verb `` after `deny:`", ""),
+    ("deny: secret X", "unknown verb `secret`", "the verbs are read, write, net, exec and env"),
+    ("deny: listen 80", "unknown verb `listen`", "the verbs are read, write, net, exec and env"),
     ("allow", "value `allow` appears before any rule key", "write the colon"),
     ("allow: read: ./a", "unknown verb `read:` after `allow:`", "leave out the second colon"),
     ("allow: raed ./a", "unknown verb `raed`", "did you mean `allow: read"),
