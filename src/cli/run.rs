@@ -11,7 +11,9 @@ use super::tls::TlsArguments;
 use super::worktree::{self, Worktree};
 use crate::command;
 use crate::plan::{HostFacts, LaunchPlan, Request};
-use crate::policy::{self, FileId, Host as _, LaunchHost, PathAccess, Policy};
+use crate::policy::{
+    self, Effect, ExecProgram, ExecRule, FileId, Host as _, LaunchHost, PathAccess, Policy, RuleBody,
+};
 use crate::run;
 use crate::supervisor::access::Protected;
 use crate::sys::refused::Named;
@@ -97,6 +99,7 @@ impl RunCommand {
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
+        tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
         let directory = trace.parent().unwrap_or(&trace);
         let inside = self.observe
@@ -139,6 +142,33 @@ impl RunCommand {
         }
         Ok(outcome.code)
     }
+}
+
+/// Words of `exec:` that name no program: a misspelt one would go unseen. Those of the shipped
+/// profiles name what may be there.
+fn missing_programs(policy: &Policy) -> Option<String> {
+    let missing = |rule: &policy::Rule| match &rule.body {
+        RuleBody::Exec(ExecRule { program: ExecProgram::Word { word, files }, .. })
+            if files.is_empty() && rule.effect == Effect::Grant && !is_shipped(rule) =>
+        {
+            Some(format!("`{}` ({}:{})", word.escape_debug(), rule.origin.file, rule.origin.line))
+        }
+        _ => None,
+    };
+    let mut words: Vec<_> = policy.rules.iter().filter_map(missing).collect();
+    let more = words.len().saturating_sub(3);
+    words.truncate(3);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!words.is_empty()).then(|| {
+        format!(
+            "agentbox: no such program along PATH, so the rule allows nothing: {}{more}",
+            words.join(", ")
+        )
+    })
+}
+
+fn is_shipped(rule: &policy::Rule) -> bool {
+    rule.origin.file.starts_with("profile/")
 }
 
 /// Git only looks whether its repository is there, which is no refusal that the run could tell of.
