@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::cli::worktree::Worktree;
+use crate::command::profiles;
 
 /// What the starter policy speaks of.
 #[derive(Debug)]
@@ -31,9 +32,18 @@ const HEAD: &str = "\
 read: .
 write: ./out
 
-# Secrets that `read: .` would show. The second line stops git too: delete it when git is allowed.
+# Secrets that `read: .` would show.
 deny: read **/.env
+";
+
+const GIT_CONFIG: &str = "\
+# It can hold a token. This stops git too: delete it when git is allowed.
 deny: read **/.git/config
+";
+
+const GIT_READS_IT: &str = "\
+# It can hold a token, but git, which the profile allows, does nothing without it.
+# deny: read **/.git/config
 ";
 
 const EXEC: &str = "
@@ -78,6 +88,7 @@ const HOSTS: [(&str, &str); 9] = [
 impl fmt::Display for Starter<'_> {
     fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         text.write_str(HEAD)?;
+        text.write_str(if self.profile.is_some_and(allows_git) { GIT_READS_IT } else { GIT_CONFIG })?;
         if let Some(worktree) = &self.worktree {
             worktree.fmt(text)?;
         }
@@ -90,6 +101,13 @@ impl fmt::Display for Starter<'_> {
         text.write_str(ENV)?;
         self.keys(text)
     }
+}
+
+/// Whether the shipped profile of this name has git started.
+fn allows_git(profile: &str) -> bool {
+    let rules = profiles::profile(profile).unwrap_or_default().lines();
+    let mut programs = rules.filter_map(|line| line.strip_prefix("exec:")).flat_map(|line| line.split(','));
+    programs.any(|program| program.split_whitespace().next() == Some("git"))
 }
 
 impl Starter<'_> {
@@ -202,6 +220,9 @@ mod tests {
         let text = Starter { profile: Some("git"), programs: vec!["git"], ..starter() }.to_string();
         assert!(rules(&text).contains(&"include: profile/git"));
         assert!(!text.contains("# include: profile/git"));
+        // It would make every git command fail.
+        assert!(!rules(&text).contains(&"deny: read **/.git/config"), "{text}");
+        assert!(!allows_git("python") && allows_git("git-fetch"));
     }
 
     #[test]
