@@ -28,7 +28,7 @@ pub use facts::HostFacts;
 pub use generated::HOSTNAME;
 pub use header::Enforcement;
 pub use roots::{Root, Why};
-pub use trust::intercepts;
+pub use trust::{intercepts, names_bundle};
 
 use crate::command::Command;
 use crate::fsview::{FsSpec, LandlockRule};

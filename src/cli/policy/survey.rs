@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::meaning;
 use crate::fsview::Content;
-use crate::plan::{HostFacts, LaunchPlan, Root, Why};
+use crate::plan::{HostFacts, LaunchPlan, Root, Why, names_bundle};
 use crate::policy::{Diagnostic, Effect, Policy, RuleBody, RuleId, Severity, Verdict};
 use crate::trace::display_bytes;
 
@@ -163,6 +163,7 @@ fn environment(plan: &LaunchPlan, facts: &HostFacts) -> Vec<VariableRow> {
                 format!("set by {}", policy.rule_label(rule))
             }
             Verdict::Allow { rule } => format!("passed on by {}", policy.rule_label(rule)),
+            Verdict::Deny { .. } if names_bundle(&name) => "set by agentbox: the run's bundle".to_owned(),
             Verdict::Deny { .. } if facts.variable(&name) == Some(value.as_os_str()) => {
                 "passed on: every program needs it".to_owned()
             }

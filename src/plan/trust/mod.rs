@@ -16,6 +16,8 @@ mod variables;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+pub use variables::is_set as names_bundle;
+
 use super::roots::programs;
 use super::{HostFacts, Root};
 use crate::command::Command;

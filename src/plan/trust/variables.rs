@@ -23,6 +23,12 @@ const FILES: &[&str] = &[
 const ADDITIONAL: &str = "NODE_EXTRA_CA_CERTS";
 const DIRECTORY: &str = "SSL_CERT_DIR";
 
+/// Whether a run that reads TLS sets this variable.
+#[must_use]
+pub fn is_set(name: &str) -> bool {
+    FILES.contains(&name) || [ADDITIONAL, DIRECTORY].contains(&name)
+}
+
 /// Sets them. One that a rule passes on or sets keeps its meaning: what it names, and ours.
 pub(super) fn set(env: &mut Vec<(OsString, OsString)>, trust: &mut Trust<'_>, roots: &Roots) {
     let alone = roots.alone.as_ref().or(roots.bundle.as_ref());
