@@ -52,7 +52,7 @@ fn show_prints_what_is_asked_for() {
     let stored = fs::read_to_string(&path).expect("it reads");
     assert_eq!(text(&agentbox(&["show", "--json", "-t"], &path).stdout), stored);
     let whole = text(&agentbox(&["show"], &path).stdout);
-    assert!(whole.starts_with("# command    python3 agent.py\n"), "{whole}");
+    assert!(whole.starts_with("# command       python3 agent.py\n"), "{whole}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub(super) fn write(entry: &Map<String, Value>, out: &mut impl Write) -> io::Res
     let Some(args) = entry.get("args").and_then(Value::as_object) else {
         return Ok(());
     };
-    let mut line = |name: &str, text: String| writeln!(out, "# {name:<11}{}", escape::text(&text));
+    let mut line = |name: &str, text: String| writeln!(out, "# {name:<14}{}", escape::text(&text));
     if let Some(words) = args.get("argv").and_then(Value::as_array) {
         line("command", shell_words(words))?;
     }
@@ -20,7 +20,7 @@ pub(super) fn write(entry: &Map<String, Value>, out: &mut impl Write) -> io::Res
         ("executable", "executable"),
         ("", "executable_sha256"),
         ("policy", "policy_name"),
-        ("policy", "policy_sha256"),
+        ("policy digest", "policy_sha256"),
         ("directory", "cwd"),
         ("isolation", "level"),
         ("mechanisms", "mechanisms"),
@@ -74,8 +74,8 @@ mod tests {
         let text = String::from_utf8(out).expect("UTF-8");
         assert_eq!(
             text,
-            "# command    python3 agent.py\n# policy     ab\n# isolation  namespaces\n# mechanisms landlock, seccomp\n\
-             # host       arch x86_64, kernel 6.18\n#\n# TCP            enforced\n# clock          not covered\\n1  x\n\
+            "# command       python3 agent.py\n# policy digest ab\n# isolation     namespaces\n# mechanisms    landlock, seccomp\n\
+             # host          arch x86_64, kernel 6.18\n#\n# TCP            enforced\n# clock          not covered\\n1  x\n\
              # files read     enforced, recorded\n#\n"
         );
     }
