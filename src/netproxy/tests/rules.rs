@@ -211,26 +211,6 @@ fn h2c_gets_past_no_denial() {
 }
 
 #[test]
-fn h2c_hides_no_request_where_everything_is_granted() {
-    for policy in ["net: a.test\n", "net: a.test @9/min\n", "net: a.test\nnet: GET|UPGRADE b.test/x\n"] {
-        let bench = bench(policy);
-        let h2c =
-            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n";
-        for mut stream in [bench.connect(WEB), open(bench.http)] {
-            let (status, shown) = ask(&mut stream, "GET http://a.test/x", h2c);
-            let shown = shown.to_ascii_lowercase();
-            assert!(
-                status == 200 && !shown.contains("upgrade") && !shown.contains("http2-settings"),
-                "{shown}"
-            );
-        }
-        let (_, shown) =
-            ask(&mut bench.connect(WEB), "GET /x", "Connection: Upgrade\r\nUpgrade: websocket\r\n");
-        assert!(shown.to_ascii_lowercase().contains("upgrade: websocket"), "{shown}");
-    }
-}
-
-#[test]
 fn what_is_not_read_is_nothing_where_requests_are_judged() {
     let bench = bench("net: GET a.test/x\n");
     for opening in [
