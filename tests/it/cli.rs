@@ -130,12 +130,13 @@ fn the_last_words_count_and_name_the_rules_that_would_allow() {
         }
         let counted: u64 = ran.denials("read").iter().map(|entry| entry["count"].as_u64().unwrap_or(1)).sum();
         assert_eq!(counted, 10, "{ran}");
-        // No rule helps against a `deny:`.
-        sandbox.policy("read: .\ndeny: read **/.env");
+        // No rule helps against a `deny:`; a word that names no program is told of.
+        sandbox.policy("read: .\ndeny: read **/.env\nexec: nosuchprogram");
         let ran =
             sandbox.python("import contextlib\nwith contextlib.suppress(PermissionError): open('.env')");
         ran.exits(0).complains("/.env (denied by ").complains("agentbox.policy:2 `deny: read **/.env`)");
         assert!(!ran.stderr.contains("to allow it"), "{ran}");
+        ran.complains("no such program along PATH, so the rule allows nothing: `nosuchprogram` (");
     });
 }
 

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::support::skip;
+
 const POLICY: &str = "\
 read: ./src, ./gone
 write: ./out
@@ -161,4 +163,23 @@ fn missing_commands_say_so_in_one_line() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn the_runs_own_bundle_is_not_said_to_be_passed_on() {
+    let bundle = "/etc/ssl/certs/ca-certificates.crt";
+    if !Path::new(bundle).exists() {
+        return skip("the variables of a bundle", "this host has no bundle at that place");
+    }
+    let directory = stage();
+    fs::write(directory.path().join("agentbox.policy"), "net: a.example.org\n").expect("written");
+    let output = Command::new(env!("CARGO_BIN_EXE_agentbox"))
+        .args(["policy", "show"])
+        .current_dir(directory.path())
+        .env("SSL_CERT_FILE", bundle)
+        .output()
+        .expect("it runs");
+    let shown = text(&output);
+    let line = shown.lines().find(|line| line.trim_start().starts_with("SSL_CERT_FILE "));
+    assert!(line.is_some_and(|line| line.ends_with("set by agentbox: the run's bundle")), "{shown}");
 }
