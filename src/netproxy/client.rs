@@ -14,6 +14,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::flow::Flow;
 use super::head_clock::HeadClock;
+use super::idle::IdleClock;
 
 /// The longest request line, header section or ClientHello that is read.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
@@ -26,6 +27,7 @@ pub(crate) struct Client {
     prefix: BytesMut,
     heads: Arc<HeadTap>,
     clock: HeadClock,
+    idle: IdleClock,
     /// The process that opened it.
     pub(crate) proc: Option<String>,
     /// Its place among the streams that may be open at once; within TLS the stream around it has it.
@@ -39,7 +41,12 @@ enum Transport {
 }
 
 impl Client {
-    pub(crate) fn new(stream: TcpStream, proc: Option<String>, permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(
+        stream: TcpStream,
+        proc: Option<String>,
+        idle: IdleClock,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
         // Failing to switch off delays is no reason to refuse; the kernel only fails for dead sockets.
         let _ = stream.set_nodelay(true);
         Self {
@@ -48,6 +55,7 @@ impl Client {
             prefix: BytesMut::new(),
             heads: Arc::default(),
             clock: HeadClock::default(),
+            idle,
             proc,
             _permit: Some(permit),
         }
@@ -57,6 +65,7 @@ impl Client {
     pub(crate) fn within(stream: TlsStream<Self>) -> Self {
         Self {
             proc: stream.get_ref().0.proc.clone(),
+            idle: stream.get_ref().0.idle.clone(),
             stream: Transport::Tls(Box::new(stream)),
             meter: None,
             prefix: BytesMut::new(),
@@ -94,8 +103,11 @@ impl Client {
     }
 
     fn note_written(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let (Some(flow), Poll::Ready(Ok(written))) = (&self.meter, &polled) {
-            flow.count_down(*written);
+        if let Poll::Ready(Ok(written)) = &polled {
+            self.idle.note_bytes();
+            if let Some(flow) = &self.meter {
+                flow.count_down(*written);
+            }
         }
         polled
     }
@@ -110,14 +122,32 @@ impl Client {
         Arc::clone(&self.heads)
     }
 
+    /// The clock of its silence.
+    pub(crate) fn idle(&self) -> IdleClock {
+        self.idle.clone()
+    }
+
     /// Ends the stream with a reset (SO_LINGER 0, man 7 socket), so that the program learns at once
     /// that it was refused.
     pub(crate) fn reset(self) {
-        match self.stream {
+        self.set_zero_linger();
+    }
+
+    fn set_zero_linger(&self) {
+        match &self.stream {
             Transport::Plain(stream) => {
                 let _ = stream.set_zero_linger();
             }
-            Transport::Tls(stream) => stream.into_inner().0.reset(),
+            Transport::Tls(stream) => stream.get_ref().0.set_zero_linger(),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // What broke off must not look as if it had ended.
+        if self.idle.has_expired() {
+            self.set_zero_linger();
         }
     }
 }
@@ -138,8 +168,12 @@ impl AsyncRead for Client {
             if !matches!(polled, Poll::Ready(Ok(()))) {
                 return polled;
             }
+            let read = buf.filled().len() - before;
+            if read > 0 {
+                self.idle.note_bytes();
+            }
             if let Some(flow) = &self.meter {
-                flow.count_up(buf.filled().len() - before);
+                flow.count_up(read);
             }
         } else {
             let taken = self.prefix.len().min(buf.remaining());

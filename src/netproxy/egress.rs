@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 
@@ -35,6 +36,8 @@ pub(crate) struct Egress {
     pub(crate) who: WhoAsked,
     /// None: no TLS is read.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// How long a stream may be silent; none: for ever.
+    pub(crate) idle_timeout: Option<Duration>,
     pub(crate) upstream: Arc<dyn Upstream>,
     /// False: everything passes, and what would have been refused is recorded.
     pub(crate) enforce: bool,

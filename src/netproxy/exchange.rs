@@ -17,6 +17,7 @@ use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::flow::round_micros;
+use super::idle::IdleClock;
 use super::relay::End;
 use super::scribe::{Desk, Reel};
 use super::segments::{Segments, Way};
@@ -27,6 +28,7 @@ use crate::trace::{Event, Kind, TraceError};
 /// One request and its response. The last holder's drop records it, whole or broken off.
 pub(crate) struct Exchange {
     egress: Arc<Egress>,
+    idle: IdleClock,
     progress: Mutex<Progress>,
 }
 
@@ -75,6 +77,7 @@ impl Exchange {
         url: &str,
         rule: &str,
         proc: Option<&str>,
+        idle: IdleClock,
     ) -> Arc<Self> {
         let mut args = Map::new();
         args.insert("method".to_owned(), head.method.as_str().into());
@@ -88,7 +91,7 @@ impl Exchange {
             start: now(),
             ..Progress::default()
         };
-        Arc::new(Self { egress: Arc::clone(egress), progress: Mutex::new(progress) })
+        Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) })
     }
 
     /// The origin that answers.
@@ -185,7 +188,15 @@ impl Progress {
     }
 
     /// What is known when it ends; the bodies' names are not yet.
-    fn end(&mut self, ends: bool) {
+    fn end(&mut self, ends: bool, idle: &IdleClock) {
+        if let Some((reason, failure)) = idle.failure() {
+            match &mut self.upgraded {
+                Some(upgraded) => _ = upgraded.end.get_or_insert((reason, Some(failure))),
+                // It broke off what is known of the bodies.
+                None if !self.response.whole => self.error = Some((reason, Some(failure))),
+                None => {}
+            }
+        }
         if self.error.is_none() && !self.response.whole {
             self.error = Some(if ends {
                 ("the run ended".to_owned(), Some(Failure::new("ended", Blame::Agent)))
@@ -265,7 +276,7 @@ impl Drop for Exchange {
         let ends = self.egress.ends();
         let progress = self.progress.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut progress = std::mem::take(progress);
-        progress.end(ends);
+        progress.end(ends, &self.idle);
         // A failure stays with the recorder, and the run stops for it.
         self.egress.scribe.record(move |desk| progress.event(ends, desk));
     }

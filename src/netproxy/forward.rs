@@ -138,7 +138,7 @@ impl Service {
             let destination = origin.grant.destination;
             exchange.set_origin(destination, origin.grant.name_list());
             let proc = self.proc.as_deref();
-            match stream::open(&self.egress, &origin.grant, origin.door, proc).await {
+            match stream::open(&self.egress, &origin.grant, origin.door, proc, &self.idle).await {
                 Ok(upstream) => return Link::open(upstream, wire, destination).await,
                 Err(error @ NetproxyError::Dial { .. }) => failure = Some(error),
                 Err(error) => return Err(error),
@@ -169,7 +169,8 @@ impl Service {
             let origin = hyper::upgrade::on(&mut response);
             self.heads.stop();
             let transcript = exchange.transcribe();
-            tokio::spawn(splice(client, origin, flow, transcript, Arc::clone(exchange)));
+            let splice = splice(client, origin, flow, transcript, Arc::clone(exchange));
+            tokio::spawn(self.idle.clone().limit(splice));
         }
         let (mut head, body) = response.into_parts();
         exchange.set_response(&head);

@@ -17,6 +17,7 @@ use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
+use super::idle::IdleClock;
 use super::publish::Publisher;
 use super::sessions::Sessions;
 use super::unix::{self, HostSocket};
@@ -122,18 +123,19 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
     };
     let proc = egress.proc_of(&stream);
     let egress = Arc::clone(egress);
-    let client = Client::new(stream, proc, place);
+    let idle = IdleClock::start(egress.idle_timeout);
+    let client = Client::new(stream, proc, idle.clone(), place);
     let Ok(destination) = destination else { return client.reset() };
     match kind {
         Kind::Transparent => {
             let door = if destination.ip().is_loopback() { Door::Loopback } else { Door::Transparent };
-            tokio::spawn(stream::accept(egress, client, destination, door));
+            tokio::spawn(idle.limit(stream::accept(egress, client, destination, door)));
         }
         Kind::Loopback(_) => {
-            tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));
+            tokio::spawn(idle.limit(stream::accept(egress, client, destination, Door::Loopback)));
         }
         Kind::Proxy => {
-            tokio::spawn(socks::serve(egress, client));
+            tokio::spawn(idle.limit(socks::serve(egress, client)));
         }
         Kind::Names => {
             tokio::spawn(async move {
@@ -154,7 +156,9 @@ async fn accept_unix(
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(unix::carry(Arc::clone(&egress), Arc::clone(&host), stream, place));
+                let idle = IdleClock::start(egress.idle_timeout);
+                let (egress, host) = (Arc::clone(&egress), Arc::clone(&host));
+                tokio::spawn(idle.clone().limit(unix::carry(egress, host, stream, idle, place)));
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }

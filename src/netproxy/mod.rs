@@ -52,6 +52,7 @@ mod forward;
 pub mod framing;
 mod head_clock;
 mod http;
+mod idle;
 mod intercept;
 mod link;
 mod listen;
@@ -168,6 +169,17 @@ pub struct ProxySpec {
     pub host_name: Option<String>,
     /// Reads TLS; none relays it unread.
     pub tls: Option<Interception>,
+    /// A stream on which no byte moves for so long is ended; none: it may be silent for ever.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// How the user wants streams to be treated.
+#[derive(Debug, Default)]
+pub struct StreamOptions {
+    /// As [`ProxySpec::tls`].
+    pub tls: Option<Interception>,
+    /// As [`ProxySpec::idle_timeout`].
+    pub idle_timeout: Option<Duration>,
 }
 
 /// A running proxy.
@@ -214,6 +226,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         redactor: spec.redactor,
         who: spec.who,
         tls,
+        idle_timeout: spec.idle_timeout,
         upstream,
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

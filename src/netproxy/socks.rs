@@ -173,7 +173,7 @@ async fn dial(
         return Err(Failure::Told(Reply::NotAllowed));
     };
     let proc = client.proc.as_deref();
-    connect::dial(egress, &host, port, Door::Socks, proc)
+    connect::dial(egress, &host, port, Door::Socks, proc, &client.idle())
         .await
         .map_err(|error| Failure::Told(reply_of(&error)))
 }

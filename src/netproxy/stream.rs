@@ -15,6 +15,7 @@ use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::{Door, Flow, Metered};
 use super::http;
+use super::idle::IdleClock;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::relay::{End, relay};
@@ -36,12 +37,13 @@ pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: Soc
     let Ok(grant) = egress.judge(destination, Claim::Silent, proc.as_deref()) else {
         return client.reset();
     };
-    let Ok(flow) = Flow::open(&egress, &grant, door, proc.as_deref()) else { return client.reset() };
+    let idle = client.idle();
+    let Ok(flow) = Flow::open(&egress, &grant, door, proc.as_deref(), &idle) else { return client.reset() };
     let client = match take_over(&egress, client, &grant, door, &flow).await {
         Ok(()) => return,
         Err(client) => client,
     };
-    match dial(&egress, flow, &grant, door, proc.as_deref()).await {
+    match dial(&egress, flow, &grant, door, proc.as_deref(), &idle).await {
         Ok(upstream) => carry(egress, client, upstream, grant, door).await,
         Err(error @ NetproxyError::Dial { .. }) => unreachable(egress, client, grant, door, error).await,
         Err(_) => client.reset(),
@@ -54,8 +56,10 @@ pub(crate) async fn open(
     grant: &Grant,
     door: Door,
     proc: Option<&str>,
+    idle: &IdleClock,
 ) -> Result<Metered<TcpStream>, NetproxyError> {
-    dial(egress, Flow::open(egress, grant, door, proc)?, grant, door, proc).await
+    let flow = Flow::open(egress, grant, door, proc, idle)?;
+    dial(egress, flow, grant, door, proc, idle).await
 }
 
 /// Serves a client by a connection that an earlier one has left. Gives the client back when there is
@@ -97,6 +101,7 @@ async fn dial(
     grant: &Grant,
     door: Door,
     proc: Option<&str>,
+    idle: &IdleClock,
 ) -> Result<Metered<TcpStream>, NetproxyError> {
     let dialled = flow.dial(grant.destination).await;
     drop(flow);
@@ -106,7 +111,7 @@ async fn dial(
     // A client of `localhost` tries both addresses, but inside the first is always accepted; the
     // host's server may listen on the other alone.
     match egress.judge.destination(twin, Claim::Silent) {
-        Ok(grant) => Flow::open(egress, &grant, door, proc)?.dial(twin).await,
+        Ok(grant) => Flow::open(egress, &grant, door, proc, idle)?.dial(twin).await,
         Err(_) => dialled,
     }
 }

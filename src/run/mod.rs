@@ -24,8 +24,7 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
-use crate::netproxy::tls::Interception;
-use crate::netproxy::{Listeners, Proxy};
+use crate::netproxy::{Listeners, Proxy, StreamOptions};
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -50,7 +49,7 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began; `tls` reads the TLS of what it may reach.
+/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -59,12 +58,12 @@ pub fn run(
     plan: LaunchPlan,
     placement: Placement,
     signals: HeldSignals,
-    tls: Option<Interception>,
+    streams: StreamOptions,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan)?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder, tls) {
+    let armed = match arm(&plan, launching, &recorder, streams) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
@@ -97,7 +96,7 @@ fn arm(
     plan: &LaunchPlan,
     launching: launch::Launching,
     recorder: &Recorder,
-    tls: Option<Interception>,
+    streams: StreamOptions,
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
@@ -106,10 +105,10 @@ fn arm(
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
-    let (capture, reads_tls) = (launch::capture(&launching.sockets), tls.is_some());
+    let (capture, reads_tls) = (launch::capture(&launching.sockets), streams.tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
-        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, tls)
+        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, streams)
     };
     let launch::Launching { begun, sockets } = launching;
     let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {

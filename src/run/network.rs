@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
 use super::loopback::{Diag, HostLoopback};
-use crate::netproxy::tls::Interception;
-use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
+use crate::netproxy::{self, Listeners, Proxy, ProxySpec, StreamOptions, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::policy::Policy;
@@ -31,7 +30,7 @@ pub(super) fn start(
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
-    tls: Option<Interception>,
+    streams: StreamOptions,
 ) -> Result<Network, RunError> {
     let mut diag = None;
     let captures = sockets.mechanism == Mechanism::Tproxy;
@@ -61,7 +60,8 @@ pub(super) fn start(
         who: who(diag.clone(), Arc::clone(connections)),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
-        tls,
+        tls: streams.tls,
+        idle_timeout: streams.idle_timeout,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);

@@ -313,6 +313,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         enforce: true,
         host_name: None,
         tls: None,
+        idle_timeout: None,
     }
 }
 

@@ -206,6 +206,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
             authority: RunAuthority::generate(SystemTime::now()).unwrap(),
             upstream_roots: roots.to_vec(),
         }),
+        idle_timeout: None,
     }
 }
 
