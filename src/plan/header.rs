@@ -91,6 +91,7 @@ impl Enforcement {
                 "files written": judged,
                 "exec": judged,
                 "tcp": judged,
+                "udp": judged,
                 "http": judged,
                 "tls": tls,
                 "dns": judged,

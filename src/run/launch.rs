@@ -213,8 +213,19 @@ fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
     Ok(doors)
 }
 
-/// Tells the command's process to execute the command.
+/// Memory, in bytes, that a run needs once it has started: blocks of the relays, stacks of threads.
+const ROOM: usize = 8 << 20;
+
+/// Tells the command's process to execute the command. A launcher that found no memory later would
+/// have to end at once, and end the run with it: the room is looked for before.
 pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
+    let mut room = Vec::<u8>::new();
+    if room.try_reserve_exact(ROOM).is_err() {
+        return Err(RunError::call("mmap")(nix::Error::ENOMEM));
+    }
+    // Else the compiler may leave the allocation out.
+    std::hint::black_box(&mut room);
+    drop(room);
     channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::call("sendmsg"))
 }
 
