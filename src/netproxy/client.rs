@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -146,7 +147,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         // What broke off must not look as if it had ended.
-        if self.idle.has_expired() {
+        if self.idle.has_expired() || self.heads.has_broken_off() {
             self.set_zero_linger();
         }
     }
@@ -271,6 +272,7 @@ impl AsyncWrite for Transport {
 #[derive(Default)]
 pub(crate) struct HeadTap {
     seen: Mutex<Seen>,
+    has_broken_off: AtomicBool,
 }
 
 #[derive(Default)]
@@ -320,6 +322,17 @@ impl HeadTap {
     /// The bytes are HTTP/1 no longer.
     pub(crate) fn stop(&self) {
         *self.lock() = Seen::default();
+    }
+
+    /// The answer to the present request broke off, in a way that a close would hide.
+    pub(crate) fn break_off(&self) {
+        // In HTTP/2 an answer is a stream of its own.
+        let is_http_1 = self.lock().expected != Expected::Other;
+        self.has_broken_off.fetch_or(is_http_1, Ordering::Relaxed);
+    }
+
+    fn has_broken_off(&self) -> bool {
+        self.has_broken_off.load(Ordering::Relaxed)
     }
 
     /// When the head that is being read began.

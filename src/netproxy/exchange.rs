@@ -303,14 +303,45 @@ pub(crate) struct Tapped {
     side: Side,
     heads: Arc<HeadTap>,
     finished: bool,
+    ends_by_close: bool,
+    /// Why it broke off: told when what came before is on its way.
+    broken: Option<NetproxyError>,
 }
 
 impl Tapped {
     pub(crate) fn new(body: Incoming, exchange: &Arc<Exchange>, side: Side, heads: &Arc<HeadTap>) -> Self {
-        let mut tapped =
-            Self { body, exchange: Arc::clone(exchange), side, heads: Arc::clone(heads), finished: false };
+        let mut tapped = Self {
+            body,
+            exchange: Arc::clone(exchange),
+            side,
+            heads: Arc::clone(heads),
+            finished: false,
+            ends_by_close: false,
+            broken: None,
+        };
         tapped.finish_at_end();
         tapped
+    }
+
+    /// The client takes the connection's end for the body's: when the body breaks off it must be a reset.
+    pub(crate) fn ending_by_close(self) -> Self {
+        Self { ends_by_close: true, ..self }
+    }
+
+    /// Notes that the body broke off. It is told with the next poll, for the library drops what it has
+    /// not sent when it hears of it.
+    fn break_off(&mut self, source: hyper::Error, cx: &Context<'_>) {
+        let blame = match self.side {
+            Side::Request => Blame::Agent,
+            Side::Response => Blame::Upstream,
+        };
+        let error = NetproxyError::Body { blame, source };
+        self.exchange.fail(&error);
+        if self.ends_by_close {
+            self.heads.break_off();
+        }
+        self.broken = Some(error);
+        cx.waker().wake_by_ref();
     }
 
     fn finish_at_end(&mut self) {
@@ -336,6 +367,9 @@ impl Body for Tapped {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         ready!(self.exchange.egress.scribe.poll_ready(cx))?;
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
             None => {
@@ -344,13 +378,8 @@ impl Body for Tapped {
             }
             Some(Ok(frame)) => frame,
             Some(Err(source)) => {
-                let blame = match self.side {
-                    Side::Request => Blame::Agent,
-                    Side::Response => Blame::Upstream,
-                };
-                let error = NetproxyError::Body { blame, source };
-                self.exchange.fail(&error);
-                return Poll::Ready(Some(Err(error)));
+                self.break_off(source, cx);
+                return Poll::Pending;
             }
         };
         if let Some(data) = frame.data_ref() {

@@ -182,7 +182,10 @@ impl Service {
             }
         }
         head.version = if client == Version::HTTP_2 { client } else { Version::HTTP_11 };
+        // An HTTP/1.0 client takes the close for the end, where no length was told (RFC 9112 section 6.3).
+        let ends_by_close = client < Version::HTTP_11 && !head.headers.contains_key(header::CONTENT_LENGTH);
         let body = Tapped::new(body, exchange, Side::Response, &self.heads);
+        let body = if ends_by_close { body.ending_by_close() } else { body };
         Response::from_parts(head, Reply::Origin(body))
     }
 }

@@ -1,6 +1,7 @@
 //! What is kept of streams: both sides of opaque ones, streamed bodies, upgrades, Unix sockets, and
 //! how each of them ended. The clients are real programs, the servers are on the host's loopback.
 
+mod faults;
 mod idle;
 
 use std::io::{Read as _, Write as _};

@@ -266,13 +266,13 @@ fn silence_within_tls_has_its_limit_too() {
             "\
 import socket, ssl
 plain = socket.create_connection(('localhost', {port}))
-s = ssl.create_default_context().wrap_socket(plain, server_hostname='localhost')
+s = ssl.create_default_context().wrap_socket(plain, server_hostname='localhost', suppress_ragged_eofs=False)
 s.sendall(b'GET / HTTP/1.1\\r\\nHost: localhost:{port}\\r\\n\\r\\n')
 try:
     while s.recv(100):
         pass
     assert False, 'it was closed in order'
-except ConnectionResetError:
+except OSError:
     pass",
             port = origin.port
         );
@@ -282,6 +282,10 @@ except ConnectionResetError:
         let ran = sandbox.run_with(&options, &["python3", "-c", &program]);
         ran.exits(0);
         assert_eq!(ran.of("http.exchange")[0]["result"]["status"], 200, "{ran}");
-        assert_eq!(ran.of("net.stream")[0]["result"]["failure"]["kind"], "idle", "{ran}");
+        assert_eq!(
+            ran.of("net.stream").last().map(|stream| &stream["result"]["failure"]["kind"]),
+            Some(&"idle".into()),
+            "{ran}"
+        );
     });
 }
