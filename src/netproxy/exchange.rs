@@ -249,7 +249,7 @@ impl Copy {
     /// The body as the entry says it; none for no body at all.
     fn describe(&mut self, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
         let Some(reel) = self.reel.take() else { return Ok(None) };
-        let mut body = Value::from(desk.finish(reel)?);
+        let mut body = desk.finish_body(reel)?;
         if !self.whole {
             body["whole"] = false.into();
         }

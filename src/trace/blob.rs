@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use zstd::bulk::Compressor;
 
+mod inline;
+
 use super::error::TraceError;
 use super::event::hex;
 use super::layout::{FILE_MODE, TEMPORARY_PREFIX, blob_name};
