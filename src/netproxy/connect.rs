@@ -33,7 +33,7 @@ pub(crate) async fn answer(
         Ok((grant, upstream)) => {
             if let Some(upgrade) = upgrade {
                 let tunnel = tunnel(Arc::clone(&service.egress), upgrade, upstream, grant);
-                tokio::spawn(service.idle.clone().limit(tunnel));
+                service.idle.clone().spawn(tunnel);
             }
             Response::new(Reply::Line(None))
         }

@@ -170,7 +170,7 @@ impl Service {
             self.heads.stop();
             let transcript = exchange.transcribe();
             let splice = splice(client, origin, flow, transcript, Arc::clone(exchange));
-            tokio::spawn(self.idle.clone().limit(splice));
+            self.idle.clone().spawn(splice);
         }
         let (mut head, body) = response.into_parts();
         exchange.set_response(&head);

@@ -1,7 +1,7 @@
 //! The limit on silence, where the run has one: a stream on which no byte moves for so long is ended.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
@@ -52,12 +52,23 @@ impl IdleClock {
         Some((format!("no byte moved for {limit:?} (--idle-timeout)"), Failure::new("idle", Blame::Proxy)))
     }
 
-    /// Carries a stream on until it ends, or is dropped for its silence: none then.
-    pub(crate) async fn limit<T>(self, stream: impl Future<Output = T>) -> Option<T> {
+    /// Starts a task that carries a stream on until it ends, or drops it for its silence.
+    pub(crate) fn spawn(self, stream: impl Future<Output = ()> + Send + 'static) {
+        match &self.0 {
+            None => tokio::spawn(stream),
+            // Boxed, for what wraps a future holds it twice.
+            Some(_) => {
+                let limited = self.limit(Box::pin(stream));
+                tokio::spawn(async move { _ = limited.await })
+            }
+        };
+    }
+
+    /// Waits for the end of a stream, or until it was silent for too long: none then.
+    pub(crate) async fn limit<F: Future>(self, mut stream: Pin<Box<F>>) -> Option<F::Output> {
         let Some(stopwatch) = self.0 else { return Some(stream.await) };
-        let mut stream = pin!(stream);
-        let mut alarm = pin!(sleep(stopwatch.limit));
-        poll_fn(|cx| {
+        let mut alarm = Box::pin(sleep(stopwatch.limit));
+        poll_fn(move |cx| {
             if let Poll::Ready(end) = stream.as_mut().poll(cx) {
                 return Poll::Ready(Some(end));
             }
@@ -103,10 +114,10 @@ mod tests {
             let begun = Instant::now();
             clock
                 .clone()
-                .limit(async {
+                .limit(Box::pin(async {
                     moving.await;
                     std::future::pending::<()>().await
-                })
+                }))
                 .await;
             assert!(clock.has_expired() && begun.elapsed() >= Duration::from_millis(600));
             assert_eq!(clock.failure().unwrap().0, "no byte moved for 200ms (--idle-timeout)");
@@ -117,7 +128,7 @@ mod tests {
     fn without_a_limit_nothing_is_idle() {
         run(async {
             let clock = IdleClock::start(None);
-            clock.clone().limit(sleep(Duration::from_millis(20))).await;
+            clock.clone().limit(Box::pin(sleep(Duration::from_millis(20)))).await;
             assert!(!clock.has_expired() && clock.failure().is_none());
         });
     }

@@ -129,13 +129,13 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
     match kind {
         Kind::Transparent => {
             let door = if destination.ip().is_loopback() { Door::Loopback } else { Door::Transparent };
-            tokio::spawn(idle.limit(stream::accept(egress, client, destination, door)));
+            idle.spawn(stream::accept(egress, client, destination, door));
         }
         Kind::Loopback(_) => {
-            tokio::spawn(idle.limit(stream::accept(egress, client, destination, Door::Loopback)));
+            idle.spawn(stream::accept(egress, client, destination, Door::Loopback));
         }
         Kind::Proxy => {
-            tokio::spawn(idle.limit(socks::serve(egress, client)));
+            idle.spawn(socks::serve(egress, client));
         }
         Kind::Names => {
             tokio::spawn(async move {
@@ -158,7 +158,7 @@ async fn accept_unix(
             Ok((stream, _)) => {
                 let idle = IdleClock::start(egress.idle_timeout);
                 let (egress, host) = (Arc::clone(&egress), Arc::clone(&host));
-                tokio::spawn(idle.clone().limit(unix::carry(egress, host, stream, idle, place)));
+                idle.clone().spawn(unix::carry(egress, host, stream, idle, place));
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }

@@ -168,7 +168,7 @@ async fn carry(
     let _ = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
     let transcript = flow.transcribe();
     let mut client = flow.meter(client);
-    let end = idle.limit(relay(&mut server, &mut client, &transcript)).await;
+    let end = idle.limit(Box::pin(relay(&mut server, &mut client, &transcript))).await;
     if let Some(end) = &end {
         flow.set_relayed(end);
     }
