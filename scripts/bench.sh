@@ -2,25 +2,33 @@
 # What confinement and the record cost: each load bare and under `agentbox run`, in turns, medians.
 #
 #   scripts/bench.sh [-n RUNS] [-f FILES] [-k KEEP_DIR] [LOAD...]
+#   scripts/bench.sh -w [-n RUNS] [-s SECONDS] [-k KEEP_DIR] [NETWORK_LOAD...]
 #
 # LOAD: true python read write find search make exec git (all of them by default). `-n` is how many
 # times each load runs (start-up loads five times as often), `-f` how many small files there are
 # (5000). AGENTBOX names the binary, RUN_OPTIONS holds further options of `agentbox run`. The table
 # goes to stdout.
+#
+# NETWORK_LOAD: http http-new https https-new download gets gets-kept idle (all of them by default),
+# each against a server on this machine; `-s` is how long a load by wrk lasts (3). They need nginx,
+# wrk, curl and openssl (Debian: nginx-light wrk curl openssl). Beside agentbox they measure
+# mitmproxy and srt where there are such programs (MITMDUMP and SRT name them).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-runs=7 files=5000 keep=
-while getopts 'n:f:k:h' option; do
+runs=7 files=5000 keep= network= seconds=3
+while getopts 'n:f:k:s:wh' option; do
     case "$option" in
         n) runs=$OPTARG ;;
         f) files=$OPTARG ;;
         k) keep=$OPTARG ;;
+        s) seconds=$OPTARG ;;
+        w) network=yes ;;
         *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || set -- true python read write find search make exec git
+[ $# -gt 0 ] || [ -n "$network" ] || set -- true python read write find search make exec git
 
 agentbox=$(realpath "${AGENTBOX:-target/release/agentbox}")
 if [ ! -x "$agentbox" ]; then
@@ -32,6 +40,11 @@ dir=${keep:-$(mktemp -d)}
 mkdir -p "$dir"
 dir=$(realpath "$dir")
 [ -n "$keep" ] || trap 'rm -rf "$dir"' EXIT
+cp benches/loads/* "$dir"
+if [ -n "$network" ]; then
+    RUNS=$runs LASTING=$seconds DIR=$dir AGENTBOX=$agentbox PYTHONDONTWRITEBYTECODE=1 python3 benches/network.py "$@"
+    exit
+fi
 mkdir -p "$dir/tree" "$dir/out" "$dir/repository" "$dir/nested" "$dir/project"
 
 cat > "$dir/bench.policy" <<POLICY
@@ -44,7 +57,5 @@ exec: true, sh, cc, as
 exec: /usr/lib/gcc/**, /usr/libexec/gcc/**
 net: example.org
 POLICY
-
-cp benches/loads/* "$dir"
 
 RUNS=$runs FILES=$files DIR=$dir AGENTBOX=$agentbox python3 benches/ratios.py "$@"

@@ -122,8 +122,16 @@ fn carry_out(case: &Case) -> ExitCode {
     let command = command::resolve(&typed, &facts.environment, &facts.cwd).expect("a command");
     let placement = Placement::plan(Path::new("trace.jsonl"), false, false).expect("a place for the trace");
     let protected = Vec::new();
-    let request =
-        Request { policy, command, typed, facts: &facts, protected, enforce: true, authority: None };
+    let request = Request {
+        policy,
+        command,
+        typed,
+        facts: &facts,
+        protected,
+        enforce: true,
+        authority: None,
+        placeholders: Vec::new(),
+    };
     let plan = LaunchPlan::new(request, &host);
     let mut document = serde_json::to_value(plan.to_spec().expect("a document")).expect("JSON");
     drop(plan);

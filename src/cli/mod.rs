@@ -6,6 +6,7 @@ pub mod init;
 mod later;
 mod policy;
 mod run;
+mod secrets;
 pub mod show;
 mod spec;
 mod tls;

@@ -9,6 +9,7 @@ use std::io::{BufWriter, Write as _};
 
 use super::Failure;
 use super::run::{PolicyArgument, Prepared, prepare};
+use super::secrets;
 use super::show::escape;
 use crate::command::Command;
 use crate::plan::{LaunchPlan, Request, intercepts};
@@ -85,7 +86,17 @@ impl ShowPolicy {
         let needs = if asked { None } else { Some(command.clone()) };
         let authority = intercepts(&policy, true).then_some("");
         let (facts, protected) = (&facts, Vec::new());
-        let request = Request { policy, command, typed: words, facts, protected, enforce: true, authority };
+        let placeholders = secrets::shown(&policy, facts);
+        let request = Request {
+            policy,
+            command,
+            typed: words,
+            facts,
+            protected,
+            enforce: true,
+            authority,
+            placeholders,
+        };
         let mut plan = LaunchPlan::new(request, &host);
         if let Some(command) = needs {
             leave_out(&mut plan, &command);

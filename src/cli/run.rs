@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Failure;
 use super::duration;
+use super::secrets;
 use super::tls::TlsArguments;
 use super::worktree::{self, Worktree};
 use crate::command;
@@ -108,6 +109,8 @@ impl RunCommand {
             || policy.decide_path(PathAccess::Read, directory).is_allow();
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
+        let (secrets, unset) = secrets::gather(&policy, &facts)?;
+        tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if placement.written_at() != placement.destination() {
@@ -128,9 +131,12 @@ impl RunCommand {
             .collect();
         let authority = tls.as_ref().map(|tls| tls.authority.certificate_pem());
         let (facts, typed) = (&facts, self.words);
-        let request = Request { policy, command, typed, facts, protected, enforce, authority };
+        let placeholders = secrets.placeholders();
+        let words = typed.clone();
+        let request = Request { policy, command, typed, facts, protected, enforce, authority, placeholders };
         let plan = LaunchPlan::new(request, &host);
-        let streams = StreamOptions { tls, idle_timeout: self.idle_timeout };
+        secrets::check(&secrets, &words, &plan)?;
+        let streams = StreamOptions { tls, secrets, idle_timeout: self.idle_timeout };
         let outcome = run::run(begun?, plan, placement, signals, streams)?;
         summarize(&outcome, enforce);
         if outcome.code != 0 && enforce {

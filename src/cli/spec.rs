@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use super::Failure;
 use super::run::{PolicyArgument, Prepared, colored, prepare, tell};
+use super::secrets;
 use crate::plan::{LaunchPlan, PlanError, Request, intercepts};
 
 /// Print what `run` would do as an OCI runtime specification; run nothing.
@@ -23,6 +24,7 @@ impl SpecCommand {
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
         let authority = intercepts(&policy, true).then_some("");
+        let placeholders = secrets::shown(&policy, &facts);
         let request = Request {
             policy,
             command,
@@ -31,6 +33,7 @@ impl SpecCommand {
             protected: Vec::new(),
             enforce: true,
             authority,
+            placeholders,
         };
         let text = print(&LaunchPlan::new(request, &host))?;
         let mut stdout = std::io::stdout().lock();

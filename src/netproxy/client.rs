@@ -13,9 +13,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
+use super::doubt::Doubt;
 use super::flow::Flow;
 use super::head_clock::HeadClock;
 use super::idle::IdleClock;
+use super::sniff::Speech;
 
 /// The longest request line, header section or ClientHello that is read.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
@@ -29,6 +31,8 @@ pub(crate) struct Client {
     heads: Arc<HeadTap>,
     clock: HeadClock,
     idle: IdleClock,
+    /// What it says may yet turn out to be what must not pass unread.
+    doubt: Option<Doubt>,
     /// The process that opened it.
     pub(crate) proc: Option<String>,
     /// Its place among the streams that may be open at once; within TLS the stream around it has it.
@@ -57,6 +61,7 @@ impl Client {
             heads: Arc::default(),
             clock: HeadClock::default(),
             idle,
+            doubt: None,
             proc,
             _permit: Some(permit),
         }
@@ -72,6 +77,7 @@ impl Client {
             prefix: BytesMut::new(),
             heads: Arc::default(),
             clock: HeadClock::default(),
+            doubt: None,
             _permit: None,
         }
     }
@@ -101,6 +107,25 @@ impl Client {
     /// Puts back bytes that another reader has taken.
     pub(crate) fn put_back(&mut self, bytes: &[u8]) {
         self.prefix.extend_from_slice(bytes);
+    }
+
+    /// From now on reading fails once it is clear that the stream, whose prefix is passed on, is HTTP or TLS.
+    pub(crate) fn doubt(&mut self) {
+        self.doubt = Some(Doubt::new(&self.prefix));
+    }
+
+    fn check(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.doubt.as_mut().and_then(|doubt| doubt.see(bytes)) {
+            None => Ok(()),
+            Some(Speech::Opaque) => {
+                self.doubt = None;
+                Ok(())
+            }
+            Some(_) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a request or TLS began after bytes that were passed on unread",
+            )),
+        }
     }
 
     fn note_written(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -176,6 +201,7 @@ impl AsyncRead for Client {
             if let Some(flow) = &self.meter {
                 flow.count_up(read);
             }
+            self.check(&buf.filled()[before..])?;
         } else {
             let taken = self.prefix.len().min(buf.remaining());
             buf.put_slice(&self.prefix[..taken]);

@@ -1,6 +1,6 @@
 //! CONNECT: the same judgement, then the tunnel is carried like a stream that came by itself.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hyper::Response;
@@ -18,8 +18,8 @@ use super::flow::{Door, Metered};
 use super::http::Service;
 use super::idle::IdleClock;
 use super::names::Answer;
-use super::resolve::{Family, Pending};
-use super::stream;
+use super::resolve::Pending;
+use super::{attempts, stream};
 
 /// Answers a CONNECT request on the proxy's port.
 pub(crate) async fn answer(
@@ -51,7 +51,7 @@ async fn dial_authority(
     dial(&service.egress, &host, port, Door::Connect, proc, &service.idle).await
 }
 
-/// Dials the first address of a host that is granted and answers.
+/// Dials the addresses of a host that are granted, until one answers.
 pub(crate) async fn dial(
     egress: &Arc<Egress>,
     host: &Host,
@@ -60,16 +60,9 @@ pub(crate) async fn dial(
     proc: Option<&str>,
     idle: &IdleClock,
 ) -> Result<(Grant, Metered<TcpStream>), NetproxyError> {
-    let mut failure = None;
-    for grant in egress.grants(host, port, Claim::Silent, proc).await? {
-        match stream::open(egress, &grant, door, proc, idle).await {
-            Ok(upstream) => return Ok((grant, upstream)),
-            Err(error @ NetproxyError::Dial { .. }) => failure = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    let none = || NetproxyError::Request { reason: format!("{host} has no address") };
-    Err(failure.unwrap_or_else(none))
+    let mut grants = egress.grants(host, port, Claim::Silent, proc).await?;
+    let (index, upstream) = attempts::first(egress, &grants, door, proc, idle).await?;
+    Ok((grants.swap_remove(index), upstream))
 }
 
 /// Carries the tunnel once the client has its answer. Boxed, for what is carried may be HTTP again.
@@ -108,24 +101,13 @@ impl Egress {
             }
             Host::Name(name) => name,
         };
-        let mut outcome = Answer::NoName;
-        for family in [Family::V4, Family::V6] {
-            match self.resolve(name, family, Some(port), proc).await? {
-                Answer::Addresses { addresses, .. } => {
-                    let first = |address| SocketAddr::new(address, port);
-                    let destinations = addresses.into_iter().map(first).collect();
-                    return self.judge_any(destinations, name, proc);
-                }
-                Answer::Refused { refusal } => return Err(NetproxyError::Denied(refusal)),
-                answer => outcome = answer,
-            }
+        let answers = self.resolve_all(name, port, proc).await?;
+        let addresses = alternate(&answers);
+        if addresses.is_empty() {
+            return Err(no_address(name, answers));
         }
-        let reason = match outcome {
-            Answer::Failed { reason } => reason,
-            Answer::Empty => "it has no address".to_owned(),
-            _ => "there is no such name".to_owned(),
-        };
-        Err(NetproxyError::Resolve { name: name.clone(), reason })
+        let destinations = addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect();
+        self.judge_any(destinations, name, proc)
     }
 
     /// The grants among the addresses of one name. One refusal is recorded when there is none.
@@ -149,5 +131,58 @@ impl Egress {
             reason: "it has no address".to_owned(),
         })?;
         Ok(vec![self.judge(first, claim, proc)?])
+    }
+}
+
+/// The addresses of both families by turns, so that none waits for all of the other (RFC 8305 section 4).
+fn alternate([one, other]: &[Answer; 2]) -> Vec<IpAddr> {
+    let (one, other) = (one.addresses(), other.addresses());
+    let turns = 0..one.len().max(other.len());
+    turns.flat_map(|turn| [one.get(turn), other.get(turn)]).flatten().copied().collect()
+}
+
+/// Why a name has no address of either family.
+fn no_address(name: &str, answers: [Answer; 2]) -> NetproxyError {
+    let mut reason = "there is no such name".to_owned();
+    let mut failed = false;
+    for answer in answers {
+        match answer {
+            Answer::Refused { refusal } => return NetproxyError::Denied(refusal),
+            Answer::Failed { reason: why } => (reason, failed) = (why, true),
+            Answer::NoName => {}
+            _ if failed => {}
+            _ => reason = "it has no address".to_owned(),
+        }
+    }
+    NetproxyError::Resolve { name: name.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_take_turns() {
+        let answer = |list: &[&str]| {
+            let addresses = list.iter().map(|address| address.parse().unwrap()).collect();
+            Answer::Addresses { addresses, ttl: 1 }
+        };
+        let both = [answer(&["2001:db8::1"]), answer(&["192.0.2.1", "192.0.2.2"])];
+        let turns: Vec<String> = alternate(&both).iter().map(IpAddr::to_string).collect();
+        assert_eq!(turns, ["2001:db8::1", "192.0.2.1", "192.0.2.2"]);
+        assert!(alternate(&[Answer::Empty, Answer::NoName]).is_empty());
+    }
+
+    #[test]
+    fn what_failed_is_told_before_what_is_not_there() {
+        let failed = Answer::Failed { reason: "late".to_owned() };
+        for (answers, expected) in [
+            ([failed.clone(), Answer::Empty], "late"),
+            ([Answer::NoName, failed], "late"),
+            ([Answer::Empty, Answer::NoName], "it has no address"),
+            ([Answer::NoName, Answer::NoName], "there is no such name"),
+        ] {
+            assert!(no_address("a.test", answers).to_string().contains(expected), "{expected}");
+        }
     }
 }

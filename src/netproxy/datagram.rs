@@ -12,16 +12,12 @@ use nix::sys::socket::{
 };
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::sync::Semaphore;
 use tokio::task::consume_budget;
 
 use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::sessions::Sessions;
-
-/// Lookups that may wait for the outside at once; further queries wait in the socket's buffer.
-const MAX_LOOKUPS: usize = 256;
 
 /// The largest datagram of IP (RFC 768).
 const LARGEST: usize = 65_535;
@@ -37,6 +33,17 @@ struct Datagram {
     asked: Option<Asked>,
     /// The original destination, where the socket tells it.
     destination: Option<SocketAddr>,
+}
+
+impl Datagram {
+    /// The address and port that a query was sent to.
+    fn asked_at(&self, socket: &UdpSocket) -> Option<SocketAddr> {
+        let ip = match self.asked? {
+            Asked::V4(info) => IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes()),
+            Asked::V6(info) => IpAddr::from(info.ipi6_addr.s6_addr),
+        };
+        Some(SocketAddr::new(ip, socket.local_addr().ok()?.port()))
+    }
 }
 
 /// The local address of a datagram (IP_PKTINFO, man 7 ip). A reply must come from it, or clients
@@ -82,17 +89,15 @@ pub(crate) fn trap(fd: OwnedFd) -> Result<Trap, NetproxyError> {
 /// Answers queries until the run ends.
 pub(crate) async fn serve_names(egress: Arc<Egress>, socket: UdpSocket) {
     let socket = Arc::new(socket);
-    let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
     loop {
-        let Ok(permit) = Arc::clone(&lookups).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&egress.lookups).acquire_owned().await else { return };
         let Ok(datagram) = socket.async_io(Interest::READABLE, || receive(&socket)).await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         let (egress, socket) = (Arc::clone(&egress), Arc::clone(&socket));
         tokio::spawn(async move {
-            let local = socket.local_addr().unwrap_or(datagram.client);
-            let proc = egress.proc(datagram.client, local);
+            let proc = datagram.asked_at(&socket).and_then(|at| egress.sender(datagram.client, at));
             let bytes = &datagram.bytes;
             let reply = dns::answer(&egress, bytes, Carrier::Udp, proc.as_deref()).await;
             if let Ok(Some(reply)) = reply {

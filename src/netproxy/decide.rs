@@ -148,6 +148,7 @@ impl Judge {
     pub(crate) fn new(policy: Arc<Policy>, pins: Arc<Pins>, own_name: Option<String>) -> Self {
         let looks_closer = policy.rules.iter().any(|rule| match &rule.body {
             RuleBody::Net(net) => net.is_conditional() || net.rate.is_some(),
+            RuleBody::Secret(_) => true,
             _ => false,
         });
         Self { looks_closer, policy, pins, own_name, rates: Rates::default() }

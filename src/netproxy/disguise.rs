@@ -69,7 +69,8 @@ fn parameter(name: &str) -> String {
     name.trim().to_ascii_lowercase().replace([' ', '.', '['], "_")
 }
 
-fn decoded(text: &str) -> String {
+/// What percent signs and `+` stand for.
+pub(crate) fn decoded(text: &str) -> String {
     let mut plain = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

@@ -20,6 +20,9 @@ use super::resolve::Family;
 /// Ours is the name server at this port of every address.
 pub(crate) const PORT: u16 = 53;
 
+/// Lookups that may wait for the outside at once, over all carriers.
+pub(crate) const MAX_LOOKUPS: usize = 256;
+
 /// What a client without EDNS takes over UDP (RFC 1035 section 4.2.1).
 const PLAIN_UDP: u16 = 512;
 
@@ -94,6 +97,10 @@ pub fn read(packet: &[u8]) -> Result<Question, Malformed> {
     };
     if query.query_class() != DNSClass::IN {
         return Err(malformed("a DNS query of a class other than IN", ResponseCode::NotImp));
+    }
+    // RFC 6891 section 6.1.3.
+    if message.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
+        return Err(malformed("a DNS query of an EDNS version other than 0", ResponseCode::BADVERS));
     }
     let query = query.clone();
     let name = normalize(&query.name().to_ascii());
@@ -171,13 +178,12 @@ impl Question {
         }
         let mut room = PLAIN_UDP;
         if let Some(asked) = &self.message.edns {
-            let mut edns = Edns::new();
-            edns.set_max_payload(MAX_UDP);
-            reply.set_edns(edns);
+            reply.set_edns(our_edns());
             room = asked.max_payload().clamp(PLAIN_UDP, MAX_UDP);
         }
         let bytes = reply.to_vec().ok()?;
-        if carrier == Carrier::Udp && bytes.len() > usize::from(room) {
+        let room = if carrier == Carrier::Udp { room } else { u16::MAX };
+        if bytes.len() > usize::from(room) {
             return reply.truncate().to_vec().ok();
         }
         Some(bytes)
@@ -189,7 +195,12 @@ impl Malformed {
     #[must_use]
     pub fn reply(&self) -> Option<Vec<u8>> {
         let (id, code) = self.reply?;
-        Message::error_msg(id, OpCode::Query, code).to_vec().ok()
+        let mut reply = Message::error_msg(id, OpCode::Query, code);
+        if code.high() != 0 {
+            // The code does not fit into the header alone.
+            reply.set_edns(our_edns());
+        }
+        reply.to_vec().ok()
     }
 
     fn refusal(&self) -> Refusal {
@@ -221,6 +232,12 @@ impl Egress {
         self.refuse_always(&refusal, proc)?;
         Ok(Answer::Refused { refusal: Box::new(refusal) })
     }
+}
+
+fn our_edns() -> Edns {
+    let mut edns = Edns::new();
+    edns.set_max_payload(MAX_UDP);
+    edns
 }
 
 fn no_host_name(spelled: &str) -> Refusal {
@@ -301,6 +318,18 @@ mod tests {
         let reply = read(&two.to_vec().unwrap()).unwrap_err().reply().unwrap();
         let code = Message::from_vec(&reply).unwrap().metadata.response_code;
         assert_eq!(code, ResponseCode::FormErr);
+    }
+
+    #[test]
+    fn another_version_of_edns_is_told_so() {
+        let mut message = query("a.test.", RecordType::A);
+        let mut edns = Edns::new();
+        edns.set_version(1);
+        message.set_edns(edns);
+        let reply = read(&message.to_vec().unwrap()).unwrap_err().reply().unwrap();
+        let reply = Message::from_vec(&reply).unwrap();
+        assert_eq!(u16::from(reply.metadata.response_code), u16::from(ResponseCode::BADVERS));
+        assert_eq!((reply.metadata.id, reply.edns.map(|edns| edns.version())), (7, Some(0)));
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 use super::WhoAsked;
 use super::decide::{Claim, Grant, Judge, Refusal};
@@ -13,7 +14,9 @@ use super::error::NetproxyError;
 use super::pins::Pins;
 use super::resolve::Upstream;
 use super::scribe::Scribe;
+use super::secret::Secrets;
 use super::tls::Tls;
+use crate::policy::Transport;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder};
 
@@ -36,9 +39,13 @@ pub(crate) struct Egress {
     pub(crate) who: WhoAsked,
     /// None: no TLS is read.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// What the program has placeholders of.
+    pub(crate) secrets: Secrets,
     /// How long a stream may be silent; none: for ever.
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) upstream: Arc<dyn Upstream>,
+    /// Queries that may wait for the outside at once; further ones wait to be read.
+    pub(crate) lookups: Arc<Semaphore>,
     /// False: everything passes, and what would have been refused is recorded.
     pub(crate) enforce: bool,
     /// The run is over: what is still open ends for that reason.
@@ -160,16 +167,16 @@ impl Egress {
         self.deny(refusal, true, None, proc)
     }
 
-    /// The process behind a client.
-    pub(crate) fn proc(&self, client: SocketAddr, destination: SocketAddr) -> Option<String> {
-        (self.who)(client, destination)
+    /// The process behind a datagram.
+    pub(crate) fn sender(&self, client: SocketAddr, destination: SocketAddr) -> Option<String> {
+        (self.who)(Transport::Udp, client, destination)
     }
 
     /// The process behind an accepted stream, as its sockets say it.
     pub(crate) fn proc_of(&self, accepted: &TcpStream) -> Option<String> {
         let client = accepted.peer_addr().ok()?;
         let destination = accepted.local_addr().ok()?;
-        self.proc(client, destination)
+        (self.who)(Transport::Tcp, client, destination)
     }
 
     pub(crate) fn ends(&self) -> bool {

@@ -160,6 +160,20 @@ pub enum NetproxyError {
         /// Why.
         reason: String,
     },
+    /// A secret cannot be kept.
+    #[error("the secret {name}: {reason}")]
+    Secret {
+        /// The variable.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// An answer that could hold a secret's value, and cannot be searched for it.
+    #[error("an answer of a host that knows a secret is withheld: {reason}")]
+    Unsearchable {
+        /// Why.
+        reason: String,
+    },
     /// A message's body broke off.
     #[error("the body broke off: {source}")]
     Body {
@@ -183,15 +197,18 @@ impl NetproxyError {
             | Self::Client { .. }
             | Self::Misdirected { .. }
             | Self::Distrusted { .. } => Blame::Agent,
-            Self::Resolve { .. } | Self::Dial { .. } | Self::Origin { .. } | Self::Tls { .. } => {
-                Blame::Upstream
-            }
+            Self::Resolve { .. }
+            | Self::Dial { .. }
+            | Self::Origin { .. }
+            | Self::Tls { .. }
+            | Self::Unsearchable { .. } => Blame::Upstream,
             Self::Body { blame, .. } => *blame,
             Self::Runtime { .. }
             | Self::Thread { .. }
             | Self::Listener { .. }
             | Self::Certificate { .. }
             | Self::Roots { .. }
+            | Self::Secret { .. }
             | Self::Stop { .. }
             | Self::Trace { .. } => Blame::Proxy,
         }

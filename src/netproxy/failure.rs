@@ -30,7 +30,9 @@ impl Failure {
             NetproxyError::Denied(_) | NetproxyError::Unclear(_) | NetproxyError::Exhausted { .. } => {
                 "denied"
             }
-            NetproxyError::Request { .. } | NetproxyError::Hello { .. } => "malformed",
+            NetproxyError::Request { .. }
+            | NetproxyError::Hello { .. }
+            | NetproxyError::Unsearchable { .. } => "malformed",
             NetproxyError::Resolve { .. } => "unresolved",
             NetproxyError::Trace { .. } => "unrecorded",
             other => other.source().and_then(kind_of).unwrap_or("failed"),

@@ -8,20 +8,21 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 
-use super::alternative;
 use super::authority::Host;
 use super::body::Reply;
 use super::decide::Grant;
 use super::error::NetproxyError;
-use super::exchange::{Exchange, Side, Tapped};
+use super::exchange::{Exchange, Side};
 use super::flow::{Door, Flow};
 use super::framing::origin_form;
 use super::http::{Scope, Service};
 use super::intercept::Secure;
 use super::link::{Link, Wire};
 use super::relay::relay;
-use super::stream;
+use super::secret::{Masking, Passing, Place, Treatment};
+use super::tapped::Tapped;
 use super::transcript::Transcript;
+use super::{alternative, attempts};
 
 /// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
 /// names.
@@ -77,13 +78,17 @@ impl Service {
         body: Incoming,
         upgrade: Option<OnUpgrade>,
         origins: &[Origin],
+        mut treatment: Treatment,
         exchange: &Arc<Exchange>,
     ) -> Result<Response<Reply>, NetproxyError> {
         // Entries and bodies that wait to be stored hold back the next request.
         self.egress.scribe.ready().await?;
         let client = head.version;
-        let head = prepare(head, &origins[0], upgrade.is_some());
-        let body = Tapped::new(body, exchange, Side::Request, &self.heads);
+        let mut head = prepare(head, &origins[0], upgrade.is_some());
+        if let Some(place) = &treatment.place {
+            exchange.set_secrets(place.fill(&mut head.headers));
+        }
+        let body = Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads);
         let mut request = Request::from_parts(head, body);
         loop {
             let mut slot = self.link.lock().await;
@@ -92,7 +97,7 @@ impl Service {
             // Where a connection takes many requests at once, none waits for another.
             *slot = link.share();
             let slot = slot.is_none().then_some(slot);
-            exchange.set_tls(link.facts.as_deref());
+            exchange.set_tls(link.facts.as_ref());
             fit(&mut request, &origins[0], link.wire());
             match link.send(request).await {
                 Ok(response) => {
@@ -100,12 +105,15 @@ impl Service {
                     if let Some(mut slot) = slot {
                         *slot = Some(link);
                     }
-                    return Ok(self.finish(response, upgrade, flow, exchange, client));
+                    return self.finish(response, upgrade, flow, exchange, client, &treatment);
                 }
                 Err(mut error) => match error.take_message() {
                     // The origin closed an idle connection before any byte of this request went out.
                     Some(unsent) if reused => request = unsent,
-                    _ => return Err(link.failure(error.into_error(), !reused)),
+                    _ => {
+                        let failure = link.failure(error.into_error(), !reused);
+                        return Err(treatment.refusal().unwrap_or(failure));
+                    }
                 },
             }
         }
@@ -133,19 +141,17 @@ impl Service {
             exchange.set_origin(origin.grant.destination, origin.grant.name_list());
             return secure.link(&self.egress, &origin.grant, wire).await;
         }
-        let mut failure = None;
-        for origin in origins {
-            let destination = origin.grant.destination;
-            exchange.set_origin(destination, origin.grant.name_list());
-            let proc = self.proc.as_deref();
-            match stream::open(&self.egress, &origin.grant, origin.door, proc, &self.idle).await {
-                Ok(upstream) => return Link::open(upstream, wire, destination).await,
-                Err(error @ NetproxyError::Dial { .. }) => failure = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(failure
-            .unwrap_or_else(|| NetproxyError::Request { reason: "its target names no origin".to_owned() }))
+        let Some(origin) = origins.first() else {
+            return Err(NetproxyError::Request { reason: "its target names no origin".to_owned() });
+        };
+        exchange.set_origin(origin.grant.destination, origin.grant.name_list());
+        let grants: Vec<_> = origins.iter().map(|origin| origin.grant.clone()).collect();
+        let proc = self.proc.as_deref();
+        let dialled = attempts::first(&self.egress, &grants, origin.door, proc, &self.idle).await;
+        let (index, upstream) = dialled?;
+        let grant = &grants[index];
+        exchange.set_origin(grant.destination, grant.name_list());
+        Link::open(upstream, wire, grant.destination).await
     }
 
     pub(crate) fn secure(&self) -> Option<&Secure> {
@@ -163,16 +169,29 @@ impl Service {
         flow: Option<Arc<Flow>>,
         exchange: &Arc<Exchange>,
         client: Version,
-    ) -> Response<Reply> {
+        treatment: &Treatment,
+    ) -> Result<Response<Reply>, NetproxyError> {
+        let place = treatment.place.as_ref();
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if let (true, Some(client), Some(flow)) = (switched, upgrade, flow) {
+        if let (true, Some(asking), Some(flow)) = (switched, upgrade, flow) {
             let origin = hyper::upgrade::on(&mut response);
             self.heads.stop();
             let transcript = exchange.transcribe();
-            let splice = splice(client, origin, flow, transcript, Arc::clone(exchange));
+            let place = place.map(Arc::clone);
+            let splice = splice(asking, origin, flow, transcript, Arc::clone(exchange), place);
             self.idle.clone().spawn(splice);
         }
         let (mut head, body) = response.into_parts();
+        let body = match place {
+            Some(place) => {
+                let decoder = place.mask_head(&mut head);
+                let decoder = decoder.map_err(|coding| NetproxyError::Unsearchable {
+                    reason: format!("it is coded {coding}"),
+                })?;
+                Passing::masked(body, decoder, place)
+            }
+            None => body.into(),
+        };
         exchange.set_response(&head);
         if !switched {
             strip(&mut head.headers);
@@ -186,7 +205,7 @@ impl Service {
         let ends_by_close = client < Version::HTTP_11 && !head.headers.contains_key(header::CONTENT_LENGTH);
         let body = Tapped::new(body, exchange, Side::Response, &self.heads);
         let body = if ends_by_close { body.ending_by_close() } else { body };
-        Response::from_parts(head, Reply::Origin(body))
+        Ok(Response::from_parts(head, Reply::Origin(body)))
     }
 }
 
@@ -197,13 +216,15 @@ async fn splice(
     flow: Arc<Flow>,
     transcript: Arc<Transcript>,
     exchange: Arc<Exchange>,
+    place: Option<Arc<Place>>,
 ) {
     flow.set_protocol("upgrade");
     let (Ok(client), Ok(origin)) = (client.await, origin.await) else {
         exchange.set_error("the upgrade failed");
         return flow.set_end("the upgrade failed");
     };
-    let end = relay(&mut TokioIo::new(client), &mut TokioIo::new(origin), &transcript).await;
+    let mut origin = Masking::new(TokioIo::new(origin), place.as_ref());
+    let end = relay(&mut TokioIo::new(client), &mut origin, &transcript).await;
     exchange.set_relayed(&end);
     flow.set_relayed(&end);
 }

@@ -7,12 +7,19 @@ use http::{Method, Uri, Version, request};
 use super::authority::Authority;
 use super::error::NetproxyError;
 
+/// Fields that a server may take for those that say how long a body is.
+const LOOKALIKES: [&str; 2] = ["transfer_encoding", "content_length"];
+
 /// Refuses a request whose length is said twice. `head` holds the bytes of its head: the HTTP
 /// library takes the Transfer-Encoding alone and drops the Content-Length without a word.
 ///
 /// # Errors
 /// Always `NetproxyError::Request`.
 pub fn check_length(request: &request::Parts, head: &[u8]) -> Result<(), NetproxyError> {
+    // Servers behind CGI do not tell `-` from `_`, and some take such a field for the length.
+    if LOOKALIKES.iter().any(|name| request.headers.contains_key(*name)) {
+        return Err(ambiguous("it has a field that some servers take for its length"));
+    }
     if !request.headers.contains_key(TRANSFER_ENCODING) {
         return Ok(());
     }
@@ -134,5 +141,8 @@ mod tests {
         let twice = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nCONTENT-LENGTH : 3\r\n\r\n";
         assert!(check_length(&request, twice).is_err());
         assert!(check_length(&request, b"").is_err());
+        for name in ["Transfer_Encoding", "content_length"] {
+            assert!(check_length(&parts(http::Request::post("/").header(name, "chunked")), b"").is_err());
+        }
     }
 }

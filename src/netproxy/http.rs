@@ -28,6 +28,7 @@ use super::idle::IdleClock;
 use super::intercept::Secure;
 use super::link::{Link, MAX_HEADER_LIST, Wire};
 use super::requests;
+use super::secret;
 use super::stream;
 use crate::policy::{canonical_address, is_loopback};
 
@@ -163,11 +164,16 @@ impl Service {
         if head.method == Method::CONNECT && head.version == Version::HTTP_2 {
             return self.refuse_request(&head, &unnamed("CONNECT within HTTP/2 is not offered"));
         }
+        let proved = self.secure().map(|secure| &secure.host);
+        let proc = self.proc.as_deref();
+        let treatment = match secret::admit(&self.egress, &head, first, proved, proc) {
+            Ok(treatment) => treatment,
+            Err(error) => return self.turn_away(&head, body, &error).await,
+        };
         let url = first.url(&head.uri);
         let rule = first.grant.rule();
-        let (proc, idle) = (self.proc.as_deref(), self.idle.clone());
-        let exchange = Exchange::begin(&self.egress, &head, &url, rule, proc, idle);
-        match self.forward(head, body, upgrade, &origins, &exchange).await {
+        let exchange = Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone());
+        match self.forward(head, body, upgrade, &origins, treatment, &exchange).await {
             Ok(response) => response,
             Err(error) => {
                 exchange.fail(&error);
@@ -302,7 +308,8 @@ impl Service {
     fn refuse_request(&self, head: &http::request::Parts, error: &NetproxyError) -> Response<Reply> {
         let target = match &self.scope {
             Scope::Bound { grant, .. } => grant.destination.to_string(),
-            Scope::Open => head.uri.authority().map_or("<none>", |host| host.as_str()).to_owned(),
+            // Without what stands before the host: a password.
+            Scope::Open => head.uri.host().unwrap_or("<none>").to_owned(),
         };
         match self.record_malformed(target, error.to_string()) {
             Ok(()) => refusal(error),

@@ -19,7 +19,8 @@ use super::flow::{Door, Flow};
 use super::http::{self, Scope};
 use super::link::{Link, Wire};
 use super::pool::Destination;
-use super::relay::{End, relay};
+use super::relay::relay;
+use super::secret::{self, Watching};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
 use super::tls::{self, Facts, H2, HTTP_1_1, Hello, OuterStream, Tls};
@@ -273,13 +274,12 @@ impl Inside {
         let Some(flow) = &self.secure.flow else { return client.reset() };
         client.heads().stop();
         let transcript = flow.transcribe();
-        let end = relay(&mut client, &mut stream, &transcript).await;
+        let proc = client.proc.clone();
+        let whereto = secret::refusal(&self.grant, String::new(), "");
+        let mut watching = Watching::new(&mut client, &self.egress, whereto, proc.as_deref());
+        let end = relay(&mut watching, &mut stream, &transcript).await;
         flow.set_relayed(&end);
-        if !matches!(end, End::Closed) {
-            // What broke off must not look as if it had ended.
-            let _ = stream.get_ref().0.set_zero_linger();
-            client.reset();
-        }
+        stream::break_off(&self.egress, client, stream.get_ref().0, &self.grant, end);
     }
 
     fn give_up(self, client: Client, error: &NetproxyError) {

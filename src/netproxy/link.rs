@@ -1,6 +1,7 @@
 //! A connection to an origin: one request after another in HTTP/1.1, many at once in HTTP/2.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use hyper::body::Incoming;
@@ -13,15 +14,44 @@ use tokio::net::TcpStream;
 
 use super::client::MAX_HEAD;
 use super::error::NetproxyError;
-use super::exchange::Tapped;
 use super::failure::Failure;
 use super::flow::{Flow, Metered};
+use super::tapped::Tapped;
 use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
 
 /// What an origin may send ahead on one HTTP/2 stream, and on all of a connection together: a
 /// client that reads slowly makes the origin wait.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// What all origins together may send ahead, roughly: each further connection gets its share of it alone, and at
+/// least the window that every connection begins with (RFC 9113 section 6.9.2).
+const ALL_WINDOWS: u32 = 64 * 1024 * 1024;
+const LEAST_WINDOW: u32 = 65_535;
+
+/// Connections in HTTP/2 that are open.
+static OPEN: AtomicU32 = AtomicU32::new(0);
+
+/// Counts one of them.
+struct Opened;
+
+impl Opened {
+    /// With the window that is left for it.
+    fn new() -> (Self, u32) {
+        (Self, window(OPEN.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The window of a connection beside `open` others.
+fn window(open: u32) -> u32 {
+    (ALL_WINDOWS / open.saturating_add(1)).clamp(LEAST_WINDOW, CONNECTION_WINDOW)
+}
 
 /// The longest header section in HTTP/2, fields and their overhead counted (RFC 9113 section 6.5.2).
 pub(crate) const MAX_HEADER_LIST: u32 = 64 * 1024;
@@ -191,15 +221,33 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     // The library never lets an origin push (RFC 9113 section 8.4).
+    let (opened, window) = Opened::new();
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW.min(window))
+        .initial_connection_window_size(window)
         .max_header_list_size(MAX_HEADER_LIST)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|source| NetproxyError::Origin { address: destination, source })?;
     // Its end shows in each exchange that it takes with it.
-    tokio::spawn(connection);
+    tokio::spawn(async move {
+        let _ = connection.await;
+        drop(opened);
+    });
     Ok(Sender::Many(sender))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_connections_share_what_one_may_hold() {
+        assert_eq!(window(0), CONNECTION_WINDOW);
+        assert_eq!(window(15), CONNECTION_WINDOW);
+        assert_eq!(window(100_000), LEAST_WINDOW);
+        let all: u64 = (0..1024).map(|open| u64::from(window(open))).sum();
+        assert!(all < 6 * u64::from(ALL_WINDOWS), "{all}");
+    }
 }

@@ -1,19 +1,15 @@
 //! The accept loops, one for each socket that was handed over.
 
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 use super::client::Client;
 use super::datagram::{self, Trap};
-use super::dns::{self, Carrier};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
@@ -21,14 +17,11 @@ use super::idle::IdleClock;
 use super::publish::Publisher;
 use super::sessions::Sessions;
 use super::unix::{self, HostSocket};
-use super::{Listeners, socks, stream};
+use super::{Listeners, dns_stream, socks, stream};
 use crate::policy::Policy;
 
 /// Streams that may be open at once, all kinds together; further ones wait to be accepted.
 const MAX_STREAMS: usize = 1024;
-
-/// How long an idle connection to the name server is kept (RFC 7766 section 6.2.3).
-const NAME_SERVER_IDLE: Duration = Duration::from_secs(30);
 
 /// How long to wait after accept has failed: it fails for want of descriptors or memory.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
@@ -138,10 +131,7 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
             idle.spawn(socks::serve(egress, client));
         }
         Kind::Names => {
-            tokio::spawn(async move {
-                // The client has gone away, or was silent for too long.
-                let _ = serve_names(&egress, client).await;
-            });
+            tokio::spawn(dns_stream::serve(egress, client));
         }
     }
 }
@@ -162,24 +152,6 @@ async fn accept_unix(
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
-    }
-}
-
-/// Answers queries over one connection, in order (RFC 7766).
-async fn serve_names(egress: &Egress, mut client: Client) -> io::Result<()> {
-    let proc = client.proc.clone();
-    client.heads().stop();
-    loop {
-        let length = timeout(NAME_SERVER_IDLE, client.read_u16()).await??;
-        let mut packet = vec![0; usize::from(length)];
-        timeout(NAME_SERVER_IDLE, client.read_exact(&mut packet)).await??;
-        let reply = dns::answer(egress, &packet, Carrier::Tcp, proc.as_deref()).await;
-        let Ok(Some(reply)) = reply else {
-            client.reset();
-            return Ok(());
-        };
-        let Ok(length) = u16::try_from(reply.len()) else { return Ok(()) };
-        client.write_all(&[&length.to_be_bytes(), &reply[..]].concat()).await?;
     }
 }
 

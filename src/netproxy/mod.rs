@@ -33,6 +33,7 @@
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
 mod alternative;
+mod attempts;
 pub mod authority;
 mod body;
 pub mod ca;
@@ -42,11 +43,14 @@ mod datagram;
 mod decide;
 mod disguise;
 pub mod dns;
+mod dns_stream;
+mod doubt;
 mod drain;
 mod egress;
 mod error;
 mod exchange;
 mod failure;
+mod fields;
 mod flow;
 mod forward;
 pub mod framing;
@@ -67,11 +71,14 @@ mod relay;
 mod requests;
 mod resolve;
 mod scribe;
+pub mod secret;
 mod segments;
 mod sessions;
+mod sighted;
 pub mod sniff;
 pub mod socks;
 mod stream;
+mod tapped;
 pub mod tls;
 mod transcript;
 mod unix;
@@ -90,7 +97,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep};
 
 pub use self::decide::Refusal;
@@ -105,8 +112,9 @@ use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
+use self::secret::Secrets;
 use self::tls::{Interception, Tls};
-use crate::policy::Policy;
+use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
 
@@ -148,8 +156,8 @@ pub struct Listeners {
     pub unix: Vec<(PathBuf, OwnedFd)>,
 }
 
-/// Tells the lineage of the process behind a client (first) of a destination (second).
-pub type WhoAsked = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
+/// Tells the lineage of the process behind a client (first address) of a destination (second).
+pub type WhoAsked = Arc<dyn Fn(Transport, SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
 
 /// What the proxy of one run needs.
 pub struct ProxySpec {
@@ -169,15 +177,19 @@ pub struct ProxySpec {
     pub host_name: Option<String>,
     /// Reads TLS; none relays it unread.
     pub tls: Option<Interception>,
+    /// What the program has placeholders of.
+    pub secrets: Secrets,
     /// A stream on which no byte moves for so long is ended; none: it may be silent for ever.
     pub idle_timeout: Option<Duration>,
 }
 
 /// How the user wants streams to be treated.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct StreamOptions {
     /// As [`ProxySpec::tls`].
     pub tls: Option<Interception>,
+    /// As [`ProxySpec::secrets`].
+    pub secrets: Secrets,
     /// As [`ProxySpec::idle_timeout`].
     pub idle_timeout: Option<Duration>,
 }
@@ -226,8 +238,10 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         redactor: spec.redactor,
         who: spec.who,
         tls,
+        secrets: spec.secrets,
         idle_timeout: spec.idle_timeout,
         upstream,
+        lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,
         ending: AtomicBool::new(false),
         open: AtomicUsize::new(0),

@@ -2,9 +2,12 @@
 //! policy again for each address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::pin::pin;
+use std::time::Duration;
 
 use hickory_proto::rr::RData;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::decide::Refusal;
 use super::egress::Egress;
@@ -15,6 +18,9 @@ use crate::trace::{Event, Kind};
 
 /// The longest that a program may keep an answer, in seconds.
 pub(crate) const MAX_TTL: u32 = 60;
+
+/// How long the slower family's answer is waited for (RFC 8305 section 3).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
 /// The answer to one lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +57,16 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// The addresses to give, if there are any.
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        match self {
+            Self::Addresses { addresses, .. } => addresses,
+            _ => &[],
+        }
+    }
+}
+
 impl Egress {
     /// Looks up `name`, pins what is given, and records the lookup or its refusal. `port` is the
     /// one that a request names beside it.
@@ -61,25 +77,89 @@ impl Egress {
         port: Option<u16>,
         proc: Option<&str>,
     ) -> Result<Answer, NetproxyError> {
+        match self.admit(name, port, proc)? {
+            Ok(rule) => self.look_up(name, family, port, &rule, proc).await,
+            Err(refusal) => Ok(Answer::Refused { refusal }),
+        }
+    }
+
+    /// The same for both families at once, IPv6 first. When one has addresses, the other is waited
+    /// for a moment only: there are name servers that never answer for IPv6.
+    pub(crate) async fn resolve_all(
+        &self,
+        name: &str,
+        port: u16,
+        proc: Option<&str>,
+    ) -> Result<[Answer; 2], NetproxyError> {
+        let port = Some(port);
+        let rule = match self.admit(name, port, proc)? {
+            Ok(rule) => rule,
+            Err(refusal) => return Ok([Answer::Refused { refusal }, Answer::Empty]),
+        };
+        let v4 = self.look_up(name, Family::V4, port, &rule, proc);
+        if self.judge.is_local(name) {
+            // Whoever dials it tries the other address too.
+            return Ok([Answer::Empty, v4.await?]);
+        }
+        let v6 = self.look_up(name, Family::V6, port, &rule, proc);
+        let (mut v6, mut v4) = (pin!(v6), pin!(v4));
+        let late = |family: Family| {
+            let answer = Answer::Failed { reason: "no answer soon after the other family's".to_owned() };
+            self.record_lookup(name, family.record_type(), &answer, &rule, proc).map(|()| answer)
+        };
+        tokio::select! {
+            biased;
+            found = &mut v6 => {
+                let found = found?;
+                let other = soon(&found, v4).await;
+                Ok([found, other.unwrap_or_else(|| late(Family::V4))?])
+            }
+            found = &mut v4 => {
+                let found = found?;
+                let other = soon(&found, v6).await;
+                Ok([other.unwrap_or_else(|| late(Family::V6))?, found])
+            }
+        }
+    }
+
+    /// Judges a name; the rule that lets it be looked up, or the refusal, which is recorded.
+    fn admit(
+        &self,
+        name: &str,
+        port: Option<u16>,
+        proc: Option<&str>,
+    ) -> Result<Result<String, Box<Refusal>>, NetproxyError> {
         self.check_trace()?;
         if self.judge.is_local(name) {
+            return Ok(Ok("the machine itself".to_owned()));
+        }
+        if let Some(Answer::Refused { refusal }) = self.refused_for_secret(name, proc)? {
+            return Ok(Err(refusal));
+        }
+        let refusal = match self.judge.name(name) {
+            Ok(rule) => return Ok(Ok(rule)),
+            Err(refusal) => refusal.on_port(port),
+        };
+        self.refuse(&refusal, proc)?;
+        Ok(if self.enforce { Err(Box::new(refusal)) } else { Ok("--observe".to_owned()) })
+    }
+
+    /// Looks up a name that was admitted.
+    async fn look_up(
+        &self,
+        name: &str,
+        family: Family,
+        port: Option<u16>,
+        rule: &str,
+        proc: Option<&str>,
+    ) -> Result<Answer, NetproxyError> {
+        if self.judge.is_local(name) {
             let answer = Answer::Addresses { addresses: vec![loopback(family)], ttl: MAX_TTL };
-            self.record_lookup(name, family.record_type(), &answer, "the machine itself", proc)?;
+            self.record_lookup(name, family.record_type(), &answer, rule, proc)?;
             return Ok(answer);
         }
-        let rule = match self.judge.name(name) {
-            Ok(rule) => rule,
-            Err(refusal) => {
-                let refusal = refusal.on_port(port);
-                self.refuse(&refusal, proc)?;
-                if self.enforce {
-                    return Ok(Answer::Refused { refusal: Box::new(refusal) });
-                }
-                "--observe".to_owned()
-            }
-        };
         if is_kept(name) {
-            self.record_lookup(name, family.record_type(), &Answer::NoName, &rule, proc)?;
+            self.record_lookup(name, family.record_type(), &Answer::NoName, rule, proc)?;
             return Ok(Answer::NoName);
         }
         let answer = match self.upstream.lookup(name, family).await {
@@ -89,9 +169,20 @@ impl Egress {
             Err(reason) => Answer::Failed { reason },
         };
         if !matches!(answer, Answer::Refused { .. }) {
-            self.record_lookup(name, family.record_type(), &answer, &rule, proc)?;
+            self.record_lookup(name, family.record_type(), &answer, rule, proc)?;
         }
         Ok(answer)
+    }
+
+    /// The answer to a name that holds the placeholder of a secret.
+    pub(crate) fn refused_for_secret(
+        &self,
+        name: &str,
+        proc: Option<&str>,
+    ) -> Result<Option<Answer>, NetproxyError> {
+        let Some(refusal) = self.secret_in_name(name) else { return Ok(None) };
+        self.refuse(&refusal, proc)?;
+        Ok(self.enforce.then(|| Answer::Refused { refusal: Box::new(refusal) }))
     }
 
     /// Records a lookup of a type for which nothing is given.
@@ -161,6 +252,17 @@ impl Egress {
             _ => Ok(Answer::Addresses { addresses: given, ttl: ttl.min(MAX_TTL) }),
         }
     }
+}
+
+/// The answer for the other family; none when there are addresses and it takes too long.
+async fn soon(
+    found: &Answer,
+    other: impl Future<Output = Result<Answer, NetproxyError>>,
+) -> Option<Result<Answer, NetproxyError>> {
+    if found.addresses().is_empty() {
+        return Some(other.await);
+    }
+    timeout(RESOLUTION_DELAY, other).await.ok()
 }
 
 fn loopback(family: Family) -> IpAddr {

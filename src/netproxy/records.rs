@@ -25,6 +25,9 @@ impl Egress {
         proc: Option<&str>,
     ) -> Result<Answer, NetproxyError> {
         self.check_trace()?;
+        if let Some(refusal) = self.refused_for_secret(name, proc)? {
+            return Ok(refusal);
+        }
         let rule = match self.record_rule(name) {
             Ok(rule) => rule,
             Err(_) if self.judge.is_local(name) => "the machine itself".to_owned(),

@@ -23,13 +23,16 @@ pub(crate) fn admit(
     origins: Vec<Origin>,
     proc: Option<&str>,
 ) -> Result<Vec<Origin>, NetproxyError> {
-    if !egress.judge.looks_closer() {
-        return Ok(origins);
-    }
     let Some(first) = origins.first().filter(|origin| !origin.grant.observed) else {
         // The refusal of its destination stands in the trace already.
         return Ok(origins);
     };
+    if !egress.judge.looks_closer() {
+        if begins_requests(head) {
+            leave_out_upgrade(head);
+        }
+        return Ok(origins);
+    }
     let conditions = origins.iter().map(|origin| egress.judge.conditions(&origin.grant));
     let conditions = conditions.reduce(joined).unwrap_or_default();
     let mut admission = Admission { egress, conditions, url: first.url(&head.uri), proc };
@@ -46,6 +49,7 @@ fn joined(one: Conditions, two: Conditions) -> Conditions {
         methods: one.methods || two.methods,
         paths: one.paths || two.paths,
         denies: one.denies || two.denies,
+        secrets: one.secrets || two.secrets,
     }
 }
 
@@ -94,25 +98,19 @@ impl Admission<'_> {
         Ok(methods)
     }
 
-    /// Whether a change of protocol is asked for. A server may leave h2c alone (RFC 9110 section 7.8), so where it
-    /// may not be it is left out, and the request goes on.
+    /// Whether a change of protocol is asked for. A server may leave h2c and TLS alone (RFC 9110 section 7.8), so
+    /// where it may not be it is left out, and the request goes on.
     fn upgrade(&self, head: &mut request::Parts, grant: &Grant) -> bool {
-        let protocols = head.headers.get_all(UPGRADE).iter();
-        let protocols: Vec<&str> = protocols
-            .flat_map(|value| value.to_str().unwrap_or("").split(','))
-            .map(|protocol| protocol.trim())
-            .collect();
-        let is_h2c = |protocol: &&str| protocol.get(..3).is_some_and(|name| name.eq_ignore_ascii_case("h2c"));
-        if !self.conditions.any() || !protocols.iter().any(is_h2c) {
-            return !protocols.is_empty();
+        if !begins_requests(head) {
+            return head.headers.contains_key(UPGRADE);
         }
         let sent = origin_form(&head.method, &head.uri);
         let asked = Asked { method: head.method.as_str(), path: sent.path(), upgrade: true };
-        if !self.conditions.denies && self.egress.judge.request(grant, &asked).is_ok() {
+        let is_named = self.conditions.any() && !self.conditions.denies;
+        if is_named && self.egress.judge.request(grant, &asked).is_ok() {
             return true;
         }
-        head.headers.remove(UPGRADE);
-        head.headers.remove(HTTP2_SETTINGS);
+        leave_out_upgrade(head);
         false
     }
 
@@ -243,6 +241,21 @@ impl Judge {
         });
         (!line.starts_with('#')).then_some(line)
     }
+}
+
+/// Whether further requests follow in what is asked to become of the connection: `h2c`, `TLS/1.0` (RFC 2817). They would
+/// pass unread, those for other hosts at the same address included.
+fn begins_requests(head: &request::Parts) -> bool {
+    let fields = head.headers.get_all(UPGRADE).iter();
+    fields.map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase()).any(|value| {
+        let mut protocols = value.split(',').map(str::trim);
+        protocols.any(|protocol| ["h2", "http", "tls"].iter().any(|name| protocol.starts_with(name)))
+    })
+}
+
+fn leave_out_upgrade(head: &mut request::Parts) {
+    head.headers.remove(UPGRADE);
+    head.headers.remove(HTTP2_SETTINGS);
 }
 
 /// Whom a grant may stand for: each name by itself, and the address.

@@ -74,6 +74,10 @@ impl Sessions {
         bytes: Vec<u8>,
     ) {
         let key = (client, destination);
+        if egress.check_datagram(destination, &bytes, || egress.sender(client, destination)).is_err() {
+            self.answers.unreachable(destination, client);
+            return;
+        }
         let Some(bytes) = self.pass_on(key, bytes) else { return };
         match self.start(egress, key) {
             Ok(sender) => {
@@ -108,7 +112,7 @@ impl Sessions {
         key: Key,
     ) -> Result<mpsc::Sender<Vec<u8>>, NetproxyError> {
         let (client, destination) = key;
-        let proc = egress.proc(client, destination);
+        let proc = egress.sender(client, destination);
         let grant = egress.judge_datagram(destination, proc.as_deref())?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         let mut record = Record::begin(egress, &grant, number, proc)?;

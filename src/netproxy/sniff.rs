@@ -88,7 +88,7 @@ pub(crate) async fn listen(client: &mut Client, mut server: Server<'_>) -> Resul
         let patience = match glance {
             Glance::Clear(speech) => return Ok(speech),
             Glance::Request if client.prefix().len() >= MAX_HEAD => return Ok(Speech::Http),
-            Glance::Text if client.prefix().len() >= MAX_HEAD => return Ok(Speech::Opaque),
+            Glance::Text if client.prefix().len() >= MAX_HEAD => return Ok(doubtful(client)),
             Glance::Nothing => None,
             Glance::Request => Some(HEAD_TIMEOUT),
             Glance::Text => Some(TEXT_TIMEOUT),
@@ -96,11 +96,12 @@ pub(crate) async fn listen(client: &mut Client, mut server: Server<'_>) -> Resul
         let deadline = patience.map(|patience| *begun.get_or_insert_with(Instant::now) + patience);
         let read = tokio::select! {
             read = read_before(client, deadline) => read,
-            () = server_speaks(&mut server) => return Ok(Speech::Opaque),
+            () = server_speaks(&mut server) => return Ok(doubtful(client)),
         };
         match (read, glance) {
             (Some(Ok(0)), Glance::Request) => return Ok(Speech::Http),
-            (Some(Ok(0)) | None, Glance::Text) | (Some(Ok(0)), _) => return Ok(Speech::Opaque),
+            (Some(Ok(0)), _) => return Ok(Speech::Opaque),
+            (None, Glance::Text) => return Ok(doubtful(client)),
             (Some(Ok(_)), _) => {}
             (Some(Err(source)), _) => return Err(NetproxyError::Client { source }),
             (None, _) => {
@@ -109,6 +110,14 @@ pub(crate) async fn listen(client: &mut Client, mut server: Server<'_>) -> Resul
             }
         }
     }
+}
+
+/// Bytes that are passed on unread, and looked at further where they could yet become what is read.
+fn doubtful(client: &mut Client) -> Speech {
+    if classify(client.prefix()) != Glance::Nothing {
+        client.doubt();
+    }
+    Speech::Opaque
 }
 
 async fn read_before(client: &mut Client, deadline: Option<Instant>) -> Option<std::io::Result<usize>> {
@@ -156,17 +165,20 @@ pub enum Glance {
 /// Tells from the first bytes of a stream what its client speaks.
 #[must_use]
 pub fn classify(bytes: &[u8]) -> Glance {
-    match bytes {
-        [] => return Glance::Nothing,
-        // TLSPlaintext: type handshake, legacy version 3.x (RFC 8446 section 5.1).
-        [0x16] => return Glance::Text,
-        [0x16, 3, ..] => return Glance::Clear(Speech::Tls),
-        _ => {}
+    if let Some(glance) = tls(bytes) {
+        return glance;
     }
     // Servers skip empty lines before a request (RFC 9112 section 2.2), some of them any number and
-    // for any time: were they passed on after a while, a request could follow them unread.
-    let start = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-    let Some(text) = start.map(|start| &bytes[start..]) else { return Glance::Request };
+    // for any time, and some skip blanks: were they passed on after a while, a request could follow them unread.
+    let start = bytes.iter().position(|byte| !is_blank(*byte) && *byte != b'\n');
+    let Some(text) = start.map(|start| &bytes[start..]) else {
+        let lines = bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        return match bytes {
+            [] => Glance::Nothing,
+            _ if lines => Glance::Request,
+            _ => Glance::Text,
+        };
+    };
     match text.iter().position(|&byte| byte == b'\n') {
         Some(PREFACE_LINE) if text.starts_with(PREFACE) && start == Some(0) => Glance::Clear(Speech::Http2),
         Some(end) if is_request_line(&text[..end]) => Glance::Clear(Speech::Http),
@@ -177,14 +189,34 @@ pub fn classify(bytes: &[u8]) -> Glance {
     }
 }
 
+/// Whether some server takes the bytes for the beginning of TLS; none where they are something else.
+fn tls(bytes: &[u8]) -> Option<Glance> {
+    match bytes {
+        // TLSPlaintext: type handshake, legacy version 3.x (RFC 8446 section 5.1).
+        [0x16, 3, ..] => Some(Glance::Clear(Speech::Tls)),
+        // Go's servers look at the version no closer, and skip empty records and warnings.
+        [0x16, 0..=0x0f, _, 0, 0, ..]
+        | [0x16, 0..=0x0f, _, _, _, 1, ..]
+        | [0x15, 0..=0x0f, _, 0, 2, 1, ..] => Some(Glance::Clear(Speech::Tls)),
+        // A hello in the form of SSL 2.0 for a later version (RFC 5246 appendix E.2), which OpenSSL takes.
+        [0x80..=0xff, _, 1, 3, ..] => Some(Glance::Clear(Speech::Tls)),
+        [0x16] | [0x16, 0..=0x0f] | [0x16, 0..=0x0f, _] => Some(Glance::Text),
+        [0x16, 0..=0x0f, _, _] | [0x16, 0..=0x0f, _, _, _] => Some(Glance::Text),
+        [0x15] | [0x15, 0..=0x0f] | [0x15, 0..=0x0f, _] => Some(Glance::Text),
+        [0x15, 0..=0x0f, _, 0] | [0x15, 0..=0x0f, _, 0, 2] => Some(Glance::Text),
+        [0x80..=0xff] | [0x80..=0xff, _] | [0x80..=0xff, _, 1] => Some(Glance::Text),
+        _ => None,
+    }
+}
+
 /// A whole first line: a method and a target, and either an HTTP version or a known method with a
 /// path (HTTP/0.9, or a version that only a lenient origin takes).
 fn is_request_line(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
     let Some((method, rest)) = split_method(line) else { return false };
-    let versioned = rest
-        .windows(6)
-        .any(|window| matches!(window[0], b' ' | b'\t') && window[1..].eq_ignore_ascii_case(b"HTTP/"));
-    let path = rest.trim_ascii().first().is_none_or(|&byte| byte == b'/');
+    let versioned =
+        rest.windows(6).any(|window| is_blank(window[0]) && window[1..].eq_ignore_ascii_case(b"HTTP/"));
+    let path = rest.iter().find(|byte| !is_blank(**byte)).is_none_or(|&byte| byte == b'/');
     versioned || (known(method) && path)
 }
 
@@ -209,8 +241,22 @@ fn may_be_request(text: &[u8]) -> bool {
 
 fn split_method(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = line.iter().position(|byte| !is_token(*byte))?;
-    let valid = end > 0 && matches!(line[end], b' ' | b'\t');
+    let valid = end > 0 && is_blank(line[end]);
     valid.then(|| (&line[..end], &line[end..]))
+}
+
+/// The shortest line that is taken for the same as one that begins with `text`, as far as it has come.
+pub(crate) fn blank_or_token(text: &[u8]) -> Vec<u8> {
+    match text.iter().position(|byte| !is_blank(*byte)) {
+        None => b"\t".to_vec(),
+        Some(start) if split_method(&text[start..]).is_some() => b"X .".to_vec(),
+        Some(_) => b"X".to_vec(),
+    }
+}
+
+/// What lenient servers take for the blank around a method: RFC 9112 section 3, and what Python splits text at.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c | 0x1c..=0x1f | 0x85 | 0xa0)
 }
 
 fn known(method: &[u8]) -> bool {
@@ -264,6 +310,22 @@ mod tests {
     }
 
     #[test]
+    fn blanks_hide_no_request() {
+        for line in [
+            &b" GET / HTTP/1.1\r\n"[..],
+            b"\x0bBREW\x0c/\x1fhttp/1.0\n",
+            b"\r\n\t\x85PUT\xa0/\r\n",
+            b"GET\r/x\r\n",
+        ] {
+            assert_eq!(classify(line), HTTP, "{}", line.escape_ascii());
+        }
+        for (bytes, expected) in [(&b"\t"[..], Glance::Text), (b" G", Glance::Request), (b"COPY\r\n", OPAQUE)]
+        {
+            assert_eq!(classify(bytes), expected, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
     fn a_method_has_any_length() {
         let line = [&[b'X'; 200][..], b" / HTTP/1.1\r\n"].concat();
         assert_eq!(classify(&line), HTTP);
@@ -272,7 +334,13 @@ mod tests {
 
     #[test]
     fn pieces_are_taken_for_what_the_whole_is() {
-        let lines: [&[u8]; 4] = [
+        let lines: [&[u8]; 10] = [
+            b"\x0bGET\x0c/ HTTP/1.1\r\n",
+            b" \x85\xa0BREW\x1f/ HTTP/1.1\r\n",
+            b"\x16\x03\x01\x02\x00\x01",
+            b"\x16\x02\x00\x02\x00\x01",
+            b"\x15\x03\x01\x00\x02\x01\x5a",
+            b"\xa0\x2e\x01\x03\x03",
             b"GET /\x01 HTTP/1.1\r\n",
             b"BREW /\x00 HTTP/1.1\r\n",
             b"\r\n\nBREW\t/\x7f HTTP/1.1\n",
@@ -291,6 +359,12 @@ mod tests {
     fn tells_tls() {
         assert_eq!(classify(b"\x16\x03\x01\x02\x00"), Glance::Clear(Speech::Tls));
         assert_eq!(classify(b"\x16"), Glance::Text);
-        assert_eq!(classify(b"\x16\x02"), OPAQUE);
+        assert_eq!(classify(b"\x16\x02\x00\x02\x00\x01"), Glance::Clear(Speech::Tls));
+        assert_eq!(classify(b"\x16\x02\x00\x02\x00\x02"), OPAQUE);
+        assert_eq!(classify(b"\x16\x10"), OPAQUE);
+        // A warning first, and the form of SSL 2.0.
+        assert_eq!(classify(b"\x15\x03\x01\x00\x02\x01\x5a"), Glance::Clear(Speech::Tls));
+        assert_eq!(classify(b"\x80\x2e\x01\x03\x03"), Glance::Clear(Speech::Tls));
+        assert_eq!(classify(b"\x80\x2e\x00"), OPAQUE);
     }
 }

@@ -1,5 +1,6 @@
 //! The life of one granted stream: dial, sniff, then HTTP, TLS or plain bytes.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use super::idle::IdleClock;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::relay::{End, relay};
+use super::secret::{self, Watching};
 use super::sniff::{Glance, Server, Speech, classify, listen};
 use super::tls::Hello;
 use super::unread;
@@ -51,18 +53,6 @@ pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: Soc
         }
         Err(_) => client.reset(),
     }
-}
-
-/// Records the connect and dials.
-pub(crate) async fn open(
-    egress: &Arc<Egress>,
-    grant: &Grant,
-    door: Door,
-    proc: Option<&str>,
-    idle: &IdleClock,
-) -> Result<Metered<TcpStream>, NetproxyError> {
-    let flow = Flow::open(egress, grant, door, proc, idle)?;
-    dial(egress, flow, grant, door, proc, idle).await
 }
 
 /// Serves a client by a connection that an earlier one has left. Gives the client back when there is
@@ -98,7 +88,7 @@ async fn take_over(
 }
 
 /// Dials for a connect that is recorded.
-async fn dial(
+pub(crate) async fn dial(
     egress: &Arc<Egress>,
     flow: Arc<Flow>,
     grant: &Grant,
@@ -193,13 +183,29 @@ async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStre
     }
     client.heads().stop();
     let transcript = upstream.flow().transcribe();
-    let end = relay(&mut client, &mut upstream, &transcript).await;
+    let proc = client.proc.clone();
+    let whereto = secret::refusal(grant, String::new(), "");
+    let mut watching = Watching::new(&mut client, egress, whereto, proc.as_deref());
+    let end = relay(&mut watching, &mut upstream, &transcript).await;
     upstream.flow().set_relayed(&end);
-    if !matches!(end, End::Closed) {
-        // What broke off must not look as if it had ended.
-        let _ = upstream.stream().set_zero_linger();
-        client.reset();
+    break_off(egress, client, upstream.stream(), grant, end);
+}
+
+/// What broke off must not look as if it had ended. Where it was broken off since it became what may not pass
+/// unread, that is recorded.
+pub(crate) fn break_off(egress: &Egress, client: Client, upstream: &TcpStream, grant: &Grant, end: End) {
+    if matches!(end, End::Closed) {
+        return;
     }
+    let _ = upstream.set_zero_linger();
+    if let End::Client(source) = end
+        && source.kind() == io::ErrorKind::InvalidData
+    {
+        // A failing trace closes the stream as well: there is nothing more to do.
+        let error = NetproxyError::Client { source };
+        let _ = egress.refuse_always(&unreadable(grant, &error), client.proc.as_deref());
+    }
+    client.reset();
 }
 
 /// Ends a stream that may not go on, and records why unless the judgement did.

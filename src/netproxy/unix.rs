@@ -24,6 +24,7 @@ use super::failure::Failure;
 use super::flow::{Door, Flow};
 use super::idle::IdleClock;
 use super::relay::relay;
+use super::secret::Watching;
 use crate::policy::{PathAccess, Policy, Verdict};
 use crate::trace::path_value;
 
@@ -104,6 +105,7 @@ pub(crate) async fn carry(
     let mut client = BytesOnly::new(client, watch("the agent"));
     let upstream = BytesOnly::new(upstream, watch("the host's program"));
     let transcript = flow.transcribe();
+    let mut client = Watching::new(&mut client, &egress, refusal(path, String::new(), None), None);
     let end = relay(&mut client, &mut flow.meter(upstream), &transcript).await;
     flow.set_relayed(&end);
 }

@@ -44,8 +44,9 @@ impl Judge {
             target: target(name.as_deref(), grant.destination),
             address: Some(address),
             port: Some(port),
-            reason: "rules of this host name methods or paths, and these bytes are no HTTP that is read"
-                .into(),
+            reason:
+                "rules of this host name methods, paths or secrets, and these bytes are no HTTP that is read"
+                    .into(),
             rule: Some(grant.rule().to_owned()),
             remedy: Some(self.whole_host(claim, grant.destination)),
             name,

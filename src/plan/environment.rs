@@ -17,6 +17,7 @@ pub(super) fn build(
     command: &Command,
     facts: &HostFacts,
     enforce: bool,
+    placeholders: &[(String, String)],
 ) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> =
         facts.environment.iter().filter(|(name, _)| passes(policy, name)).cloned().collect();
@@ -51,6 +52,12 @@ pub(super) fn build(
     for (name, value) in policy.assigned_env() {
         set(&name, OsStr::new(&value));
     }
+    for (name, placeholder) in placeholders {
+        set(name, OsStr::new(placeholder));
+    }
+    // A secret whose variable is not set has no placeholder, and its variable is nobody's.
+    let is_hidden = |name: &OsStr| policy.secrets().any(|(_, secret)| secret.name.as_str() == name);
+    env.retain(|(name, _)| !is_hidden(name) || placeholders.iter().any(|(known, _)| known.as_str() == name));
     env.sort();
     env
 }

@@ -97,6 +97,8 @@ pub struct Request<'a> {
     /// The certificate (PEM) of the authority whose leaves clients inside are shown, if the run
     /// reads TLS; empty where the plan is only shown and no authority is made.
     pub authority: Option<&'a str>,
+    /// Variables of secrets, and what the command sees in place of their values.
+    pub placeholders: Vec<(String, String)>,
 }
 
 /// The policy that a run takes when none is named.
@@ -109,12 +111,13 @@ impl LaunchPlan {
     /// Plans a run.
     #[must_use]
     pub fn new(request: Request<'_>, host: &dyn Host) -> Self {
-        let Request { policy, command, typed, facts, mut protected, enforce, authority } = request;
+        let Request { policy, command, typed, facts, mut protected, enforce, authority, placeholders } =
+            request;
         protected.extend(policy_files(&policy, host));
         let roots = roots::collect(&policy, &command, host);
         let unix = unix::sockets(&policy);
         let view = mounts::View::new(&policy, &roots, facts, &protected, &unix, enforce);
-        let mut env = environment::build(&policy, &command, facts, enforce);
+        let mut env = environment::build(&policy, &command, facts, enforce, &placeholders);
         let home = environment::value(&env, "HOME").unwrap_or_else(|| PRIVATE_HOME.into());
         let mut files = generated::files(facts, &home);
         if let Some(authority) = authority {

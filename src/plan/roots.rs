@@ -146,6 +146,7 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
             | RuleBody::Net(_)
             | RuleBody::UnixSocket(_)
             | RuleBody::Env(_)
+            | RuleBody::Secret(_)
             | RuleBody::Listen(_) => {}
         }
     }

@@ -65,13 +65,16 @@ pub(super) fn is_translated(range: &IpNet) -> bool {
     matches!(range, IpNet::V6(v6) if embedded(v6.network()).is_some() && v6.prefix_len() >= 16)
 }
 
-/// IANA special-purpose address registries (RFC 6890 and its updates), multicast and reserved space.
+/// IANA special-purpose address registries (RFC 6890 and its updates), multicast and reserved space, and what a cloud
+/// has put elsewhere.
 static SPECIAL: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
     [
         "0.0.0.0/8",
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
+        // Azure's WireServer: each machine there reaches its own, which gives out keys.
+        "168.63.129.16/32",
         "169.254.0.0/16",
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_range_of_the_table_parses() {
-        assert_eq!(SPECIAL.len(), 26);
+        assert_eq!(SPECIAL.len(), 27);
     }
 
     #[test]
@@ -135,6 +138,7 @@ mod tests {
         for special in [
             "10.1.2.3",
             "127.9.9.9",
+            "168.63.129.16",
             "169.254.169.254",
             "100.100.100.200",
             "224.0.0.1",
@@ -152,7 +156,8 @@ mod tests {
         ] {
             assert!(is_special(canonical(address(special))), "{special}");
         }
-        for global in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"] {
+        for global in ["1.1.1.1", "168.63.129.17", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"]
+        {
             assert!(!is_special(address(global)), "{global}");
         }
     }

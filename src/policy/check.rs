@@ -14,6 +14,8 @@ use super::path_rule::{PathFault, PathPattern, anchored};
 use super::placed::Placed;
 use super::remarks;
 use super::report::{Diagnostic, Origin, Report, Severity};
+use super::secret_check;
+use super::secret_rule::SecretRule;
 use super::source::{Source, decode};
 use super::udp_rule;
 use super::unread;
@@ -104,6 +106,7 @@ impl<'h> Checker<'h> {
 
     fn finish(mut self, name: &str, text: &str) -> Result<Policy, Report> {
         self.errors.extend(unread::conflicts(&self.rules));
+        self.errors.extend(secret_check::conflicts(&self.rules));
         self.errors.extend(listen_rule::conflicts(&self.rules));
         if !self.errors.is_empty() {
             return Err(Report { diagnostics: self.errors });
@@ -195,6 +198,12 @@ impl<'h> Checker<'h> {
             Key::Env => {
                 let env = EnvRule::parse(value, rule.effect);
                 env.map(RuleBody::Env)
+                    .map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })
+            }
+            Key::Secret => {
+                let secret = SecretRule::parse(value);
+                secret
+                    .map(RuleBody::Secret)
                     .map_err(|fault| Fault { message: fault.to_string(), help: fault.help() })
             }
             Key::Listen => {

@@ -89,6 +89,7 @@ fn added_line(rule: &Rule) -> Vec<u8> {
         RuleBody::UnixSocket(pattern) => ("net unix", path_line(pattern)),
         RuleBody::Exec(_) => ("exec", rule.value.as_bytes().to_vec()),
         RuleBody::Env(_) => ("env", rule.value.as_bytes().to_vec()),
+        RuleBody::Secret(secret) => ("secret", secret.to_string().into_bytes()),
         RuleBody::Listen(port) => ("listen", port.to_string().into_bytes()),
     };
     [effect.as_bytes(), key.as_bytes(), b": ", &rest].concat()

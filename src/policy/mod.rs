@@ -37,6 +37,8 @@ mod remarks;
 mod report;
 mod request_decision;
 mod request_rule;
+mod secret_check;
+mod secret_rule;
 mod source;
 mod suggestion;
 #[cfg(test)]
@@ -67,6 +69,7 @@ pub use pattern::{GlobError, Pattern};
 pub use rate::{Exhausted, Rate, RateMeter, RateUnit};
 pub use report::{Diagnostic, Origin, Report, Severity};
 pub use request_decision::{Asked, Conditions};
+pub use secret_rule::SecretRule;
 pub use url_path::{UrlPathFault, UrlPattern, normal_path};
 pub use verdict::{Denied, PathAccess, RuleId, Transport, Verdict};
 
@@ -108,6 +111,8 @@ pub enum RuleBody {
     Exec(ExecRule),
     /// `env:`
     Env(EnvRule),
+    /// `secret:`
+    Secret(SecretRule),
     /// `listen:`
     Listen(u16),
 }

@@ -225,6 +225,11 @@ impl Target {
         }
     }
 
+    /// Whether it is to that name and port, or may be.
+    pub(super) fn is_named(&self, name: &str, port: u16) -> bool {
+        self.transport == Transport::Tcp && self.port == port && self.names.iter().any(|one| one == name)
+    }
+
     fn refusal(&self, would_need_private: bool) -> String {
         let Self { names, address, port, .. } = self;
         let what = match self.transport {

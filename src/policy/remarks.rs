@@ -61,7 +61,7 @@ fn is_new(placed: &Placed) -> bool {
         RuleBody::Exec(exec) => matches!(&exec.program, ExecProgram::Glob(pattern) if deep(pattern)),
         RuleBody::Net(rule) => rule.private || rule.tunnel || matches!(rule.target, NetTarget::Range(_)),
         RuleBody::Env(rule) => matches!(rule, EnvRule::Assign { .. }),
-        RuleBody::Runtime { .. } | RuleBody::Listen(_) => true,
+        RuleBody::Runtime { .. } | RuleBody::Secret(_) | RuleBody::Listen(_) => true,
     };
     grants || !is_grant(placed) || placed.rule.origin.file.starts_with("profile/")
 }

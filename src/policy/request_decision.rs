@@ -6,6 +6,7 @@ use super::host_rule::NetRule;
 use super::net_decision::Target;
 use super::parse::Effect;
 use super::request_rule::UPGRADE;
+use super::secret_rule::SecretRule;
 use super::url_path::normal_path;
 use super::verdict::{RuleId, Verdict};
 use super::{Policy, RuleBody};
@@ -30,12 +31,14 @@ pub struct Conditions {
     pub paths: bool,
     /// Some `deny:` names methods or paths: a change of protocol would get past it.
     pub denies: bool,
+    /// Some `secret:` rule is for it: what is not read could carry the value back.
+    pub secrets: bool,
 }
 
 impl Conditions {
     /// Whether nothing can be decided before a request has been read.
     pub fn any(self) -> bool {
-        self.methods || self.paths
+        self.methods || self.paths || self.secrets
     }
 }
 
@@ -55,7 +58,12 @@ impl Policy {
         };
         let asked = Asked { path, ..*asked };
         let verdict = |counts: &dyn Fn(Effect, &NetRule) -> bool| {
-            let (matching, _) = self.matching(&target, counts);
+            let (mut matching, _) = self.matching(&target, counts);
+            if conditions.secrets && asked.upgrade {
+                matching.retain(|(id, effect, _)| {
+                    *effect == Effect::Deny || self.net(*id).is_some_and(NetRule::names_upgrade)
+                });
+            }
             self.settle(matching.into_iter(), || asked.refusal(&target))
         };
         let whole = verdict(&|effect, rule| rule.counts_for(effect, &asked));
@@ -85,10 +93,13 @@ impl Policy {
         let rules = || matching.iter().filter_map(|(id, effect, _)| Some((*effect, self.net(*id)?)));
         let is_open = rules().any(|(effect, rule)| effect == Effect::Grant && !rule.is_conditional());
         let counts = rules().filter(|(effect, _)| !is_open || *effect == Effect::Deny);
-        counts.fold(Conditions::default(), |all, (effect, rule)| Conditions {
+        let holds = |secret: &SecretRule| target.is_named(&secret.host, secret.port);
+        let secrets = self.secrets().any(|(_, secret)| holds(secret));
+        counts.fold(Conditions { secrets, ..Conditions::default() }, |all, (effect, rule)| Conditions {
             methods: all.methods || !rule.methods.is_empty(),
             paths: all.paths || rule.path.is_some(),
             denies: all.denies || (effect == Effect::Deny && rule.is_conditional()),
+            secrets: all.secrets,
         })
     }
 
@@ -152,6 +163,11 @@ impl NetRule {
             // What looks like a method of this name is none.
             false => self.methods.is_empty() || (asked.method != UPGRADE && names(asked.method)),
         }
+    }
+
+    /// Whether it allows a change of protocol by its name.
+    pub(super) fn names_upgrade(&self) -> bool {
+        self.methods.iter().any(|method| method == UPGRADE)
     }
 
     fn grants_path(&self, path: &str) -> bool {

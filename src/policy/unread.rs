@@ -1,5 +1,7 @@
 //! Rules that need requests to be read, and others that forbid it.
 
+use std::borrow::Cow;
+
 use super::address;
 use super::host_rule::{NetRule, NetTarget};
 use super::parse::Effect;
@@ -20,9 +22,9 @@ fn conflict(placed: &Placed, rules: &[Placed]) -> Option<Diagnostic> {
     let is_met = |other: &NetRule| {
         // HTTP/3 is spoken in datagrams, at the port of https where a rule names none.
         let speaks = blind.tunnel || other.port.is_some() || matches!(blind.port, Some(80 | 443));
-        other.is_conditional() && speaks && other.overlaps(blind)
+        speaks && other.overlaps(blind)
     };
-    let other = &rules.iter().find(|other| net(&other.rule).is_some_and(is_met))?.rule;
+    let other = &rules.iter().find(|other| looks_at(&other.rule).is_some_and(|net| is_met(&net)))?.rule;
     let form = if blind.tunnel { "`tunnel` leaves" } else { "datagrams leave" };
     let message =
         format!("{form} unread what `{}` ({}:{}) looks at", other.text, other.origin.file, other.origin.line);
@@ -30,6 +32,7 @@ fn conflict(placed: &Placed, rules: &[Placed]) -> Option<Diagnostic> {
         true => "remove `tunnel` here, or the methods and the path there",
         false => "remove this rule, or the methods and the path there",
     };
+    let help = if matches!(other.body, RuleBody::Secret(_)) { "remove one of the two" } else { help };
     Some(Diagnostic { severity: Severity::Error, message, help: Some(help.to_owned()), ..placed.at.clone() })
 }
 
@@ -42,6 +45,12 @@ pub(super) fn void(rules: &[Placed]) -> Vec<Diagnostic> {
         .collect();
     let warning = |placed: &Placed| {
         let narrow = net(&placed.rule).filter(|net| net.is_conditional())?;
+        // Where a secret goes, only such a rule allows a change of protocol.
+        let goes_there =
+            |rule: &Rule| matches!(&rule.body, RuleBody::Secret(secret) if secret.place().overlaps(narrow));
+        if narrow.names_upgrade() && rules.iter().any(|other| goes_there(&other.rule)) {
+            return None;
+        }
         let (wide, _) = whole.iter().find(|(_, wide)| wide.covers(narrow))?;
         let message = format!(
             "this adds nothing: `{}` ({}:{}) allows every request to that host",
@@ -56,7 +65,7 @@ pub(super) fn void(rules: &[Placed]) -> Vec<Diagnostic> {
 impl Policy {
     /// The rules that hold only where requests are read, also inside TLS.
     pub fn needs_reading(&self) -> impl Iterator<Item = RuleId> {
-        let needs = |(at, rule)| net(rule).is_some_and(NetRule::is_conditional).then_some(RuleId(at));
+        let needs = |(at, rule)| looks_at(rule).is_some().then_some(RuleId(at));
         self.rules.iter().enumerate().filter_map(needs)
     }
 
@@ -73,15 +82,27 @@ impl Policy {
         let rule = &self.rules[id.0];
         let message = format!("`{}` cannot be held when TLS is left unread (`--no-intercept`)", rule.text);
         let help = "run without `--no-intercept`, or name the host alone";
+        let help =
+            if matches!(rule.body, RuleBody::Secret(_)) { "run without `--no-intercept`" } else { help };
         let text = if rule.origin.file == self.name { self.text.as_str() } else { "" };
         let source = Source::new(&rule.origin.file, text);
         let line = rule.origin.line.saturating_sub(1);
         let start = source.lines.get(line).map_or(0, |text| {
             text.char_indices().nth(rule.origin.column.saturating_sub(1)).map_or(0, |(at, _)| at)
         });
-        let length = rule.text.split_once("net").map_or(1, |(_, value)| value.len().saturating_sub(1).max(1));
+        let value = rule.text.split_once("net").or_else(|| rule.text.split_once("secret:"));
+        let length = value.map_or(1, |(_, value)| value.len().saturating_sub(1).max(1));
         let diagnostic = source.error(line, start..start + length, message).help(help);
         Diagnostic { origin: Some(rule.origin.clone()), ..diagnostic }
+    }
+}
+
+/// The place whose requests a rule looks at.
+fn looks_at(rule: &Rule) -> Option<Cow<'_, NetRule>> {
+    match &rule.body {
+        RuleBody::Net(net) if net.is_conditional() => Some(Cow::Borrowed(net)),
+        RuleBody::Secret(secret) => Some(Cow::Owned(secret.place())),
+        _ => None,
     }
 }
 
@@ -94,7 +115,7 @@ fn net(rule: &Rule) -> Option<&NetRule> {
 
 impl NetRule {
     /// Whether some connection is meant by both.
-    fn overlaps(&self, other: &Self) -> bool {
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
         let ports = self.port.is_none() || other.port.is_none() || self.port == other.port;
         ports
             && match (&self.target, &other.target) {

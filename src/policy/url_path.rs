@@ -30,8 +30,8 @@ pub enum UrlPathFault {
     /// Escaped bytes that are no UTF-8: overlong forms of `/` and `.` are such.
     #[error("its path holds escapes that are no UTF-8")]
     NotUtf8,
-    /// `//`: some servers merge the two.
-    #[error("its path holds an empty segment (`//`)")]
+    /// `//`: some servers merge the two. `/;x/` is the same for those that cut parameters off first.
+    #[error("its path holds an empty segment (`//` or `/;x/`)")]
     EmptySegment,
     /// `.` or `..`, plain, escaped, or before `;`.
     #[error("its path holds a dot segment (`.` or `..`)")]
@@ -109,17 +109,15 @@ fn decoded(bytes: &[u8]) -> Result<Option<Vec<u8>>, UrlPathFault> {
         return Ok(None);
     }
     let text = std::str::from_utf8(&plain).map_err(|_| UrlPathFault::NotUtf8)?;
-    check_dots(text.strip_prefix('/').unwrap_or(text))?;
+    check_segments(text.strip_prefix('/').unwrap_or(text))?;
     Ok(Some(plain))
 }
 
 fn check_segments(below: &str) -> Result<(), UrlPathFault> {
-    let mut segments = below.split('/').peekable();
-    while let Some(segment) = segments.next() {
-        // The last segment is empty where the path ends with a slash.
-        if segment.is_empty() && segments.peek().is_some() {
-            return Err(UrlPathFault::EmptySegment);
-        }
+    // The last segment is empty where the path ends with a slash.
+    let (inner, _) = below.rsplit_once('/').unwrap_or_default();
+    if below.contains('/') && inner.split('/').any(|segment| without_parameters(segment).is_empty()) {
+        return Err(UrlPathFault::EmptySegment);
     }
     check_dots(below)
 }
@@ -261,11 +259,11 @@ impl Part {
 
 /// Segments without parameters and without the empty one of a last slash; whatever is not unreserved is escaped.
 fn loosened(segments: &[&str], stars: bool) -> Vec<String> {
-    let segments = match segments {
-        [front @ .., ""] => front,
-        all => all,
-    };
-    segments.iter().map(|segment| escaped(segment, stars)).collect()
+    let mut segments: Vec<String> = segments.iter().map(|segment| escaped(segment, stars)).collect();
+    if segments.last().is_some_and(String::is_empty) {
+        segments.pop();
+    }
+    segments
 }
 
 fn escaped(segment: &str, stars: bool) -> String {

@@ -8,7 +8,7 @@ use super::loopback::{Diag, HostLoopback};
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, StreamOptions, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
-use crate::policy::Policy;
+use crate::policy::{Policy, Transport};
 use crate::supervisor::connections::Connections;
 use crate::supervisor::{JudgeConnection, LeadLoopback, RefusedConnection};
 use crate::sys::netlink;
@@ -61,6 +61,7 @@ pub(super) fn start(
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
         tls: streams.tls,
+        secrets: streams.secrets,
         idle_timeout: streams.idle_timeout,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
@@ -68,12 +69,17 @@ pub(super) fn start(
     Ok(Network { loopback: Box::new(move |socket, to, served| loopback.lead(socket, to, served)), proxy })
 }
 
-/// Finds the process behind a connection: its socket's cookie was noted at connect(2).
+/// Finds the process behind a connection or a datagram: its socket's cookie was noted at connect(2) or,
+/// for datagram sockets, at bind(2). One that does neither before it sends has no process.
 fn who(diag: Option<Diag>, connections: Arc<Connections>) -> WhoAsked {
-    Arc::new(move |client, destination| {
+    Arc::new(move |transport, client, destination| {
         // Without the socket the entry has no process.
         let socket = diag.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        let identity = netlink::tcp_cookie_of(socket.as_fd(), client, destination).ok()??;
+        let find = match transport {
+            Transport::Tcp => netlink::tcp_cookie_of,
+            Transport::Udp => netlink::udp_cookie_of,
+        };
+        let identity = find(socket.as_fd(), client, destination).ok()??;
         connections.lineage(identity.cookie)
     })
 }

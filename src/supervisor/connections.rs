@@ -1,5 +1,5 @@
-//! Which process each connection belongs to: the guard learns it at connect(2), the proxy asks
-//! when it accepts.
+//! Which process each connection belongs to: the guard learns it at connect(2) and, for datagrams, at
+//! bind(2); the proxy asks when it accepts or receives.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +20,7 @@ struct Inner {
 }
 
 impl Connections {
-    /// The socket `cookie` is about to be connected by process `lineage`.
+    /// The socket `cookie` is about to be connected or bound by process `lineage`.
     pub fn opened(&self, cookie: u64, lineage: &str) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.lineages.insert(cookie, lineage.to_owned()).is_none() {
@@ -33,7 +33,7 @@ impl Connections {
         }
     }
 
-    /// The process that connected the socket `cookie`.
+    /// The process that connected or bound the socket `cookie`.
     #[must_use]
     pub fn lineage(&self, cookie: u64) -> Option<String> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).lineages.get(&cookie).cloned()

@@ -41,13 +41,11 @@ impl Supervisor {
         raw: Vec<u8>,
         to: SocketAddr,
     ) -> Result<Reply, Stop> {
+        self.note_owner(call, &socket);
         // Datagram sockets are contained by the topology, and programs "connect" them only to
         // learn which source address they would have (RFC 6724 sorting in getaddrinfo).
         if !sockopt::is_stream(socket.as_fd()) {
             return Ok(connect_now(socket, raw, None));
-        }
-        if let Ok(cookie) = sockopt::socket_cookie(socket.as_fd()) {
-            self.connections.opened(cookie, &call.task.lineage);
         }
         // The unspecified address too leads to the run's own loopback (ip(7)).
         let own = to.ip().to_canonical();
@@ -104,6 +102,13 @@ impl Supervisor {
         }
     }
 
+    /// Has the proxy know whose socket it is.
+    fn note_owner(&self, call: &Call, socket: &OwnedFd) {
+        if let Ok(cookie) = sockopt::socket_cookie(socket.as_fd()) {
+            self.connections.opened(cookie, &call.task.lineage);
+        }
+    }
+
     fn refuse_connection(
         &mut self,
         call: &Call,
@@ -136,6 +141,10 @@ impl Supervisor {
         let path = match parse(&raw) {
             Address::UnixPath(path) => path,
             other => {
+                // What sends without a connect mostly binds, and is not seen otherwise.
+                if matches!(other, Address::Inet(_)) && sockopt::is_datagram(socket.as_fd()) {
+                    self.note_owner(call, &socket);
+                }
                 let done = address::bind(socket.as_fd(), &raw).map_err(errno_of);
                 if let (Err(Errno::EADDRINUSE), Address::Inet(at)) = (done, other) {
                     self.record_held(call, &socket, at)?;

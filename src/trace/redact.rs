@@ -127,9 +127,11 @@ impl Redactor {
         match body {
             Value::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
             Value::Object(members) => {
+                // The codes of other bodies tell errors or countries.
+                let is_grant = members.contains_key("grant_type");
                 for (name, value) in members.iter_mut() {
                     match value {
-                        Value::String(text) if is_secret_member(name) => {
+                        Value::String(text) if is_secret_member(name) || (is_grant && name == "code") => {
                             *value = self.redacted(text.as_bytes()).into();
                         }
                         other => self.json(other),

@@ -23,6 +23,7 @@ mod policy_show;
 mod programs;
 mod readers;
 mod sample;
+mod secrets;
 mod socks;
 mod stdio;
 mod streams;

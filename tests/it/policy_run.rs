@@ -34,13 +34,7 @@ fn every_mistake_is_told_at_once_with_its_place_and_nothing_starts() {
 #[test]
 fn rules_that_are_not_enforced_yet_are_refused_by_name() {
     let sandbox = Sandbox::new(User::Caller);
-    for rule in [
-        "read-once: ./a",
-        "write: ./out @10MB",
-        "secret: TOKEN -> api.example.org",
-        "limit: pids 256",
-        "listen: 3000",
-    ] {
+    for rule in ["read-once: ./a", "write: ./out @10MB", "limit: pids 256"] {
         let ran = run(&sandbox, &format!("read: ./data\n{rule}\n"), &["sh", "-c", "echo started"]);
         ran.exits(2).prints("").complains("p:2:");
     }

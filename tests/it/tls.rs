@@ -33,9 +33,30 @@ print(server.server_port, flush=True)
 server.serve_forever()
 ";
 
+/// Offers TLS without a name, the first byte long before the others, and tells whether the origin answers.
+const LATE: &str = "\
+import socket, ssl, sys, time
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+answers, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+try:
+    context.wrap_bio(answers, hello, server_hostname='other.test').do_handshake()
+except ssl.SSLWantReadError:
+    pass
+hello = hello.read()
+stream = socket.create_connection(('localhost', int(sys.argv[1])))
+stream.sendall(hello[:1])
+time.sleep(2.5)
+try:
+    stream.sendall(hello[1:])
+    print('answered' if stream.recv(1) else 'closed')
+except ConnectionError:
+    print('reset')
+";
+
 /// What an origin shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+pub(crate) enum Shown {
     Good,
     Expired,
     OtherName,
@@ -89,7 +110,8 @@ impl Drop for Origin {
     }
 }
 
-fn certify(directory: &TempDir, shown: Shown) {
+/// An authority, and a certificate for `localhost` that it signed, or did not.
+pub(crate) fn certify(directory: &TempDir, shown: Shown) {
     let write = |name: &str, text: String| {
         let path = directory.path().join(name);
         fs::write(&path, text).expect("a file");
@@ -215,6 +237,17 @@ fn another_server_name_gets_no_handshake() {
         let ran = origin.curl(sandbox, "net: {}", &[], &other);
         ran.denied("net", &format!("other.test:{}", origin.port));
         assert_eq!(ran.of("http.exchange").len(), 1, "only the page of localhost\n{ran}");
+    });
+}
+
+#[test]
+fn tls_that_begins_late_is_not_passed_on() {
+    let origin = Origin::start(Shown::Good);
+    everyone(|sandbox| {
+        let port = origin.port.to_string();
+        sandbox.policy(&format!("exec: python3\nnet: localhost:{port}\n"));
+        let ran = sandbox.run(&["python3", "-c", LATE, &port]);
+        ran.exits(0).prints("reset\n").denied("net", &format!("localhost:{port}"));
     });
 }
 

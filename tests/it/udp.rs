@@ -91,6 +91,9 @@ fn a_loopback_port_of_the_host() {
             assert_eq!((&entry["result"]["up"], &entry["result"]["down"]), (&1.into(), &3.into()));
             assert_eq!((&entry["kind"], &entry["args"]["port"]), (&"effect".into(), &port.into()));
         }
+        // What neither binds nor connects first says nowhere whose it is.
+        let named: Vec<bool> = ran.of("net.datagram").iter().map(|entry| entry["proc"].is_string()).collect();
+        assert_eq!(named.iter().filter(|named| **named).count(), 1, "{ran}");
         assert_eq!(ran.of("net.connect").len(), 2, "{ran}");
     });
 }

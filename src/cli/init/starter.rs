@@ -115,15 +115,15 @@ impl Starter<'_> {
             return Ok(());
         }
         let why = "
-# Keys that are set now. `env:` shows the key itself to the command. `secret:` will show it a
-# placeholder and put the key into requests to one host alone; this version refuses it still.
+# Keys that are set now. `secret:` shows the command a placeholder and puts the key into requests to
+# one host alone, which a `net:` rule must allow. `env:` shows the key itself: write one of the two.
 ";
         text.write_str(why)?;
         for key in &self.keys {
             let owner = key.strip_suffix("_API_KEY").unwrap_or(key);
             let host = HOSTS.iter().find(|(name, _)| *name == owner);
             let host = host.map_or("HOST", |(_, host)| *host);
-            writeln!(text, "# env: {key}\n# net: {host}:443\n# secret: {key} -> {host}")?;
+            writeln!(text, "# net: {host}:443\n# secret: {key} -> {host}\n# env: {key}")?;
         }
         Ok(())
     }

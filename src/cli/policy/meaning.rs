@@ -6,7 +6,7 @@ use super::survey::{exists, text};
 use crate::plan::HostFacts;
 use crate::policy::{
     Effect, EnvRule, ExecProgram, ExecRule, NetRule, NetTarget, PathAccess, PathPattern, Rule, RuleBody,
-    Transport,
+    SecretRule, Transport,
 };
 
 /// Files, directories, programs or variables of this host.
@@ -28,6 +28,10 @@ pub(super) fn stands_for(rule: &Rule, facts: &HostFacts) -> Vec<String> {
             }
             names
         }
+        RuleBody::Secret(secret) if facts.variable(&secret.name).is_none() => {
+            vec![format!("{} is not set", secret.name)]
+        }
+        RuleBody::Secret(secret) => vec![secret.name.clone()],
         RuleBody::Net(_) | RuleBody::Listen(_) => Vec::new(),
     }
 }
@@ -77,6 +81,14 @@ pub(super) fn in_words(rule: &Rule) -> String {
         RuleBody::Env(EnvRule::Assign { .. }) => return "sets the variable".to_owned(),
         RuleBody::Env(_) if rule.effect == Effect::Grant => return "passes the variable on".to_owned(),
         RuleBody::Env(_) => return "never passes the variable on".to_owned(),
+        RuleBody::Secret(secret) => {
+            let fields = match &secret.header {
+                Some(field) => format!("the header field {field}"),
+                None => "header fields for credentials".to_owned(),
+            };
+            let SecretRule { host, port, .. } = secret;
+            return format!("shows a placeholder; the value goes to {host}, port {port}, in {fields} alone");
+        }
         RuleBody::Net(net) => reach(net),
         RuleBody::Listen(port) => {
             format!("offering what listens at port {port} inside at the same port of the host's loopback")

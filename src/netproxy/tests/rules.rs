@@ -200,6 +200,34 @@ fn h2c_gets_past_no_denial() {
     assert!(!shown.to_ascii_lowercase().contains("upgrade"), "{shown}");
     assert_eq!(ask(&mut stream, "DELETE /x", "").0, 403);
     assert_eq!(ask(&mut stream, "delete /x", "").0, 403);
+    for protocol in [&b"h2c, \xff"[..], b"\xe9, H2C", b"TLS/1.0", b"HTTP/2.0"] {
+        stream.write_all(b"GET /x HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: ").unwrap();
+        stream.write_all(protocol).unwrap();
+        stream.write_all(b"\r\n\r\n").unwrap();
+        let (status, shown) = answer(&mut stream);
+        let shown = shown.to_ascii_lowercase();
+        assert!(status == 200 && !shown.contains("upgrade"), "{}: {shown}", protocol.escape_ascii());
+    }
+}
+
+#[test]
+fn h2c_hides_no_request_where_everything_is_granted() {
+    for policy in ["net: a.test\n", "net: a.test @9/min\n", "net: a.test\nnet: GET|UPGRADE b.test/x\n"] {
+        let bench = bench(policy);
+        let h2c =
+            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n";
+        for mut stream in [bench.connect(WEB), open(bench.http)] {
+            let (status, shown) = ask(&mut stream, "GET http://a.test/x", h2c);
+            let shown = shown.to_ascii_lowercase();
+            assert!(
+                status == 200 && !shown.contains("upgrade") && !shown.contains("http2-settings"),
+                "{shown}"
+            );
+        }
+        let (_, shown) =
+            ask(&mut bench.connect(WEB), "GET /x", "Connection: Upgrade\r\nUpgrade: websocket\r\n");
+        assert!(shown.to_ascii_lowercase().contains("upgrade: websocket"), "{shown}");
+    }
 }
 
 #[test]

@@ -22,9 +22,20 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(policy: &str, origin: Option<SocketAddr>, roots: &[CertificateDer<'static>]) -> Self {
+        Self::with(policy, origin, roots, &[])
+    }
+
+    /// The same with secrets.
+    pub(super) fn with(
+        policy: &str,
+        origin: Option<SocketAddr>,
+        roots: &[CertificateDer<'static>],
+        secrets: &[(&str, &str)],
+    ) -> Self {
         let names = [("a.test", PUBLIC), ("b.test", PUBLIC)];
         let routes = [(SECURE, origin)];
-        let plan = Plan { policy, names: &names, routes: &routes, tls: Some(roots), ..Plan::default() };
+        let plan =
+            Plan { policy, names: &names, routes: &routes, tls: Some(roots), secrets, ..Plan::default() };
         let bench = Bench::start(&plan);
         bench.resolve("a.test");
         bench.resolve("b.test");

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::super::client::Client;
 use super::super::egress::Egress;
 use super::super::flow::Door;
+use super::super::secret::Secrets;
 use super::super::{Listeners, ProxySpec, start, stream};
 use super::world::{Bench, PUBLIC, Plan, open, server};
 use crate::trace::Recorder;
@@ -312,10 +313,11 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         policy: Arc::new(super::world::policy(policy)),
         recorder: recorder.clone(),
         redactor: Redactor::new().unwrap(),
-        who: Arc::new(|_, _| None),
+        who: Arc::new(|_, _, _| None),
         enforce: true,
         host_name: None,
         tls: None,
+        secrets: Secrets::default(),
         idle_timeout: None,
     }
 }

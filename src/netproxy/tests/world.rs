@@ -1,6 +1,7 @@
 //! The fake outside: names, addresses that lead to loopback servers, and a running proxy.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -11,6 +12,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
 use super::super::ca::RunAuthority;
+use super::super::secret::Secrets;
 use super::super::tls::Interception;
 use super::super::{
     Family, Found, Listeners, NetproxyError, Pending, Proxy, ProxySpec, Upstream, start_with,
@@ -34,6 +36,10 @@ pub(super) struct World {
     pub(super) routes: Mutex<HashMap<SocketAddr, SocketAddr>>,
     /// The original destination of what is accepted at a local port.
     pub(super) destinations: Mutex<HashMap<u16, SocketAddr>>,
+    /// Destinations that never answer.
+    pub(super) silent: Mutex<Vec<SocketAddr>>,
+    /// Names for which no answer comes, of one family.
+    pub(super) mute: Mutex<Vec<(String, Family)>>,
     /// Every name that was asked outside.
     pub(super) asked: Mutex<Vec<String>>,
 }
@@ -42,7 +48,11 @@ impl Upstream for World {
     fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
         self.asked.lock().unwrap().push(name.to_owned());
         let found = self.names.lock().unwrap().get(name).cloned();
+        let mute = self.mute.lock().unwrap().contains(&(name.to_owned(), family));
         Box::pin(async move {
+            if mute {
+                std::future::pending::<()>().await;
+            }
             let Some(all) = found else { return Ok(Found::NoName) };
             let wanted = |address: &IpAddr| address.is_ipv4() == (family == Family::V4);
             let addresses: Vec<IpAddr> = all.into_iter().filter(wanted).collect();
@@ -62,9 +72,13 @@ impl Upstream for World {
     }
 
     fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<tokio::net::TcpStream>> {
+        let silent = self.silent.lock().unwrap().contains(&destination);
         let route = self.routes.lock().unwrap().get(&destination).copied();
         let route = route.or_else(|| destination.ip().is_loopback().then_some(destination));
         Box::pin(async move {
+            if silent {
+                std::future::pending::<()>().await;
+            }
             match route {
                 Some(route) => tokio::net::TcpStream::connect(route).await,
                 None => Err(io::ErrorKind::ConnectionRefused.into()),
@@ -94,6 +108,8 @@ pub(super) struct Bench {
     pub(super) loopback: HashMap<SocketAddr, SocketAddr>,
     /// What clients must trust, in PEM, where TLS is read.
     pub(super) authority: Option<String>,
+    /// What the program has in place of secrets.
+    pub(super) placeholders: Vec<(String, String)>,
 }
 
 /// What a bench is made of.
@@ -105,6 +121,8 @@ pub(super) struct Plan<'a> {
     pub(super) routes: &'a [(&'a str, Option<SocketAddr>)],
     pub(super) loopback: &'a [SocketAddr],
     pub(super) observe: bool,
+    /// Variables of the launcher that hold secrets.
+    pub(super) secrets: &'a [(&'a str, &'a str)],
     /// Reads TLS, and trusts these roots besides the host's.
     pub(super) tls: Option<&'a [CertificateDer<'static>]>,
 }
@@ -140,10 +158,21 @@ impl Bench {
         let dns = add_name_server(&mut listeners);
         let recorder = Recorder::null();
         let spec = spec(listeners, plan, &recorder);
+        let placeholders = spec.secrets.placeholders();
         let authority = spec.tls.as_ref().map(|tls| tls.authority.certificate_pem().to_owned());
         let proxy = start_with(spec, Arc::clone(&world) as Arc<dyn Upstream>).unwrap();
         let proxy = Some(proxy);
-        Self { world, recorder, proxy, http: http_address, dns, transparent, loopback, authority }
+        Self {
+            world,
+            recorder,
+            proxy,
+            http: http_address,
+            dns,
+            transparent,
+            loopback,
+            authority,
+            placeholders,
+        }
     }
 
     /// Connects as the program would connect to `destination`.
@@ -194,14 +223,20 @@ impl World {
 }
 
 fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec {
+    let policy = policy(plan.policy);
     ProxySpec {
         listeners,
-        policy: Arc::new(policy(plan.policy)),
         recorder: recorder.clone(),
         redactor: Redactor::new().unwrap(),
-        who: Arc::new(|_, _| Some("0.1".to_owned())),
+        who: Arc::new(|_, _, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
+        secrets: Secrets::gather(&policy, |name| {
+            let value = plan.secrets.iter().find(|(known, _)| *known == name);
+            value.map(|(_, value)| OsStr::new(*value))
+        })
+        .unwrap(),
+        policy: Arc::new(policy),
         tls: plan.tls.map(|roots| Interception {
             authority: RunAuthority::generate(SystemTime::now()).unwrap(),
             upstream_roots: roots.to_vec(),

@@ -51,7 +51,7 @@ impl Case {
         let root = |path: PathBuf, why| Root { path, why, writable: false, executable: true };
         let needed = Why::Runtime("the command needs it".to_owned());
         let roots = [root("/etc/ssl".into(), Why::System), root(self.at.join(runtime), needed)];
-        let mut env = super::super::environment::build(&policy, &command, &facts, self.enforce);
+        let mut env = super::super::environment::build(&policy, &command, &facts, self.enforce, &[]);
         let (policy, command, roots) = (&policy, &command, roots.as_slice());
         let (facts, host, enforce) = (&facts, &host, self.enforce);
         let around = Around { policy, command, roots, facts, host, enforce };

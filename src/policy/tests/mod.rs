@@ -12,6 +12,7 @@ mod rates;
 mod reference;
 mod remarks;
 mod requests;
+mod secrets;
 mod suggestions;
 mod unread;
 

@@ -94,6 +94,10 @@ fn paths_that_are_read_in_two_ways_are_none() {
         "//repos/a",
         "/repos/a\\..\\b",
         "/repos/%5c..%5c",
+        "/;/repos/a",
+        "/repos/;x/a",
+        "/repos/%3bx/a",
+        "/repos/%253Bx/a",
         "/repos/%00",
         "/repos/%0a",
         "/repos/%7F",
@@ -122,6 +126,7 @@ fn paths_that_are_read_in_two_ways_are_none() {
     assert_eq!(normal_path("/100%25"), Ok("/100%25".to_owned()));
     assert_eq!(normal_path("*"), Ok("*".to_owned()));
     assert_eq!(normal_path("/a;x=1/b"), Ok("/a;x=1/b".to_owned()));
+    assert_eq!(normal_path("/;x=1"), Ok("/;x=1".to_owned()));
     assert_eq!(normal_path("/..."), Ok("/...".to_owned()));
     assert_eq!(normal_path("/%25252525252525252525"), Err(UrlPathFault::Depth));
 }
@@ -135,6 +140,10 @@ fn a_denial_holds_for_every_reading() {
             "GET /admin",
             "POST /admin/",
             "GET /admin;x/users",
+            "GET /admin/;x",
+            "GET /admin/%3bx",
+            "GET /;/admin",
+            "GET /public/;x/../admin",
             "GET /%61dmin/x",
             "DELETE /public",
             "delete /public",

@@ -1,4 +1,4 @@
-//! Finds a TCP socket by its two ends and tells its cookie, inode and owner, or whether one listens (sock_diag(7)).
+//! Finds a socket by its two ends and tells its cookie, inode and owner, or whether one listens (sock_diag(7)).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,6 +15,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const FAMILY_INET: u8 = 2;
 const FAMILY_INET6: u8 = 10;
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 const ALL_STATES: u32 = u32::MAX;
 const LISTENING: u8 = 10;
 /// "Any cookie" (INET_DIAG_NOCOOKIE), twice.
@@ -59,7 +60,29 @@ pub fn tcp_cookie_of(
     let client = canonical(client);
     let server = canonical(server);
     // Without the connection the kernel finds a listener at the client's end instead.
-    look_up(sock, client, server, |reply| Ok((ends(reply)? == (client, server)).then_some(identity(reply)?)))
+    look_up(sock, TCP, client, server, |reply| {
+        Ok((ends(reply)? == (client, server)).then_some(identity(reply)?))
+    })
+}
+
+/// Looks up the socket that takes datagrams from `server` to `client`, which is where one from `client`
+/// to `server` came from: one that is connected there, or is not connected at all.
+///
+/// `sock` and the errors are those of [`tcp_cookie_of`].
+pub fn udp_cookie_of(
+    sock: BorrowedFd<'_>,
+    client: SocketAddr,
+    server: SocketAddr,
+) -> io::Result<Option<SocketIdentity>> {
+    let client = canonical(client);
+    let server = canonical(server);
+    // The kernel takes the two ends of datagram sockets the other way round (`udp_dump_one`).
+    look_up(sock, UDP, server, client, |reply| {
+        let (own, peer) = ends(reply)?;
+        let own = own.port() == client.port() && (own.ip() == client.ip() || own.ip().is_unspecified());
+        let peer = peer == server || peer.port() == 0;
+        Ok((own && peer).then_some(identity(reply)?))
+    })
 }
 
 /// Whether a TCP socket takes connections to `at`: one of that very address, or of every one.
@@ -71,7 +94,7 @@ pub fn tcp_listens_at(sock: BorrowedFd<'_>, at: SocketAddr) -> io::Result<bool> 
         IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let found = look_up(sock, at, SocketAddr::new(nobody, 0), |reply| {
+    let found = look_up(sock, TCP, at, SocketAddr::new(nobody, 0), |reply| {
         let [state] = field(reply, REPLY_STATE)?;
         Ok((state == LISTENING).then_some(()))
     });
@@ -80,6 +103,7 @@ pub fn tcp_listens_at(sock: BorrowedFd<'_>, at: SocketAddr) -> io::Result<bool> 
 
 fn look_up<T>(
     sock: BorrowedFd<'_>,
+    protocol: u8,
     own: SocketAddr,
     other: SocketAddr,
     read: impl Fn(&[u8]) -> io::Result<Option<T>>,
@@ -87,7 +111,7 @@ fn look_up<T>(
     // A look-up of an exact socket is answered once: by the socket or by an error.
     const SEQUENCE: u32 = 1;
     let mut found = None;
-    let outcome = exchange(sock, &request(own, other, SEQUENCE)?, |message| {
+    let outcome = exchange(sock, &request(protocol, own, other, SEQUENCE)?, |message| {
         if let Some(refusal) = message.acknowledgement()? {
             return refusal;
         }
@@ -104,7 +128,7 @@ fn look_up<T>(
 }
 
 /// `struct inet_diag_req_v2` for the socket whose own end is `client`.
-fn request(client: SocketAddr, server: SocketAddr, sequence: u32) -> io::Result<Vec<u8>> {
+fn request(protocol: u8, client: SocketAddr, server: SocketAddr, sequence: u32) -> io::Result<Vec<u8>> {
     let family = match (client.ip(), server.ip()) {
         (IpAddr::V4(_), IpAddr::V4(_)) => FAMILY_INET,
         (IpAddr::V6(_), IpAddr::V6(_)) => FAMILY_INET6,
@@ -112,7 +136,7 @@ fn request(client: SocketAddr, server: SocketAddr, sequence: u32) -> io::Result<
     };
     let mut encoder = Encoder::default();
     encoder.message(SOCK_DIAG_BY_FAMILY, REQUEST, sequence, |message| {
-        message.put(&[family, TCP, 0, 0]);
+        message.put(&[family, protocol, 0, 0]);
         message.put(&ALL_STATES.to_ne_bytes());
         message.put(&client.port().to_be_bytes());
         message.put(&server.port().to_be_bytes());
@@ -174,9 +198,9 @@ mod tests {
 
     #[test]
     fn the_request_has_the_size_of_the_kernel_struct() {
-        let bytes = request(at("[::1]:1"), at("[2001:db8::7]:443"), 1).expect("one family");
+        let bytes = request(TCP, at("[::1]:1"), at("[2001:db8::7]:443"), 1).expect("one family");
         assert_eq!(bytes.len(), 16 + 56);
-        assert!(request(at("[::1]:1"), at("203.0.113.7:443"), 1).is_err());
+        assert!(request(TCP, at("[::1]:1"), at("203.0.113.7:443"), 1).is_err());
     }
 
     #[test]
@@ -190,5 +214,30 @@ mod tests {
         assert_eq!(ends(&reply).expect("whole reply"), (at("127.0.0.1:4660"), at("203.0.113.7:80")));
         assert_eq!(identity(&reply).expect("whole reply").cookie, 7);
         assert!(identity(&reply[..71]).is_err());
+    }
+
+    #[test]
+    fn datagram_sockets_are_found_connected_and_not() {
+        use std::net::UdpSocket;
+        use std::os::fd::AsFd as _;
+        let diag = diag_socket().expect("netlink");
+        for host in ["127.0.0.1", "[::1]"] {
+            let server = UdpSocket::bind(format!("{host}:0")).expect("bound").local_addr().expect("bound");
+            for bound in [host, if host == "[::1]" { "[::]" } else { "0.0.0.0" }] {
+                let client = UdpSocket::bind(format!("{bound}:0")).expect("bound");
+                let from = at(&format!("{host}:{}", client.local_addr().expect("bound").port()));
+                let cookie = crate::sys::sockopt::socket_cookie(client.as_fd()).expect("a cookie");
+                let found =
+                    || udp_cookie_of(diag.as_fd(), from, server).expect("look-up").map(|it| it.cookie);
+                assert_eq!(found(), Some(cookie), "{bound}");
+                client.connect(server).expect("connected");
+                assert_eq!(found(), Some(cookie), "{bound}");
+                // What is connected elsewhere did not send there.
+                client.connect(at(&format!("{host}:9"))).expect("connected");
+                assert_eq!(found(), None, "{bound}");
+                drop(client);
+                assert_eq!(found(), None, "{bound}");
+            }
+        }
     }
 }

@@ -1,0 +1,69 @@
+//! Header fields on their way into the record: one piece of memory from the event loop to the thread that
+//! stores them, which makes the many small pieces of their JSON and lets go of them.
+
+use http::HeaderMap;
+use serde_json::Value;
+
+use crate::trace::redact::Redactor;
+
+/// Names and values in order.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    bytes: Box<[u8]>,
+    /// Where each name and each value ends.
+    ends: Box<[(usize, usize)]>,
+}
+
+impl Fields {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let size = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let (mut bytes, mut ends) = (Vec::with_capacity(size), Vec::with_capacity(headers.len()));
+        for (name, value) in headers {
+            bytes.extend_from_slice(name.as_str().as_bytes());
+            let name_ends = bytes.len();
+            bytes.extend_from_slice(value.as_bytes());
+            ends.push((name_ends, bytes.len()));
+        }
+        Self { bytes: bytes.into_boxed_slice(), ends: ends.into_boxed_slice() }
+    }
+
+    /// As the record has them: the values of credentials are redacted.
+    pub(crate) fn value(&self, redactor: &Redactor) -> Value {
+        let mut start = 0;
+        let list = self.ends.iter().map(|&(name_ends, ends)| {
+            // The name of a field is a token (RFC 9110 section 5.1).
+            let name = String::from_utf8_lossy(&self.bytes[start..name_ends]).into_owned();
+            let value = redactor.header(&name, &self.bytes[name_ends..ends]);
+            start = ends;
+            Value::from(vec![name, value])
+        });
+        Value::Array(list.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_stand_in_order_and_credentials_do_not() {
+        let mut headers = HeaderMap::new();
+        headers.append("accept", HeaderValue::from_static("*/*"));
+        headers.append("x-empty", HeaderValue::from_static(""));
+        headers.append("accept", HeaderValue::from_bytes(b"caf\xe9").unwrap());
+        headers.append("cookie", HeaderValue::from_static("sid=hunter2"));
+        let redactor = Redactor::new().unwrap();
+        let value = Fields::of(&headers).value(&redactor);
+        let hidden = redactor.header("cookie", b"sid=hunter2");
+        assert!(!hidden.contains("hunter2"));
+        let accept = [json!(["accept", "*/*"]), json!(["accept", "caf\\xe9"])];
+        let others = [json!(["x-empty", ""]), json!(["cookie", hidden])];
+        let list = value.as_array().unwrap();
+        assert_eq!(list.len(), 4);
+        assert!(accept.iter().chain(&others).all(|field| list.contains(field)), "{value}");
+        assert_eq!(Fields::of(&HeaderMap::new()).value(&redactor), json!([]));
+    }
+}

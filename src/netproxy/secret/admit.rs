@@ -1,0 +1,167 @@
+//! The judgement of one request: where a placeholder stands in it, and whether it may.
+
+use std::sync::Arc;
+
+use http::{HeaderName, Method, Uri, request};
+use hyper::body::Incoming;
+
+use super::super::authority::{Host, target};
+use super::super::decide::{Grant, Refusal};
+use super::super::disguise;
+use super::super::egress::{Egress, RequestLine};
+use super::super::error::NetproxyError;
+use super::super::forward::Origin;
+use super::body::{Passing, Refused};
+use super::place::Place;
+use super::watch::{Watch, find};
+
+/// Requests that an origin answers with what it was sent, or with anything at all.
+const ECHOING: [&str; 4] = ["TRACE", "TRACK", "DEBUG", "CONNECT"];
+
+/// What becomes of a request and of its answer.
+#[derive(Default)]
+pub(crate) struct Treatment {
+    /// The place that gets values, and whose answers are searched.
+    pub(crate) place: Option<Arc<Place>>,
+    watch: Option<(Watch, Alarm)>,
+    refused: Refused,
+}
+
+impl Treatment {
+    /// The request's body as it may pass.
+    pub(crate) fn body(&mut self, body: Incoming) -> Passing {
+        match self.watch.take() {
+            Some((watch, alarm)) => Passing::watched(body, watch, alarm),
+            None => body.into(),
+        }
+    }
+
+    /// Why the request's body was broken off, if it was.
+    pub(crate) fn refusal(&self) -> Option<NetproxyError> {
+        self.refused.get().map(|refusal| NetproxyError::Denied(Box::new(refusal.clone())))
+    }
+}
+
+/// Judges a request that goes to `origin`. `secure` is who the origin has proved to be. A refusal is recorded here.
+pub(crate) fn admit(
+    egress: &Arc<Egress>,
+    head: &request::Parts,
+    origin: &Origin,
+    secure: Option<&Host>,
+    proc: Option<&str>,
+) -> Result<Treatment, NetproxyError> {
+    let secrets = &egress.secrets;
+    if secrets.all.is_empty() {
+        return Ok(Treatment::default());
+    }
+    let place = match (secure, &origin.host) {
+        // Under --observe a request may be for another host than the one that its connection is to.
+        (Some(Host::Name(proved)), Some(Host::Name(asked))) if proved == asked => {
+            secrets.place(proved, origin.grant.destination.port()).map(Arc::clone)
+        }
+        _ => None,
+    };
+    let refused = Refused::default();
+    let alarm = Alarm {
+        egress: Arc::clone(egress),
+        grant: origin.grant.clone(),
+        method: head.method.clone(),
+        url: origin.url(&head.uri),
+        proc: proc.map(str::to_owned),
+        refused: Arc::clone(&refused),
+    };
+    if let Some(place) = &place {
+        alarm.refuse_echo(place, head)?;
+    }
+    alarm.look_at_head(place.as_deref(), head)?;
+    let free = place.as_ref().map_or_else(Vec::new, |place| place.secrets());
+    let watch = secrets.watch(free).map(|watch| (watch, alarm));
+    Ok(Treatment { place, watch, refused })
+}
+
+/// Records a placeholder where it may not stand.
+pub(crate) struct Alarm {
+    egress: Arc<Egress>,
+    grant: Grant,
+    method: Method,
+    url: String,
+    proc: Option<String>,
+    refused: Refused,
+}
+
+impl Alarm {
+    /// Records it, once; the error that the request ends with.
+    pub(super) fn ring(&self, secret: usize, what: &str) -> Result<(), NetproxyError> {
+        if self.refused.get().is_some() {
+            return Ok(());
+        }
+        let secrets = &self.egress.secrets;
+        self.refuse(secrets.reason(secret, what), &secrets.all[secret].rule)
+    }
+
+    fn refuse(&self, reason: String, rule: &str) -> Result<(), NetproxyError> {
+        let refusal = refusal(&self.grant, reason, rule);
+        let line = RequestLine { method: self.method.as_str(), url: &self.url };
+        self.egress.refuse_request(&refusal, line, self.proc.as_deref())?;
+        let refusal = self.refused.get_or_init(|| refusal);
+        match self.egress.enforce {
+            true => Err(NetproxyError::Denied(Box::new(refusal.clone()))),
+            false => Ok(()),
+        }
+    }
+
+    /// A method that makes an origin say what it was sent.
+    fn refuse_echo(&self, place: &Place, head: &request::Parts) -> Result<(), NetproxyError> {
+        let others = disguise::methods(head).unwrap_or_else(|_| vec!["TRACE".to_owned()]);
+        let mut methods = std::iter::once(head.method.as_str()).chain(others.iter().map(String::as_str));
+        let echoes = |method: &&str| ECHOING.iter().any(|echo| echo.eq_ignore_ascii_case(method));
+        let Some(method) = methods.find(echoes) else { return Ok(()) };
+        let secret = place.secrets().first().copied().unwrap_or_default();
+        let secret = &self.egress.secrets.all[secret];
+        let reason = format!("{method} could send the value of the secret {} back", secret.name);
+        let refusal = refusal(&self.grant, reason, &secret.rule);
+        let line = RequestLine { method: self.method.as_str(), url: &self.url };
+        self.egress.refuse_request(&refusal, line, self.proc.as_deref())?;
+        // Also under --observe, which lets the command do what it does and shows it no secret.
+        Err(NetproxyError::Denied(Box::new(refusal)))
+    }
+
+    fn look_at_head(&self, place: Option<&Place>, head: &request::Parts) -> Result<(), NetproxyError> {
+        let secrets = &self.egress.secrets;
+        if let Some(secret) = in_target(&secrets.marks, &head.uri) {
+            self.ring(secret, "its URL")?;
+        }
+        for (name, value) in &head.headers {
+            let may_stand = |secret| place.is_some_and(|place| place.takes(secret, name));
+            if let Some(secret) = find(&secrets.marks, value.as_bytes(), |secret| !may_stand(secret)) {
+                self.ring(secret, &format!("its field `{name}`"))?;
+            }
+        }
+        let in_a_name = |name: &HeaderName| secrets.in_name(name.as_str());
+        match head.headers.keys().find_map(in_a_name) {
+            Some(secret) => self.ring(secret, "the name of a field"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As it stands, or with what percent signs stand for.
+fn in_target(marks: &super::watch::Marks, uri: &Uri) -> Option<usize> {
+    let target = uri.path_and_query().map_or("", |target| target.as_str());
+    find(marks, target.as_bytes(), |_| true)
+        .or_else(|| find(marks, disguise::decoded(target).as_bytes(), |_| true))
+}
+
+/// The refusal of what goes to a destination.
+pub(crate) fn refusal(grant: &Grant, reason: String, rule: &str) -> Refusal {
+    let name = grant.names.first().map(|(name, _)| name.clone());
+    Refusal {
+        target: target(name.as_deref(), grant.destination),
+        name,
+        address: Some(grant.destination.ip()),
+        port: Some(grant.destination.port()),
+        reason,
+        rule: Some(rule.to_owned()),
+        remedy: None,
+    }
+}

@@ -1,0 +1,178 @@
+//! Bodies on their way through: as they are, searched for placeholders, or with values taken out.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::super::decide::Refusal;
+use super::super::error::{Blame, NetproxyError};
+use super::admit::Alarm;
+use super::coding::Decoder;
+use super::mask::Mask;
+use super::place::Place;
+use super::watch::Watch;
+
+type Polled = Poll<Option<Result<Frame<Bytes>, NetproxyError>>>;
+
+/// A body of either side.
+pub(crate) enum Passing {
+    Plain(Incoming),
+    Watched(Box<Watched>),
+    Masked(Box<Masked>),
+}
+
+/// A request's body, in which some placeholders may not stand.
+pub(crate) struct Watched {
+    body: Incoming,
+    watch: Watch,
+    alarm: Alarm,
+}
+
+/// A response's body, decoded and without values.
+pub(crate) struct Masked {
+    body: Incoming,
+    decoder: Decoder,
+    mask: Mask,
+    place: Arc<Place>,
+    /// What comes when all that was decoded has passed.
+    after: VecDeque<Frame<Bytes>>,
+    ended: bool,
+}
+
+impl From<Incoming> for Passing {
+    fn from(body: Incoming) -> Self {
+        Self::Plain(body)
+    }
+}
+
+impl Passing {
+    /// A request's body; what was refused in it stands in `alarm` then.
+    pub(super) fn watched(body: Incoming, watch: Watch, alarm: Alarm) -> Self {
+        Self::Watched(Box::new(Watched { body, watch, alarm }))
+    }
+
+    /// A response's body from `place`.
+    pub(crate) fn masked(body: Incoming, decoder: Decoder, place: &Arc<Place>) -> Self {
+        let mask = place.mask_bytes();
+        let place = Arc::clone(place);
+        Self::Masked(Box::new(Masked { body, decoder, mask, place, after: VecDeque::new(), ended: false }))
+    }
+
+    /// The next frame. `blame` is the side that sends it.
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>, blame: Blame) -> Polled {
+        match self {
+            Self::Plain(body) => poll(body, cx, blame),
+            Self::Watched(watched) => watched.poll_frame(cx, blame),
+            Self::Masked(masked) => masked.poll_frame(cx, blame),
+        }
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Plain(body) => body.is_end_stream(),
+            Self::Watched(watched) => watched.body.is_end_stream(),
+            Self::Masked(masked) => masked.is_end_stream(),
+        }
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Plain(body) => body.size_hint(),
+            Self::Watched(watched) => watched.body.size_hint(),
+            // What takes values out keeps the length; what undoes a coding does not.
+            Self::Masked(masked) if masked.decoder.is_identity() && masked.mask.is_empty() => {
+                masked.body.size_hint()
+            }
+            Self::Masked(_) => SizeHint::default(),
+        }
+    }
+}
+
+fn poll(body: &mut Incoming, cx: &mut Context<'_>, blame: Blame) -> Polled {
+    let frame = ready!(Pin::new(body).poll_frame(cx));
+    Poll::Ready(frame.map(|frame| frame.map_err(|source| NetproxyError::Body { blame, source })))
+}
+
+impl Watched {
+    fn poll_frame(&mut self, cx: &mut Context<'_>, blame: Blame) -> Polled {
+        let frame = ready!(poll(&mut self.body, cx, blame));
+        if let Some(Ok(frame)) = &frame {
+            let found = match (frame.data_ref(), frame.trailers_ref()) {
+                (Some(data), _) => self.watch.see(data).map(|secret| (secret, "its body")),
+                (_, Some(trailers)) => {
+                    let found = trailers.values().find_map(|value| self.watch.see(value.as_bytes()));
+                    found.map(|secret| (secret, "its trailer"))
+                }
+                _ => None,
+            };
+            if let Some((secret, what)) = found
+                && let Err(error) = self.alarm.ring(secret, what)
+            {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+        Poll::Ready(frame)
+    }
+}
+
+impl Masked {
+    fn poll_frame(&mut self, cx: &mut Context<'_>, blame: Blame) -> Polled {
+        loop {
+            match self.decoder.step() {
+                Ok(Some(bytes)) => {
+                    let bytes = self.mask.pass(bytes);
+                    if !bytes.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                    }
+                    continue;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.ended = true;
+                    let reason = format!("its body cannot be decoded: {error}");
+                    return Poll::Ready(Some(Err(NetproxyError::Unsearchable { reason })));
+                }
+            }
+            if self.ended {
+                return Poll::Ready(self.after.pop_front().map(Ok));
+            }
+            match ready!(poll(&mut self.body, cx, blame)) {
+                None => self.end(None),
+                Some(Err(error)) => {
+                    self.ended = true;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.decoder.take(data),
+                    Err(frame) => self.end(frame.into_trailers().ok()),
+                },
+            }
+        }
+    }
+
+    fn end(&mut self, trailers: Option<HeaderMap>) {
+        self.ended = true;
+        let held = self.mask.finish();
+        if !held.is_empty() {
+            self.after.push_back(Frame::data(held));
+        }
+        if let Some(mut trailers) = trailers {
+            self.place.mask(&mut trailers);
+            self.after.push_back(Frame::trailers(trailers));
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let is_over = self.ended || self.body.is_end_stream();
+        is_over && self.decoder.is_empty() && self.mask.is_empty() && self.after.is_empty()
+    }
+}
+
+/// What was refused in the middle of a body.
+pub(crate) type Refused = Arc<OnceLock<Refusal>>;

@@ -1,0 +1,245 @@
+//! Content codings, taken off as the bytes come (RFC 9110 section 8.4.1).
+
+use std::io::{self, Write as _};
+
+use bytes::Bytes;
+use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+
+/// Coded bytes that are looked at in one step: what one can grow to is bounded by it.
+const STEP: usize = 128;
+
+/// What so many bytes may grow to.
+const MOST: usize = 8 << 20;
+
+/// Undoes the coding of a body.
+#[derive(Default)]
+pub(crate) struct Decoder {
+    layer: Option<Layer>,
+    waiting: Bytes,
+}
+
+enum Layer {
+    Gzip(MultiGzDecoder<Sink>),
+    /// Zlib, or raw as some servers have it: the first bytes tell.
+    Deflate(Deflate),
+    Brotli(Box<brotli::DecompressorWriter<Sink>>),
+    Zstd(zstd::stream::write::Decoder<'static, Sink>),
+}
+
+enum Deflate {
+    Unknown(Vec<u8>),
+    Zlib(ZlibDecoder<Sink>),
+    Raw(DeflateDecoder<Sink>),
+}
+
+/// What was decoded in one step.
+#[derive(Default)]
+struct Sink(Vec<u8>);
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST {
+            return Err(io::Error::other("it grows too much"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Decoder {
+    /// What undoes the codings that a message names.
+    ///
+    /// # Errors
+    /// The coding that nothing here undoes.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, String> {
+        let mut layers = Vec::new();
+        for value in headers.get_all(CONTENT_ENCODING) {
+            let list = value.to_str().map_err(|_| "of no name".to_owned())?;
+            for coding in list.split(',').map(|coding| coding.trim().to_ascii_lowercase()) {
+                match coding.as_str() {
+                    "" | "identity" => {}
+                    "gzip" | "x-gzip" => layers.push(Layer::Gzip(MultiGzDecoder::new(Sink::default()))),
+                    "deflate" => layers.push(Layer::Deflate(Deflate::Unknown(Vec::new()))),
+                    "br" => {
+                        let writer = brotli::DecompressorWriter::new(Sink::default(), 4096);
+                        layers.push(Layer::Brotli(Box::new(writer)));
+                    }
+                    "zstd" => {
+                        let decoder = zstd::stream::write::Decoder::new(Sink::default());
+                        layers.push(Layer::Zstd(decoder.map_err(|error| error.to_string())?));
+                    }
+                    _ => return Err(coding.escape_default().to_string()),
+                }
+            }
+        }
+        if layers.len() > 1 {
+            // Nobody does, and what grows twice has no bound.
+            return Err("twice".to_owned());
+        }
+        Ok(Self { layer: layers.pop(), waiting: Bytes::new() })
+    }
+
+    pub(crate) fn is_identity(&self) -> bool {
+        self.layer.is_none()
+    }
+
+    /// Whether nothing that was taken waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes coded bytes, for [`Decoder::step`].
+    pub(crate) fn take(&mut self, bytes: Bytes) {
+        debug_assert!(self.waiting.is_empty(), "one piece at a time");
+        self.waiting = bytes;
+    }
+
+    /// The next decoded bytes, perhaps none yet; `None` when all that was taken is decoded.
+    pub(crate) fn step(&mut self) -> io::Result<Option<Bytes>> {
+        if self.waiting.is_empty() {
+            return Ok(None);
+        }
+        let Some(layer) = &mut self.layer else { return Ok(Some(std::mem::take(&mut self.waiting))) };
+        let piece = self.waiting.split_to(self.waiting.len().min(STEP));
+        Ok(Some(layer.decode(&piece)?.into()))
+    }
+}
+
+impl Layer {
+    fn decode(&mut self, coded: &[u8]) -> io::Result<Vec<u8>> {
+        if coded.is_empty() {
+            return Ok(Vec::new());
+        }
+        match self {
+            Self::Gzip(decoder) => {
+                decoder.write_all(coded)?;
+                decoder.flush()?;
+                Ok(std::mem::take(&mut decoder.get_mut().0))
+            }
+            Self::Deflate(deflate) => deflate.decode(coded),
+            Self::Brotli(decoder) => {
+                decoder.write_all(coded)?;
+                decoder.flush()?;
+                Ok(std::mem::take(&mut decoder.get_mut().0))
+            }
+            Self::Zstd(decoder) => {
+                decoder.write_all(coded)?;
+                decoder.flush()?;
+                Ok(std::mem::take(&mut decoder.get_mut().0))
+            }
+        }
+    }
+}
+
+impl Deflate {
+    fn decode(&mut self, coded: &[u8]) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Unknown(first) => {
+                first.extend_from_slice(coded);
+                let Some(&[one, two]) = first.first_chunk::<2>() else { return Ok(Vec::new()) };
+                let all = std::mem::take(first);
+                // RFC 1950 section 2.2.
+                let is_zlib = one & 0x0f == 8 && u16::from_be_bytes([one, two]) % 31 == 0;
+                *self = match is_zlib {
+                    true => Self::Zlib(ZlibDecoder::new(Sink::default())),
+                    false => Self::Raw(DeflateDecoder::new(Sink::default())),
+                };
+                self.decode(&all)
+            }
+            Self::Zlib(decoder) => {
+                decoder.write_all(coded)?;
+                decoder.flush()?;
+                Ok(std::mem::take(&mut decoder.get_mut().0))
+            }
+            Self::Raw(decoder) => {
+                decoder.write_all(coded)?;
+                decoder.flush()?;
+                Ok(std::mem::take(&mut decoder.get_mut().0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+
+    use super::*;
+
+    fn coded(coding: &str, text: &[u8]) -> Vec<u8> {
+        match coding {
+            "gzip" => {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(text).unwrap();
+                encoder.finish().unwrap()
+            }
+            "deflate" => {
+                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(text).unwrap();
+                encoder.finish().unwrap()
+            }
+            "raw" => {
+                let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(text).unwrap();
+                encoder.finish().unwrap()
+            }
+            "br" => {
+                let mut out = Vec::new();
+                brotli::BrotliCompress(&mut &text[..], &mut out, &Default::default()).unwrap();
+                out
+            }
+            _ => zstd::encode_all(text, 3).unwrap(),
+        }
+    }
+
+    fn decoded(coding: &str, bytes: &[u8], cut: usize) -> io::Result<Vec<u8>> {
+        let mut headers = HeaderMap::new();
+        let coding = if coding == "raw" { "deflate" } else { coding };
+        headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
+        let mut decoder = Decoder::of(&headers).unwrap();
+        let mut out = Vec::new();
+        for piece in bytes.chunks(cut) {
+            decoder.take(Bytes::copy_from_slice(piece));
+            while let Some(bytes) = decoder.step()? {
+                out.extend_from_slice(&bytes);
+            }
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn every_coding_is_taken_off_whatever_the_cuts() {
+        let text: Vec<u8> = (0..20_000u32).flat_map(|n| format!("{n} ").into_bytes()).collect();
+        for coding in ["gzip", "deflate", "raw", "br", "zstd"] {
+            let bytes = coded(coding, &text);
+            for cut in [1, 7, 1000, 1 << 20] {
+                assert!(decoded(coding, &bytes, cut).unwrap() == text, "{coding} in pieces of {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_step_grows_to_so_much_and_no_more() {
+        let mut sink = Sink::default();
+        assert!(sink.write_all(&vec![0; MOST]).is_ok());
+        assert!(sink.write_all(&[0]).is_err());
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_ENCODING, "compress".parse().unwrap());
+        assert_eq!(Decoder::of(&headers).err().unwrap(), "compress");
+        headers.insert(CONTENT_ENCODING, "gzip, br".parse().unwrap());
+        assert_eq!(Decoder::of(&headers).err().unwrap(), "twice");
+        assert!(decoded("gzip", b"no gzip at all", 5).is_err());
+        assert!(decoded("zstd", b"no zstd at all", 5).is_err());
+    }
+}

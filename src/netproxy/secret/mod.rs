@@ -1,0 +1,164 @@
+//! Secrets: the confined program holds placeholders, and requests get the values on their way out.
+//!
+//! A placeholder is swapped in the header fields of a request to a host that a `secret:` rule names,
+//! over TLS that was verified, and nowhere else: anywhere else it is a denial. What that host answers
+//! is searched for the value on its way in, and holds the placeholder then.
+
+mod admit;
+mod body;
+mod coding;
+mod mask;
+mod needle;
+mod opaque;
+mod place;
+mod placeholder;
+mod watch;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+
+use crate::policy::Policy;
+
+pub(crate) use self::admit::{Treatment, admit, refusal};
+pub(crate) use self::body::Passing;
+pub(crate) use self::coding::Decoder;
+pub(crate) use self::opaque::{Masking, Watching};
+pub(crate) use self::place::Place;
+
+use self::placeholder::Placeholder;
+use self::watch::{Marks, Watch, find};
+use super::error::NetproxyError;
+
+/// A shorter value is met by chance in what a host answers.
+const SHORTEST: usize = 8;
+
+/// The secrets of one run.
+#[derive(Default)]
+pub struct Secrets {
+    all: Vec<Secret>,
+    places: Vec<Arc<Place>>,
+    marks: Marks,
+}
+
+/// One of them.
+struct Secret {
+    /// The variable.
+    name: String,
+    value: Value,
+    placeholder: Placeholder,
+    /// The hosts that get it, for messages.
+    hosts: String,
+    /// The rule that speaks of it first.
+    rule: String,
+}
+
+/// A value that no message shows, and that is overwritten when it is dropped.
+#[derive(Clone)]
+struct Value(Vec<u8>);
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        // So that the compiler does not leave it out as a write that nobody reads.
+        std::hint::black_box(&self.0);
+    }
+}
+
+impl Secrets {
+    /// Takes the values that `policy` speaks of out of the launcher's environment, and makes a placeholder for each.
+    /// A variable that is not set, or empty, is none.
+    ///
+    /// # Errors
+    /// A value that cannot be kept secret, or no randomness.
+    pub fn gather<'a>(
+        policy: &Policy,
+        variable: impl Fn(&str) -> Option<&'a OsStr>,
+    ) -> Result<Self, NetproxyError> {
+        let mut all: Vec<Secret> = Vec::new();
+        for (id, rule) in policy.secrets() {
+            let host = format!("{}:{}", rule.host, rule.port);
+            if let Some(known) = all.iter_mut().find(|secret| secret.name == rule.name) {
+                known.hosts = format!("{}, {host}", known.hosts);
+                continue;
+            }
+            let Some(value) = variable(&rule.name).filter(|value| !value.is_empty()) else { continue };
+            let value = Value(value.as_bytes().to_vec());
+            let failed = |reason: String| NetproxyError::Secret { name: rule.name.clone(), reason };
+            check(&value.0).map_err(|reason| failed(reason.to_owned()))?;
+            let placeholder = Placeholder::random(&value.0).map_err(|error| failed(error.to_string()))?;
+            let rule_label = policy.rule_label(id);
+            all.push(Secret { name: rule.name.clone(), value, placeholder, hosts: host, rule: rule_label });
+        }
+        let places = place::all(policy, &all);
+        let core = |(number, secret): (usize, &Secret)| {
+            let forms = needle::forms(secret.placeholder.core().as_bytes(), b"x");
+            forms.into_iter().map(move |form| (number, form))
+        };
+        let marks = all.iter().enumerate().flat_map(core).collect();
+        Ok(Self { all, places, marks })
+    }
+
+    /// What the command gets: names of variables, and placeholders.
+    pub fn placeholders(&self) -> Vec<(String, String)> {
+        self.all.iter().map(|secret| (secret.name.clone(), secret.placeholder.text.clone())).collect()
+    }
+
+    /// The variable whose value stands in `text`, if any does.
+    #[must_use]
+    pub fn shown_in(&self, text: &[u8]) -> Option<&str> {
+        let shows = |secret: &&Secret| memchr::memmem::find(text, &secret.value.0).is_some();
+        self.all.iter().find(shows).map(|secret| secret.name.as_str())
+    }
+
+    /// The same for a name of a host, in which the case of letters is lost.
+    fn in_name(&self, name: &str) -> Option<usize> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let plain = name.replace('.', "").to_ascii_lowercase();
+        let is_there = |secret: &Secret| plain.contains(&secret.placeholder.core().to_ascii_lowercase());
+        self.all.iter().position(is_there)
+    }
+
+    fn find(&self, bytes: &[u8]) -> Option<usize> {
+        find(&self.marks, bytes, |_| true)
+    }
+
+    fn place(&self, host: &str, port: u16) -> Option<&Arc<Place>> {
+        self.places.iter().find(|place| place.host == host && place.port == port)
+    }
+
+    /// Looks for all placeholders but those of `free`; none where there is nothing to look for.
+    fn watch(&self, free: Vec<usize>) -> Option<Watch> {
+        Watch::new(Arc::clone(&self.marks), free)
+    }
+
+    /// Why `what` is refused.
+    fn reason(&self, secret: usize, what: &str) -> String {
+        let Secret { name, hosts, .. } = &self.all[secret];
+        format!(
+            "{what} holds the placeholder of the secret {name}, whose value goes to {hosts} alone, in header fields"
+        )
+    }
+}
+
+fn check(value: &[u8]) -> Result<(), &'static str> {
+    if value.len() < SHORTEST {
+        return Err("its value is shorter than 8 bytes, and could not be told from other text in answers");
+    }
+    if value.iter().any(u8::is_ascii_control) {
+        return Err("its value holds a control character, such as a newline, which no header field can hold");
+    }
+    if value.starts_with(b" ") || value.ends_with(b" ") {
+        return Err("its value begins or ends with a blank, which a header field loses");
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all.iter().map(|secret| &secret.name)).finish()
+    }
+}

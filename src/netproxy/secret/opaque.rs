@@ -1,0 +1,178 @@
+//! Bytes that are no HTTP: placeholders do not pass outwards, values do not pass inwards.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::super::decide::Refusal;
+use super::super::egress::Egress;
+use super::super::error::NetproxyError;
+use super::mask::Mask;
+use super::place::Place;
+use super::watch::Watch;
+
+/// Bytes that are searched at once.
+const CHUNK: usize = 16 * 1024;
+
+/// The client's side of a stream that goes on unread.
+pub(crate) struct Watching<'a, C> {
+    client: &'a mut C,
+    egress: &'a Egress,
+    watch: Option<Watch>,
+    /// What a denial says about the stream.
+    refusal: Refusal,
+    proc: Option<String>,
+}
+
+impl<'a, C> Watching<'a, C> {
+    /// `refusal` says where the stream goes.
+    pub(crate) fn new(client: &'a mut C, egress: &'a Egress, refusal: Refusal, proc: Option<&str>) -> Self {
+        let watch = egress.secrets.watch(Vec::new());
+        Self { client, egress, watch, refusal, proc: proc.map(str::to_owned) }
+    }
+
+    fn see(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(secret) = self.watch.as_mut().and_then(|watch| watch.see(bytes)) else { return Ok(()) };
+        // Once is enough under --observe.
+        self.watch = None;
+        let refusal = self.egress.refusal_of(secret, "the stream", self.refusal.clone());
+        self.egress.refuse(&refusal, self.proc.as_deref()).map_err(io::Error::other)?;
+        match self.egress.enforce {
+            true => Err(io::Error::other(NetproxyError::Denied(Box::new(refusal)))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<C: AsyncRead + Unpin> AsyncRead for Watching<'_, C> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut *self.client).poll_read(cx, buf))?;
+        Poll::Ready(self.see(&buf.filled()[before..]))
+    }
+}
+
+impl<C: AsyncWrite + Unpin> AsyncWrite for Watching<'_, C> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.client).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.client).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.client).poll_shutdown(cx)
+    }
+}
+
+/// The origin's side of a stream that an upgrade has made.
+pub(crate) struct Masking<S> {
+    stream: S,
+    /// None where the origin knows no secret.
+    mask: Option<Mask>,
+    /// May be given to the reader.
+    clear: Bytes,
+}
+
+impl<S> Masking<S> {
+    pub(crate) fn new(stream: S, place: Option<&Arc<Place>>) -> Self {
+        Self { stream, mask: place.map(|place| place.mask_bytes()), clear: Bytes::new() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { stream, mask, clear } = &mut *self;
+        let Some(mask) = mask else { return Pin::new(stream).poll_read(cx, buf) };
+        while clear.is_empty() {
+            let mut scratch = [0; CHUNK];
+            let mut read = ReadBuf::new(&mut scratch);
+            ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
+            let is_over = read.filled().is_empty();
+            *clear = if is_over { mask.finish() } else { mask.pass(Bytes::copy_from_slice(read.filled())) };
+            if is_over {
+                break;
+            }
+        }
+        let taken = clear.len().min(buf.remaining());
+        buf.put_slice(&clear[..taken]);
+        clear.advance(taken);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Masking<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Egress {
+    /// The refusal of `what`, which holds a placeholder; `whereto` says where it goes.
+    fn refusal_of(&self, secret: usize, what: &str, whereto: Refusal) -> Refusal {
+        let reason = self.secrets.reason(secret, what);
+        Refusal { reason, rule: Some(self.secrets.all[secret].rule.clone()), remedy: None, ..whereto }
+    }
+
+    /// The refusal of a name that holds a placeholder.
+    pub(crate) fn secret_in_name(&self, name: &str) -> Option<Refusal> {
+        let secret = self.secrets.in_name(name)?;
+        let whereto = Refusal {
+            target: name.to_owned(),
+            name: Some(name.to_owned()),
+            address: None,
+            port: None,
+            reason: String::new(),
+            rule: None,
+            remedy: None,
+        };
+        Some(self.refusal_of(secret, "the name", whereto))
+    }
+
+    /// Whether a datagram may go: it holds no placeholder.
+    ///
+    /// # Errors
+    /// Why not; it is recorded.
+    pub(crate) fn check_datagram(
+        &self,
+        destination: SocketAddr,
+        bytes: &[u8],
+        proc: impl FnOnce() -> Option<String>,
+    ) -> Result<(), NetproxyError> {
+        let Some(secret) = self.secrets.find(bytes) else { return Ok(()) };
+        let whereto = Refusal {
+            target: format!("udp:{destination}"),
+            name: None,
+            address: Some(destination.ip()),
+            port: Some(destination.port()),
+            reason: String::new(),
+            rule: None,
+            remedy: None,
+        };
+        let refusal = self.refusal_of(secret, "the datagram", whereto);
+        self.refuse(&refusal, proc().as_deref())?;
+        if self.enforce { Err(NetproxyError::Denied(Box::new(refusal))) } else { Ok(()) }
+    }
+}

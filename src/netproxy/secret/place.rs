@@ -1,0 +1,194 @@
+//! One host that gets secrets: what goes into requests to it, and what is taken out of its answers.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName,
+    HeaderValue, IF_RANGE, RANGE, TRANSFER_ENCODING,
+};
+use memchr::memmem;
+
+use super::coding::Decoder;
+use super::mask::{Mask, Needles, replace};
+use super::needle::forms;
+use super::watch::decoded;
+use super::{Placeholder, Secret, Value};
+use crate::policy::Policy;
+
+/// The fields that credentials stand in, where a rule names none.
+const USUAL: [HeaderName; 5] = [
+    AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-goog-api-key"),
+    HeaderName::from_static("private-token"),
+];
+
+/// What is agreed on here may pack what a WebSocket carries.
+const EXTENSIONS: HeaderName = HeaderName::from_static("sec-websocket-extensions");
+
+/// A host and port that `secret:` rules name.
+pub(crate) struct Place {
+    pub(super) host: String,
+    pub(super) port: u16,
+    uses: Vec<Use>,
+    needles: Needles,
+}
+
+/// A secret that goes there.
+struct Use {
+    secret: usize,
+    name: String,
+    /// None: the usual ones.
+    field: Option<HeaderName>,
+    value: Value,
+    placeholder: Placeholder,
+}
+
+/// The hosts of all rules.
+pub(super) fn all(policy: &Policy, secrets: &[Secret]) -> Vec<std::sync::Arc<Place>> {
+    let mut places: Vec<(String, u16, Vec<Use>)> = Vec::new();
+    for (_, rule) in policy.secrets() {
+        let known = secrets.iter().enumerate().find(|(_, secret)| secret.name == rule.name);
+        let Some((number, secret)) = known else { continue };
+        let one = Use {
+            secret: number,
+            name: secret.name.clone(),
+            field: rule.header.as_deref().and_then(|field| field.parse().ok()),
+            value: secret.value.clone(),
+            placeholder: secret.placeholder.clone(),
+        };
+        match places.iter_mut().find(|(host, port, _)| *host == rule.host && *port == rule.port) {
+            Some((_, _, uses)) => uses.push(one),
+            None => places.push((rule.host.clone(), rule.port, vec![one])),
+        }
+    }
+    let place = |(host, port, uses): (String, u16, Vec<Use>)| {
+        let forms = uses.iter().flat_map(|one| forms(&one.value.0, one.placeholder.text.as_bytes()));
+        std::sync::Arc::new(Place { host, port, needles: forms.collect(), uses })
+    };
+    places.into_iter().map(place).collect()
+}
+
+impl Place {
+    /// Whether the value of this secret goes into this field.
+    pub(super) fn takes(&self, secret: usize, field: &HeaderName) -> bool {
+        self.uses.iter().any(|one| one.secret == secret && one.is_for(field))
+    }
+
+    /// The secrets that go there in some field.
+    pub(super) fn secrets(&self) -> Vec<usize> {
+        self.uses.iter().map(|one| one.secret).collect()
+    }
+
+    /// Writes the values in, and asks for nothing whose answer could not be searched. The variables whose values are
+    /// in it now.
+    pub(crate) fn fill(&self, headers: &mut HeaderMap) -> Vec<String> {
+        let mut filled_in = Vec::new();
+        headers.remove(RANGE);
+        headers.remove(IF_RANGE);
+        headers.remove(EXTENSIONS);
+        // How well an answer is packed tells what is in it beside a guess (BREACH, CVE-2013-3587).
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        for (name, field) in headers.iter_mut() {
+            for one in self.uses.iter().filter(|one| one.is_for(name)) {
+                let filled =
+                    one.filled(field.as_bytes()).and_then(|filled| HeaderValue::from_bytes(&filled).ok());
+                if let Some(mut filled) = filled {
+                    // HTTP/2 keeps it out of its tables then (RFC 7541 section 7.1.3).
+                    filled.set_sensitive(true);
+                    *field = filled;
+                    if !filled_in.contains(&one.name) {
+                        filled_in.push(one.name.clone());
+                    }
+                }
+            }
+        }
+        filled_in
+    }
+
+    /// Takes the values out of a header section or trailers.
+    pub(super) fn mask(&self, headers: &mut HeaderMap) {
+        for (_, field) in headers.iter_mut() {
+            let mut bytes = field.as_bytes().to_vec();
+            if replace(&self.needles, &mut bytes) > 0 {
+                // As long as it was, and without a control character that was not there.
+                *field = HeaderValue::from_bytes(&bytes).unwrap_or(HeaderValue::from_static("masked"));
+            }
+        }
+        let lower: Vec<Vec<u8>> = self.uses.iter().map(|one| one.value.0.to_ascii_lowercase()).collect();
+        let holds = |name: &HeaderName| {
+            lower.iter().any(|value| memmem::find(name.as_str().as_bytes(), value).is_some())
+        };
+        let names: Vec<HeaderName> = headers.keys().filter(|name| holds(name)).cloned().collect();
+        for name in names {
+            headers.remove(name);
+        }
+    }
+
+    /// Takes the values out of a response's head, and says what undoes the coding of its body.
+    ///
+    /// # Errors
+    /// The coding that nothing here undoes.
+    pub(crate) fn mask_head(&self, head: &mut http::response::Parts) -> Result<Decoder, String> {
+        let decoder = Decoder::of(&head.headers)?;
+        let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+        if !head.headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
+            return Err("for its transfer".to_owned());
+        }
+        head.extensions.remove::<hyper::ext::ReasonPhrase>();
+        self.mask(&mut head.headers);
+        if !decoder.is_identity() {
+            head.headers.remove(CONTENT_ENCODING);
+            head.headers.remove(CONTENT_LENGTH);
+            // It names the coded form (RFC 9110 section 8.8.3.3).
+            head.headers.remove(ETAG);
+        }
+        Ok(decoder)
+    }
+
+    /// Takes the values out of bytes that pass.
+    pub(super) fn mask_bytes(&self) -> Mask {
+        Mask::new(self.needles.clone())
+    }
+}
+
+impl Use {
+    fn is_for(&self, field: &HeaderName) -> bool {
+        match &self.field {
+            Some(own) => own == field,
+            None => USUAL.contains(field),
+        }
+    }
+
+    /// The field with the value in it; none where the placeholder does not stand there.
+    fn filled(&self, field: &[u8]) -> Option<Vec<u8>> {
+        if let Some(filled) = self.swapped(field) {
+            return Some(filled);
+        }
+        let blank = field.iter().position(|byte| *byte == b' ')?;
+        let (scheme, credentials) = field.split_at(blank);
+        // RFC 7617 section 2.
+        if !scheme.eq_ignore_ascii_case(b"basic") {
+            return None;
+        }
+        let filled = self.swapped(&decoded(credentials)?)?;
+        Some([scheme, b" ", STANDARD.encode(filled).as_bytes()].concat())
+    }
+
+    fn swapped(&self, text: &[u8]) -> Option<Vec<u8>> {
+        let placeholder = self.placeholder.text.as_bytes();
+        let mut out = Vec::new();
+        let mut rest = text;
+        while let Some(at) = memmem::find(rest, placeholder) {
+            out.extend_from_slice(&rest[..at]);
+            out.extend_from_slice(&self.value.0);
+            rest = &rest[at + placeholder.len()..];
+        }
+        if out.is_empty() {
+            return None;
+        }
+        out.extend_from_slice(rest);
+        Some(out)
+    }
+}

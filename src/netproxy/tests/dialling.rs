@@ -1,0 +1,118 @@
+//! A host by its name: both families are asked for and tried, and a silent address costs a moment.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::super::Family;
+use super::socks;
+use super::world::{Bench, PUBLIC, Plan, mirror, open, query_bytes, read_head, read_response, reply_of};
+
+const V6: &str = "2606:2800:220:1::1";
+const POLICY: &str = "net: a.test:80\nnet: slow.test";
+
+fn bench(silent: &[&str]) -> Bench {
+    let server = Some(mirror());
+    let routes = [("93.184.216.34:80", server), ("[2606:2800:220:1::1]:80", server)];
+    let names = [("a.test", PUBLIC), ("a.test", V6)];
+    let bench = Bench::start(&Plan { policy: POLICY, names: &names, routes: &routes, ..Plan::default() });
+    let silent = silent.iter().map(|address| address.parse::<SocketAddr>().unwrap());
+    bench.world.silent.lock().unwrap().extend(silent);
+    bench
+}
+
+/// Fetches by each way that names the host; the longest that one took.
+fn fetch(bench: &Bench) -> Duration {
+    let mut longest = Duration::ZERO;
+    for way in ["socks", "connect", "absolute"] {
+        let begun = Instant::now();
+        let mut stream = open(bench.http);
+        match way {
+            "socks" => assert_eq!(socks::ask(&mut stream, "a.test", 80), 0),
+            "connect" => {
+                write!(stream, "CONNECT a.test:80 HTTP/1.1\r\nHost: a.test:80\r\n\r\n").unwrap();
+                assert!(read_head(&mut stream).unwrap().starts_with("HTTP/1.1 200"));
+            }
+            _ => {}
+        }
+        let target = if way == "absolute" { "http://a.test/x" } else { "/x" };
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+        assert!(read_response(&mut stream).1.starts_with("GET /x"), "{way}");
+        longest = longest.max(begun.elapsed());
+    }
+    longest
+}
+
+#[test]
+fn a_silent_address_is_passed_over() {
+    let bench = bench(&["[2606:2800:220:1::1]:80"]);
+    assert!(fetch(&bench) < Duration::from_secs(5));
+    // Every attempt is recorded.
+    let addresses: Vec<_> =
+        bench.events("net.connect").iter().map(|event| event.args["address"].clone()).collect();
+    assert_eq!(addresses, [V6, PUBLIC, V6, PUBLIC, V6, PUBLIC]);
+    let ends = bench.wait_for("net.stream", 3);
+    let lost = ends.iter().filter(|event| event.args["address"] == V6);
+    for event in lost {
+        assert_eq!(event.result.as_ref().unwrap()["end"], "another address answered first", "{event:?}");
+    }
+}
+
+#[test]
+fn ipv6_is_first_where_it_answers() {
+    let bench = bench(&[]);
+    assert!(fetch(&bench) < Duration::from_secs(5));
+    assert!(bench.events("net.connect").iter().all(|event| event.args["address"] == V6));
+}
+
+#[test]
+fn a_refused_address_gives_way_at_once() {
+    let bench = bench(&[]);
+    bench.world.routes.lock().unwrap().remove(&"[2606:2800:220:1::1]:80".parse().unwrap());
+    fetch(&bench);
+    assert_eq!(bench.events("net.connect").len(), 6);
+}
+
+#[test]
+fn a_family_without_an_answer_is_not_waited_for() {
+    for family in [Family::V4, Family::V6] {
+        let bench = bench(&[]);
+        bench.world.mute.lock().unwrap().push(("a.test".to_owned(), family));
+        assert!(fetch(&bench) < Duration::from_secs(5));
+        let lookups = bench.events("dns.lookup");
+        assert_eq!(lookups.len(), 6);
+        let failed = lookups.iter().filter(|event| event.result.as_ref().unwrap()["code"] == "SERVFAIL");
+        assert!(failed.clone().count() == 3, "{lookups:#?}");
+        for event in failed {
+            assert_eq!(event.args["type"], family.record_type());
+        }
+    }
+}
+
+#[test]
+fn queries_of_one_connection_do_not_wait_for_each_other() {
+    let bench = bench(&[]);
+    bench.world.mute.lock().unwrap().push(("slow.test".to_owned(), Family::V4));
+    let mut stream = open(bench.dns);
+    for name in ["slow.test", "a.test", "a.test"] {
+        let query = query_bytes(name, "A");
+        let length = u16::try_from(query.len()).unwrap();
+        stream.write_all(&[&length.to_be_bytes(), &query[..]].concat()).unwrap();
+    }
+    for _ in 0..2 {
+        let mut length = [0; 2];
+        stream.read_exact(&mut length).unwrap();
+        let mut reply = vec![0; usize::from(u16::from_be_bytes(length))];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply_of(&reply).1.len(), 1);
+    }
+    // A client that says that it asks nothing more still gets what it asked for.
+    let mut stream = open(bench.dns);
+    let query = query_bytes("a.test", "AAAA");
+    let length = u16::try_from(query.len()).unwrap();
+    stream.write_all(&[&length.to_be_bytes(), &query[..]].concat()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    assert_eq!(reply_of(&reply[2..]).1, [V6.parse::<std::net::IpAddr>().unwrap()]);
+}
