@@ -17,11 +17,10 @@ use zstd::bulk::Compressor;
 
 mod inline;
 
-use super::error::TraceError;
+use super::error::{Named, TraceError};
 use super::event::hex;
 use super::layout::{FILE_MODE, TEMPORARY_PREFIX, blob_name};
 use super::queue::{Queue, more_room};
-use crate::sys::refused::Named;
 
 /// Content that is compressed and written at once, and the most of one body that is held in memory. A body that ends
 /// within it and is stored already costs no write.

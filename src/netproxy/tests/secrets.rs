@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::origin::{Shown, TestAuthority};
 use super::secure::Reader;
-use super::world::{Bench, PUBLIC, Plan, names_query, open, read_response, server, text};
+use super::world::{Bench, PUBLIC, Plan, names_query, open, read_response, server};
 
 const VALUE: &str = "ghp_0123456789abcdefghijklmnopqrstuvwxyz";
 const POLICY: &str = "net: *.test\nsecret: TOKEN -> a.test\nsecret: OTHER -> b.test header X-Own\n";
