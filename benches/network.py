@@ -1,17 +1,16 @@
 """Times network loads bare, confined and through peers, in turns; prints medians and their ratio to bare.
 
-The server (nginx) and the clients (wrk, curl, python3) are on this machine. A ratio is the median
+The server (nginx) and the clients (wrk, a program in Go, curl, python3) are on this machine. A ratio is the median
 of the ratios within each turn. CPU is what every process but the client and the server used, for
 each request; memory is the most that they held (PSS) at a time when they were looked at.
 """
 import os
-import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 
-from peers import AGENTBOX, Agentbox, Bare, Failed, Mitmproxy, Sandbox
+from peers import Agentbox, Bare, Failed, Mitmproxy, Sandbox
 from server import Server
 
 RUNS, SECONDS, DIR = int(os.environ["RUNS"]), os.environ["LASTING"], os.environ["DIR"]
@@ -21,16 +20,16 @@ MIB = 1 << 20
 
 
 class Row:
-    """One load: what it asks for, who does, and what the answer means."""
+    """One load: what it asks for, who does (and what it prints means), and whether it takes no heed of proxies."""
 
-    def __init__(self, title, scheme, client, more_is_better=True, transparent=True):
+    def __init__(self, title, scheme, client, transparent=True):
         self.title, self.scheme, self.client = title, scheme, client
-        self.more_is_better, self.transparent = more_is_better, transparent
+        self.transparent = transparent
 
 
-def wrk(*options):
+def kept():
     def command(url):
-        return ["wrk", "-t1", "-c16", "-d%ss" % SECONDS, "--latency", *options, url + "/small"]
+        return ["wrk", "-t1", "-c16", "-d%ss" % SECONDS, url + "/small"]
 
     return command, read_wrk
 
@@ -43,6 +42,17 @@ def read_wrk(printed):
     rate = next(float(words[1]) for words in lines if words[:1] == ["Requests/sec:"])
     count = next(int(words[0]) for words in lines if words[1:3] == ["requests", "in"])
     return rate, count
+
+
+def new():
+    def command(url):
+        return [os.path.join(DIR, "connections"), SECONDS, url + "/small"]
+
+    def read(printed):
+        rate, count = printed.split()
+        return float(rate), int(count)
+
+    return command, read
 
 
 def download():
@@ -68,14 +78,14 @@ def nothing():
 
 
 ROWS = {
-    "http": Row("http, kept, requests/s", "http", wrk()),
-    "http-new": Row("http, new, requests/s", "http", wrk("-H", "Connection: close")),
-    "https": Row("https, kept, requests/s", "https", wrk()),
-    "https-new": Row("https, new, requests/s", "https", wrk("-H", "Connection: close")),
+    "http": Row("http, kept, requests/s", "http", kept()),
+    "http-new": Row("http, new, requests/s", "http", new()),
+    "https": Row("https, kept, requests/s", "https", kept()),
+    "https-new": Row("https, new, requests/s", "https", new()),
     "download": Row("https, 512 MiB, MiB/s", "https", download(), transparent=False),
-    "gets": Row("http, %d GETs, ms" % PAGES, "http", gets(), more_is_better=False, transparent=False),
-    "gets-kept": Row("the same on one connection, ms", "http", gets("kept"), more_is_better=False),
-    "idle": Row("idle", "http", nothing(), more_is_better=False, transparent=False),
+    "gets": Row("http, %d GETs, ms" % PAGES, "http", gets(), transparent=False),
+    "gets-kept": Row("the same on one connection, ms", "http", gets("kept")),
+    "idle": Row("idle", "http", nothing(), transparent=False),
 }
 
 
@@ -84,7 +94,7 @@ def measure(row, peers):
     found = {peer.name: [] for peer in peers}
     for turn in range(RUNS + 1):
         for peer in peers if turn % 2 else peers[::-1]:
-            if peer.transparent_only_by_variables and row.transparent or found[peer.name] is None:
+            if (peer.needs_variables and row.transparent) or found[peer.name] is None:
                 continue
             try:
                 ran = peer.run(command, row.scheme, turn)
@@ -127,10 +137,12 @@ def main():
     unknown = [name for name in names if name not in ROWS]
     if unknown:
         sys.exit("bench: no network load %s; there are: %s" % (unknown[0], " ".join(ROWS)))
-    needs = {"nginx": "nginx-light", "openssl": "openssl", "wrk": "wrk", "curl": "curl"}
+    needs = {"nginx": "nginx-light", "openssl": "openssl", "wrk": "wrk", "go": "golang-go", "curl": "curl"}
     missing = [package for tool, package in needs.items() if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin")]
     if missing:
         sys.exit("bench: this needs the packages %s" % " ".join(missing))
+    build = ["go", "build", "-o", "connections", "connections.go"]
+    subprocess.run(build, cwd=DIR, env=dict(os.environ, GO111MODULE="off", GOFLAGS=""), check=True)
     with Server(DIR, PAGES) as server:
         peers = peers_here(server)
         try:

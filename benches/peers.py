@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 import threading
 
 from server import free_port, wait_for
@@ -11,6 +12,8 @@ from server import free_port, wait_for
 AGENTBOX, DIR = os.environ["AGENTBOX"], os.environ["DIR"]
 TICK = os.sysconf("SC_CLK_TCK")
 LIMIT = 300
+# Records go there: ext4 searches long for inodes where many were freed a moment ago, as between two turns.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else DIR
 
 
 class Failed(Exception):
@@ -74,7 +77,7 @@ class Bare:
     """Nothing in between."""
 
     name = "bare"
-    transparent_only_by_variables = False
+    needs_variables = False
 
     def __init__(self, server):
         self.server = server
@@ -99,14 +102,10 @@ class Agentbox(Bare):
 
     def run(self, command, scheme, turn):
         command = command(self.server.url(scheme))
-        trace = os.path.join(DIR, "network-trace")
         options = ["--upstream-ca", self.server.authority, *shlex.split(os.environ.get("RUN_OPTIONS", ""))]
-        os.mkdir(trace)
-        try:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as trace:
             words = [AGENTBOX, "run", "-p", self.policy, "-t", trace + "/trace.jsonl", *options, "--", *command]
             return watched(words, dict(os.environ), command[0])
-        finally:
-            shutil.rmtree(trace)
 
 
 class Mitmproxy(Bare):
@@ -126,7 +125,8 @@ class Mitmproxy(Bare):
         ]
         # Bodies above 1 MiB pass unrecorded: it would hold all of them in memory.
         options = ["-q", "--ssl-insecure", "--set", "confdir=" + self.home, "--set", "stream_large_bodies=1m"]
-        words = [program, *options, *modes, "-w", os.path.join(DIR, "mitmproxy.flows")]
+        self.flows = tempfile.NamedTemporaryFile(dir=MEMORY)
+        words = [program, *options, *modes, "-w", self.flows.name]
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         for port in self.ports.values():
             wait_for(port)
@@ -151,7 +151,7 @@ class Sandbox(Bare):
     """@anthropic-ai/sandbox-runtime: confined, reachable through its proxy alone, not recorded."""
 
     name = "srt"
-    transparent_only_by_variables = True
+    needs_variables = True
 
     def __init__(self, server):
         super().__init__(server)

@@ -26,7 +26,9 @@ http {{
     ssl_protocols TLSv1.2 TLSv1.3;
     server {{
         listen 127.0.0.1:{http};
+        listen [::1]:{http};
         listen 127.0.0.1:{https} ssl;
+        listen [::1]:{https} ssl;
         root {dir}/www;
     }}
 }}

@@ -11,7 +11,7 @@
 #
 # NETWORK_LOAD: http http-new https https-new download gets gets-kept idle (all of them by default),
 # each against a server on this machine; `-s` is how long a load by wrk lasts (3). They need nginx,
-# wrk, curl and openssl (Debian: nginx-light wrk curl openssl). Beside agentbox they measure
+# wrk, go, curl and openssl (Debian: nginx-light wrk golang-go curl openssl). Beside agentbox they measure
 # mitmproxy and srt where there are such programs (MITMDUMP and SRT name them).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -129,7 +129,7 @@ impl RunCommand {
                 id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
             })
             .collect();
-        let authority = tls.as_ref().map(|tls| tls.authority.certificate_pem());
+        let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);
         let placeholders = secrets.placeholders();
         let words = typed.clone();

@@ -1,11 +1,10 @@
 //! The options of `run` about TLS.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use super::Failure;
-use crate::netproxy::ca::RunAuthority;
-use crate::netproxy::tls::{Interception, read_roots};
+use crate::netproxy::ca::AuthorityName;
+use crate::netproxy::tls::{Intention, read_roots};
 use crate::plan::intercepts;
 use crate::policy::Policy;
 
@@ -22,11 +21,7 @@ pub(super) struct TlsArguments {
 
 impl TlsArguments {
     /// What reads the run's TLS; none when it is not read.
-    pub(super) fn interception(
-        &self,
-        policy: &Policy,
-        enforce: bool,
-    ) -> Result<Option<Interception>, Failure> {
+    pub(super) fn interception(&self, policy: &Policy, enforce: bool) -> Result<Option<Intention>, Failure> {
         let mut upstream_roots = Vec::new();
         for file in &self.upstream_ca {
             let read = read_roots(file).map_err(|error| Failure::usage(format!("--upstream-ca: {error}")))?;
@@ -38,8 +33,7 @@ impl TlsArguments {
         if self.no_intercept || !intercepts(policy, enforce) {
             return Ok(None);
         }
-        let authority = RunAuthority::generate(SystemTime::now())
-            .map_err(|error| Failure::launcher(error.to_string()))?;
-        Ok(Some(Interception { authority, upstream_roots }))
+        let name = AuthorityName::make().map_err(|error| Failure::launcher(error.to_string()))?;
+        Ok(Some(Intention { name, upstream_roots }))
     }
 }

@@ -9,7 +9,7 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Trees that every run sees without a rule; nothing in them needs a root of its own.
 const SYSTEM: [&str; 9] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ssl"];
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ssl/certs"];
 
 /// What surrounds a command line: variables and the current directory.
 #[derive(Clone, Copy)]

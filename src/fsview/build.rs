@@ -1,6 +1,8 @@
 //! Builds the root of a run from an [`FsSpec`], in the cloned child, before it is entered.
 
 use std::ffi::CString;
+use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +11,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::copies::{Copied, Copies};
-use super::cover::Covers;
+use super::cover::{Covers, Fill};
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
 use super::{FsSpec, FsviewError, MountKind, MountOp, Pending};
@@ -26,11 +28,12 @@ pub struct Built {
     pub doors: Vec<Door>,
 }
 
-/// Gives the content of one generated file after the other.
-pub type Contents<'a> = dyn FnMut() -> std::io::Result<Vec<u8>> + 'a;
+/// Writes the content of one of the files that take something over from the host, by its number among
+/// them.
+pub type Contents<'a> = dyn FnMut(usize, &mut File) -> std::io::Result<()> + 'a;
 
 /// Builds the view; its root is attached over an existing directory of the old root. Changes the
-/// working directory. `contents` is asked for each generated file when its turn comes. For each of `sockets`, paths of the host, there is a door.
+/// working directory. `contents` is asked for a generated file when its turn comes. For each of `sockets`, paths of the host, there is a door.
 ///
 /// A first mount at `/` is the root itself; without one the root is an empty file system.
 ///
@@ -69,9 +72,13 @@ pub fn build(
     for link in &spec.links {
         builder.make_link(&link.path, &link.target)?;
     }
+    let mut taken = 0..;
     for file in &spec.files {
-        let content = contents().map_err(|error| FsviewError::new("recvmsg", &file.path, error))?;
-        builder.generate(&file.path, &content)?;
+        let number = file.content.bytes().map_or_else(|| taken.next(), |_| None);
+        builder.generate(&file.path, &mut |to| match (file.content.bytes(), number) {
+            (None, Some(number)) => contents(number, to),
+            (bytes, _) => to.write_all(bytes.unwrap_or_default()),
+        })?;
     }
     let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {
@@ -183,9 +190,10 @@ impl Builder {
     }
 
     /// Writes a generated file, over whatever a mounted tree has at that name.
-    fn generate(&mut self, path: &Path, content: &[u8]) -> Result<(), FsviewError> {
-        match self.tree.write(path, content, 0o644) {
-            Ok(()) => return Ok(()),
+    fn generate(&mut self, path: &Path, fill: &mut Fill<'_>) -> Result<(), FsviewError> {
+        let failed = |error| FsviewError::new("write", path, error);
+        match self.tree.create(path, 0o644) {
+            Ok(mut file) => return fill(&mut file).map_err(failed),
             Err(Errno::EEXIST | Errno::EROFS) => {}
             Err(errno) => return Err(FsviewError::new("open", path, errno)),
         }
@@ -193,7 +201,7 @@ impl Builder {
             // A tree of the host without that file: programs do without it as on the host.
             return Ok(());
         }
-        let tree = self.covers()?.file(content, path)?;
+        let tree = self.covers()?.file(fill, path)?;
         self.attach(path, Shape::File, &tree)
     }
 }

@@ -1,8 +1,7 @@
 //! What a generated file holds, and how what it takes over from files of the host is read.
 
-use std::borrow::Cow;
-use std::io::Read as _;
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
@@ -23,21 +22,17 @@ const MOST: u64 = 16 << 20;
 pub enum Content {
     /// These bytes.
     Bytes(#[serde(with = "lossless::bytes")] Vec<u8>),
-    /// The certificates in these files of the host, and after them one more.
+    /// The certificates in these files of the host, and after them that of the run's authority.
     Bundle {
         /// Files of certificates in PEM, links followed; nothing else in them is taken over.
         #[serde(with = "lossless::paths")]
         of: Vec<PathBuf>,
-        /// In PEM.
-        and: String,
     },
     /// A file of p11-kit's own format, and after it one more anchor.
     Anchors {
         /// The file, links followed.
         #[serde(with = "lossless::path")]
         of: PathBuf,
-        /// In PEM.
-        and: String,
     },
     /// The same as a keystore for Java.
     Keystore {
@@ -47,8 +42,6 @@ pub enum Content {
         /// Files of certificates in PEM, links followed.
         #[serde(with = "lossless::paths")]
         of: Vec<PathBuf>,
-        /// In PEM.
-        and: String,
     },
 }
 
@@ -59,58 +52,80 @@ impl Content {
         open(path).is_ok()
     }
 
-    /// The whole of it, read from the host with the rights of the caller.
+    /// Its bytes, where they are known without a look at the host.
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
+    }
+
+    /// Writes the whole of it into `to`, read from the host with the rights of the caller; `and` is the
+    /// certificate (PEM) of the run's authority.
     ///
     /// # Errors
-    /// The file of the host that cannot be read.
-    pub fn whole(&self) -> Result<Cow<'_, [u8]>, FsviewError> {
+    /// The file of the host that cannot be read, or the content that cannot be written.
+    pub fn write(&self, and: &str, to: &mut dyn Write) -> Result<(), FsviewError> {
+        let written = |result: io::Result<()>| {
+            result.map_err(|error| FsviewError::new("write", "the content of a generated file", error))
+        };
         match self {
-            Self::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
-            Self::Bundle { of, and } => bundle(of, and).map(Cow::Owned),
-            Self::Anchors { of, and } => {
-                let anchor = format!("\n[p11-kit-object-v1]\nlabel: \"agentbox\"\ntrusted: true\n{and}");
-                Ok(Cow::Owned([read(of)?, anchor.into_bytes()].concat()))
+            Self::Bytes(bytes) => written(to.write_all(bytes)),
+            Self::Bundle { of } => {
+                for path in of {
+                    written(take_certificates(&read(path)?, to))?;
+                }
+                written(take_certificates(and.as_bytes(), to))
             }
-            Self::Keystore { store, of, and } => {
+            Self::Anchors { of } => {
+                let anchor = format!("\n[p11-kit-object-v1]\nlabel: \"agentbox\"\ntrusted: true\n{and}");
+                written(to.write_all(&read(of)?).and_then(|()| to.write_all(anchor.as_bytes())))
+            }
+            Self::Keystore { store, of } => {
                 let added = keystore::certificates(and.as_bytes());
                 let kept = keystore::with(&read(store)?, &added);
-                let made = || Ok(keystore::new(&keystore::certificates(&bundle(of, and)?)));
-                kept.map_or_else(made, Ok).map(Cow::Owned)
+                let made = || {
+                    let mut bundle = Vec::new();
+                    Self::Bundle { of: of.clone() }.write(and, &mut bundle)?;
+                    Ok(keystore::new(&keystore::certificates(&bundle)))
+                };
+                written(to.write_all(&kept.map_or_else(made, Ok)?))
             }
         }
     }
 }
 
-fn bundle(of: &[PathBuf], and: &str) -> Result<Vec<u8>, FsviewError> {
-    let mut whole = Vec::new();
-    for path in of {
-        take_certificates(&read(path)?, &mut whole);
-    }
-    take_certificates(and.as_bytes(), &mut whole);
-    Ok(whole)
-}
-
 /// Takes the blocks of certificates and nothing else: whoever could put another file in the place
 /// of a bundle must not have its content shown.
-fn take_certificates(text: &[u8], whole: &mut Vec<u8>) {
-    whole.reserve(text.len());
-    let starts = memmem::find_iter(text, b"-----BEGIN ");
-    for start in starts {
+fn take_certificates(text: &[u8], to: &mut dyn Write) -> io::Result<()> {
+    // Blocks that follow each other, to be written at once.
+    let mut row = 0..0;
+    for start in memmem::find_iter(text, b"-----BEGIN ") {
         let block = text.get(start..).unwrap_or_default();
         let Some((head, body)) = line_of(block).filter(|(head, _)| head.ends_with(b"CERTIFICATE-----"))
         else {
             continue;
         };
         // An armour has no other dashes.
-        let Some(end) = memchr::memchr(b'-', body) else { return };
-        let Some((tail, _)) = body.get(end..).and_then(line_of) else { return };
+        let Some(length) = memchr::memchr(b'-', body) else { break };
+        let (inner, rest) = body.split_at(length);
+        let Some((tail, after)) = line_of(rest) else { break };
         let is_closed = tail.strip_prefix(b"-----END ") == head.strip_prefix(b"-----BEGIN ");
-        if is_closed && body[..end].iter().all(|byte| BASE64[usize::from(*byte)]) {
-            for part in [head, b"\n", &body[..end], tail, b"\n"] {
-                whole.extend_from_slice(part);
+        if !is_closed || !is_base64(inner) {
+            continue;
+        }
+        let end = text.len() - after.len();
+        if end - start == head.len() + inner.len() + tail.len() + 2 {
+            if row.end != start {
+                to.write_all(&text[row])?;
+                row = start..start;
+            }
+            row.end = end;
+        } else {
+            to.write_all(&text[std::mem::take(&mut row)])?;
+            for part in [head, b"\n", inner, tail, b"\n"] {
+                to.write_all(part)?;
             }
         }
     }
+    to.write_all(&text[row])
 }
 
 /// The first line, and what follows.
@@ -119,30 +134,41 @@ fn line_of(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((text.get(..end)?.trim_ascii_end(), text.get(end + 1..).unwrap_or_default()))
 }
 
-/// Bytes that stand between the lines of an armour.
-static BASE64: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut letter = 0_u8;
-    while letter < 128 {
-        let is_one =
-            letter.is_ascii_alphanumeric() || matches!(letter, b'+' | b'/' | b'=' | b' ' | b'\r' | b'\n');
-        table[letter as usize] = is_one;
-        letter += 1;
-    }
-    table
-};
+/// Whether only such bytes are there as stand between the lines of an armour. Without a branch for each: the
+/// compiler has several at a time compared.
+fn is_base64(text: &[u8]) -> bool {
+    let is_one = |byte: u8| {
+        let is_letter = (byte | 0x20).wrapping_sub(b'a') < 26;
+        // '/' comes before '0'.
+        let is_digit = byte.wrapping_sub(b'/') < 11;
+        let is_blank = (byte == b'\n') | (byte == b'\r') | (byte == b' ');
+        is_letter | is_digit | (byte == b'+') | (byte == b'=') | is_blank
+    };
+    text.iter().fold(true, |all, byte| all & is_one(*byte))
+}
 
 fn read(path: &Path) -> Result<Vec<u8>, FsviewError> {
-    let (file, size) = open(path)?;
-    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-    let read = std::fs::File::from(file).take(MOST).read_to_end(&mut content);
-    read.map_err(|error| FsviewError::new("read", path, error))?;
+    let (mut file, size) = open(path)?;
+    let failed = |error| FsviewError::new("read", path, error);
+    let mut content = vec![0; usize::try_from(size).unwrap_or_default()];
+    let mut filled = 0;
+    while filled < content.len() {
+        match file.read(&mut content[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    content.truncate(filled);
+    // It may have become longer, and some file systems do not say how long a file is.
+    file.take(MOST - size).read_to_end(&mut content).map_err(failed)?;
     Ok(content)
 }
 
 /// Opens a file of the host whose links were followed before: if one is on the way now, somebody
 /// has put it there since.
-fn open(path: &Path) -> Result<(OwnedFd, u64), FsviewError> {
+fn open(path: &Path) -> Result<(File, u64), FsviewError> {
     let failed = |call| move |errno: Errno| FsviewError::new(call, path, errno);
     let how = OpenHow::new()
         // A FIFO would wait for a writer.
@@ -155,7 +181,7 @@ fn open(path: &Path) -> Result<(OwnedFd, u64), FsviewError> {
     if !regular || size > MOST {
         return Err(FsviewError::new("read", path, if regular { Errno::EFBIG } else { Errno::EINVAL }));
     }
-    Ok((file, size))
+    Ok((File::from(file), size))
 }
 
 #[cfg(test)]
@@ -166,7 +192,7 @@ mod tests {
 
     fn taken(text: &str) -> String {
         let mut whole = Vec::new();
-        take_certificates(text.as_bytes(), &mut whole);
+        take_certificates(text.as_bytes(), &mut whole).expect("memory");
         String::from_utf8(whole).expect("text")
     }
 
@@ -181,6 +207,23 @@ mod tests {
             assert_eq!(taken(&format!("{broken}{ONE}")), ONE, "{broken}");
             assert_eq!(taken(&format!("{ONE}{broken}")), ONE, "{broken}");
         }
+    }
+
+    #[test]
+    fn what_stands_between_certificates_is_left_out() {
+        let two = ONE.replace("AAAA", "BBBB");
+        assert_eq!(taken(&format!("{ONE}{two}secret\n{ONE}{two}")), format!("{ONE}{two}{ONE}{two}"));
+        assert_eq!(taken(&format!("x{}{two}{ONE}", ONE.replace("AAAA", "AA-A"))), format!("{two}{ONE}"));
+        assert_eq!(
+            taken(&format!("{ONE}{}{two}", ONE.replace("-----\n", "----- \n"))),
+            format!("{ONE}{}{two}", ONE)
+        );
+    }
+
+    #[test]
+    fn an_armour_has_the_bytes_of_base64_alone() {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+/= \r\n".contains(&byte);
+        assert!((0..=255).all(|byte| is_base64(&[b'A', byte]) == known(byte)));
     }
 
     #[test]

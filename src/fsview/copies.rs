@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag, fstat, lstat};
 
-use super::tree::{self, Shape};
+use super::tree::Shape;
 use super::{FsSpec, FsviewError, MountKind, MountOp};
 use crate::sys::mount;
 
@@ -17,12 +17,11 @@ pub type FileKey = (u64, u64);
 /// Looks at the source of each mount with the caller's rights; `None` for one that has no source.
 ///
 /// # Errors
-/// The errno of open(2) on a source.
+/// The errno of lstat(2) on a source.
 pub fn look(spec: &FsSpec) -> Result<Vec<Option<FileKey>>, FsviewError> {
     let look_at = |op: &MountOp| {
         let MountKind::Bind { source, .. } = &op.kind else { return Ok(None) };
-        let descriptor = tree::open_path(source)?;
-        let status = fstat(&descriptor).map_err(|errno| FsviewError::new("fstat", source, errno))?;
+        let status = lstat(source).map_err(|errno| FsviewError::new("lstat", source, errno))?;
         Ok(Some(key(&status)))
     };
     spec.mounts.iter().map(look_at).collect()

@@ -5,6 +5,7 @@
 //! a file system for each would make every start pay for the traces of all former runs.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -18,6 +19,9 @@ use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 /// Directories of the old root that nothing needs any more; the first that is there is used. It
 /// is left behind with the old root.
 const PLACES: [&str; 3] = ["/sys", "/usr", "/dev"];
+
+/// Writes a file.
+pub(super) type Fill<'a> = dyn FnMut(&mut File) -> std::io::Result<()> + 'a;
 
 /// The file system, and what was made in it.
 #[derive(Debug)]
@@ -43,14 +47,16 @@ impl Covers {
         Ok(Self { tree, files: 0, has_blanks: false })
     }
 
-    /// A mount of one new read-only file.
+    /// A mount of one new read-only file, written by `fill`.
     ///
     /// # Errors
     /// The first step that the kernel refused; `for_path` names what it was for.
-    pub(super) fn file(&mut self, content: &[u8], for_path: &Path) -> Result<OwnedFd, FsviewError> {
+    pub(super) fn file(&mut self, fill: &mut Fill<'_>, for_path: &Path) -> Result<OwnedFd, FsviewError> {
         let name = self.files.to_string();
         self.files += 1;
-        self.write(&name, content, 0o644, for_path)?;
+        let mut file = self.create(&name, 0o644, for_path)?;
+        fill(&mut file).map_err(|error| FsviewError::new("write", for_path, error))?;
+        drop(file);
         self.copy(&name, for_path)
     }
 
@@ -60,7 +66,7 @@ impl Covers {
     /// As [`Covers::file`].
     pub(super) fn blank(&mut self, shape: Shape, for_path: &Path) -> Result<OwnedFd, FsviewError> {
         if !self.has_blanks {
-            self.write("blank", b"", 0o000, for_path)?;
+            self.create("blank", 0o000, for_path)?;
             let made = self.tree.make_directory(Path::new("/blanks")).and_then(|()| {
                 fchmodat(&self.tree.root, "blanks", Mode::empty(), FchmodatFlags::FollowSymlink)
             });
@@ -70,9 +76,9 @@ impl Covers {
         self.copy(if shape == Shape::Directory { "blanks" } else { "blank" }, for_path)
     }
 
-    fn write(&mut self, name: &str, content: &[u8], mode: u32, for_path: &Path) -> Result<(), FsviewError> {
+    fn create(&mut self, name: &str, mode: u32, for_path: &Path) -> Result<File, FsviewError> {
         let path = Path::new("/").join(name);
-        self.tree.write(&path, content, mode).map_err(|errno| FsviewError::new("open", for_path, errno))
+        self.tree.create(&path, mode).map_err(|errno| FsviewError::new("open", for_path, errno))
     }
 
     fn copy(&self, name: &str, for_path: &Path) -> Result<OwnedFd, FsviewError> {

@@ -23,7 +23,6 @@ pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use pending::Pending;
 pub use pivot::{enter, leave_old_root};
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -122,13 +121,10 @@ impl FsSpec {
         self.mounts.first().is_some_and(|op| op.target == Path::new("/"))
     }
 
-    /// The content of every generated file, read with the rights of the caller: the child has lost its
-    /// own to files of unmapped users.
-    ///
-    /// # Errors
-    /// A file of the host that cannot be read.
-    pub fn contents(&self) -> impl Iterator<Item = Result<Cow<'_, [u8]>, FsviewError>> {
-        self.files.iter().map(|file| file.content.whole())
+    /// The content of every generated file that takes something over from the host. Written by the launcher,
+    /// with the rights of the caller: the child has lost its own to files of unmapped users.
+    pub fn taken_over(&self) -> impl Iterator<Item = &Content> {
+        self.files.iter().map(|file| &file.content).filter(|content| content.bytes().is_none())
     }
 }
 

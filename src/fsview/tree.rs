@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -113,17 +114,11 @@ impl Tree {
         nix::unistd::symlinkat(target, directory.as_fd(), name)
     }
 
-    /// Writes a new file; EROFS where `path` is on the host.
-    pub(super) fn write(&mut self, path: &Path, content: &[u8], mode: u32) -> nix::Result<()> {
+    /// Makes a new file, open for writing; EROFS where `path` is on the host.
+    pub(super) fn create(&mut self, path: &Path, mode: u32) -> nix::Result<File> {
         let (directory, name) = self.own_parent(path)?;
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-        let file = nix::fcntl::openat(directory.as_fd(), name, flags, Mode::from_bits_truncate(mode))?;
-        let mut rest = content;
-        while !rest.is_empty() {
-            let written = nix::unistd::write(&file, rest)?;
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        Ok(())
+        nix::fcntl::openat(directory.as_fd(), name, flags, Mode::from_bits_truncate(mode)).map(File::from)
     }
 
     fn parent<'a>(&mut self, path: &'a Path) -> nix::Result<(Place, &'a OsStr)> {

@@ -27,6 +27,35 @@ pub struct RunAuthority {
     valid: (OffsetDateTime, OffsetDateTime),
 }
 
+/// What an authority is called: known before its key is made, so that a run can be planned meanwhile.
+#[derive(Debug, Clone)]
+pub struct AuthorityName {
+    serial: SerialNumber,
+    common_name: String,
+}
+
+/// The organization in the name of every authority.
+pub const ORGANIZATION: &str = "agentbox";
+
+impl AuthorityName {
+    /// Makes a name that no other run has: two authorities must not be taken for each other by a client that
+    /// goes by the name.
+    ///
+    /// # Errors
+    /// When the kernel gives no randomness.
+    pub fn make() -> Result<Self, NetproxyError> {
+        let serial = serial_number()?;
+        let mark = serial.to_bytes().iter().take(4).map(|byte| format!("{byte:02x}")).collect::<String>();
+        Ok(Self { serial, common_name: format!("agentbox run {mark}") })
+    }
+
+    /// The common name of its certificate.
+    #[must_use]
+    pub fn common_name(&self) -> &str {
+        &self.common_name
+    }
+}
+
 /// The longest common name (RFC 5280 appendix A.1).
 const LONGEST_COMMON_NAME: usize = 64;
 
@@ -35,10 +64,9 @@ impl RunAuthority {
     ///
     /// # Errors
     /// When the kernel gives no randomness.
-    pub fn generate(now: SystemTime) -> Result<Self, NetproxyError> {
+    pub fn generate(name: AuthorityName, now: SystemTime) -> Result<Self, NetproxyError> {
         let key = KeyPair::generate().map_err(refused("its key cannot be made"))?;
-        let serial = serial_number()?;
-        let mark = serial.to_bytes().iter().take(4).map(|byte| format!("{byte:02x}")).collect::<String>();
+        let AuthorityName { serial, common_name } = name;
         let mut params = CertificateParams::default();
         let valid = (
             OffsetDateTime::from(now.checked_sub(BACKDATED).unwrap_or(now)),
@@ -47,9 +75,8 @@ impl RunAuthority {
         (params.not_before, params.not_after) = valid;
         params.serial_number = Some(serial);
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, "agentbox");
-        // Two runs' authorities must not be taken for each other by a client that goes by the name.
-        params.distinguished_name.push(DnType::CommonName, format!("agentbox run {mark}"));
+        params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
+        params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(refused("it cannot be signed"))?;
@@ -131,7 +158,8 @@ mod tests {
     #[test]
     fn each_run_has_another() {
         let now = SystemTime::now();
-        let (one, other) = (RunAuthority::generate(now).unwrap(), RunAuthority::generate(now).unwrap());
+        let make = || RunAuthority::generate(AuthorityName::make().unwrap(), now).unwrap();
+        let (one, other) = (make(), make());
         assert_ne!(one.certificate_der(), other.certificate_der());
         assert!(one.certificate_pem().starts_with("-----BEGIN CERTIFICATE-----"));
         assert!(!format!("{one:?}").contains("key"));

@@ -33,6 +33,8 @@ pub(crate) struct Client {
     idle: IdleClock,
     /// What it says may yet turn out to be what must not pass unread.
     doubt: Option<Doubt>,
+    /// It has turned out to be that.
+    unmasked: bool,
     /// The process that opened it.
     pub(crate) proc: Option<String>,
     /// Its place among the streams that may be open at once; within TLS the stream around it has it.
@@ -62,6 +64,7 @@ impl Client {
             clock: HeadClock::default(),
             idle,
             doubt: None,
+            unmasked: false,
             proc,
             _permit: Some(permit),
         }
@@ -78,6 +81,7 @@ impl Client {
             heads: Arc::default(),
             clock: HeadClock::default(),
             doubt: None,
+            unmasked: false,
             _permit: None,
         }
     }
@@ -121,11 +125,17 @@ impl Client {
                 self.doubt = None;
                 Ok(())
             }
-            Some(_) => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a request or TLS began after bytes that were passed on unread",
-            )),
+            Some(_) => {
+                self.unmasked = true;
+                let reason = "a request or TLS began after bytes that were passed on unread";
+                Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+            }
         }
+    }
+
+    /// Whether reading has failed for that reason.
+    pub(crate) fn is_unmasked(&self) -> bool {
+        self.unmasked
     }
 
     fn note_written(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

@@ -279,7 +279,7 @@ impl Inside {
         let mut watching = Watching::new(&mut client, &self.egress, whereto, proc.as_deref());
         let end = relay(&mut watching, &mut stream, &transcript).await;
         flow.set_relayed(&end);
-        stream::break_off(&self.egress, client, stream.get_ref().0, &self.grant, end);
+        stream::break_off(&self.egress, client, stream.get_ref().0.stream(), &self.grant, end);
     }
 
     fn give_up(self, client: Client, error: &NetproxyError) {

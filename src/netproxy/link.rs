@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use super::ahead::Filling;
 use super::client::MAX_HEAD;
 use super::error::NetproxyError;
 use super::failure::Failure;
@@ -109,8 +110,8 @@ impl Link {
         destination: SocketAddr,
     ) -> Result<Self, NetproxyError> {
         let sender = match wire {
-            Wire::Http1 => one(upstream, destination, None).await?,
-            Wire::Http2 => many(upstream, destination).await?,
+            Wire::Http1 => one(Filling(upstream), destination, None).await?,
+            Wire::Http2 => many(Filling(upstream), destination).await?,
         };
         Ok(Self { sender, destination, flow: Weak::new(), used: false, facts: Some(facts), personal: false })
     }

@@ -32,6 +32,7 @@
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
 
+mod ahead;
 mod alternative;
 mod attempts;
 pub mod authority;
@@ -113,7 +114,7 @@ use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
 use self::secret::Secrets;
-use self::tls::{Interception, Tls};
+use self::tls::{Intention, Interception, Tls};
 use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -186,8 +187,8 @@ pub struct ProxySpec {
 /// How the user wants streams to be treated.
 #[derive(Default)]
 pub struct StreamOptions {
-    /// As [`ProxySpec::tls`].
-    pub tls: Option<Interception>,
+    /// Becomes [`ProxySpec::tls`].
+    pub tls: Option<Intention>,
     /// As [`ProxySpec::secrets`].
     pub secrets: Secrets,
     /// As [`ProxySpec::idle_timeout`].
@@ -198,7 +199,7 @@ pub struct StreamOptions {
 pub struct Proxy {
     pins: Arc<Pins>,
     egress: Arc<Egress>,
-    stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
     stopped: mpsc::Receiver<Left>,
     thread: JoinHandle<()>,
     scribe: JoinHandle<()>,
@@ -254,7 +255,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         .name("netproxy".to_owned())
         .spawn(move || serve(runtime, bound, &shared, stopping, &report))
         .map_err(|source| NetproxyError::Thread { source })?;
-    Ok(Proxy { pins, egress, stop, stopped, thread, scribe: scribe_thread })
+    Ok(Proxy { pins, egress, stop: Some(stop), stopped, thread, scribe: scribe_thread })
 }
 
 impl Proxy {
@@ -274,15 +275,22 @@ impl Proxy {
         }
     }
 
+    /// Lets the proxy begin to end, as [`stop`](Self::stop) does; it goes on by itself.
+    pub fn begin_to_stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // The thread ends by itself only when it has failed.
+            let _ = stop.send(());
+        }
+    }
+
     /// Ends the proxy once the program has ended: bytes under way are delivered, everything still
     /// open is recorded as ended, and its threads are joined. Where nothing is open or waits to be
     /// stored, they close what they hold by themselves.
     ///
     /// # Errors
     /// When the event loop does not end within 2 s; it is left behind then.
-    pub fn stop(self) -> Result<(), NetproxyError> {
-        // The thread ends by itself only when it has failed.
-        let _ = self.stop.send(());
+    pub fn stop(mut self) -> Result<(), NetproxyError> {
+        self.begin_to_stop();
         match self.stopped.recv_timeout(STOP) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 return Err(NetproxyError::Stop { seconds: STOP.as_secs() });

@@ -34,6 +34,9 @@ const GATHERED: usize = MOST / 8;
 /// What an entry is counted as, while it waits.
 const ENTRY: usize = 4 << 10;
 
+/// Places that are kept for the next work.
+const KEPT: usize = 1024;
+
 /// What each piece is counted as, besides its bytes.
 const PIECE: usize = 64;
 
@@ -181,12 +184,12 @@ impl Scribe {
         }
     }
 
-    /// Waits for work; none at the end.
-    fn next(&self) -> Option<Vec<Work>> {
+    /// Waits for work, which is put into the empty `work`. False at the end.
+    fn next(&self, work: &mut Vec<Work>) -> bool {
         let mut inbox = self.lock();
         while inbox.work.is_empty() {
             if inbox.closed {
-                return None;
+                return false;
             }
             inbox.reader = Reader::Idle;
             inbox = self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +202,8 @@ impl Scribe {
                 inbox.reader = Reader::Busy;
             }
         }
-        Some(std::mem::take(&mut inbox.work))
+        std::mem::swap(&mut inbox.work, work);
+        true
     }
 
     fn stored(&self, bytes: usize) {
@@ -258,8 +262,9 @@ impl Desk {
 
     fn run(mut self) {
         let scribe = Arc::clone(&self.scribe);
-        while let Some(work) = scribe.next() {
-            for work in work {
+        let mut list = Vec::new();
+        while scribe.next(&mut list) {
+            for work in list.drain(..) {
                 let (done, bytes) = match work {
                     Work::Write { reel, bytes } => (self.append(reel, &bytes), bytes.len() + PIECE),
                     Work::Discard { reel } => {
@@ -275,6 +280,8 @@ impl Desk {
                 }
                 scribe.stored(bytes);
             }
+            // Handed over next time; but one that a burst made large is given back.
+            list.shrink_to(KEPT);
         }
     }
 

@@ -1,6 +1,5 @@
 //! The life of one granted stream: dial, sniff, then HTTP, TLS or plain bytes.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,7 +198,7 @@ pub(crate) fn break_off(egress: &Egress, client: Client, upstream: &TcpStream, g
     }
     let _ = upstream.set_zero_linger();
     if let End::Client(source) = end
-        && source.kind() == io::ErrorKind::InvalidData
+        && client.is_unmasked()
     {
         // A failing trace closes the stream as well: there is nothing more to do.
         let error = NetproxyError::Client { source };

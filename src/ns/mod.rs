@@ -1,7 +1,7 @@
 //! The namespaces of a run: identities, privileges, limits, pid 1.
 //!
 //! Order of use, all in the cloned child: [`unshare_others`], [`idmap::write`], the network, the view, then in the
-//! command's own process [`privileges::drop_all`]; [`init::run`] is what pid 1 does from then on.
+//! command's own process [`privileges::drop_bounding`] and [`privileges::drop_all`]; [`init::run`] is what pid 1 does from then on.
 
 pub mod channel;
 pub mod dialler;

@@ -6,12 +6,20 @@ use nix::errno::Errno;
 use crate::sys::process;
 use crate::sys::refused::Refused;
 
-/// Empties the bounding, ambient, inheritable, permitted and effective sets.
+/// Empties the bounding set, which takes a call for each capability: what the caller can do by itself stays
+/// until [`drop_all`].
 ///
 /// # Errors
 /// When the kernel refuses to drop one of them.
+pub fn drop_bounding() -> Result<(), Refused> {
+    process::drop_bounding_set().map_err(Refused::by("prctl(PR_CAPBSET_DROP)"))
+}
+
+/// Empties the ambient, inheritable, permitted and effective sets, after [`drop_bounding`].
+///
+/// # Errors
+/// When the kernel refuses to empty one of them.
 pub fn drop_all() -> Result<(), Refused> {
-    process::drop_bounding_set().map_err(Refused::by("prctl(PR_CAPBSET_DROP)"))?;
     clear(CapSet::Ambient, "prctl(PR_CAP_AMBIENT)")?;
     clear(CapSet::Inheritable, "capset")?;
     clear(CapSet::Effective, "capset")?;

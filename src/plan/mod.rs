@@ -94,8 +94,8 @@ pub struct Request<'a> {
     pub protected: Vec<Protected>,
     /// False under `--observe`.
     pub enforce: bool,
-    /// The certificate (PEM) of the authority whose leaves clients inside are shown, if the run
-    /// reads TLS; empty where the plan is only shown and no authority is made.
+    /// The common name of the authority whose leaves clients inside are shown, if the run reads TLS;
+    /// empty where the plan is only shown and no authority is made.
     pub authority: Option<&'a str>,
     /// Variables of secrets, and what the command sees in place of their values.
     pub placeholders: Vec<(String, String)>,

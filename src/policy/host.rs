@@ -1,5 +1,7 @@
 //! What the reading of a policy needs from outside, and the host's own answer to it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -58,6 +60,7 @@ pub struct LaunchHost {
     environment: Vec<(OsString, OsString)>,
     profiles: fn(&str) -> Option<&'static str>,
     finder: Option<Finder>,
+    links: RefCell<Links>,
 }
 
 /// Finds every program that a word names along the `PATH` of an environment, seen from a directory.
@@ -79,8 +82,10 @@ impl LaunchHost {
             value(&environment, "HOME").map(PathBuf::from).filter(|home| home.is_absolute()).or_else(|| {
                 home_in_passwd(|fields| fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str()))
             });
-        let real_cwd = resolve_below(PathBuf::from("/"), &cwd);
-        Self { cwd, real_cwd, home, environment, profiles: |_| None, finder: None }
+        let mut links = Links::default();
+        let real_cwd = links.resolve_below(PathBuf::from("/"), &cwd);
+        let links = RefCell::new(links);
+        Self { cwd, real_cwd, home, environment, profiles: |_| None, finder: None, links }
     }
 
     /// The same with a table of policies that come with the product.
@@ -111,9 +116,10 @@ impl Host for LaunchHost {
 
     fn resolve(&self, path: &Path) -> PathBuf {
         let path = self.cwd.join(path);
+        let mut links = self.links.borrow_mut();
         match path.strip_prefix(&self.cwd) {
-            Ok(below) => resolve_below(self.real_cwd.clone(), below),
-            Err(_) => resolve_below(PathBuf::from("/"), &path),
+            Ok(below) => links.resolve_below(self.real_cwd.clone(), below),
+            Err(_) => links.resolve_below(PathBuf::from("/"), &path),
         }
     }
 
@@ -183,41 +189,62 @@ fn home_in_passwd(wanted: impl Fn(&[&str]) -> bool) -> Option<PathBuf> {
         .filter(|home| home.is_absolute())
 }
 
-/// `canonicalize` for a path whose last components may be absent, a dangling link included; `resolved` is where
-/// the path starts and has no links.
-fn resolve_below(mut resolved: PathBuf, path: &Path) -> PathBuf {
-    const MOST_LINKS: usize = 40; // as path_resolution(7)
-    let mut links = 0;
-    // Nothing below an absent component needs to be looked for.
-    let mut absent: Option<PathBuf> = None;
-    let mut rest: Vec<OsString> = reversed(path);
-    while let Some(component) = rest.pop() {
-        if component.as_bytes() == b".." {
-            resolved.pop();
-            absent = absent.filter(|absent| resolved.starts_with(absent));
-            continue;
-        }
-        resolved.push(&component);
-        if absent.is_some() {
-            continue;
-        }
-        let target = match std::fs::read_link(&resolved) {
-            Ok(target) if links < MOST_LINKS => target,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                absent = Some(resolved.clone());
+/// What is known of the paths that were looked at: the target of a link, none of what is no link. A plan asks
+/// for the same directories again and again, and sees each of them the same. What is absent is looked for again.
+#[derive(Clone, Debug, Default)]
+struct Links(HashMap<PathBuf, Option<PathBuf>>);
+
+impl Links {
+    /// `canonicalize` for a path whose last components may be absent, a dangling link included; `resolved` is
+    /// where the path starts and has no links.
+    fn resolve_below(&mut self, mut resolved: PathBuf, path: &Path) -> PathBuf {
+        const MOST_LINKS: usize = 40; // as path_resolution(7)
+        let mut links = 0;
+        // Nothing below an absent component needs to be looked for.
+        let mut absent: Option<PathBuf> = None;
+        let mut rest: Vec<OsString> = reversed(path);
+        while let Some(component) = rest.pop() {
+            if component.as_bytes() == b".." {
+                resolved.pop();
+                absent = absent.filter(|absent| resolved.starts_with(absent));
                 continue;
             }
-            _ => continue,
-        };
-        links += 1;
-        if target.is_absolute() {
-            resolved = PathBuf::from("/");
-        } else {
-            resolved.pop();
+            resolved.push(&component);
+            if absent.is_some() {
+                continue;
+            }
+            let target = match self.target(&resolved) {
+                Ok(Some(target)) if links < MOST_LINKS => target,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    absent = Some(resolved.clone());
+                    continue;
+                }
+                _ => continue,
+            };
+            links += 1;
+            if target.is_absolute() {
+                resolved = PathBuf::from("/");
+            } else {
+                resolved.pop();
+            }
+            rest.extend(reversed(&target));
         }
-        rest.extend(reversed(&target));
+        resolved
     }
-    resolved
+
+    /// Where the link `path` leads, if it is one.
+    fn target(&mut self, path: &Path) -> io::Result<Option<PathBuf>> {
+        if let Some(known) = self.0.get(path) {
+            return Ok(known.clone());
+        }
+        let found = match std::fs::read_link(path) {
+            // readlink(2): it is there and no link.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
+            other => Some(other?),
+        };
+        self.0.insert(path.to_owned(), found.clone());
+        Ok(found)
+    }
 }
 
 fn reversed(path: &Path) -> Vec<OsString> {

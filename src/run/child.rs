@@ -3,6 +3,7 @@
 //! Everything here happens in a copy of the single-threaded launcher; it ends by `_exit`.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -134,7 +135,9 @@ fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, F
     let copies = Copies::make(&cell.fs).map_err(view)?;
     copies.check(&cell.fs, &order::hear::<Vec<_>>(ends.channel.as_fd())?).map_err(view)?;
     // The launcher reads them while the mounts are made.
-    let mut contents = || order::hear_bytes(ends.channel.as_fd());
+    let mut heard = None;
+    let mut contents =
+        |number, file: &mut File| order::Contents::write(&mut heard, ends.channel.as_fd(), number, file);
     let built = fsview::build(&cell.fs, copies, &mut contents, &cell.unix).map_err(view)?;
     hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::enter(&built.root).map_err(view)?;
@@ -193,6 +196,8 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
         argv: order::c_strings(&start.argv)?,
         env: order::c_strings(&start.env)?,
     };
+    // While pid 1 builds the view.
+    privileges::drop_bounding().map_err(|error| Failure::text(Step::Privileges, &error))?;
     let root = view_root(word)?;
     nix::unistd::chdir(start.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;

@@ -14,6 +14,7 @@ use super::message::{GO, Message};
 use super::order::{self, Cell, Start};
 use super::stdio::Stdio;
 use crate::fsview::{self, Door};
+use crate::netproxy::tls::{Intention, Interception};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::ns::{self, channel};
@@ -134,25 +135,31 @@ pub(super) struct Launching {
     pub(super) begun: Begun,
     /// Its sockets, already there.
     pub(super) sockets: NetSockets,
+    pub(super) tls: Option<Interception>,
 }
 
-/// Tells the run's first process the plan, and waits until its network is there.
-pub(super) fn launch(mut begun: Begun, plan: &LaunchPlan) -> Result<Launching, RunError> {
+/// Tells the run's first process the plan, makes what reads its TLS, and waits until its network is there.
+pub(super) fn launch(
+    mut begun: Begun,
+    plan: &LaunchPlan,
+    tls: Option<Intention>,
+) -> Result<Launching, RunError> {
     order::tell(begun.channel.as_fd(), &Cell::of(plan))?;
     // While the child copies the same places.
     order::tell(begun.channel.as_fd(), &fsview::look(&plan.fs)?)?;
     order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
     order::tell_filters(begun.go.as_fd(), plan)?;
-    for content in plan.fs.contents() {
-        order::tell_bytes(begun.channel.as_fd(), &content?)?;
-    }
+    // Its key is made while the view is.
+    let tls = tls.map(Intention::carry_out).transpose().map_err(RunError::Proxy)?;
+    let authority = tls.as_ref().map_or("", |tls| tls.authority.certificate_pem());
+    order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
     let (said, descriptors) = begun.hear()?;
     let Message::Sockets = said else { return Err(RunError::Silent) };
     begun.stdio.settle_input(descriptors.into_iter().next());
     let sockets = NetSockets::receive(&begun.sockets).map_err(RunError::Network)?;
     // Its ids are mapped: from now on nobody reads the launcher's memory.
     process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
-    Ok(Launching { begun, sockets })
+    Ok(Launching { begun, sockets, tls })
 }
 
 impl Begun {

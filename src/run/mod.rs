@@ -58,9 +58,9 @@ pub fn run(
     plan: LaunchPlan,
     placement: Placement,
     signals: HeldSignals,
-    streams: StreamOptions,
+    mut streams: StreamOptions,
 ) -> Result<Outcome, RunError> {
-    let launching = launch::launch(begun, &plan)?;
+    let launching = launch::launch(begun, &plan, streams.tls.take())?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
     let armed = match arm(&plan, launching, &recorder, streams) {
@@ -105,12 +105,13 @@ fn arm(
     // What the supervisor makes for a task has the task's own mask already.
     umask(Mode::empty());
     let connections = Arc::new(Connections::default());
-    let (capture, reads_tls) = (launch::capture(&launching.sockets), streams.tls.is_some());
+    let launch::Launching { begun, sockets, tls } = launching;
+    let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
-        network::start(policy, sockets, listeners, recorder, &connections, plan.access.enforce, streams)
+        let enforce = plan.access.enforce;
+        network::start(policy, sockets, listeners, recorder, &connections, enforce, (tls, streams))
     };
-    let launch::Launching { begun, sockets } = launching;
     let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
         let network = start(sockets, Listeners::default())?;
         (begun.finish()?, network, Vec::new())
@@ -195,11 +196,12 @@ struct Ended {
 
 /// Serves the run to its end.
 fn carry_out(ready: Ready) -> Result<Ended, RunError> {
-    let Ready { guard, go, mut supervisor, proxy, streams, policy } = ready;
+    let Ready { guard, go, mut supervisor, mut proxy, streams, policy } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
     // A run that was stopped does nothing more; of one that has ended only pid 1 is left, which ends now.
     let guard = finished.is_ok().then_some(guard);
+    proxy.begin_to_stop();
     drop(supervisor);
     let stopped = proxy.stop();
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
 use super::loopback::{Diag, HostLoopback};
+use crate::netproxy::tls::Interception;
 use crate::netproxy::{self, Listeners, Proxy, ProxySpec, StreamOptions, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
@@ -30,7 +31,7 @@ pub(super) fn start(
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
-    streams: StreamOptions,
+    (tls, streams): (Option<Interception>, StreamOptions),
 ) -> Result<Network, RunError> {
     let mut diag = None;
     let captures = sockets.mechanism == Mechanism::Tproxy;
@@ -60,7 +61,7 @@ pub(super) fn start(
         who: who(diag.clone(), Arc::clone(connections)),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
-        tls: streams.tls,
+        tls,
         secrets: streams.secrets,
         idle_timeout: streams.idle_timeout,
     };

@@ -5,17 +5,20 @@
 
 use std::borrow::Cow;
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::BorrowedFd;
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek as _, SeekFrom};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::RunError;
 use super::message::{Failure, Step};
-use crate::fsview::{FsSpec, LandlockRule};
+use crate::fsview::{Content, FsSpec, LandlockRule};
 use crate::ns::channel;
 use crate::ns::net::NetSpec;
 use crate::plan::LaunchPlan;
@@ -123,15 +126,63 @@ pub(super) fn tell_filters(socket: BorrowedFd<'_>, plan: &LaunchPlan) -> Result<
     filters(plan)?.iter().try_for_each(|filter| tell_bytes(socket, &pack(filter)))
 }
 
-/// Tells the child what stands in a file.
-pub(super) fn tell_bytes(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), RunError> {
-    match channel::send_order(socket, bytes) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => Ok(()),
+/// Tells the child what stands in files. Not by the socket: it takes less than one bundle of roots, and the
+/// launcher would wait until the child comes to it.
+pub(super) fn tell_contents<'a>(
+    socket: BorrowedFd<'_>,
+    contents: impl Iterator<Item = &'a Content>,
+    authority: &str,
+) -> Result<(), RunError> {
+    let mut contents = contents.peekable();
+    if contents.peek().is_none() {
+        return Ok(());
+    }
+    let file = File::from(memory_file().map_err(RunError::call("memfd_create"))?);
+    let mut file = BufWriter::with_capacity(SMALL, file);
+    let (mut parts, mut end) = (Vec::new(), 0);
+    for content in contents {
+        content.write(authority, &mut file)?;
+        let start = std::mem::replace(&mut end, file.stream_position().map_err(RunError::call("lseek"))?);
+        parts.push((start, end - start));
+    }
+    let file = file.into_inner().map_err(|error| RunError::call("write")(error.into_error()))?;
+    tell(socket, &parts)?;
+    match channel::send(socket, &[CONTENTS], &[file.as_fd()]) {
+        Err(error) if is_gone(&error) => Ok(()),
         other => other.map_err(RunError::call("sendmsg")),
     }
 }
 
-/// Hears an order; ends the process when the launcher is gone.
+/// A file that is nowhere. Some hosts refuse one that could be executed (vm.memfd_noexec), and kernels before
+/// Linux 6.3 do not know another.
+fn memory_file() -> nix::Result<OwnedFd> {
+    let never_executed = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+    match memfd_create(c"contents", MFdFlags::MFD_CLOEXEC | never_executed) {
+        Err(Errno::EINVAL) => memfd_create(c"contents", MFdFlags::MFD_CLOEXEC),
+        other => other,
+    }
+}
+
+/// What is shorter is not written by itself.
+const SMALL: usize = 16 << 10;
+
+/// The message that the file with the contents comes with.
+const CONTENTS: u8 = b'C';
+
+/// A child that is gone has said why on the channel.
+fn is_gone(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET))
+}
+
+/// Tells the child so many bytes.
+fn tell_bytes(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), RunError> {
+    match channel::send_order(socket, bytes) {
+        Err(error) if is_gone(&error) => Ok(()),
+        other => other.map_err(RunError::call("sendmsg")),
+    }
+}
+
+/// Hears one that is written as JSON.
 pub(super) fn hear<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<T, Failure> {
     let bytes = hear_bytes(socket).map_err(|error| Failure::new(Step::Order, "recvmsg", &error))?;
     serde_json::from_slice(&bytes).map_err(|error| Failure::text(Step::Order, &error))
@@ -143,8 +194,44 @@ pub(super) fn hear_filter(socket: BorrowedFd<'_>) -> Result<Vec<Instruction>, Fa
     Ok(unpack(&bytes))
 }
 
-/// Hears what stands in a file; ends the process when the launcher is gone.
-pub(super) fn hear_bytes(socket: BorrowedFd<'_>) -> std::io::Result<Vec<u8>> {
+/// What stands in files that take something over from the host, one after the other in one file.
+pub(super) struct Contents {
+    file: File,
+    /// Where each begins, and how long it is.
+    parts: Vec<(u64, u64)>,
+}
+
+impl Contents {
+    /// Hears what [`tell_contents`] told; ends the process when the launcher is gone.
+    fn hear(socket: BorrowedFd<'_>) -> std::io::Result<Self> {
+        let parts = serde_json::from_slice(&hear_bytes(socket)?)?;
+        let (_, descriptors) = channel::receive(socket)?;
+        match descriptors.into_iter().next() {
+            Some(file) => Ok(Self { file: File::from(file), parts }),
+            None => process::exit_now(125),
+        }
+    }
+
+    /// Writes the one of this number into `to`; they are heard when the first is asked for.
+    pub(super) fn write(
+        heard: &mut Option<Self>,
+        socket: BorrowedFd<'_>,
+        number: usize,
+        to: &mut File,
+    ) -> std::io::Result<()> {
+        let Self { file, parts } = match heard {
+            Some(contents) => contents,
+            None => heard.insert(Self::hear(socket)?),
+        };
+        let (start, length) = *parts.get(number).ok_or(Errno::EBADMSG)?;
+        file.seek(SeekFrom::Start(start))?;
+        let copied = std::io::copy(&mut Read::by_ref(file).take(length), to)?;
+        if copied == length { Ok(()) } else { Err(Errno::EIO.into()) }
+    }
+}
+
+/// Hears an order; ends the process when the launcher is gone.
+fn hear_bytes(socket: BorrowedFd<'_>) -> std::io::Result<Vec<u8>> {
     match channel::receive_order(socket) {
         Ok(None) => process::exit_now(125),
         Ok(Some(bytes)) => Ok(bytes),

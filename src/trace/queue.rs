@@ -1,5 +1,6 @@
 //! The queue between the producers and the writer: bounded in bytes, and never more than what the disk has promised.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -55,6 +56,8 @@ pub(super) struct Queue {
     state: Mutex<State>,
     work_arrived: Condvar,
     work_done: Condvar,
+    /// Whether there is a failure, for all that ask at every step.
+    failed: Arc<AtomicBool>,
 }
 
 struct State {
@@ -70,6 +73,7 @@ struct State {
     folds: Folds,
     tally: Tally,
     failure: Option<Arc<str>>,
+    failed: Arc<AtomicBool>,
     ending: bool,
     run_end: Option<Box<Event>>,
     accepted: u64,
@@ -82,6 +86,7 @@ impl Queue {
         space
             .reserve(RESERVE_FOR_END)
             .map_err(|source| TraceError::Failed { reason: reserve_reason(&source) })?;
+        let failed = Arc::<AtomicBool>::default();
         Ok(Self {
             state: Mutex::new(State {
                 items: Vec::new(),
@@ -92,6 +97,7 @@ impl Queue {
                 folds: Folds::default(),
                 tally: Tally::default(),
                 failure: None,
+                failed: Arc::clone(&failed),
                 ending: false,
                 run_end: None,
                 accepted: 0,
@@ -100,6 +106,7 @@ impl Queue {
             }),
             work_arrived: Condvar::new(),
             work_done: Condvar::new(),
+            failed,
         })
     }
 
@@ -225,6 +232,9 @@ impl Queue {
     }
 
     pub(super) fn failure(&self) -> Option<Arc<str>> {
+        if !self.failed.load(Ordering::Acquire) {
+            return None;
+        }
         self.lock().failure.clone()
     }
 
@@ -316,6 +326,7 @@ impl State {
 
     fn fail(&mut self, reason: Arc<str>) {
         self.failure.get_or_insert(reason);
+        self.failed.store(true, Ordering::Release);
     }
 }
 

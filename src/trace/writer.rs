@@ -1,4 +1,4 @@
-//! The writer: one thread that owns the chain and the file, and appends a line at a time.
+//! The writer: one thread that owns the chain and the file, and appends lines.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -37,6 +37,9 @@ pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceErr
     }
 }
 
+/// Lines of so many bytes are written together: a write for each would cost more than its hash.
+const WRITTEN_AT_ONCE: usize = 32 << 10;
+
 type WriterThread = JoinHandle<Result<Finished, TraceError>>;
 
 fn start(file: Flock<File>, blobs: OwnedFd) -> Result<(Recorder, Arc<Queue>, WriterThread), TraceError> {
@@ -47,6 +50,7 @@ fn start(file: Flock<File>, blobs: OwnedFd) -> Result<(Recorder, Arc<Queue>, Wri
         file,
         chain: Chain::new(),
         line: String::new(),
+        lines: String::new(),
         written_to: 0,
         failed: false,
         checkpoint: Checkpoint { entries: 0, at: Instant::now() },
@@ -147,6 +151,8 @@ struct Writer {
     file: Flock<File>,
     chain: Chain,
     line: String,
+    /// What is written at once.
+    lines: String,
     written_to: u64,
     failed: bool,
     checkpoint: Checkpoint,
@@ -161,6 +167,7 @@ impl Writer {
                         self.write(item);
                     }
                     self.checkpoint_if_due();
+                    self.flush();
                     let items = u64::try_from(items.len()).unwrap_or(u64::MAX);
                     self.queue.finished(items, promised, self.written_to);
                 }
@@ -174,18 +181,29 @@ impl Writer {
             return;
         }
         self.chain.append(&item.body, item.count, item.micros, &mut self.line);
-        if let Err(source) = self.append_line() {
+        self.lines.push_str(&self.line);
+        if self.lines.len() >= WRITTEN_AT_ONCE {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.failed || self.lines.is_empty() {
+            return;
+        }
+        if let Err(source) = self.append_lines() {
             self.failed = true;
             self.queue.fail(Arc::from(format!("writing has failed (write): {}", Named(&source))));
         }
     }
 
-    /// Appends the line by one write. A line that does not fit is taken back, so that no torn one is left.
-    fn append_line(&mut self) -> io::Result<()> {
-        let bytes = self.line.as_bytes();
+    /// Appends lines by one write. If they do not fit they are taken back, so that no torn one is left.
+    fn append_lines(&mut self) -> io::Result<()> {
+        let bytes = self.lines.as_bytes();
         match self.file.write_all(bytes) {
             Ok(()) => {
                 self.written_to += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                self.lines.clear();
                 Ok(())
             }
             Err(source) => {
@@ -214,6 +232,7 @@ impl Writer {
             self.write(&Item { body: Arc::new(Body::new(run_end)), count: None, micros: now_micros() });
             self.write_meta(&self.chain.checkpoint("run.seal"));
         }
+        self.flush();
         self.queue.release();
         // What is reserved behind the end is given back.
         let truncated = self.truncate();

@@ -51,6 +51,11 @@ fn only_what_a_rule_matches_is_ever_asked_outside() {
         ran.exits(0).prints("v4.test.\n");
         let expected = ["v4.test A", "v4.test AAAA", "v4.test TXT", "v4.test SRV"];
         assert_eq!(asked, expected.map(str::to_owned).into(), "{ran}");
+        let lookups = ran.of("dns.lookup");
+        assert!(
+            lookups.iter().all(|entry| entry["proc"].as_str().is_some_and(|proc| proc.starts_with("0."))),
+            "{ran}"
+        );
         ran.denied("net", "secret-data.evil.test")
             .denied("net", "more.evil.test")
             .denied("net", "other.evil.test");

@@ -76,6 +76,12 @@ fn a_command_without_a_handler_dies_of_the_signal() {
     });
 }
 
+/// Whole lines of `trace` that are written by now.
+fn lines(trace: &Path) -> u64 {
+    let text = fs::read(trace).unwrap_or_default();
+    text.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
 #[test]
 fn a_killed_launcher_leaves_no_process_and_a_trace_up_to_its_last_line() {
     everyone(|sandbox| {
@@ -98,14 +104,17 @@ time.sleep(60)"
             let _ = fs::remove_file(sandbox.trace());
             let running = Running::start(sandbox.run_command(&[], &["python3", "-c", &program]));
             until("the command is ready", || sandbox.path("out/ready").exists());
+            // What was done is written a moment later.
+            until("some of it is written", || lines(&sandbox.trace()) > 20);
             std::thread::sleep(Duration::from_millis(delay));
             assert!(processes(&word) > 0, "the command is not to be seen");
+            let written = lines(&sandbox.trace());
             running.signal(Signal::SIGKILL);
             running.finish().exits(128 + 9);
             until("everything is gone", || processes(&word) == 0);
             let found = verify(&sandbox.trace(), &Expectation::default()).expect("a trace");
             assert!(matches!(found.outcome, Outcome::Unsealed | Outcome::Torn { .. }), "{found:?}");
-            assert!(found.entries > 20, "{found:?}");
+            assert!(found.entries >= written, "{found:?}, where {written} were seen before");
             let name = sandbox.trace();
             sandbox.agentbox(&[Path::new("verify"), &name]).exits(3);
             sandbox.agentbox(&[Path::new("show"), &name]).exits(0);

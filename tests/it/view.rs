@@ -189,6 +189,21 @@ fn the_working_directory_is_the_callers_wherever_it_is() {
 }
 
 #[test]
+fn keys_beside_the_certificates_of_the_system_are_out_of_reach() {
+    everyone(|sandbox| {
+        let ran = sandbox.python(
+            "import os
+print(sorted(set(os.listdir('/etc/ssl')) - {'ca-bundle.pem', 'cert.pem', 'certs', 'openssl.cnf'}))
+for path in ('/etc/ssl/private', '/etc/pki/tls/private', '/etc/pki/nssdb', '/etc/shadow'):
+    try: print(path, os.listdir(path))
+    except (FileNotFoundError, PermissionError, NotADirectoryError): pass
+print(len(os.listdir('/etc/ssl/certs')) > 0)",
+        );
+        ran.exits(0).prints("[]\nTrue\n");
+    });
+}
+
+#[test]
 fn files_of_proc_about_the_machine_are_closed_and_those_that_programs_need_are_not() {
     everyone(|sandbox| {
         let program = "import errno

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName,
-    HeaderValue, IF_RANGE, RANGE, TRANSFER_ENCODING,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderMap,
+    HeaderName, HeaderValue, IF_RANGE, RANGE, TRANSFER_ENCODING,
 };
 use memchr::memmem;
 
@@ -26,6 +26,19 @@ const USUAL: [HeaderName; 5] = [
 
 /// What is agreed on here may pack what a WebSocket carries.
 const EXTENSIONS: HeaderName = HeaderName::from_static("sec-websocket-extensions");
+
+/// Who sends one of these is answered with bodies whose parts are packed each by itself: the messages of gRPC and
+/// Connect, and instances (RFC 3229).
+const ACCEPTS: [HeaderName; 3] =
+    [GRPC_ACCEPT, HeaderName::from_static("connect-accept-encoding"), HeaderName::from_static("a-im")];
+const GRPC_ACCEPT: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// And these say that they are.
+const PACKED: [HeaderName; 3] = [
+    HeaderName::from_static("grpc-encoding"),
+    HeaderName::from_static("connect-content-encoding"),
+    HeaderName::from_static("im"),
+];
 
 /// A host and port that `secret:` rules name.
 pub(crate) struct Place {
@@ -88,6 +101,14 @@ impl Place {
         headers.remove(RANGE);
         headers.remove(IF_RANGE);
         headers.remove(EXTENSIONS);
+        for accepts in ACCEPTS {
+            headers.remove(accepts);
+        }
+        let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        if kind.to_ascii_lowercase().starts_with(b"application/grpc") {
+            // Without it the server may pack as the client does.
+            headers.insert(GRPC_ACCEPT, HeaderValue::from_static("identity"));
+        }
         // How well an answer is packed tells what is in it beside a guess (BREACH, CVE-2013-3587).
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         for (name, field) in headers.iter_mut() {
@@ -135,6 +156,11 @@ impl Place {
         let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
         if !head.headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
             return Err("for its transfer".to_owned());
+        }
+        let is_identity =
+            |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+        if PACKED.iter().any(|field| !head.headers.get_all(field).iter().all(is_identity)) {
+            return Err("for its messages".to_owned());
         }
         head.extensions.remove::<hyper::ext::ReasonPhrase>();
         self.mask(&mut head.headers);

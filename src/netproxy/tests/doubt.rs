@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::origin::{Shown, TestAuthority};
-use super::world::{Bench, PUBLIC, Plan, mirror, open, server, text};
+use super::world::{Bench, PUBLIC, Plan, mirror, open, read_response, server, text};
 
 const WEB: &str = "93.184.216.34:80";
 const SECURE: &str = "93.184.216.34:443";
@@ -141,4 +141,26 @@ fn blanks_of_lenient_servers_hide_no_request() {
     super::world::read_head(&mut stream).unwrap();
     let answer = converse(&mut stream, &[b"\tGET / HTTP/1.1\r\nHost: b.test\r\n\r\n"]);
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+}
+
+#[test]
+fn h2c_hides_no_request_where_everything_is_granted() {
+    for policy in ["net: a.test\n", "net: a.test @9/min\n", "net: a.test\nnet: GET|UPGRADE b.test/x\n"] {
+        let (names, routes) = ([("a.test", PUBLIC)], [(WEB, Some(mirror()))]);
+        let bench = Bench::start(&Plan { policy, names: &names, routes: &routes, ..Plan::default() });
+        bench.resolve("a.test");
+        let h2c = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__";
+        for mut stream in [bench.connect(WEB), open(bench.http)] {
+            write!(stream, "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\n{h2c}\r\n\r\n").unwrap();
+            let (head, body) = read_response(&mut stream);
+            let body = body.to_ascii_lowercase();
+            assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+            assert!(!body.contains("upgrade") && !body.contains("http2-settings"), "{body}");
+        }
+        let mut stream = bench.connect(WEB);
+        let websocket = "Connection: Upgrade\r\nUpgrade: websocket";
+        write!(stream, "GET /x HTTP/1.1\r\nHost: a.test\r\n{websocket}\r\n\r\n").unwrap();
+        let (_, body) = read_response(&mut stream);
+        assert!(body.to_ascii_lowercase().contains("upgrade: websocket"), "{body}");
+    }
 }

@@ -9,6 +9,7 @@ mod names;
 mod origin;
 mod recorded;
 mod rules;
+mod rules_in_tls;
 mod secrets;
 mod secure;
 mod socks;

@@ -167,3 +167,21 @@ impl Reader {
         self.curl(&words)
     }
 }
+
+#[test]
+fn messages_are_not_asked_for_in_a_packing_that_nobody_searches() {
+    let (reader, placeholder) = reader();
+    let field = format!("Authorization: Bearer {placeholder}");
+    let mut words = vec!["-H", field.as_str()];
+    for accepts in [
+        "content-type: application/grpc+proto",
+        "grpc-accept-encoding: gzip",
+        "connect-accept-encoding: gzip",
+        "a-im: gzip",
+    ] {
+        words.extend(["-H", accepts]);
+    }
+    words.push("https://a.test/");
+    let (ok, body) = reader.curl(&words);
+    assert!(ok && body.contains("grpc-accept-encoding: identity\n") && !body.contains("gzip"), "{body}");
+}

@@ -11,7 +11,7 @@ use hickory_proto::rr::{RData, RecordType};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
-use super::super::ca::RunAuthority;
+use super::super::ca::{AuthorityName, RunAuthority};
 use super::super::secret::Secrets;
 use super::super::tls::Interception;
 use super::super::{
@@ -238,7 +238,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         .unwrap(),
         policy: Arc::new(policy),
         tls: plan.tls.map(|roots| Interception {
-            authority: RunAuthority::generate(SystemTime::now()).unwrap(),
+            authority: RunAuthority::generate(AuthorityName::make().unwrap(), SystemTime::now()).unwrap(),
             upstream_roots: roots.to_vec(),
         }),
         idle_timeout: None,

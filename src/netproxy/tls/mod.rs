@@ -12,6 +12,7 @@ mod roots;
 mod verify;
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
@@ -23,7 +24,8 @@ pub(crate) use self::hello::Hello;
 pub(crate) use self::leaf::Leaves;
 pub(crate) use self::outer::{Outer, OuterStream, WANTS_CERTIFICATE};
 
-use super::ca::RunAuthority;
+use super::ca::{AuthorityName, RunAuthority};
+use super::error::NetproxyError;
 use super::pool::Pool;
 
 /// The protocol identifier of HTTP/2 (RFC 9113 section 3.1).
@@ -31,6 +33,27 @@ pub(crate) const H2: &[u8] = b"h2";
 
 /// That of HTTP/1.1 (RFC 7301 section 6).
 pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// What reading TLS will need, its authority not made yet: its key takes as long as a part of the launch,
+/// beside which it can be made.
+#[derive(Debug)]
+pub struct Intention {
+    /// What the authority will be called.
+    pub name: AuthorityName,
+    /// As in [`Interception`].
+    pub upstream_roots: Vec<CertificateDer<'static>>,
+}
+
+impl Intention {
+    /// Makes the authority.
+    ///
+    /// # Errors
+    /// When the kernel gives no randomness.
+    pub fn carry_out(self) -> Result<Interception, NetproxyError> {
+        let authority = RunAuthority::generate(self.name, SystemTime::now())?;
+        Ok(Interception { authority, upstream_roots: self.upstream_roots })
+    }
+}
 
 /// What reading TLS needs.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::super::ahead::Ahead;
 use super::super::authority::Host;
 use super::super::error::NetproxyError;
 use super::facts::Facts;
@@ -34,7 +35,7 @@ pub(crate) const WANTS_CERTIFICATE: &str =
     "it wants a certificate of the client's, which only a `tunnel` rule lets through";
 
 /// A verified stream to an origin.
-pub(crate) type OuterStream = TlsStream<TcpStream>;
+pub(crate) type OuterStream = TlsStream<Ahead<TcpStream>>;
 
 /// The outer side's TLS.
 pub(crate) struct Outer {
@@ -75,7 +76,7 @@ impl Outer {
             }
             Host::Address(address) => ServerName::from(*address),
         };
-        let mut handshake = pin!(connector.with_alpn(protocols).connect(name, stream));
+        let mut handshake = pin!(connector.with_alpn(protocols).connect(name, Ahead::new(stream)));
         let mut wants_certificate = false;
         let watched = poll_fn(|cx| {
             // All connections share the resolver and this thread: what it says within one turn

@@ -81,14 +81,13 @@ pub(super) fn find(around: &Around<'_>) -> Roots {
 
 impl Roots {
     /// Covers them.
-    pub(super) fn cover(&self, trust: &mut Trust<'_>) {
+    pub(super) fn cover(&self, trust: &mut Trust<'_>, authority: &str) {
         for path in &self.shown {
             let of = std::iter::once(path.clone()).chain(self.told.clone()).collect();
             trust.bundle(path.clone(), of);
         }
         for of in anchors(trust.around) {
-            let and = trust.authority.to_owned();
-            trust.file(of.clone(), Content::Anchors { of, and });
+            trust.file(of.clone(), Content::Anchors { of });
         }
         if let (true, Some(bundle)) = (self.shown.is_empty(), &self.bundle) {
             trust.bundle(bundle.clone(), self.host.clone());
@@ -96,7 +95,7 @@ impl Roots {
         let Some(alone) = &self.alone else { return };
         trust.bundle(alone.clone(), Vec::new());
         // One link would do: but the file is small, and it is what the listing says.
-        if let (Some(directory), Some(hash)) = (self.directories.first(), subject::hash(trust.authority)) {
+        if let (Some(directory), Some(hash)) = (self.directories.first(), subject::hash(authority)) {
             trust.bundle(directory.join(format!("{hash:08x}.0")), Vec::new());
         }
     }

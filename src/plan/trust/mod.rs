@@ -90,8 +90,6 @@ impl Around<'_> {
 /// Files of the view with the certificate, as they come to be known.
 struct Trust<'a> {
     around: &'a Around<'a>,
-    /// In PEM; empty where a plan is only shown.
-    authority: &'a str,
     files: Vec<GeneratedFile>,
 }
 
@@ -104,8 +102,7 @@ impl Trust<'_> {
 
     /// A bundle at `path` of the certificates in `of` and ours.
     fn bundle(&mut self, path: PathBuf, of: Vec<PathBuf>) {
-        let and = self.authority.to_owned();
-        self.file(path, Content::Bundle { of, and });
+        self.file(path, Content::Bundle { of });
     }
 
     fn has(&self, path: &Path) -> bool {
@@ -113,22 +110,22 @@ impl Trust<'_> {
     }
 }
 
-/// The files that a run gets for an authority with this certificate (PEM). Sets the variables that
-/// name them in `env`.
+/// The files that a run gets for an authority with this common name. Sets the variables that name
+/// them in `env`.
 pub(super) fn files(
     authority: &str,
     around: &Around<'_>,
     env: &mut Vec<(OsString, OsString)>,
 ) -> Vec<GeneratedFile> {
-    let mut trust = Trust { around, authority, files: Vec::new() };
+    let mut trust = Trust { around, files: Vec::new() };
     let roots = bundles::find(around);
-    roots.cover(&mut trust);
+    roots.cover(&mut trust, authority);
     for bundle in python::bundles(around) {
         trust.bundle(bundle.clone(), vec![bundle]);
     }
     for store in java::keystores(around) {
-        let (of, and) = (roots.host.clone(), authority.to_owned());
-        trust.file(store.clone(), Content::Keystore { store, of, and });
+        let of = roots.host.clone();
+        trust.file(store.clone(), Content::Keystore { store, of });
     }
     variables::set(env, &mut trust, &roots);
     trust.files

@@ -18,6 +18,8 @@ const BUNDLES: &[&str] = &[
 ];
 /// The system's own Python.
 const SYSTEM: &str = "/usr/bin/python3";
+/// Where all of the system's are.
+const PREFIX: &str = "/usr";
 /// Where it has packages: without a version on Debian, with one on others.
 const SYSTEM_LIBRARIES: &[&str] = &[
     "/usr/lib/python3",
@@ -34,7 +36,7 @@ pub(super) fn bundles(around: &Around<'_>) -> Vec<PathBuf> {
     let mut libraries = system_libraries(around);
     let mut found = Vec::new();
     let needed = around.roots.iter().filter(|root| matches!(root.why, Why::Runtime(_)));
-    for root in needed.map(|root| &root.path) {
+    for root in needed.map(|root| &root.path).filter(|root| *root != Path::new(PREFIX) || may_start(around)) {
         // A prefix, its directory of libraries, or the library itself.
         libraries.push(root.clone());
         libraries.extend(libraries_in(root));
@@ -59,6 +61,15 @@ fn system_libraries(around: &Around<'_>) -> Vec<PathBuf> {
         return Vec::new();
     };
     SYSTEM_LIBRARIES.iter().map(|library| PathBuf::from(library.replace("VERSION", version))).collect()
+}
+
+/// Whether a Python of the system may be started: to list all libraries takes as long as some mounts.
+fn may_start(around: &Around<'_>) -> bool {
+    let is_python = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        name.starts_with(b"python") || name.starts_with(b"pypy")
+    };
+    around.programs().iter().any(is_python) || around.grants_some(&Path::new(PREFIX).join("bin"))
 }
 
 /// The library of each Python in `directory`.

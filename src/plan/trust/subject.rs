@@ -1,54 +1,36 @@
 //! The name under which OpenSSL looks for a certificate in a directory: a hash of its subject.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
 
-const INTEGER: u8 = 0x02;
+use crate::netproxy::ca::ORGANIZATION;
+
+/// Tags of DER (X.690).
+const UTF8_STRING: u8 = 0x0c;
 const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
+const SET: u8 = 0x31;
+/// The attributes of a name (RFC 5280 appendix A.1), as DER has them.
+const ORGANIZATION_NAME: &[u8] = &[0x06, 3, 0x55, 4, 10];
+const COMMON_NAME: &[u8] = &[0x06, 3, 0x55, 4, 3];
 
-/// The hash of the subject of a certificate (PEM): the begin of the SHA-1 of its canonical form, see
-/// x509_name_canon in OpenSSL's crypto/x509/x_name.c. Ours has that form already: UTF-8 strings
-/// in lower case with single spaces. `None` if there is no certificate.
-pub(super) fn hash(pem: &str) -> Option<u32> {
-    let text: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
-    let certificate = STANDARD.decode(text).ok()?;
-    let subject = subject(&certificate)?;
-    let digest = Sha1::digest(subject);
-    Some(u32::from_le_bytes(digest.get(..4)?.try_into().ok()?))
+/// The hash of the subject of an authority with this common name: the begin of the SHA-1 of its
+/// canonical form, see x509_name_canon in OpenSSL's crypto/x509/x_name.c. Ours has that form already:
+/// UTF-8 strings in lower case with single spaces. `None` if there is no authority.
+pub(super) fn hash(common_name: &str) -> Option<u32> {
+    if common_name.is_empty() {
+        return None;
+    }
+    let mut digest = Sha1::new();
+    for (attribute, value) in [(ORGANIZATION_NAME, ORGANIZATION), (COMMON_NAME, common_name)] {
+        let value = element(UTF8_STRING, value.as_bytes())?;
+        digest.update(element(SET, &element(SEQUENCE, &[attribute, &value].concat())?)?);
+    }
+    Some(u32::from_le_bytes(digest.finalize().get(..4)?.try_into().ok()?))
 }
 
-/// The content of the field `subject` (RFC 5280 section 4.1).
-fn subject(certificate: &[u8]) -> Option<&[u8]> {
-    let (_, certificate, _) = element(certificate)?;
-    let (_, mut rest, _) = element(certificate)?;
-    if rest.first() == Some(&VERSION) {
-        rest = element(rest)?.2;
-    }
-    // The number, the algorithm, the issuer, the validity.
-    for expected in [INTEGER, SEQUENCE, SEQUENCE, SEQUENCE] {
-        let (tag, _, after) = element(rest)?;
-        rest = (tag == expected).then_some(after)?;
-    }
-    let (tag, subject, _) = element(rest)?;
-    (tag == SEQUENCE).then_some(subject)
-}
-
-/// Splits the first element of `der` off: its tag, its content, what follows.
-fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        0x81..=0x84 => {
-            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
-        }
-        _ => return None,
-    };
-    let (content, after) = rest.split_at_checked(length)?;
-    Some((tag, content, after))
+/// An element whose length is one byte.
+fn element(tag: u8, content: &[u8]) -> Option<Vec<u8>> {
+    let length = u8::try_from(content.len()).ok().filter(|length| *length < 0x80)?;
+    Some([&[tag, length], content].concat())
 }
 
 #[cfg(test)]
@@ -57,11 +39,12 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::SystemTime;
 
-    use crate::netproxy::ca::RunAuthority;
+    use crate::netproxy::ca::{AuthorityName, RunAuthority};
 
     #[test]
     fn openssl_has_the_same() {
-        let authority = RunAuthority::generate(SystemTime::now()).expect("an authority");
+        let name = AuthorityName::make().expect("a name");
+        let authority = RunAuthority::generate(name.clone(), SystemTime::now()).expect("an authority");
         let mut openssl = Command::new("openssl")
             .args(["x509", "-noout", "-subject_hash"])
             .stdin(Stdio::piped())
@@ -72,14 +55,13 @@ mod tests {
         input.write_all(authority.certificate_pem().as_bytes()).expect("it reads");
         drop(input);
         let said = openssl.wait_with_output().expect("it ends").stdout;
-        let hash = super::hash(authority.certificate_pem()).expect("a certificate");
+        let hash = super::hash(name.common_name()).expect("a name");
         assert_eq!(String::from_utf8_lossy(&said).trim(), format!("{hash:08x}"));
     }
 
     #[test]
-    fn what_is_no_certificate_has_none() {
-        for text in ["", "-----BEGIN CERTIFICATE-----\nMAEC\n-----END CERTIFICATE-----\n", "MIT/"] {
-            assert_eq!(super::hash(text), None);
-        }
+    fn without_an_authority_there_is_none() {
+        assert_eq!(super::hash(""), None);
+        assert_eq!(super::hash(&"a".repeat(200)), None);
     }
 }

@@ -11,6 +11,7 @@ use crate::fsview::{Content, GeneratedFile};
 use crate::plan::{HostFacts, Root, Why};
 use crate::policy::{LaunchHost, parse};
 
+const NAME: &str = "agentbox run 01020304";
 const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\nTVlPV04=\n-----END CERTIFICATE-----\n";
 const OTHER: &str = "-----BEGIN CERTIFICATE-----\nT1RIRVI=\n-----END CERTIFICATE-----\n";
 
@@ -55,7 +56,7 @@ impl Case {
         let (policy, command, roots) = (&policy, &command, roots.as_slice());
         let (facts, host, enforce) = (&facts, &host, self.enforce);
         let around = Around { policy, command, roots, facts, host, enforce };
-        let files = files(AUTHORITY, &around, &mut env);
+        let files = files(NAME, &around, &mut env);
         (files, env)
     }
 }
@@ -70,7 +71,9 @@ fn content(files: &[GeneratedFile], path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     let file = files.iter().find(|file| file.path == path);
     let file = file.unwrap_or_else(|| panic!("no {}: {files:?}", path.display()));
-    String::from_utf8(file.content.whole().expect("it can be read").into_owned()).expect("text")
+    let mut whole = Vec::new();
+    file.content.write(AUTHORITY, &mut whole).expect("it can be read");
+    String::from_utf8(whole).expect("text")
 }
 
 #[test]
