@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 
-use agentbox::netproxy::secret::Secrets;
+use agentbox::netproxy::StreamOptions;
 use agentbox::plan::{HostFacts, LaunchPlan, Request};
 use agentbox::policy::{self, LaunchHost};
 use agentbox::trace::Placement;
@@ -143,7 +143,7 @@ fn carry_out(case: &Case) -> ExitCode {
         ExitCode::from(125)
     };
     let signals = run::hold_signals().expect("signals");
-    match read.map(|plan| run::run(begun, plan, placement, signals, None, Secrets::default())) {
+    match read.map(|plan| run::run(begun, plan, placement, signals, StreamOptions::default())) {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+mod duration;
 mod exit;
 pub mod init;
 mod last_words;

@@ -3,13 +3,16 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::Failure;
+use super::duration;
 use super::last_words;
 use super::secrets;
 use super::tls::TlsArguments;
 use super::worktree::{self, Worktree};
 use crate::command;
+use crate::netproxy::StreamOptions;
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{
     self, Effect, ExecProgram, ExecRule, FileId, Host as _, LaunchHost, PathAccess, Policy, RuleBody,
@@ -49,6 +52,9 @@ pub(super) struct RunCommand {
     force: bool,
     #[command(flatten)]
     tls: TlsArguments,
+    /// End a connection on which no byte has moved for so long, as 30s or 10m; else it may be silent for ever
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    idle_timeout: Option<Duration>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -135,7 +141,8 @@ impl RunCommand {
         let request = Request { policy, command, typed, facts, protected, enforce, authority, placeholders };
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
-        let outcome = run::run(begun?, plan, placement, signals, tls, secrets)?;
+        let streams = StreamOptions { tls, secrets, idle_timeout: self.idle_timeout };
+        let outcome = run::run(begun?, plan, placement, signals, streams)?;
         tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {
             tell(hidden_repository(&outcome.policy, &facts.cwd));

@@ -12,6 +12,7 @@ use super::decide::Grant;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::{Door, Flow, Metered};
+use super::idle::IdleClock;
 use super::stream;
 
 /// How long an address may be silent before the next one is tried beside it.
@@ -30,6 +31,7 @@ pub(crate) async fn first(
     grants: &[Grant],
     door: Door,
     proc: Option<&str>,
+    idle: &IdleClock,
 ) -> Result<(usize, Metered<TcpStream>), NetproxyError> {
     let mut attempts: JoinSet<Outcome> = JoinSet::new();
     let mut flows = Vec::new();
@@ -37,11 +39,12 @@ pub(crate) async fn first(
     let mut failure = NetproxyError::Request { reason: "its target names no origin".to_owned() };
     loop {
         if let Some((index, grant)) = waiting.next() {
-            let flow = Flow::open(egress, grant, door, proc)?;
+            let flow = Flow::open(egress, grant, door, proc, idle)?;
             flows.push(Arc::downgrade(&flow));
             let (egress, grant, proc) = (Arc::clone(egress), grant.clone(), proc.map(str::to_owned));
+            let idle = idle.clone();
             attempts.spawn(async move {
-                (index, stream::dial(&egress, flow, &grant, door, proc.as_deref()).await)
+                (index, stream::dial(&egress, flow, &grant, door, proc.as_deref(), &idle).await)
             });
         }
         let alone = waiting.len() == 0 || attempts.len() == MAX_ATTEMPTS;

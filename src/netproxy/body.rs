@@ -9,8 +9,8 @@ use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTE
 use hyper::{Response, StatusCode};
 
 use super::error::{Blame, NetproxyError};
-use super::exchange::Tapped;
 use super::http::status_of;
+use super::tapped::Tapped;
 
 /// The body of a response to the confined program.
 pub(crate) enum Reply {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -15,6 +16,7 @@ use tokio_rustls::server::TlsStream;
 use super::doubt::Doubt;
 use super::flow::Flow;
 use super::head_clock::HeadClock;
+use super::idle::IdleClock;
 use super::sniff::Speech;
 
 /// The longest request line, header section or ClientHello that is read.
@@ -28,6 +30,7 @@ pub(crate) struct Client {
     prefix: BytesMut,
     heads: Arc<HeadTap>,
     clock: HeadClock,
+    idle: IdleClock,
     /// What it says may yet turn out to be what must not pass unread.
     doubt: Option<Doubt>,
     /// It has turned out to be that.
@@ -45,7 +48,12 @@ enum Transport {
 }
 
 impl Client {
-    pub(crate) fn new(stream: TcpStream, proc: Option<String>, permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(
+        stream: TcpStream,
+        proc: Option<String>,
+        idle: IdleClock,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
         // Failing to switch off delays is no reason to refuse; the kernel only fails for dead sockets.
         let _ = stream.set_nodelay(true);
         Self {
@@ -54,6 +62,7 @@ impl Client {
             prefix: BytesMut::new(),
             heads: Arc::default(),
             clock: HeadClock::default(),
+            idle,
             doubt: None,
             unmasked: false,
             proc,
@@ -65,6 +74,7 @@ impl Client {
     pub(crate) fn within(stream: TlsStream<Self>) -> Self {
         Self {
             proc: stream.get_ref().0.proc.clone(),
+            idle: stream.get_ref().0.idle.clone(),
             stream: Transport::Tls(Box::new(stream)),
             meter: None,
             prefix: BytesMut::new(),
@@ -129,8 +139,11 @@ impl Client {
     }
 
     fn note_written(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let (Some(flow), Poll::Ready(Ok(written))) = (&self.meter, &polled) {
-            flow.count_down(*written);
+        if let Poll::Ready(Ok(written)) = &polled {
+            self.idle.note_bytes();
+            if let Some(flow) = &self.meter {
+                flow.count_down(*written);
+            }
         }
         polled
     }
@@ -145,14 +158,32 @@ impl Client {
         Arc::clone(&self.heads)
     }
 
+    /// The clock of its silence.
+    pub(crate) fn idle(&self) -> IdleClock {
+        self.idle.clone()
+    }
+
     /// Ends the stream with a reset (SO_LINGER 0, man 7 socket), so that the program learns at once
     /// that it was refused.
     pub(crate) fn reset(self) {
-        match self.stream {
+        self.set_zero_linger();
+    }
+
+    fn set_zero_linger(&self) {
+        match &self.stream {
             Transport::Plain(stream) => {
                 let _ = stream.set_zero_linger();
             }
-            Transport::Tls(stream) => stream.into_inner().0.reset(),
+            Transport::Tls(stream) => stream.get_ref().0.set_zero_linger(),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // What broke off must not look as if it had ended.
+        if self.idle.has_expired() || self.heads.has_broken_off() {
+            self.set_zero_linger();
         }
     }
 }
@@ -173,8 +204,12 @@ impl AsyncRead for Client {
             if !matches!(polled, Poll::Ready(Ok(()))) {
                 return polled;
             }
+            let read = buf.filled().len() - before;
+            if read > 0 {
+                self.idle.note_bytes();
+            }
             if let Some(flow) = &self.meter {
-                flow.count_up(buf.filled().len() - before);
+                flow.count_up(read);
             }
             self.check(&buf.filled()[before..])?;
         } else {
@@ -273,6 +308,7 @@ impl AsyncWrite for Transport {
 #[derive(Default)]
 pub(crate) struct HeadTap {
     seen: Mutex<Seen>,
+    has_broken_off: AtomicBool,
 }
 
 #[derive(Default)]
@@ -322,6 +358,17 @@ impl HeadTap {
     /// The bytes are HTTP/1 no longer.
     pub(crate) fn stop(&self) {
         *self.lock() = Seen::default();
+    }
+
+    /// The answer to the present request broke off, in a way that a close would hide.
+    pub(crate) fn break_off(&self) {
+        // In HTTP/2 an answer is a stream of its own.
+        let is_http_1 = self.lock().expected != Expected::Other;
+        self.has_broken_off.fetch_or(is_http_1, Ordering::Relaxed);
+    }
+
+    fn has_broken_off(&self) -> bool {
+        self.has_broken_off.load(Ordering::Relaxed)
     }
 
     /// When the head that is being read began.

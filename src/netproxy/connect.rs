@@ -16,6 +16,7 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::{Door, Metered};
 use super::http::Service;
+use super::idle::IdleClock;
 use super::names::Answer;
 use super::resolve::Pending;
 use super::{attempts, stream};
@@ -31,7 +32,8 @@ pub(crate) async fn answer(
         Err(error) => refusal(&error),
         Ok((grant, upstream)) => {
             if let Some(upgrade) = upgrade {
-                tokio::spawn(tunnel(Arc::clone(&service.egress), upgrade, upstream, grant));
+                let tunnel = tunnel(Arc::clone(&service.egress), upgrade, upstream, grant);
+                service.idle.clone().spawn(tunnel);
             }
             Response::new(Reply::Line(None))
         }
@@ -45,7 +47,8 @@ async fn dial_authority(
     let unnamed = || NetproxyError::Request { reason: "CONNECT needs host:port".to_owned() };
     let Authority { host, port } = authority.ok_or_else(unnamed)?;
     let port = port.ok_or_else(unnamed)?;
-    dial(&service.egress, &host, port, Door::Connect, service.proc.as_deref()).await
+    let proc = service.proc.as_deref();
+    dial(&service.egress, &host, port, Door::Connect, proc, &service.idle).await
 }
 
 /// Dials the addresses of a host that are granted, until one answers.
@@ -55,9 +58,10 @@ pub(crate) async fn dial(
     port: u16,
     door: Door,
     proc: Option<&str>,
+    idle: &IdleClock,
 ) -> Result<(Grant, Metered<TcpStream>), NetproxyError> {
     let mut grants = egress.grants(host, port, Claim::Silent, proc).await?;
-    let (index, upstream) = attempts::first(egress, &grants, door, proc).await?;
+    let (index, upstream) = attempts::first(egress, &grants, door, proc, idle).await?;
     Ok((grants.swap_remove(index), upstream))
 }
 

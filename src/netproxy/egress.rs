@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -40,6 +41,8 @@ pub(crate) struct Egress {
     pub(crate) tls: Option<Arc<Tls>>,
     /// What the program has placeholders of.
     pub(crate) secrets: Secrets,
+    /// How long a stream may be silent; none: for ever.
+    pub(crate) idle_timeout: Option<Duration>,
     pub(crate) upstream: Arc<dyn Upstream>,
     /// Queries that may wait for the outside at once; further ones wait to be read.
     pub(crate) lookups: Arc<Semaphore>,

@@ -1,25 +1,21 @@
 //! The record of one HTTP exchange: heads in the entry, bodies as blobs, streaming.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, request, response};
-use http_body::{Body, Frame, SizeHint};
 use serde_json::{Map, Value, json};
 
-use super::client::HeadTap;
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::fields::Fields;
 use super::flow::round_micros;
+use super::idle::IdleClock;
 use super::relay::End;
 use super::scribe::{Desk, Reel};
-use super::secret::Passing;
 use super::segments::{Segments, Way};
 use super::sighted::Sighted;
 use super::tls::Facts;
@@ -29,7 +25,8 @@ use crate::trace::{Event, Kind, TraceError};
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
 pub(crate) struct Exchange {
-    egress: Arc<Egress>,
+    pub(super) egress: Arc<Egress>,
+    idle: IdleClock,
     progress: Mutex<Progress>,
 }
 
@@ -89,6 +86,7 @@ impl Exchange {
         url: &str,
         rule: &str,
         proc: Option<&str>,
+        idle: IdleClock,
     ) -> Arc<Self> {
         let progress = Progress {
             method: head.method.clone(),
@@ -101,7 +99,7 @@ impl Exchange {
             request: Copy { sighted: Sighted::of(&head.headers), ..Copy::default() },
             ..Progress::default()
         };
-        Arc::new(Self { egress: Arc::clone(egress), progress: Mutex::new(progress) })
+        Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) })
     }
 
     /// The origin that answers.
@@ -158,7 +156,7 @@ impl Exchange {
         }
     }
 
-    fn copy(&self, side: Side, data: &Bytes) {
+    pub(super) fn copy(&self, side: Side, data: &Bytes) {
         let scribe = &self.egress.scribe;
         let mut progress = self.progress();
         progress.segments.add(scribe, side.way(), data.len());
@@ -170,11 +168,11 @@ impl Exchange {
         copy.reel.get_or_insert_with(|| scribe.reel()).write(data.clone());
     }
 
-    fn set_trailers(&self, side: Side, trailers: &HeaderMap) {
+    pub(super) fn set_trailers(&self, side: Side, trailers: &HeaderMap) {
         self.progress().side(side).trailers = Some(Fields::of(trailers));
     }
 
-    fn finish(&self, side: Side) {
+    pub(super) fn finish(&self, side: Side) {
         self.progress().side(side).whole = true;
     }
 
@@ -201,7 +199,15 @@ impl Progress {
     }
 
     /// What is known when it ends; the bodies' names are not yet.
-    fn end(&mut self, ends: bool) {
+    fn end(&mut self, ends: bool, idle: &IdleClock) {
+        if let Some((reason, failure)) = idle.failure() {
+            match &mut self.upgraded {
+                Some(upgraded) => _ = upgraded.end.get_or_insert((reason, Some(failure))),
+                // Whatever broke off then, did so for that.
+                None if !self.response.whole => self.error = Some((reason, Some(failure))),
+                None => {}
+            }
+        }
         if self.error.is_none() && !self.response.whole {
             self.error = Some(if ends {
                 ("the run ended".to_owned(), Some(Failure::new("ended", Blame::Agent)))
@@ -282,12 +288,17 @@ impl Copy {
     /// The body as the entry says it; none for no body at all.
     fn describe(&mut self, redactor: &Redactor, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
         let Some(reel) = self.reel.take() else { return Ok(None) };
-        let mut body = Value::from(desk.finish(reel)?);
+        let mut marks = Value::Object(Map::new());
+        if let Some(sighted) = self.sighted.take() {
+            sighted.describe(redactor, &mut marks);
+        }
+        let is_private = marks.get("private").is_some();
+        let mut body = if is_private { desk.finish(reel)?.into() } else { desk.finish_body(reel)? };
+        if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
+            body.extend(marks);
+        }
         if !self.whole {
             body["whole"] = false.into();
-        }
-        if let Some(sighted) = self.sighted.take() {
-            sighted.describe(redactor, &mut body);
         }
         Ok(Some(body))
     }
@@ -312,7 +323,7 @@ impl Drop for Exchange {
         let ends = self.egress.ends();
         let progress = self.progress.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut progress = std::mem::take(progress);
-        progress.end(ends);
+        progress.end(ends, &self.idle);
         // A failure stays with the recorder, and the run stops for it.
         let redactor = self.egress.redactor.clone();
         self.egress.scribe.record(move |desk| progress.event(ends, &redactor, desk));
@@ -322,79 +333,4 @@ impl Drop for Exchange {
 fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     round_micros(since.as_secs_f64())
-}
-
-/// A body on its way through, copied into the record as it passes.
-pub(crate) struct Tapped {
-    body: Passing,
-    exchange: Arc<Exchange>,
-    side: Side,
-    heads: Arc<HeadTap>,
-    finished: bool,
-}
-
-impl Tapped {
-    pub(crate) fn new(body: Passing, exchange: &Arc<Exchange>, side: Side, heads: &Arc<HeadTap>) -> Self {
-        let mut tapped =
-            Self { body, exchange: Arc::clone(exchange), side, heads: Arc::clone(heads), finished: false };
-        tapped.finish_at_end();
-        tapped
-    }
-
-    fn finish_at_end(&mut self) {
-        if !self.finished && self.body.is_end_stream() {
-            self.finish();
-        }
-    }
-
-    fn finish(&mut self) {
-        self.finished = true;
-        self.exchange.finish(self.side);
-        if self.side == Side::Request {
-            self.heads.resume();
-        }
-    }
-}
-
-impl Body for Tapped {
-    type Data = Bytes;
-    type Error = NetproxyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
-        ready!(self.exchange.egress.scribe.poll_ready(cx))?;
-        let blame = match self.side {
-            Side::Request => Blame::Agent,
-            Side::Response => Blame::Upstream,
-        };
-        let frame = match ready!(self.body.poll_frame(cx, blame)) {
-            None => {
-                self.finish();
-                return Poll::Ready(None);
-            }
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => {
-                self.exchange.fail(&error);
-                return Poll::Ready(Some(Err(error)));
-            }
-        };
-        if let Some(data) = frame.data_ref() {
-            self.exchange.copy(self.side, data);
-        }
-        if let Some(trailers) = frame.trailers_ref() {
-            self.exchange.set_trailers(self.side, trailers);
-        }
-        self.finish_at_end();
-        Poll::Ready(Some(Ok(frame)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -16,6 +16,7 @@ use super::decide::Grant;
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
+use super::idle::IdleClock;
 use super::relay::End;
 use super::transcript::Transcript;
 use crate::trace::{Event, Kind};
@@ -59,6 +60,7 @@ pub(crate) struct Flow {
     args: Map<String, Value>,
     rule: String,
     proc: Option<String>,
+    idle: IdleClock,
     opened: Instant,
     up: AtomicU64,
     down: AtomicU64,
@@ -82,12 +84,13 @@ impl Flow {
         grant: &Grant,
         door: Door,
         proc: Option<&str>,
+        idle: &IdleClock,
     ) -> Result<Arc<Self>, NetproxyError> {
         let mut args = Map::new();
         args.insert("names".to_owned(), grant.name_list().into());
         args.insert("address".to_owned(), grant.destination.ip().to_string().into());
         args.insert("port".to_owned(), grant.destination.port().into());
-        Self::begin(egress, args, grant.rule(), door, proc)
+        Self::begin(egress, args, grant.rule(), door, proc, idle)
     }
 
     /// The same for what has no address: a Unix socket.
@@ -97,6 +100,7 @@ impl Flow {
         rule: &str,
         door: Door,
         proc: Option<&str>,
+        idle: &IdleClock,
     ) -> Result<Arc<Self>, NetproxyError> {
         args.insert("via".to_owned(), door.as_str().into());
         let op = if door == Door::Listen { "net.accept" } else { "net.connect" };
@@ -110,6 +114,7 @@ impl Flow {
             args,
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
+            idle: idle.clone(),
             opened: Instant::now(),
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
@@ -153,6 +158,9 @@ impl Flow {
         let bytes = bytes as u64;
         counter.fetch_add(bytes, Ordering::Relaxed);
         self.egress.moved.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > 0 {
+            self.idle.note_bytes();
+        }
     }
 
     pub(crate) fn set_protocol(&self, protocol: &'static str) {
@@ -203,6 +211,9 @@ impl Flow {
 impl Drop for Flow {
     fn drop(&mut self) {
         self.egress.open.fetch_sub(1, Ordering::Relaxed);
+        if let Some((reason, failure)) = self.idle.failure() {
+            self.fail(&reason, failure);
+        }
         let learned = std::mem::take(&mut *self.learned.lock().unwrap_or_else(PoisonError::into_inner));
         let unnamed = if self.egress.ends() { "the run ended" } else { "closed" };
         let seconds = round_micros(self.opened.elapsed().as_secs_f64());

@@ -12,7 +12,7 @@ use super::authority::Host;
 use super::body::Reply;
 use super::decide::Grant;
 use super::error::NetproxyError;
-use super::exchange::{Exchange, Side, Tapped};
+use super::exchange::{Exchange, Side};
 use super::flow::{Door, Flow};
 use super::framing::origin_form;
 use super::http::{Scope, Service};
@@ -20,6 +20,7 @@ use super::intercept::Secure;
 use super::link::{Link, Wire};
 use super::relay::relay;
 use super::secret::{Masking, Passing, Place, Treatment};
+use super::tapped::Tapped;
 use super::transcript::Transcript;
 use super::{alternative, attempts};
 
@@ -145,7 +146,8 @@ impl Service {
         };
         exchange.set_origin(origin.grant.destination, origin.grant.name_list());
         let grants: Vec<_> = origins.iter().map(|origin| origin.grant.clone()).collect();
-        let dialled = attempts::first(&self.egress, &grants, origin.door, self.proc.as_deref()).await;
+        let proc = self.proc.as_deref();
+        let dialled = attempts::first(&self.egress, &grants, origin.door, proc, &self.idle).await;
         let (index, upstream) = dialled?;
         let grant = &grants[index];
         exchange.set_origin(grant.destination, grant.name_list());
@@ -175,14 +177,9 @@ impl Service {
             let origin = hyper::upgrade::on(&mut response);
             self.heads.stop();
             let transcript = exchange.transcribe();
-            tokio::spawn(splice(
-                asking,
-                origin,
-                flow,
-                transcript,
-                Arc::clone(exchange),
-                place.map(Arc::clone),
-            ));
+            let place = place.map(Arc::clone);
+            let splice = splice(asking, origin, flow, transcript, Arc::clone(exchange), place);
+            self.idle.clone().spawn(splice);
         }
         let (mut head, body) = response.into_parts();
         let body = match place {
@@ -204,7 +201,10 @@ impl Service {
             }
         }
         head.version = if client == Version::HTTP_2 { client } else { Version::HTTP_11 };
+        // An HTTP/1.0 client takes the close for the end, where no length was told (RFC 9112 section 6.3).
+        let ends_by_close = client < Version::HTTP_11 && !head.headers.contains_key(header::CONTENT_LENGTH);
         let body = Tapped::new(body, exchange, Side::Response, &self.heads);
+        let body = if ends_by_close { body.ending_by_close() } else { body };
         Ok(Response::from_parts(head, Reply::Origin(body)))
     }
 }

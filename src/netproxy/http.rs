@@ -24,6 +24,7 @@ use super::exchange::Exchange;
 use super::flow::Door;
 use super::forward::Origin;
 use super::framing;
+use super::idle::IdleClock;
 use super::intercept::Secure;
 use super::link::{Link, MAX_HEADER_LIST, Wire};
 use super::requests;
@@ -54,6 +55,7 @@ pub(crate) struct Service {
     pub(crate) scope: Scope,
     pub(crate) proc: Option<String>,
     pub(crate) heads: Arc<HeadTap>,
+    pub(crate) idle: IdleClock,
     /// The connection to the origin, kept from request to request.
     pub(crate) link: Mutex<Option<Link>>,
 }
@@ -66,6 +68,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
         scope,
         proc: client.proc.clone(),
         heads: client.heads(),
+        idle: client.idle(),
         link: Mutex::new(link),
     });
     let answering = Arc::clone(&service);
@@ -169,7 +172,7 @@ impl Service {
         };
         let url = first.url(&head.uri);
         let rule = first.grant.rule();
-        let exchange = Exchange::begin(&self.egress, &head, &url, rule, proc);
+        let exchange = Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone());
         match self.forward(head, body, upgrade, &origins, treatment, &exchange).await {
             Ok(response) => response,
             Err(error) => {

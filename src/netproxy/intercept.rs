@@ -163,7 +163,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
     match timeout(HANDSHAKE_TIMEOUT, hello.answer(client, config)).await {
         Ok(Ok(stream)) => {
             let scope = Inside { egress, grant, door, secure, protocol };
-            scope.converse(Client::within(stream), outer).await;
+            Box::pin(scope.converse(Client::within(stream), outer)).await;
         }
         Ok(Err(error)) => note_refusal(&egress, &grant, &secure, &error, proc.as_deref()),
         Err(_) => secure.fail(&NetproxyError::Client { source: io::ErrorKind::TimedOut.into() }),
@@ -252,7 +252,7 @@ impl Inside {
     async fn exchange(self, client: Client, link: Option<Link>, wire: Wire) {
         self.set_protocol("https");
         let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(Box::new(self.secure)) };
-        http::serve(self.egress, client, scope, link, wire).await;
+        Box::pin(http::serve(self.egress, client, scope, link, wire)).await;
     }
 
     /// Answers an HTTP client with the reason, and ends every other stream.

@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use super::ahead::Filling;
 use super::client::MAX_HEAD;
 use super::error::NetproxyError;
-use super::exchange::Tapped;
 use super::failure::Failure;
 use super::flow::{Flow, Metered};
+use super::tapped::Tapped;
 use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
 
 /// What an origin may send ahead on one HTTP/2 stream, and on all of a connection together: a

@@ -13,6 +13,7 @@ use super::datagram::{self, Trap};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
+use super::idle::IdleClock;
 use super::publish::Publisher;
 use super::sessions::Sessions;
 use super::unix::{self, HostSocket};
@@ -115,18 +116,19 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
     };
     let proc = egress.proc_of(&stream);
     let egress = Arc::clone(egress);
-    let client = Client::new(stream, proc, place);
+    let idle = IdleClock::start(egress.idle_timeout);
+    let client = Client::new(stream, proc, idle.clone(), place);
     let Ok(destination) = destination else { return client.reset() };
     match kind {
         Kind::Transparent => {
             let door = if destination.ip().is_loopback() { Door::Loopback } else { Door::Transparent };
-            tokio::spawn(stream::accept(egress, client, destination, door));
+            idle.spawn(stream::accept(egress, client, destination, door));
         }
         Kind::Loopback(_) => {
-            tokio::spawn(stream::accept(egress, client, destination, Door::Loopback));
+            idle.spawn(stream::accept(egress, client, destination, Door::Loopback));
         }
         Kind::Proxy => {
-            tokio::spawn(socks::serve(egress, client));
+            idle.spawn(socks::serve(egress, client));
         }
         Kind::Names => {
             tokio::spawn(dns_stream::serve(egress, client));
@@ -144,7 +146,9 @@ async fn accept_unix(
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(unix::carry(Arc::clone(&egress), Arc::clone(&host), stream, place));
+                let idle = IdleClock::start(egress.idle_timeout);
+                let (egress, host) = (Arc::clone(&egress), Arc::clone(&host));
+                idle.clone().spawn(unix::carry(egress, host, stream, idle, place));
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }

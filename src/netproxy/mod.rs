@@ -57,6 +57,7 @@ mod forward;
 pub mod framing;
 mod head_clock;
 mod http;
+mod idle;
 mod intercept;
 mod link;
 mod listen;
@@ -78,6 +79,7 @@ mod sighted;
 pub mod sniff;
 pub mod socks;
 mod stream;
+mod tapped;
 pub mod tls;
 mod transcript;
 mod unix;
@@ -112,7 +114,7 @@ use self::egress::Egress;
 use self::listen::Bound;
 use self::scribe::Scribe;
 use self::secret::Secrets;
-use self::tls::{Interception, Tls};
+use self::tls::{Intention, Interception, Tls};
 use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -178,6 +180,19 @@ pub struct ProxySpec {
     pub tls: Option<Interception>,
     /// What the program has placeholders of.
     pub secrets: Secrets,
+    /// A stream on which no byte moves for so long is ended; none: it may be silent for ever.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// How the user wants streams to be treated.
+#[derive(Default)]
+pub struct StreamOptions {
+    /// Becomes [`ProxySpec::tls`].
+    pub tls: Option<Intention>,
+    /// As [`ProxySpec::secrets`].
+    pub secrets: Secrets,
+    /// As [`ProxySpec::idle_timeout`].
+    pub idle_timeout: Option<Duration>,
 }
 
 /// A running proxy.
@@ -225,6 +240,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         who: spec.who,
         tls,
         secrets: spec.secrets,
+        idle_timeout: spec.idle_timeout,
         upstream,
         lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,

@@ -15,6 +15,7 @@ use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::flow::{Door, Flow};
+use super::idle::IdleClock;
 use super::relay::{End, relay};
 use crate::sys::scm;
 
@@ -154,7 +155,8 @@ async fn carry(
 ) {
     let mut args = Map::new();
     args.insert("port".to_owned(), port.into());
-    let Ok(flow) = Flow::begin(egress, args, rule, Door::Listen, None) else { return reset(&client) };
+    let idle = IdleClock::start(egress.idle_timeout);
+    let Ok(flow) = Flow::begin(egress, args, rule, Door::Listen, None, &idle) else { return reset(&client) };
     let mut server = match dialler.dial(port).await {
         Ok(server) => server,
         Err(error) => {
@@ -166,9 +168,11 @@ async fn carry(
     let _ = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
     let transcript = flow.transcribe();
     let mut client = flow.meter(client);
-    let end = relay(&mut server, &mut client, &transcript).await;
-    flow.set_relayed(&end);
-    if !matches!(end, End::Closed) {
+    let end = idle.limit(Box::pin(relay(&mut server, &mut client, &transcript))).await;
+    if let Some(end) = &end {
+        flow.set_relayed(end);
+    }
+    if !matches!(end, Some(End::Closed)) {
         // What broke off must not look as if it had ended.
         reset(&server);
         reset(client.stream());

@@ -1,8 +1,8 @@
 //! Bytes in both directions until both ends have closed, each noted before it is passed on.
 //!
 //! All relays share one buffer, for all run on one thread: an idle stream costs no buffer, and one
-//! whose reader is slow keeps at most [`CHUNK`] bytes. There is no deadline of any kind: a stream
-//! may be silent for hours.
+//! whose reader is slow keeps at most [`CHUNK`] bytes. There is no deadline here: a stream
+//! may be silent for hours, unless the run has an idle limit.
 
 use std::cell::RefCell;
 use std::io;

@@ -13,8 +13,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::Value;
 
 use super::error::NetproxyError;
+use crate::trace::redact::names_credentials;
 use crate::trace::{BlobRef, BlobWriter, Event, Recorder, TraceError};
 
 /// Bytes that may wait to be stored.
@@ -234,12 +236,22 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Ends a body and gives it its name.
-    pub(crate) fn finish(&mut self, mut reel: Reel) -> Result<BlobRef, TraceError> {
+    pub(crate) fn finish(&mut self, reel: Reel) -> Result<BlobRef, TraceError> {
+        self.take(reel)?.finish()
+    }
+
+    /// Ends a body of a message: what the entry says of it. A small text stands there itself, unless it seems
+    /// to hold credentials.
+    pub(crate) fn finish_body(&mut self, reel: Reel) -> Result<Value, TraceError> {
+        self.take(reel)?.finish_in_entry(|text| !names_credentials(text))
+    }
+
+    fn take(&mut self, mut reel: Reel) -> Result<BlobWriter, TraceError> {
         let number = std::mem::take(&mut reel.number);
         match self.reels.remove(&number) {
-            Some(writer) => writer.finish(),
+            Some(writer) => Ok(writer),
             // Nothing was ever written.
-            None => self.scribe.recorder.blob()?.finish(),
+            None => self.scribe.recorder.blob(),
         }
     }
 

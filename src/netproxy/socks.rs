@@ -49,9 +49,9 @@ pub(crate) async fn serve(egress: Arc<Egress>, mut client: Client) {
         Ok(Ok(_)) => {}
     }
     match client.prefix().first() {
-        Some(&VERSION_5) => negotiate(egress, client, Version::Five).await,
-        Some(&VERSION_4) => negotiate(egress, client, Version::Four).await,
-        _ => http::serve(egress, client, http::Scope::Open, None, Wire::Http1).await,
+        Some(&VERSION_5) => Box::pin(negotiate(egress, client, Version::Five)).await,
+        Some(&VERSION_4) => Box::pin(negotiate(egress, client, Version::Four)).await,
+        _ => Box::pin(http::serve(egress, client, http::Scope::Open, None, Wire::Http1)).await,
     }
 }
 
@@ -96,7 +96,9 @@ async fn negotiate(egress: Arc<Egress>, mut client: Client, version: Version) {
     };
     let sent = client.write_all(&answer).await;
     match (dialled, sent) {
-        (Ok((grant, upstream)), Ok(())) => stream::carry(egress, client, upstream, grant, Door::Socks).await,
+        (Ok((grant, upstream)), Ok(())) => {
+            Box::pin(stream::carry(egress, client, upstream, grant, Door::Socks)).await;
+        }
         (Ok((_, upstream)), Err(_)) => upstream.flow().set_end("the client went away"),
         // Closed in order, so that the reply arrives.
         (Err(_), _) => {}
@@ -173,7 +175,7 @@ async fn dial(
         return Err(Failure::Told(Reply::NotAllowed));
     };
     let proc = client.proc.as_deref();
-    connect::dial(egress, &host, port, Door::Socks, proc)
+    connect::dial(egress, &host, port, Door::Socks, proc, &client.idle())
         .await
         .map_err(|error| Failure::Told(reply_of(&error)))
 }

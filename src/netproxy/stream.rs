@@ -15,6 +15,7 @@ use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::{Door, Flow, Metered};
 use super::http;
+use super::idle::IdleClock;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::relay::{End, relay};
@@ -37,14 +38,18 @@ pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: Soc
     let Ok(grant) = egress.judge(destination, Claim::Silent, proc.as_deref()) else {
         return client.reset();
     };
-    let Ok(flow) = Flow::open(&egress, &grant, door, proc.as_deref()) else { return client.reset() };
-    let client = match take_over(&egress, client, &grant, door, &flow).await {
+    let idle = client.idle();
+    let Ok(flow) = Flow::open(&egress, &grant, door, proc.as_deref(), &idle) else { return client.reset() };
+    // What follows is boxed: a stream that waits must not cost the room of all that it may become.
+    let client = match Box::pin(take_over(&egress, client, &grant, door, &flow)).await {
         Ok(()) => return,
         Err(client) => client,
     };
-    match dial(&egress, flow, &grant, door, proc.as_deref()).await {
-        Ok(upstream) => carry(egress, client, upstream, grant, door).await,
-        Err(error @ NetproxyError::Dial { .. }) => unreachable(egress, client, grant, door, error).await,
+    match dial(&egress, flow, &grant, door, proc.as_deref(), &idle).await {
+        Ok(upstream) => Box::pin(carry(egress, client, upstream, grant, door)).await,
+        Err(error @ NetproxyError::Dial { .. }) => {
+            Box::pin(unreachable(egress, client, grant, door, error)).await;
+        }
         Err(_) => client.reset(),
     }
 }
@@ -77,7 +82,7 @@ async fn take_over(
         return Err(client);
     };
     let reading = Reading { client, hello, grant, door, flow: Some(Arc::clone(flow)) };
-    intercept::serve(Arc::clone(egress), Arc::clone(tls), reading, Leg::Kept(link)).await;
+    Box::pin(intercept::serve(Arc::clone(egress), Arc::clone(tls), reading, Leg::Kept(link))).await;
     Ok(())
 }
 
@@ -88,6 +93,7 @@ pub(crate) async fn dial(
     grant: &Grant,
     door: Door,
     proc: Option<&str>,
+    idle: &IdleClock,
 ) -> Result<Metered<TcpStream>, NetproxyError> {
     let dialled = flow.dial(grant.destination).await;
     drop(flow);
@@ -97,7 +103,7 @@ pub(crate) async fn dial(
     // A client of `localhost` tries both addresses, but inside the first is always accepted; the
     // host's server may listen on the other alone.
     match egress.judge.destination(twin, Claim::Silent) {
-        Ok(grant) => Flow::open(egress, &grant, door, proc)?.dial(twin).await,
+        Ok(grant) => Flow::open(egress, &grant, door, proc, idle)?.dial(twin).await,
         Err(_) => dialled,
     }
 }
@@ -128,7 +134,8 @@ pub(crate) async fn carry(
         Speech::Http | Speech::Http2 => {
             let wire = speech.wire().unwrap_or(Wire::Http1);
             let link = Link::open(upstream, wire, grant.destination).await.ok();
-            http::serve(egress, client, http::Scope::Bound { grant, door, secure: None }, link, wire).await;
+            let scope = http::Scope::Bound { grant, door, secure: None };
+            Box::pin(http::serve(egress, client, scope, link, wire)).await;
         }
         Speech::Opaque => pass(&egress, client, upstream, &grant).await,
         Speech::Tls => {
@@ -143,7 +150,7 @@ pub(crate) async fn carry(
                 Some(tls) => {
                     let (leg, flow) = upstream.into_inner();
                     let reading = Reading { client, hello, grant, door, flow: Some(flow) };
-                    intercept::serve(egress, tls, reading, Leg::Dialled(leg)).await;
+                    Box::pin(intercept::serve(egress, tls, reading, Leg::Dialled(leg))).await;
                 }
             }
         }
@@ -238,7 +245,7 @@ async fn unreachable(
         Ok(Ok(speech @ (Speech::Http | Speech::Http2))) => {
             let wire = speech.wire().unwrap_or(Wire::Http1);
             let scope = http::Scope::Bound { grant, door, secure: None };
-            http::serve(egress, client, scope, None, wire).await;
+            Box::pin(http::serve(egress, client, scope, None, wire)).await;
         }
         Ok(Ok(Speech::Tls)) => {
             let (hello, grant) = match check_hello(&egress, &mut client, None, &grant).await {
@@ -247,7 +254,7 @@ async fn unreachable(
             };
             let Some(tls) = egress.reads(&grant) else { return client.reset() };
             let reading = Reading { client, hello, grant, door, flow: None };
-            intercept::serve(egress, tls, reading, Leg::Failed(error)).await;
+            Box::pin(intercept::serve(egress, tls, reading, Leg::Failed(error))).await;
         }
         _ => client.reset(),
     }

@@ -22,6 +22,7 @@ use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::flow::{Door, Flow};
+use super::idle::IdleClock;
 use super::relay::relay;
 use super::secret::Watching;
 use crate::policy::{PathAccess, Policy, Verdict};
@@ -70,6 +71,7 @@ pub(crate) async fn carry(
     egress: Arc<Egress>,
     host: Arc<HostSocket>,
     client: UnixStream,
+    idle: IdleClock,
     _place: OwnedSemaphorePermit,
 ) {
     let path = &host.path;
@@ -85,7 +87,7 @@ pub(crate) async fn carry(
     };
     let mut args = Map::new();
     args.extend(path_value("path", path.as_os_str().as_encoded_bytes()));
-    let Ok(flow) = Flow::begin(&egress, args, &rule, Door::Unix, None) else { return };
+    let Ok(flow) = Flow::begin(&egress, args, &rule, Door::Unix, None, &idle) else { return };
     let upstream = match connect(&host).await {
         Ok(upstream) => upstream,
         Err(error) => {

@@ -24,9 +24,7 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
 use crate::fsview::Door;
-use crate::netproxy::secret::Secrets;
-use crate::netproxy::tls::Intention;
-use crate::netproxy::{Listeners, Proxy};
+use crate::netproxy::{Listeners, Proxy, StreamOptions};
 use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
@@ -51,8 +49,7 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began; `tls` reads the TLS of what it may reach, and
-/// `secrets` are what the command has placeholders of.
+/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -61,13 +58,12 @@ pub fn run(
     plan: LaunchPlan,
     placement: Placement,
     signals: HeldSignals,
-    tls: Option<Intention>,
-    secrets: Secrets,
+    mut streams: StreamOptions,
 ) -> Result<Outcome, RunError> {
-    let launching = launch::launch(begun, &plan, tls)?;
+    let launching = launch::launch(begun, &plan, streams.tls.take())?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder, secrets) {
+    let armed = match arm(&plan, launching, &recorder, streams) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
@@ -100,7 +96,7 @@ fn arm(
     plan: &LaunchPlan,
     launching: launch::Launching,
     recorder: &Recorder,
-    secrets: Secrets,
+    streams: StreamOptions,
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
@@ -113,15 +109,8 @@ fn arm(
     let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
-        network::start(
-            policy,
-            sockets,
-            listeners,
-            recorder,
-            &connections,
-            plan.access.enforce,
-            (tls, secrets),
-        )
+        let enforce = plan.access.enforce;
+        network::start(policy, sockets, listeners, recorder, &connections, enforce, (tls, streams))
     };
     let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
         let network = start(sockets, Listeners::default())?;

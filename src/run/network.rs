@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RunError;
 use super::loopback::{Diag, HostLoopback};
-use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Interception;
-use crate::netproxy::{self, Listeners, Proxy, ProxySpec, WhoAsked};
+use crate::netproxy::{self, Listeners, Proxy, ProxySpec, StreamOptions, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::policy::{Policy, Transport};
@@ -32,7 +31,7 @@ pub(super) fn start(
     recorder: &Recorder,
     connections: &Arc<Connections>,
     enforce: bool,
-    (tls, secrets): (Option<Interception>, Secrets),
+    (tls, streams): (Option<Interception>, StreamOptions),
 ) -> Result<Network, RunError> {
     let mut diag = None;
     let captures = sockets.mechanism == Mechanism::Tproxy;
@@ -63,7 +62,8 @@ pub(super) fn start(
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
         tls,
-        secrets,
+        secrets: streams.secrets,
+        idle_timeout: streams.idle_timeout,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);

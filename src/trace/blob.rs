@@ -15,10 +15,12 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use zstd::bulk::Compressor;
 
-use super::error::TraceError;
+mod inline;
+
+use super::error::{Named, TraceError};
 use super::event::hex;
 use super::layout::{FILE_MODE, TEMPORARY_PREFIX, blob_name};
-use super::queue::Queue;
+use super::queue::{Queue, more_room};
 
 /// Content that is compressed and written at once, and the most of one body that is held in memory. A body that ends
 /// within it and is stored already costs no write.
@@ -220,7 +222,8 @@ impl Drop for BlobWriter {
 impl Directory {
     fn fail(&self, source: &io::Error) {
         if let Some(queue) = &self.queue {
-            queue.fail(Arc::from(format!("a body cannot be stored: {source}")));
+            let (said, fix) = (Named(source), more_room(source));
+            queue.fail(Arc::from(format!("a body cannot be stored (write): {said}: {fix}")));
         }
     }
 

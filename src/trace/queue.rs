@@ -331,12 +331,17 @@ impl State {
 }
 
 fn reserve_reason(source: &std::io::Error) -> Arc<str> {
-    let fix = match source.raw_os_error() {
+    let fix = more_room(source);
+    Arc::from(format!("no disk space can be reserved for it (fallocate): {}: {fix}", Named(source)))
+}
+
+/// What would make room on the disk.
+pub(super) fn more_room(source: &std::io::Error) -> &'static str {
+    match source.raw_os_error() {
         Some(libc::EFBIG) => "raise the limit of the size of files (ulimit -f)",
         Some(libc::EDQUOT) => "raise the quota",
         _ => "free some space, or name a file elsewhere with -t",
-    };
-    Arc::from(format!("no disk space can be reserved for it (fallocate): {}: {fix}", Named(source)))
+    }
 }
 
 pub(super) fn now_micros() -> u64 {

@@ -8,8 +8,10 @@ use sha2::{Digest as _, Sha256};
 use super::error::TraceError;
 use super::event::hex;
 
+mod bodies;
 mod names;
 
+pub use bodies::names_credentials;
 pub use names::{is_secret_header, is_secret_member, is_secret_parameter};
 
 /// SHA-256 hashes blocks of this many bytes (RFC 2104 calls it B).

@@ -3,9 +3,11 @@
 //! It takes canonical lines only: no space between tokens, keys of every object in ascending order. So a repeated
 //! key, which another reader would understand in another way, is no entry.
 
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::chain::is_sha256;
+use super::event::hex;
 
 mod lexer;
 
@@ -92,14 +94,17 @@ pub struct Fields<'a> {
 #[derive(Debug, Default)]
 pub struct Scanner {
     blobs: Vec<BlobMention>,
+    wrong_text: Option<String>,
 }
 
 impl Scanner {
     /// Scans one line without its newline.
     pub fn scan<'a>(&mut self, line: &'a [u8]) -> Result<Fields<'a>, Malformed> {
         self.blobs.clear();
+        self.wrong_text = None;
         let text = std::str::from_utf8(line).map_err(|_| Malformed::NotUtf8)?;
-        let mut cursor = Cursor { lexer: Lexer::new(text), blobs: &mut self.blobs };
+        let mut cursor =
+            Cursor { lexer: Lexer::new(text), blobs: &mut self.blobs, wrong_text: &mut self.wrong_text };
         let fields = cursor.entry()?;
         if cursor.lexer.at != line.len() {
             return Err(cursor.lexer.syntax());
@@ -111,11 +116,17 @@ impl Scanner {
     pub fn blobs(&self) -> &[BlobMention] {
         &self.blobs
     }
+
+    /// Returns the SHA-256 that stands beside a body in the line that was scanned last and is not that body's.
+    pub fn wrong_text(&self) -> Option<&str> {
+        self.wrong_text.as_deref()
+    }
 }
 
 struct Cursor<'a, 'b> {
     lexer: Lexer<'a>,
     blobs: &'b mut Vec<BlobMention>,
+    wrong_text: &'b mut Option<String>,
 }
 
 /// A value that was passed over.
@@ -193,6 +204,7 @@ impl<'a> Cursor<'a, '_> {
         }
         let mut previous = None;
         let mut mention = None;
+        let mut digest = None;
         loop {
             let key = self.key(previous)?;
             previous = Some(key);
@@ -200,6 +212,12 @@ impl<'a> Cursor<'a, '_> {
                 ("blob", Passed::String(text)) if is_sha256(text.as_bytes()) => {
                     mention = Some(self.blobs.len());
                     self.blobs.push(BlobMention { sha256: text.to_owned(), size: None });
+                }
+                ("sha256", Passed::String(text)) => digest = Some(text),
+                ("text", Passed::String(text)) => {
+                    if let Some(digest) = digest.filter(|digest| !is_digest_of(digest, text)) {
+                        self.wrong_text.get_or_insert_with(|| digest.to_owned());
+                    }
                 }
                 ("size", Passed::Number(text)) => {
                     if let Some(mention) = mention.and_then(|position: usize| self.blobs.get_mut(position)) {
@@ -280,6 +298,12 @@ impl<'a> Found<'a> {
 /// Returns a key's own text. A lone surrogate, which no text of ours has, is taken as it is written.
 fn decode(key: &str) -> String {
     serde_json::from_str(&format!("\"{key}\"")).unwrap_or_else(|_| key.to_owned())
+}
+
+/// Whether `sha256` is that of a string, which still has its escapes.
+fn is_digest_of(sha256: &str, text: &str) -> bool {
+    let text: Result<String, _> = serde_json::from_str(&format!("\"{text}\""));
+    text.is_ok_and(|text| hex(&Sha256::digest(text)) == sha256)
 }
 
 #[cfg(test)]

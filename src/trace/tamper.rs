@@ -42,6 +42,11 @@ pub enum Tamper {
         /// Its name.
         sha256: String,
     },
+    /// A body that stands in the entry has another digest than the one beside it.
+    TextAltered {
+        /// What the entry says.
+        sha256: String,
+    },
     /// The last entry is not the expected one.
     OtherHead,
     /// The entry was not examined: a thread of the verifier ended early.
@@ -65,6 +70,7 @@ impl fmt::Display for Tamper {
             Self::AfterSeal => f.write_str("inserted: it follows the seal"),
             Self::BlobMissing { sha256 } => write!(f, "its blob {sha256} is missing"),
             Self::BlobAltered { sha256 } => write!(f, "its blob {sha256} was altered"),
+            Self::TextAltered { sha256 } => write!(f, "its body does not have the digest {sha256}"),
             Self::NotExamined => f.write_str("it was not examined: the verifier ran out of resources"),
             Self::OtherHead => f.write_str("the trace ends otherwise than expected: its head is another"),
         }

@@ -291,3 +291,34 @@ fn the_head_of_the_trace_says_whether_tls_is_read() {
         assert_eq!(head(&sandbox.run(&["true"])), unread);
     });
 }
+
+#[test]
+fn silence_within_tls_has_its_limit_too() {
+    with_origin(Shown::Good, |sandbox, origin| {
+        let program = format!(
+            "\
+import socket, ssl
+plain = socket.create_connection(('localhost', {port}))
+s = ssl.create_default_context().wrap_socket(plain, server_hostname='localhost', suppress_ragged_eofs=False)
+s.sendall(b'GET / HTTP/1.1\\r\\nHost: localhost:{port}\\r\\n\\r\\n')
+try:
+    while s.recv(100):
+        pass
+    assert False, 'it was closed in order'
+except OSError:
+    pass",
+            port = origin.port
+        );
+        sandbox.policy(&format!("net: localhost:{}\n", origin.port));
+        let authority = origin.authority();
+        let options = ["--upstream-ca", authority.to_str().expect("text"), "--idle-timeout", "1s"];
+        let ran = sandbox.run_with(&options, &["python3", "-c", &program]);
+        ran.exits(0);
+        assert_eq!(ran.of("http.exchange")[0]["result"]["status"], 200, "{ran}");
+        assert_eq!(
+            ran.of("net.stream").last().map(|stream| &stream["result"]["failure"]["kind"]),
+            Some(&"idle".into()),
+            "{ran}"
+        );
+    });
+}

@@ -202,7 +202,7 @@ fn inside_mount(test: &str, kind: &str) -> Option<PathBuf> {
 }
 
 /// Installs the Python tool for this test alone.
-fn python_tool(directory: &Path) -> Result<PathBuf, String> {
+pub(crate) fn python_tool(directory: &Path) -> Result<PathBuf, String> {
     let venv = directory.join("venv");
     let run = |command: &mut Command| {
         let output = command.output().map_err(|error| error.to_string())?;

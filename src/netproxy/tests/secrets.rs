@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::origin::{Shown, TestAuthority};
 use super::secure::Reader;
-use super::world::{Bench, PUBLIC, Plan, names_query, open, read_response, server, text};
+use super::world::{Bench, PUBLIC, Plan, names_query, open, read_response, server};
 
 const VALUE: &str = "ghp_0123456789abcdefghijklmnopqrstuvwxyz";
 const POLICY: &str = "net: *.test\nsecret: TOKEN -> a.test\nsecret: OTHER -> b.test header X-Own\n";
@@ -34,7 +34,9 @@ fn assert_clean(bench: &Bench) {
         assert!(!shown.contains(VALUE) && !shown.contains(SECRETS[1].1), "{shown}");
         let result = event.result.unwrap_or_default();
         for body in [event.args.get("body"), result.get("body")].into_iter().flatten() {
-            let blob = bench.recorder.blob_content(&text(&body["blob"])).unwrap();
+            // Where it stands in the entry, it was looked at above.
+            let Some(blob) = body["blob"].as_str() else { continue };
+            let blob = bench.recorder.blob_content(blob).unwrap();
             assert!(memchr::memmem::find(&blob, VALUE.as_bytes()).is_none());
         }
     }

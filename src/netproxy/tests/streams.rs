@@ -7,8 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::client::Client;
+use super::super::egress::Egress;
+use super::super::flow::Door;
 use super::super::secret::Secrets;
-use super::super::{Listeners, ProxySpec, start};
+use super::super::{Listeners, ProxySpec, start, stream};
 use super::world::{Bench, PUBLIC, Plan, open, server};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -315,6 +318,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         host_name: None,
         tls: None,
         secrets: Secrets::default(),
+        idle_timeout: None,
     }
 }
 
@@ -354,4 +358,12 @@ fn a_loopback_port_leads_to_the_family_that_listens() {
     assert_eq!(send(&format!("net: localhost:{}", service.port())), b"\x00here");
     let refused = format!("net: localhost:{0}\ndeny: net 127.0.0.1:{0}", service.port());
     assert_eq!(send(&refused), b"");
+}
+
+#[test]
+fn a_stream_that_waits_takes_little_room() {
+    fn size<F>(_: impl FnOnce(Arc<Egress>, Client, SocketAddr, Door) -> F) -> usize {
+        size_of::<F>()
+    }
+    assert!(size(stream::accept) < 2048, "{} bytes", size(stream::accept));
 }

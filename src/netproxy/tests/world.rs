@@ -241,6 +241,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
             authority: RunAuthority::generate(AuthorityName::make().unwrap(), SystemTime::now()).unwrap(),
             upstream_roots: roots.to_vec(),
         }),
+        idle_timeout: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::event::unhex;
 
 /// Headers whose values are secret.
-const SECRET_HEADERS: &[&str] = &[
+pub(super) const SECRET_HEADERS: &[&str] = &[
     "authorization",
     "proxy-authorization",
     "cookie",
@@ -26,7 +26,7 @@ const SECRET_HEADERS: &[&str] = &[
 ];
 
 /// Query parameters whose values are secret; `-` and `_` are taken as the same.
-const SECRET_PARAMETERS: &[&str] = &[
+pub(super) const SECRET_PARAMETERS: &[&str] = &[
     "access_key",
     "access_token",
     "api_key",
@@ -64,7 +64,7 @@ const SECRET_PARAMETERS: &[&str] = &[
 ];
 
 /// Members of JSON bodies whose values are secret: what OAuth and sign-in forms carry.
-const SECRET_MEMBERS: &[&str] = &[
+pub(super) const SECRET_MEMBERS: &[&str] = &[
     "access_token",
     "api_key",
     "apikey",
@@ -97,7 +97,7 @@ pub fn is_secret_parameter(name: &str) -> bool {
     SECRET_PARAMETERS.contains(&name.as_str())
 }
 
-fn percent_decoded(text: &str) -> String {
+pub(super) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

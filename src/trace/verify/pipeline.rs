@@ -197,6 +197,9 @@ fn examine(scanner: &mut Scanner, line: &[u8]) -> Finding {
     if stored != hex_digits(&sha) {
         return Err(Tamper::Edited);
     }
+    if let Some(sha256) = scanner.wrong_text() {
+        return Err(Tamper::TextAltered { sha256: sha256.to_owned() });
+    }
     let is_seal = fields.op == "run.seal";
     let tells = fields.kind == "meta" && (is_seal || fields.op == "checkpoint");
     Ok(Examined {

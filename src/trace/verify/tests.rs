@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use super::super::blob::BlobStore;
 use super::super::chain::{Body, Chain, entry_sha};
@@ -289,4 +290,25 @@ fn rehashed(line: &str) -> String {
     let (before, after) = (&line[..from], line[to..].trim_end());
     let sha = hex(&entry_sha(prev.as_bytes(), before.as_bytes(), after.as_bytes()));
     format!("{before},\"sha\":\"{sha}\"{after}\n")
+}
+
+#[test]
+fn a_body_in_the_entry_is_the_one_that_its_digest_names() {
+    let sample = Sample::new();
+    let outcome = |text: &str, sha256: String| {
+        let body = json!({"sha256": sha256, "size": text.len(), "text": text});
+        let events = [
+            Event::new(Kind::Meta, "run.start").arg("argv", json!(["true"])),
+            Event::new(Kind::Effect, "http.exchange").result(json!({"body": body})),
+        ];
+        sample.write(chained(&events, true).concat());
+        sample.verify().outcome
+    };
+    let digest = |text: &str| hex(&Sha256::digest(text));
+    for text in ["", "ok", "\"quoted\" \\ \t\r\n é \u{2028} \u{7f}"] {
+        assert_eq!(outcome(text, digest(text)), Outcome::Sealed, "{text}");
+    }
+    let sha256 = digest("other");
+    let reason = Tamper::TextAltered { sha256: sha256.clone() };
+    assert_eq!(outcome("ok", sha256), Outcome::Tampered { entry: 1, reason });
 }

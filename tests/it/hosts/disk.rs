@@ -3,7 +3,11 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{self, Write};
+use std::net::TcpListener;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -96,6 +100,61 @@ print('END')";
         assert!((2..200).contains(&made), "{made} files\n{ran}");
         no_rest(sandbox);
     });
+}
+
+#[test]
+fn a_transfer_that_cannot_be_kept_is_ended() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let place = sandbox.directory("../small");
+        let sink = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = sink.local_addr().expect("bound").port();
+        let (report, received) = mpsc::channel();
+        std::thread::spawn(move || {
+            for mut client in sink.incoming().flatten() {
+                let report = report.clone();
+                std::thread::spawn(move || {
+                    // The sender breaks off.
+                    let mut count = Count(0);
+                    let _ = io::copy(&mut client, &mut count);
+                    let _ = report.send(count.0);
+                });
+            }
+        });
+        sandbox.policy(&format!("write: ./out\nnet: 127.0.0.1:{port}"));
+        for first in
+            ["b'\\x01'", "b'POST / HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nContent-Length: 99999999\\r\\n\\r\\n'"]
+        {
+            let program = format!(
+                "import os, socket
+s = socket.create_connection(('127.0.0.1', {port}))
+s.sendall({first})
+while True: s.sendall(os.urandom(1 << 16))"
+            );
+            let prefix = small("9m", "1", &place, &sandbox.path("copy"));
+            let command = traced_in(sandbox, &place, &["python3", "-c", &program]);
+            let ran = Running::start(wrapped(sandbox, &prefix, &command)).finish();
+            ran.exits(125).prints("").complains("ENOSPC").complains("the run was stopped");
+            let passed: usize = received.recv_timeout(Duration::from_secs(20)).expect("a connection");
+            // What waits to be stored, and what is held to be compressed, is not on the disk.
+            assert!((1 << 20..13 << 20).contains(&passed), "{passed} bytes passed\n{ran}");
+            no_rest(sandbox);
+        }
+    });
+}
+
+/// Takes bytes and keeps their number.
+struct Count(usize);
+
+impl Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[test]

@@ -86,6 +86,9 @@ fn whatever_resolv_conf_is_names_are_resolved_by_ours() {
                 asked.lines().all(|name| ["known.test", "unknown.test"].contains(&name)),
                 "{form}: {asked}\n{ran}"
             );
+            let code = if works { "NXDOMAIN" } else { "SERVFAIL" };
+            let unknown = ran.recorded("dns.lookup", "name", "unknown.test");
+            assert_eq!(unknown["result"]["code"], code, "{form}\n{ran}");
             assert_eq!(works, !asked.is_empty(), "{form}\n{ran}");
         }
     });

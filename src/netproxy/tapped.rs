@@ -1,0 +1,117 @@
+//! A body on its way through: copied into the record as it passes, and how it breaks off.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::client::HeadTap;
+use super::error::{Blame, NetproxyError};
+use super::exchange::{Exchange, Side};
+use super::secret::Passing;
+
+/// A body on its way through, copied into the record as it passes.
+pub(crate) struct Tapped {
+    body: Passing,
+    exchange: Arc<Exchange>,
+    side: Side,
+    heads: Arc<HeadTap>,
+    finished: bool,
+    ends_by_close: bool,
+    /// Why it broke off: told when what came before is on its way.
+    broken: Option<NetproxyError>,
+}
+
+impl Tapped {
+    pub(crate) fn new(body: Passing, exchange: &Arc<Exchange>, side: Side, heads: &Arc<HeadTap>) -> Self {
+        let mut tapped = Self {
+            body,
+            exchange: Arc::clone(exchange),
+            side,
+            heads: Arc::clone(heads),
+            finished: false,
+            ends_by_close: false,
+            broken: None,
+        };
+        tapped.finish_at_end();
+        tapped
+    }
+
+    /// The client takes the connection's end for the body's: when the body breaks off it must be a reset.
+    pub(crate) fn ending_by_close(self) -> Self {
+        Self { ends_by_close: true, ..self }
+    }
+
+    /// Notes that the body broke off. It is told with the next poll, for the library drops what it has
+    /// not sent when it hears of it.
+    fn break_off(&mut self, error: NetproxyError, cx: &Context<'_>) {
+        self.exchange.fail(&error);
+        if self.ends_by_close {
+            self.heads.break_off();
+        }
+        self.broken = Some(error);
+        cx.waker().wake_by_ref();
+    }
+
+    fn finish_at_end(&mut self) {
+        if !self.finished && self.body.is_end_stream() {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.finished = true;
+        self.exchange.finish(self.side);
+        if self.side == Side::Request {
+            self.heads.resume();
+        }
+    }
+}
+
+impl Body for Tapped {
+    type Data = Bytes;
+    type Error = NetproxyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        ready!(self.exchange.egress.scribe.poll_ready(cx))?;
+        let blame = match self.side {
+            Side::Request => Blame::Agent,
+            Side::Response => Blame::Upstream,
+        };
+        let frame = match ready!(self.body.poll_frame(cx, blame)) {
+            None => {
+                self.finish();
+                return Poll::Ready(None);
+            }
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
+                self.break_off(error, cx);
+                return Poll::Pending;
+            }
+        };
+        if let Some(data) = frame.data_ref() {
+            self.exchange.copy(self.side, data);
+        }
+        if let Some(trailers) = frame.trailers_ref() {
+            self.exchange.set_trailers(self.side, trailers);
+        }
+        self.finish_at_end();
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
