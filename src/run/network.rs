@@ -91,7 +91,11 @@ pub(super) fn judge(proxy: &Proxy) -> JudgeConnection {
     let pins = proxy.pins();
     Box::new(move |to| {
         let refusal = decide(to).err()?;
-        let label = refusal.rule.clone().unwrap_or_else(|| format!("no rule: {}", refusal.reason));
+        let label = match refusal.rule {
+            Some(rule) => rule,
+            None if refusal.reason.starts_with("no rule") => refusal.reason,
+            None => format!("no rule: {}", refusal.reason),
+        };
         Some(RefusedConnection { target: refusal.target, names: pins.names_for(to.ip()), label })
     })
 }

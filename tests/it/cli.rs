@@ -141,6 +141,27 @@ fn the_last_words_count_and_name_the_rules_that_would_allow() {
 }
 
 #[test]
+fn a_refusal_is_recorded_with_the_rule_that_would_allow_it() {
+    everyone(|sandbox| {
+        sandbox.file("a.txt", "a");
+        let ran = sandbox.python(
+            "import contextlib, socket, subprocess
+with contextlib.suppress(PermissionError): open('a.txt')
+with contextlib.suppress(PermissionError): subprocess.run(['true'])
+with contextlib.suppress(PermissionError): socket.create_connection(('192.0.2.1', 80), 3)",
+        );
+        ran.exits(0);
+        for (op, remedy) in [("read", "read: ./a.txt"), ("exec", "exec: true"), ("net", "net: 192.0.2.1:80")]
+        {
+            let found = ran.denials(op).iter().any(|entry| entry["args"]["remedy"] == remedy);
+            assert!(found, "{op}: {ran}");
+        }
+        let told = ran.stderr.lines().filter(|line| line.contains("192.0.2.1")).count();
+        assert_eq!(told, 1, "{ran}");
+    });
+}
+
+#[test]
 fn observe_refuses_nothing_and_records_what_it_would_have_refused() {
     everyone(|sandbox| {
         sandbox.file("secret.txt", "hidden");

@@ -87,6 +87,7 @@ fn brief(entry: &Map<String, Value>) -> String {
     let named = args.get("names").and_then(Value::as_array).and_then(|names| names.first()?.as_str());
     if let Some(host) = ["host", "name"].into_iter().find_map(text).or(named).or_else(|| text("address")) {
         return match args.get("port") {
+            Some(port) if host.contains(':') => format!("[{host}]:{port}"),
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
@@ -141,6 +142,9 @@ mod tests {
             row(&entry),
             "   2  deny     net             h:1  [a `%2F` stands there, to allow it: net: h:1, 1 time]\n"
         );
+        let entry =
+            json!({"i": 2, "kind": "deny", "op": "net", "args": {"address": "2001:db8::1", "port": 80}});
+        assert_eq!(row(&entry), "   2  deny     net             [2001:db8::1]:80\n");
         let entry = json!({"i": 2, "kind": "deny", "op": "net", "args": {"target": "h:1", "reason": "the rate"}, "rule": "p:1"});
         assert_eq!(row(&entry), "   2  deny     net             h:1  [p:1, the rate]\n");
     }
