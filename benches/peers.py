@@ -82,7 +82,7 @@ class Bare:
     def __init__(self, server):
         self.server = server
 
-    def run(self, command, scheme, turn):
+    def run(self, command, scheme):
         return Ran(client(command(self.server.url(scheme)), trusting(self.server.authority)))
 
     def stop(self):
@@ -100,7 +100,7 @@ class Agentbox(Bare):
         with open(self.policy, "w") as file:
             file.write("net: localhost:%d\nnet: localhost:%d\n" % (server.http, server.https))
 
-    def run(self, command, scheme, turn):
+    def run(self, command, scheme):
         command = command(self.server.url(scheme))
         options = ["--upstream-ca", self.server.authority, *shlex.split(os.environ.get("RUN_OPTIONS", ""))]
         with tempfile.TemporaryDirectory(dir=MEMORY) as trace:
@@ -131,7 +131,7 @@ class Mitmproxy(Bare):
         for port in self.ports.values():
             wait_for(port)
 
-    def run(self, command, scheme, turn):
+    def run(self, command, scheme):
         watch = Watch(self.process.pid)
         watch.look_once()
         before = sum(watch.cpu.values())
@@ -170,7 +170,7 @@ class Sandbox(Bare):
         if "started" not in done:
             raise Failed("it does not start here: %s" % done)
 
-    def run(self, command, scheme, turn):
+    def run(self, command, scheme):
         command = command(self.server.url(scheme))
         if command[0] == "curl":
             command[1:1] = ["--noproxy", ""]
