@@ -10,7 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::Supervisor;
-use super::Controls;
+use super::device::Feeds;
+use super::runtime::Runtimes;
+use super::{Controls, Seed};
 use crate::sys::ptrace::{self, Stop};
 
 /// How long a new task waits for its maker, which is stopped at once, or was killed.
@@ -21,11 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(in crate::supervisor) struct Following {
     /// New tasks whose maker has not been heard yet, and how they stopped.
     unnamed: HashMap<i32, (Stop, Instant)>,
+    pub(super) seed: Seed,
+    /// Random devices that tasks have open.
+    pub(in crate::supervisor) feeds: Feeds,
+    pub(super) runtimes: Runtimes,
 }
 
 impl Following {
-    pub(in crate::supervisor) fn new(_controls: Controls) -> Self {
-        Self { unnamed: HashMap::new() }
+    pub(in crate::supervisor) fn new(controls: Controls) -> Self {
+        let feeds = Feeds::default();
+        Self { unnamed: HashMap::new(), feeds, seed: controls.seed, runtimes: Runtimes::default() }
     }
 
     /// Whether a task stands still that must not for ever.

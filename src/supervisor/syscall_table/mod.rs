@@ -59,6 +59,8 @@ pub struct FilterOptions {
     /// Landlock keeps signals inside the run (Linux 6.12): a signal to the caller's own process
     /// group reaches the run's processes in it and no others.
     pub signals_are_scoped: bool,
+    /// The run is to be replayed: its randomness comes from a seed.
+    pub replayable: bool,
 }
 
 /// How a syscall is treated.
@@ -83,6 +85,8 @@ pub enum Disposition {
         /// With it.
         otherwise: Action,
     },
+    /// The supervisor answers under `FilterOptions::replayable`, else the kernel does.
+    Replayable,
 }
 
 /// A [`Disposition`] once the options are known.
@@ -104,6 +108,8 @@ impl Disposition {
             Self::GroupSignals { unscoped, .. } if !options.signals_are_scoped => {
                 Decision::Arguments(unscoped)
             }
+            Self::Replayable if options.replayable => Decision::Always(Action::Notify),
+            Self::Replayable => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }

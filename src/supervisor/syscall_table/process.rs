@@ -72,10 +72,15 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "reads clocks, sleeps, or asks for random bytes",
+        reason: "reads clocks, or sleeps",
         syscalls: calls![
-            clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrandom
+            clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times
         ],
+    },
+    Group {
+        disposition: Disposition::Replayable,
+        reason: "asks for random bytes: those of the run's seed, if it is to be replayed",
+        syscalls: calls![getrandom],
     },
     Group {
         disposition: ALLOW,

@@ -6,8 +6,10 @@ use syscalls::Sysno;
 
 use super::*;
 
-const OPEN: FilterOptions = FilterOptions { full_mediation: false, signals_are_scoped: true };
-const STRICT: FilterOptions = FilterOptions { full_mediation: true, signals_are_scoped: false };
+const OPEN: FilterOptions =
+    FilterOptions { full_mediation: false, signals_are_scoped: true, replayable: false };
+const STRICT: FilterOptions =
+    FilterOptions { full_mediation: true, signals_are_scoped: false, replayable: true };
 
 /// `Sysno::iter` leaves the last syscall out, so the numbers are tried one by one as well.
 #[test]
