@@ -22,6 +22,7 @@ mod reader;
 mod recorder;
 mod scan;
 mod space;
+mod stored;
 mod tally;
 mod tamper;
 mod verify;
@@ -34,6 +35,7 @@ pub use placement::{FileIdentity, Placed, Placement, Protected, Recovered, locat
 pub use reader::{Line, Reader};
 pub use recorder::Recorder;
 pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};
+pub use stored::StoredBlobs;
 pub use tally::{Denial, Denials, Totals};
 pub use tamper::Tamper;
 pub use verify::{Expectation, Outcome, Verification, verify};
