@@ -31,7 +31,10 @@ mod writer;
 pub use blob::{BlobRef, BlobWriter};
 pub use error::TraceError;
 pub use event::{Event, Kind, display_bytes, hex, path_value, unhex};
-pub use placement::{FileIdentity, Placed, Placement, Protected, Recovered, locate, recover_pending};
+pub use placement::{
+    FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, locate, recover_pending,
+    remember_head,
+};
 pub use reader::{Line, Reader};
 pub use recorder::Recorder;
 pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};
