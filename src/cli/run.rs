@@ -142,7 +142,7 @@ impl RunCommand {
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
         let streams = StreamOptions { tls, secrets, idle_timeout: self.idle_timeout };
-        let outcome = run::run(begun?, plan, placement, signals, streams)?;
+        let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {
             tell(hidden_repository(&outcome.policy, &facts.cwd));
