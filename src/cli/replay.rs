@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use super::run::{Prepared, colored, tell};
+use super::run::{Prepared, tell};
+use crate::command;
+use crate::netproxy::StreamOptions;
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::{Difference, Recording, ReplayError, differences};
 use crate::run::{self, Repeat, Replayed};
 use crate::trace::{self, Placement, Scratch};
-use crate::{command, netproxy::StreamOptions};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\

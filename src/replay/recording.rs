@@ -41,15 +41,19 @@ impl Recording {
         if let Outcome::Tampered { entry, reason } = found.outcome {
             return Err(ReplayError::Tampered { path: path.to_owned(), entry, reason });
         }
-        let refuse = |reason: &str| ReplayError::NotReplayable { path: path.to_owned(), reason: reason.to_owned() };
+        let refuse =
+            |reason: &str| ReplayError::NotReplayable { path: path.to_owned(), reason: reason.to_owned() };
         let (mut start, mut replay) = (None, None);
         for entry in Entries::open(path).map_err(unreadable(path))? {
             let mut entry = entry.map_err(unreadable(path))?;
-            let op = entry.get("op").and_then(Value::as_str);
-            let place = match op {
+            let said = |name: &str| entry.get(name).and_then(Value::as_str);
+            if said("kind") != Some("meta") {
+                break;
+            }
+            let place = match said("op") {
                 Some("run.start") => &mut start,
                 Some("run.replay") => &mut replay,
-                _ => break,
+                _ => continue,
             };
             if let Some(Value::Object(args)) = entry.remove("args") {
                 *place = Some(args);
@@ -64,7 +68,8 @@ impl Recording {
                 "its effects were recorded inside the program, by the Python package agentbox-runtime: replay it with that",
             ));
         }
-        let replay = replay.ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
+        let replay = replay
+            .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
         let blobs = StoredBlobs::beside(path);
         let private = private(&replay, &blobs).map_err(|reason| refuse(&reason))?;
         let sealed = matches!(found.outcome, Outcome::Sealed);
@@ -81,7 +86,9 @@ impl Recording {
     ///
     /// # Errors
     /// When it cannot be read any more.
-    pub fn entries(&self) -> Result<impl Iterator<Item = Result<Map<String, Value>, ReplayError>> + '_, ReplayError> {
+    pub fn entries(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<Map<String, Value>, ReplayError>> + '_, ReplayError> {
         let entries = Entries::open(&self.path).map_err(unreadable(&self.path))?;
         Ok(entries.map(|entry| entry.map_err(unreadable(&self.path))))
     }
@@ -104,12 +111,16 @@ fn private(replay: &Map<String, Value>, blobs: &StoredBlobs) -> Result<Private, 
     let reference = replay.get("private").and_then(|reference| reference.get("blob")).and_then(Value::as_str);
     let reference = reference.ok_or("its private part was taken out")?;
     let text = blobs.read(reference, MOST_PRIVATE).map_err(|error| format!("its private part: {error}"))?;
-    let private: Private = serde_json::from_slice(&text).map_err(|error| format!("its private part: {error}"))?;
-    if private.version == VERSION { Ok(private) } else { Err("its private part is of another version".to_owned()) }
+    let private: Private =
+        serde_json::from_slice(&text).map_err(|error| format!("its private part: {error}"))?;
+    if private.version == VERSION {
+        Ok(private)
+    } else {
+        Err("its private part is of another version".to_owned())
+    }
 }
 
 /// The entries of a trace, each as an object. The rest of a torn line is none.
-#[derive(Debug)]
 pub struct Entries {
     reader: Reader<File>,
 }
@@ -121,6 +132,12 @@ impl Entries {
     /// The errno of open(2).
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { reader: Reader::new(File::open(path)?) })
+    }
+}
+
+impl std::fmt::Debug for Entries {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Entries").finish_non_exhaustive()
     }
 }
 

@@ -51,7 +51,8 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants.
+/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants. It can be repeated as
+/// `repeat` says, and `plan` with it.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -117,7 +118,15 @@ fn arm(
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         let enforce = plan.access.enforce;
-        network::start(policy, sockets, listeners, (recorder, redactor), &connections, enforce, (tls, streams))
+        network::start(
+            policy,
+            sockets,
+            listeners,
+            (recorder, redactor),
+            &connections,
+            enforce,
+            (tls, streams),
+        )
     };
     let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
         let network = start(sockets, Listeners::default())?;
@@ -161,6 +170,7 @@ fn prepare(
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     repeat.record(umask, recorder)?;
+    let controls = repeat.controls()?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,
@@ -184,6 +194,7 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
+        controls,
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RunError;
 use crate::policy::lossless;
+use crate::supervisor::{Controls, Seed};
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder, TraceError, hex, unhex};
 
@@ -77,6 +78,8 @@ pub struct Start<'a> {
     pub placeholders: Vec<(String, String)>,
     /// Whether TLS is read.
     pub reads_tls: bool,
+    /// Where all randomness comes from; fresh where none is given.
+    pub seed: Option<Seed>,
 }
 
 impl Private {
@@ -85,8 +88,10 @@ impl Private {
     /// # Errors
     /// When the kernel gives no randomness.
     pub fn new(start: Start<'_>) -> Result<Self, RunError> {
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| RunError::call("getrandom")(std::io::Error::from(error)))?;
+        let seed = match start.seed {
+            Some(seed) => seed,
+            None => Seed::fresh().map_err(RunError::call("getrandom"))?,
+        };
         let variable = |(mut name, value): (OsString, OsString)| {
             name.push("=");
             name.push(value);
@@ -94,7 +99,7 @@ impl Private {
         };
         Ok(Self {
             version: VERSION,
-            seed: hex(&seed),
+            seed: hex(seed.bytes()),
             redactor: hex(Redactor::new()?.key()),
             argv: start.argv.iter().map(PathBuf::from).collect(),
             cwd: start.cwd,
@@ -119,12 +124,6 @@ impl Private {
         })
     }
 
-    /// The seed, if it is one.
-    #[must_use]
-    pub fn seed(&self) -> Option<[u8; 32]> {
-        unhex(&self.seed)?.try_into().ok()
-    }
-
     fn redactor(&self) -> Option<Redactor> {
         unhex(&self.redactor).map(|key| Redactor::with_key(&key))
     }
@@ -144,14 +143,23 @@ impl Repeat {
         self.private().and_then(Private::redactor).map_or_else(Redactor::new, Ok)
     }
 
+    /// What makes the run like the recorded one, or one that can be run again.
+    pub(super) fn controls(&self) -> Result<Option<Controls>, RunError> {
+        let Some(private) = self.private() else { return Ok(None) };
+        let seed = Seed::from_hex(&private.seed);
+        let seed = seed.ok_or_else(|| {
+            RunError::call("the seed")(std::io::Error::from(std::io::ErrorKind::InvalidData))
+        })?;
+        Ok(Some(Controls { seed }))
+    }
+
     /// Records what a replay needs to know first.
     pub(super) fn record(&self, umask: Mode, recorder: &Recorder) -> Result<(), RunError> {
         let Some(private) = self.private() else { return Ok(()) };
         let text = serde_json::to_vec(private)
             .map_err(|error| RunError::call("the private blob")(std::io::Error::from(error)))?;
         let mut blob = recorder.blob()?;
-        std::io::Write::write_all(&mut blob, &text)
-            .map_err(|source| TraceError::StoreBlob { source })?;
+        std::io::Write::write_all(&mut blob, &text).map_err(|source| TraceError::StoreBlob { source })?;
         let event = Event::new(Kind::Meta, "run.replay")
             .arg("version", VERSION)
             .arg("umask", umask.bits())
