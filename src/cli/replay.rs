@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::{Mode, umask};
+
 use super::Failure;
-use super::run::{Prepared, tell};
+use super::run::{Prepared, protected, tell};
 use crate::command;
 use crate::netproxy::StreamOptions;
 use crate::plan::{HostFacts, LaunchPlan, Request};
@@ -51,6 +53,7 @@ impl ReplayCommand {
             let place = recording.private.cwd.display();
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
         })?;
+        restore_mask(&recording);
         let begun = run::begin();
         let (prepared, mut found) = self.prepare(&recording)?;
         found.extend(differences(&recording).map_err(refused)?);
@@ -58,7 +61,7 @@ impl ReplayCommand {
         let scratch = Scratch::new()?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
-        let plan = plan(&recording, prepared);
+        let plan = plan(&recording, prepared, &placement);
         let replayed = Replayed { private: recording.private.clone() };
         let streams = StreamOptions::default();
         let outcome =
@@ -131,18 +134,26 @@ impl ReplayCommand {
     }
 }
 
+/// The command inherits it.
+fn restore_mask(recording: &Recording) {
+    let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
+    if let Some(bits) = recorded.and_then(|bits| u32::try_from(bits).ok()) {
+        umask(Mode::from_bits_truncate(bits));
+    }
+}
+
 fn host_has(file: &Path) -> bool {
     file.symlink_metadata().is_ok()
 }
 
-fn plan(recording: &Recording, prepared: Prepared) -> LaunchPlan {
+fn plan(recording: &Recording, prepared: Prepared, placement: &Placement) -> LaunchPlan {
     let Prepared { policy, command, facts, host } = prepared;
     let request = Request {
         policy,
         command,
         typed: recording.private.argv().collect(),
         facts: &facts,
-        protected: Vec::new(),
+        protected: protected(placement),
         enforce: recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true),
         authority: None,
         placeholders: recording.private.placeholders.clone(),

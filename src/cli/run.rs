@@ -129,14 +129,7 @@ impl RunCommand {
                 to.display()
             )]);
         }
-        let protected = placement
-            .protected()
-            .into_iter()
-            .map(|file| Protected {
-                path: file.path,
-                id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
-            })
-            .collect();
+        let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);
         let placeholders = secrets.placeholders();
@@ -158,6 +151,13 @@ impl RunCommand {
         }
         Ok(outcome.code)
     }
+}
+
+/// What the agent can neither read nor alter of the trace.
+pub(super) fn protected(placement: &Placement) -> Vec<Protected> {
+    let id = |identity: trace::FileIdentity| FileId { dev: identity.dev, ino: identity.ino };
+    let files = placement.protected().into_iter();
+    files.map(|file| Protected { path: file.path, id: file.identity.map(id) }).collect()
 }
 
 /// Words of `exec:` that name no program: a misspelt one would go unseen. Those of the shipped
