@@ -176,6 +176,7 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
+        keeps_former: true,
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {
