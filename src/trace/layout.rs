@@ -91,3 +91,8 @@ mod tests {
         }
     }
 }
+
+/// Name, in the state directory, of the directory in which the traces of replays are written.
+pub const REPLAYS_NAME: &str = "replays";
+/// Name, in the state directory, of the directory that holds a file for each trace that was made here.
+pub const HEADS_NAME: &str = "heads";
