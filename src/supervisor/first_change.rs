@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::view::{Place, own_path};
 use super::{Stop, Supervisor};
@@ -251,8 +251,7 @@ fn content(
             Err(error) => return Ok(Err(unreadable(error))),
         }
     }
-    let blob = blob.finish()?;
-    Ok(Ok(json!({"blob": blob.sha256, "size": blob.size, "private": true})))
+    Ok(Ok(blob.finish()?.private().into()))
 }
 
 fn unreadable(error: impl Into<io::Error>) -> String {

@@ -1,3 +1,5 @@
+//! Tests of first changes.
+
 use std::path::{Path, PathBuf};
 
 use super::*;
