@@ -194,6 +194,7 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
+        keeps_former: controls.is_some(),
         controls,
     };
     let supervisor = Supervisor::new(setup)?;
