@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use super::Failure;
 
 const COMMANDS: &[&str] = &[
-    "replay", "diff", "why", "learn", "check", "export", "pack", "unpack", "undo", "apply", "keygen",
-    "prove", "doctor",
+    "replay", "why", "learn", "check", "export", "pack", "unpack", "undo", "apply", "keygen", "prove",
+    "doctor",
 ];
 const OF_POLICY: &[&str] = &["test", "diff"];
 

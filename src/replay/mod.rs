@@ -1,0 +1,3 @@
+//! Replay: what two runs of one command have in common.
+
+pub mod compare;
