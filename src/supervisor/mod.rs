@@ -14,6 +14,7 @@ pub mod bpf;
 mod call;
 pub mod connections;
 mod content;
+mod controls;
 mod create;
 mod crossed;
 mod denials;
@@ -62,6 +63,8 @@ use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
 use self::connections::Connections;
+use self::controls::Following;
+pub use self::controls::{Controls, Seed};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
@@ -131,6 +134,8 @@ pub struct Setup {
     pub state: Option<OwnedFd>,
     /// Whether what was at each path before the run changed it is kept.
     pub keeps_former: bool,
+    /// There are some when the run is to be replayed.
+    pub controls: Option<Controls>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -167,12 +172,16 @@ pub struct Supervisor {
     sockets: unix::Sockets,
     /// Ports on which something inside has listened.
     served: HashSet<u16>,
-    /// Tasks that stop at their next exec event.
+    /// Tasks that are traced: they stop at their next exec event.
     seized: HashSet<i32>,
     /// What that event must show.
     expected: HashMap<i32, exec::Expected>,
     /// What `env` will start for a script, by process.
     follow_ups: HashMap<i32, Vec<OsString>>,
+    /// Every task is followed, for the run is to be replayed.
+    following: Option<Following>,
+    /// Stopped tasks are left that were not looked at.
+    more_stops: bool,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
     /// Threads that wait in place of tasks.
@@ -238,7 +247,9 @@ impl Supervisor {
             channel: setup.channel,
             words: setup.words,
             view,
-            tasks: Tasks::default(),
+            tasks: Tasks::new(setup.controls.is_some()),
+            following: setup.controls.map(Following::new),
+            more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
             digests: Digests::default(),
@@ -275,6 +286,7 @@ impl Supervisor {
         loop {
             let ready = self.wait(listening)?;
             self.look_after_waiters();
+            self.look_after_unnamed();
             if ready.written {
                 self.settle()?;
             }
@@ -291,7 +303,7 @@ impl Supervisor {
                 self.heed(words);
             }
             // Pid 1 tells when all others have ended; where it was killed, its own end does.
-            if (ready.signal && self.handle_signal()?) || self.ended {
+            if ((ready.signal || self.more_stops) && self.handle_signal()?) || self.ended {
                 break;
             }
         }
