@@ -10,6 +10,7 @@ pub mod canonical;
 pub mod layout;
 pub mod redact;
 
+mod ballast;
 mod blob;
 mod blob_check;
 mod chain;
@@ -35,6 +36,7 @@ pub use placement::{
     FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, locate, recover_pending,
     remember_head,
 };
+pub use queue::Promise;
 pub use reader::{Line, Reader};
 pub use recorder::Recorder;
 pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};
