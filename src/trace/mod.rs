@@ -6,7 +6,9 @@
 //!
 //! Order of use: [`Placement::plan`] → [`create`] → [`Recorder::record`] … → [`WriterHandle::seal`].
 
+pub mod brief;
 pub mod canonical;
+pub mod escape;
 pub mod layout;
 pub mod redact;
 
