@@ -19,6 +19,7 @@ pub mod scm;
 pub mod seccomp;
 pub mod shebang;
 pub mod sockopt;
+pub mod vdso;
 pub mod xattr;
 
 use std::io;
