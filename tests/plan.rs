@@ -131,6 +131,7 @@ fn carry_out(case: &Case) -> ExitCode {
         enforce: true,
         authority: None,
         placeholders: Vec::new(),
+        replay: false,
     };
     let plan = LaunchPlan::new(request, &host);
     let mut document = serde_json::to_value(plan.to_spec().expect("a document")).expect("JSON");
@@ -143,7 +144,7 @@ fn carry_out(case: &Case) -> ExitCode {
         ExitCode::from(125)
     };
     let signals = run::hold_signals().expect("signals");
-    match read.map(|plan| run::run(begun, plan, placement, signals, StreamOptions::default())) {
+    match read.map(|plan| run::run(begun, plan, placement, signals, StreamOptions::default(), None)) {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

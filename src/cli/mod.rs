@@ -6,6 +6,7 @@ pub mod init;
 mod last_words;
 mod later;
 mod policy;
+mod replayable;
 mod run;
 mod secrets;
 pub mod show;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Failure;
 use super::duration;
 use super::last_words;
+use super::replayable::ReplayArguments;
 use super::secrets;
 use super::tls::TlsArguments;
 use super::worktree::{self, Worktree};
@@ -55,6 +56,8 @@ pub(super) struct RunCommand {
     /// End a connection on which no byte has moved for so long, as 30s or 10m; else it may be silent for ever
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     idle_timeout: Option<Duration>,
+    #[command(flatten)]
+    replay: ReplayArguments,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -138,11 +141,14 @@ impl RunCommand {
         let (facts, typed) = (&facts, self.words);
         let placeholders = secrets.placeholders();
         let words = typed.clone();
-        let request = Request { policy, command, typed, facts, protected, enforce, authority, placeholders };
+        let controls = self.replay.controls(&policy)?;
+        let replay = controls.is_some();
+        let request =
+            Request { policy, command, typed, facts, protected, enforce, authority, placeholders, replay };
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
         let streams = StreamOptions { tls, secrets, idle_timeout: self.idle_timeout };
-        let outcome = run::run(begun?, plan, placement, signals, streams)?;
+        let outcome = run::run(begun?, plan, placement, signals, streams, controls)?;
         tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {
             tell(hidden_repository(&outcome.policy, &facts.cwd));

@@ -29,7 +29,7 @@ use crate::ns::init::{self, CommandEnd};
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{Denials, Finished, InitWords, Setup, Supervisor};
+use crate::supervisor::{Controls, Denials, Finished, InitWords, Setup, Supervisor};
 use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
 
 /// How a run ended.
@@ -49,7 +49,8 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants.
+/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants. There are `controls`
+/// when it is to be replayed, as `plan` says.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -59,6 +60,7 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     mut streams: StreamOptions,
+    controls: Option<Controls>,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
     let state = placement.state_directory();
@@ -70,7 +72,7 @@ pub fn run(
             return Err(error);
         }
     };
-    match prepare(plan, armed, signals, state, &recorder).and_then(carry_out) {
+    match prepare(plan, armed, signals, state, (&recorder, controls)).and_then(carry_out) {
         Ok(ended) => conclude(ended, recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
@@ -143,7 +145,7 @@ fn prepare(
     armed: Armed,
     signals: HeldSignals,
     state: Option<OwnedFd>,
-    recorder: &Recorder,
+    (recorder, controls): (&Recorder, Option<Controls>),
 ) -> Result<Ready, RunError> {
     let Armed { launched, network, connections, relayed, capture, reads_tls } = armed;
     let guard = launched.guard;
@@ -176,6 +178,7 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
+        controls,
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {
