@@ -2,7 +2,8 @@
 
 use super::Failure;
 use crate::policy::{Policy, RuleBody};
-use crate::supervisor::{Controls, Seed};
+use crate::supervisor::{Controls, Seed, Timeline};
+use crate::sys::clock::ClockBase;
 
 /// Whether the run can be replayed.
 #[derive(Debug, clap::Args)]
@@ -35,7 +36,9 @@ impl ReplayArguments {
             Some(text) => Seed::from_hex(text)
                 .ok_or_else(|| Failure::usage("--seed: 64 hexadecimal digits are wanted"))?,
         };
-        Ok(Some(Controls { seed }))
+        let base = ClockBase::now()
+            .map_err(|error| Failure::launcher(format!("clock_gettime: {error}: try again later")))?;
+        Ok(Some(Controls { seed, clock: Timeline { base, recorded: None } }))
     }
 }
 

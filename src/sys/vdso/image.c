@@ -78,8 +78,11 @@ struct lane {
 	u64 points[POINTS];
 };
 
-_Static_assert(sizeof(struct control) <= 0x2000, "fits into its pages");
-_Static_assert(sizeof(struct lane) == 0x4000, "the supervisor knows the size");
+/* The supervisor knows these. */
+_Static_assert(__builtin_offsetof(struct control, threads) == 112, "head of the control page");
+_Static_assert(sizeof(struct control) <= 0x2000, "the control page");
+_Static_assert(__builtin_offsetof(struct lane, points) == 64, "head of a lane");
+_Static_assert(sizeof(struct lane) == 0x4000, "a lane");
 
 extern const char __ehdr_start[] HIDDEN;
 #define CONTROL ((struct control *)(__ehdr_start + 0x2000))

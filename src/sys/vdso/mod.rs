@@ -25,7 +25,7 @@ pub const POINTS: usize = 2040;
 /// Threads in the table of the control page.
 pub const THREADS: usize = 256;
 /// From [`CONTROL`] to that table.
-pub const TABLE: u64 = 104;
+pub const TABLE: u64 = 112;
 /// Bytes of everything.
 pub const LENGTH: u64 = TAPE + LANES as u64 * LANE;
 
@@ -76,6 +76,15 @@ pub fn of_kernel() -> Functions {
         functions.gettime = None;
     }
     functions
+}
+
+/// Whether programs may read the base of FS by an instruction (HWCAP2_FSGSBASE).
+#[must_use]
+pub fn has_fs_base() -> bool {
+    const FSGSBASE: libc::c_ulong = 2;
+    // SAFETY: takes an integer, and reads the vector that the kernel gave to this process.
+    let capabilities = unsafe { libc::getauxval(libc::AT_HWCAP2) };
+    capabilities & FSGSBASE != 0
 }
 
 /// The functions that a vDSO offers.
