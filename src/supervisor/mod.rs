@@ -64,7 +64,7 @@ use self::access::AccessTable;
 use self::connections::Connections;
 use self::clock::Clock;
 use self::controls::Following;
-pub use self::clock::{RecordedTime, TapeError, Tapes, Timeline};
+pub use self::clock::{OPERATION as CLOCK_TAPE, RecordedTime, TapeError, Tapes, Timeline};
 pub use self::controls::{Controls, Seed};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};

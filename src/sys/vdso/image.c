@@ -103,26 +103,22 @@ static inline long call(long number, long a, long b, long c)
 }
 
 /*
- * Reads the machine's clock. Where the kernel's vDSO cannot do that alone, the call is made here, in
- * vdso_real_clock, which is the one place whose clock_gettime the filter lets through.
+ * Reads the machine's clock. Where the kernel's vDSO cannot do that alone, the call is made here: the one
+ * place whose clock_gettime the filter lets through. The layout puts it where the filter looks for it.
  */
-long vdso_real_clock(long number, long id, struct timespec *time) HIDDEN;
-__asm__(".pushsection .text, \"ax\"\n"
-	".hidden vdso_real_clock\n"
-	"vdso_real_clock:\n"
-	"	mov %rdi, %rax\n"
-	"	mov %rsi, %rdi\n"
-	"	mov %rdx, %rsi\n"
+long real_clock(long id, struct timespec *time) HIDDEN;
+__asm__(".pushsection .text.real_clock, \"ax\"\n"
+	".hidden real_clock\n"
+	"real_clock:\n"
+	"	mov $228, %eax\n"
 	"	syscall\n"
-	".global vdso_real_clock_end\n"
-	"vdso_real_clock_end:\n"
 	"	ret\n"
 	".popsection\n");
 
 static inline long real(const struct control *control, clock_id id, struct timespec *time)
 {
 	long (*gettime)(clock_id, struct timespec *) = (void *)control->gettime;
-	return gettime ? gettime(id, time) : vdso_real_clock(CLOCK_GETTIME, id, time);
+	return gettime ? gettime(id, time) : real_clock(id, time);
 }
 
 static inline u64 nanoseconds(const struct timespec *time)
