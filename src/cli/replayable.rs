@@ -1,9 +1,12 @@
 //! The options of `run` about replaying it later.
 
+use std::ffi::{OsStr, OsString};
+
 use super::Failure;
+use crate::plan::{HostFacts, LaunchPlan};
 use crate::policy::{Policy, RuleBody};
-use crate::supervisor::{Controls, Seed, Timeline};
-use crate::sys::clock::ClockBase;
+use crate::run::{Private, Repeat, Start};
+use crate::supervisor::Seed;
 
 /// Whether the run can be replayed.
 #[derive(Debug, clap::Args)]
@@ -21,25 +24,51 @@ pub(super) struct ReplayArguments {
 }
 
 impl ReplayArguments {
-    /// The controls of the run; none when it is left as it is.
-    pub(super) fn controls(&self, policy: &Policy) -> Result<Option<Controls>, Failure> {
-        if self.no_replay || !self.replayable {
-            return Ok(None);
+    /// Whether the run can be replayed.
+    pub(super) fn wanted(&self) -> bool {
+        self.replayable && !self.no_replay
+    }
+
+    /// What is kept of the run, so that it can be replayed.
+    pub(super) fn repeat(
+        &self,
+        plan: &LaunchPlan,
+        facts: &HostFacts,
+        argv: &[OsString],
+        placeholders: Vec<(String, String)>,
+        reads_tls: bool,
+    ) -> Result<Repeat, Failure> {
+        if !plan.replay {
+            return Ok(Repeat::Never);
         }
+        let policy = &plan.access.policy;
         let seed = match &self.seed {
-            None => Seed::fresh()
-                .map_err(|error| Failure::launcher(format!("getrandom: {error}: try again later")))?,
+            None => None,
             // What somebody else knows protects no connection.
             Some(_) if reaches_out(policy) => {
                 return Err(Failure::usage("--seed: not with `net:` rules: whoever knows it can read them"));
             }
-            Some(text) => Seed::from_hex(text)
-                .ok_or_else(|| Failure::usage("--seed: 64 hexadecimal digits are wanted"))?,
+            Some(text) => match Seed::from_hex(text) {
+                None => return Err(Failure::usage("--seed: 64 hexadecimal digits are wanted")),
+                seed => seed,
+            },
         };
-        let base = ClockBase::now()
-            .map_err(|error| Failure::launcher(format!("clock_gettime: {error}: try again later")))?;
-        Ok(Some(Controls { seed, clock: Timeline { base, recorded: None } }))
+        let environment = needed(plan, facts);
+        let start = Start { argv, cwd: facts.cwd.clone(), environment, placeholders, reads_tls, seed };
+        Ok(Repeat::Recorded(Private::new(start)?))
     }
+}
+
+/// The variables of the launcher that the plan was made from: those that the command gets, and where programs and
+/// the home are looked for. Values of secrets are not among them.
+fn needed(plan: &LaunchPlan, facts: &HostFacts) -> Vec<(OsString, OsString)> {
+    let is_secret =
+        |name: &OsStr| plan.access.policy.secrets().any(|(_, secret)| secret.name.as_str() == name);
+    let is_needed = |name: &OsStr| {
+        name == "PATH" || name == "HOME" || plan.process.env.iter().any(|(known, _)| known == name)
+    };
+    let variables = facts.environment.iter();
+    variables.filter(|(name, _)| is_needed(name) && !is_secret(name)).cloned().collect()
 }
 
 fn reaches_out(policy: &Policy) -> bool {

@@ -26,6 +26,7 @@ mod environment;
 mod exec;
 mod exec_event;
 pub mod filter;
+mod first_change;
 mod hand_over;
 mod hasher;
 mod image;
@@ -35,6 +36,7 @@ mod mutate;
 mod open;
 mod pending;
 mod remembered;
+mod rename;
 mod reopen;
 pub mod sockaddr;
 mod sockets;
@@ -64,13 +66,14 @@ use self::access::AccessTable;
 use self::connections::Connections;
 use self::clock::Clock;
 use self::controls::Following;
-pub use self::clock::{OPERATION as CLOCK_TAPE, RecordedTime, TapeError, Tapes, Timeline};
+pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 pub use self::controls::{Controls, Seed};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
+use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::image::Heads;
@@ -132,6 +135,8 @@ pub struct Setup {
     pub relayed: Vec<(PathBuf, OwnedFd)>,
     /// The private state directory, if there is one.
     pub state: Option<OwnedFd>,
+    /// Whether what was at each path before the run changed it is kept.
+    pub keeps_former: bool,
     /// There are some when the run is to be replayed.
     pub controls: Option<Controls>,
 }
@@ -156,6 +161,7 @@ pub struct Supervisor {
     heads: Heads,
     digests: Digests,
     written: WrittenFiles,
+    first: Option<FirstChanges>,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -256,6 +262,7 @@ impl Supervisor {
             heads: Heads::default(),
             digests: Digests::default(),
             written,
+            first: setup.keeps_former.then(FirstChanges::default),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: setup.pending.into_iter().map(pending::Place::new).collect(),

@@ -41,17 +41,10 @@ use crate::trace::{Event, Kind, Recorder, TraceError};
 pub struct Timeline {
     /// The clocks at the start of the run; in a replay, of the recorded one.
     pub base: ClockBase,
-    /// There in a replay.
-    pub recorded: Option<RecordedTime>,
-}
-
-/// What a replay takes its time from.
-#[derive(Debug)]
-pub struct RecordedTime {
-    /// The recorded tapes.
-    pub tapes: Tapes,
     /// What the run's time namespace adds to the machine's CLOCK_MONOTONIC, in nanoseconds.
     pub ahead: i64,
+    /// In a replay, the recorded tapes.
+    pub tapes: Option<Tapes>,
 }
 
 /// What each kind of clock adds to the timeline (`image.c` numbers them).
@@ -104,7 +97,8 @@ struct Thread {
 pub(super) struct Clock {
     base: ClockBase,
     offsets: Offsets,
-    recorded: Option<RecordedTime>,
+    ahead: i64,
+    tapes: Option<Tapes>,
     recorder: Recorder,
     functions: Functions,
     programs: HashMap<i32, Program>,
@@ -115,11 +109,12 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn new(timeline: Timeline, recorder: Recorder) -> Self {
-        let Timeline { base, recorded } = timeline;
+        let Timeline { base, ahead, tapes } = timeline;
         Self {
             base,
             offsets: Offsets::of(base),
-            recorded,
+            ahead,
+            tapes,
             recorder,
             functions: vdso::of_kernel(),
             programs: HashMap::new(),
@@ -139,7 +134,7 @@ impl Clock {
             self.end_thread(task)?;
         }
         let at_real_rate = kind::runs_at_real_rate(process);
-        let mode = match &self.recorded {
+        let mode = match &self.tapes {
             _ if at_real_rate => Mode::Shift,
             None => Mode::Record,
             Some(_) => Mode::Replay,
@@ -176,8 +171,8 @@ impl Clock {
     /// Sets the clock at real rate: records where the timeline is, or says how far it is from where it was.
     fn anchor(&mut self, strand: &str) -> Result<u64, TraceError> {
         let now = self.kernel_now();
-        if let Some(recorded) = &mut self.recorded {
-            return Ok(recorded.tapes.anchor(strand).map_or(0, |anchor| anchor.wrapping_sub(now)));
+        if let Some(tapes) = &mut self.tapes {
+            return Ok(tapes.anchor(strand).map_or(0, |anchor| anchor.wrapping_sub(now)));
         }
         let event = Event::new(Kind::Meta, OPERATION).arg("clock", "shift").arg("reads", 0).arg("at", now);
         self.recorder.record(event.proc(strand))?;
@@ -186,9 +181,8 @@ impl Clock {
 
     /// CLOCK_MONOTONIC as the run's processes see it.
     fn kernel_now(&self) -> u64 {
-        let ahead = self.recorded.as_ref().map_or(0, |recorded| recorded.ahead);
         // It cannot fail: the base was read from the same clock.
-        clock::read(libc::CLOCK_MONOTONIC).unwrap_or(0).wrapping_add_signed(ahead)
+        clock::read(libc::CLOCK_MONOTONIC).unwrap_or(0).wrapping_add_signed(self.ahead)
     }
 
     /// Where the timeline stands for a task, for what it makes or becomes.
@@ -200,10 +194,10 @@ impl Clock {
     }
 
     fn begin_thread(&mut self, task: i32, process: i32, strand: String, lane: Option<Lane>, start: u64) {
-        let reel = match &mut self.recorded {
+        let reel = match &mut self.tapes {
             None => Reel::record(lane.as_ref()),
-            Some(recorded) => {
-                let mut replay = Replay::new(recorded.tapes.take(&strand), start);
+            Some(tapes) => {
+                let mut replay = Replay::new(tapes.take(&strand), start);
                 // Its memory is ours and has its size: without it each read is answered by us.
                 let _ = replay.fill(lane.as_ref());
                 Reel::Replay(replay)
