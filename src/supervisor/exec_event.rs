@@ -58,12 +58,15 @@ impl Supervisor {
             Ok(task) => task,
             Err(errno) => return self.kill_unseen(pid, errno),
         };
-        let call = Call { number: 0, arguments: [0; 6], task };
+        let call = Call { id: 0, number: 0, arguments: [0; 6], task };
         match self.verify(&call, expected) {
             Ok(expected) => {
                 self.started = true;
                 self.first_refusal = None;
                 self.record_spawn(&call, &expected)?;
+                if let Err(errno) = self.control_image(&call) {
+                    return self.kill_unseen(pid, errno);
+                }
                 self.set_clock(former, pid)?;
                 if let Some(follow_up) = expected.follow_up {
                     self.follow_ups.insert(pid, follow_up);

@@ -35,6 +35,7 @@ mod locks;
 mod mutate;
 mod open;
 mod pending;
+mod ready;
 mod remembered;
 mod rename;
 mod reopen;
@@ -58,8 +59,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
@@ -295,6 +294,9 @@ impl Supervisor {
             let ready = self.wait(listening)?;
             self.look_after_waiters();
             self.look_after_unnamed();
+            if let Some(following) = &mut self.following {
+                following.feeds.serve(&ready.devices);
+            }
             if ready.written {
                 self.settle()?;
             }
@@ -329,36 +331,6 @@ impl Supervisor {
         })
     }
 
-    fn wait(&self, listening: bool) -> Result<Ready, Stop> {
-        let mut watched = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
-        ];
-        if listening {
-            watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
-        }
-        if !self.silent {
-            watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
-        }
-        match poll(&mut watched, self.patience()) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(Ready::default()),
-            Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),
-        }
-        let mut events = watched.iter().map(|watched| watched.revents().unwrap_or(PollFlags::empty()));
-        let mut next =
-            |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
-        let (signals, written) = (next(true), next(true));
-        let (calls, channel) = (next(listening), next(!self.silent));
-        Ok(Ready {
-            signal: signals.contains(PollFlags::POLLIN),
-            channel: channel.intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
-            written: written.contains(PollFlags::POLLIN),
-            call: calls.contains(PollFlags::POLLIN),
-            closed: !calls.contains(PollFlags::POLLIN) && calls.contains(PollFlags::POLLHUP),
-        })
-    }
-
     /// Records the files that were closed after writing.
     fn settle(&mut self) -> Result<(), Stop> {
         let started = Instant::now();
@@ -383,14 +355,4 @@ impl Supervisor {
         self.denials.count(denied, rule);
         Ok(self.recorder.deny(event)?)
     }
-}
-
-/// What there is to do.
-#[derive(Debug, Default, Clone, Copy)]
-struct Ready {
-    signal: bool,
-    channel: bool,
-    written: bool,
-    call: bool,
-    closed: bool,
 }

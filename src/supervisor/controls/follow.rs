@@ -10,6 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::Supervisor;
+use super::device::Feeds;
+use super::runtime::Runtimes;
 use super::Seed;
 use crate::sys::ptrace::{self, Stop};
 use crate::trace::TraceError;
@@ -22,11 +24,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(in crate::supervisor) struct Following {
     /// New tasks whose maker has not been heard yet, and how they stopped.
     unnamed: HashMap<i32, (Stop, Instant)>,
+    pub(super) seed: Seed,
+    /// Random devices that tasks have open.
+    pub(in crate::supervisor) feeds: Feeds,
+    pub(super) runtimes: Runtimes,
 }
 
 impl Following {
-    pub(in crate::supervisor) fn new(_seed: Seed) -> Self {
-        Self { unnamed: HashMap::new() }
+    pub(in crate::supervisor) fn new(seed: Seed) -> Self {
+        let feeds = Feeds::default();
+        Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default() }
     }
 
     /// Whether a task stands still that must not for ever.
