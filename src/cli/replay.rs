@@ -60,7 +60,7 @@ impl ReplayCommand {
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
         })?;
         restore_mask(&recording);
-        let begun = run::begin();
+        let begun = run::begin(Some(recording.clock));
         let (prepared, mut found) = self.prepare(&recording)?;
         found.extend(differences(&recording).map_err(refused)?);
         self.judge(&found)?;
@@ -68,7 +68,9 @@ impl ReplayCommand {
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
         let plan = plan(&recording, prepared, &placement);
-        let replayed = Replayed { private: recording.private.clone() };
+        let tapes = recording.tapes().map_err(refused)?;
+        let (private, clock) = (recording.private.clone(), recording.clock);
+        let replayed = Replayed { private, clock, tapes };
         let streams = StreamOptions::default();
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;

@@ -12,6 +12,7 @@ mod arguments;
 mod attributes;
 pub mod bpf;
 mod call;
+mod clock;
 pub mod connections;
 mod content;
 mod controls;
@@ -62,7 +63,9 @@ use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
 use self::connections::Connections;
+use self::clock::Clock;
 use self::controls::Following;
+pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 pub use self::controls::{Controls, Seed};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
@@ -179,6 +182,8 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// Every task is followed, for the run is to be replayed.
     following: Option<Following>,
+    /// Its clocks are under control as well.
+    clock: Option<Clock>,
     /// Stopped tasks are left that were not looked at.
     more_stops: bool,
     /// The command's process, once it was seen.
@@ -231,6 +236,8 @@ impl Supervisor {
         // Older kernels answer every call as well, only slower.
         let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
+        let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -246,8 +253,9 @@ impl Supervisor {
             channel: setup.channel,
             words: setup.words,
             view,
-            tasks: Tasks::new(setup.controls.is_some()),
-            following: setup.controls.map(Following::new),
+            tasks: Tasks::new(following.is_some()),
+            following: following.map(Following::new),
+            clock,
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
