@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::RunError;
+use super::{ReplayedFiles, RunError};
 use crate::policy::lossless;
 use crate::supervisor::{Controls, Seed};
 use crate::trace::redact::Redactor;
@@ -32,6 +32,8 @@ pub enum Repeat {
 pub struct Replayed {
     /// What the recorded run had.
     pub private: Private,
+    /// Its files.
+    pub files: ReplayedFiles,
 }
 
 /// What nobody but the user may know of a run: lies in a private blob.
@@ -136,6 +138,11 @@ impl Repeat {
             Self::Recorded(private) => Some(private),
             Self::Replayed(replayed) => Some(&replayed.private),
         }
+    }
+
+    /// The files of a run that is run again.
+    pub(super) fn files(&self) -> Option<&ReplayedFiles> {
+        if let Self::Replayed(replayed) = self { Some(&replayed.files) } else { None }
     }
 
     /// The redactor of the run.
