@@ -23,7 +23,7 @@ use crate::trace::StoredBlobs;
 /// What was at the places that a run changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InitialState {
-    /// Renames of directories that are undone first, the last one first.
+    /// Renames of directories, in order: they are undone first, from the last one on.
     pub moves: Vec<MoveBack>,
     /// What was at each path.
     pub states: BTreeMap<PathBuf, Former>,
@@ -112,8 +112,8 @@ impl InitialState {
         divert: &Divert,
         blobs: &StoredBlobs,
     ) -> Result<(), FsviewError> {
-        let restorer = Restorer { root, blobs };
-        for step in &self.moves {
+        let restorer = Restorer { root, divert, blobs };
+        for step in self.moves.iter().rev() {
             if divert.covers(&step.from) && divert.covers(&step.to) {
                 let moved = restorer.move_back(step);
                 moved.map_err(|errno| FsviewError::new("rename", &step.to, errno))?;
@@ -127,7 +127,9 @@ impl InitialState {
         // And last, for what was put into them has changed their times.
         for (path, former) in covered().rev() {
             if let Former::Directory(status) = former {
-                restorer.set_time(path, *status).map_err(|errno| FsviewError::new("utimensat", path, errno))?;
+                restorer
+                    .set_time(path, *status)
+                    .map_err(|errno| FsviewError::new("utimensat", path, errno))?;
             }
         }
         Ok(())
@@ -136,6 +138,7 @@ impl InitialState {
 
 struct Restorer<'a> {
     root: BorrowedFd<'a>,
+    divert: &'a Divert,
     blobs: &'a StoredBlobs,
 }
 
@@ -178,13 +181,18 @@ impl Restorer<'_> {
             // Its directory may be read-only.
             return Ok(());
         }
+        // From outside of the mount namespace a mount point can be removed, and its mount with it.
+        let is_mount = self.divert.roots.iter().any(|root| root == path);
+        if is_mount && !matches!(former, Former::File { .. } | Former::Directory(_)) {
+            return Ok(());
+        }
         let (directory, name) = self.parent(path).map_err(refused("openat2"))?;
         let at = (directory.as_fd(), name);
         match former {
             Former::Absent => relocate::remove(at).map_err(refused("unlink")),
-            Former::File { status, content, .. } => self.put_file(path, at, *status, content),
+            Former::File { status, content, .. } => self.put_file((path, is_mount), at, *status, content),
             Former::Directory(status) => {
-                if kind_at(at) != Some(SFlag::S_IFDIR) {
+                if kind_at(at) != Some(SFlag::S_IFDIR) && !is_mount {
                     relocate::remove(at).map_err(refused("unlink"))?;
                     mkdirat(at.0, at.1, Mode::S_IRWXU).map_err(refused("mkdir"))?;
                 }
@@ -208,7 +216,7 @@ impl Restorer<'_> {
 
     fn put_file(
         &self,
-        path: &Path,
+        (path, is_mount): (&Path, bool),
         at: relocate::At<'_>,
         status: Status,
         content: &Content,
@@ -226,11 +234,11 @@ impl Restorer<'_> {
             }
         };
         let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let opened = match relocate::remove(at) {
-            // A file that is a mount itself.
-            Err(Errno::EBUSY) => openat(at.0, at.1, flags, Mode::empty()),
-            Err(errno) => Err(errno),
-            Ok(()) => openat(at.0, at.1, flags | OFlag::O_CREAT | OFlag::O_EXCL, Mode::S_IWUSR),
+        let opened = if is_mount {
+            openat(at.0, at.1, flags, Mode::empty())
+        } else {
+            let make = flags | OFlag::O_CREAT | OFlag::O_EXCL;
+            relocate::remove(at).and_then(|()| openat(at.0, at.1, make, Mode::S_IWUSR))
         };
         let mut file = File::from(opened.map_err(refused("open"))?);
         if let Some(sha256) = blob {

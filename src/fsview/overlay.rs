@@ -72,7 +72,8 @@ impl Lower {
             SFlag::S_IFDIR => Ok((Self::Directory(found), status)),
             SFlag::S_IFREG => {
                 let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-                let file = nix::fcntl::open(own_path(found.as_fd()).as_str(), flags, Mode::empty()).map_err(refused)?;
+                let file = nix::fcntl::open(own_path(found.as_fd()).as_str(), flags, Mode::empty())
+                    .map_err(refused)?;
                 Ok((Self::File(File::from(file)), status))
             }
             // What is written there is out of our hands.

@@ -139,7 +139,8 @@ fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, F
     let mut contents =
         |number, file: &mut File| order::Contents::write(&mut heard, ends.channel.as_fd(), number, file);
     let built = fsview::build(&cell.fs, copies, &mut contents, &cell.unix).map_err(view)?;
-    hand_over(cell, built.doors, built.diverted, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
+    hand_over(cell, built.doors, built.diverted, &ends.sockets)
+        .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::enter(&built.root).map_err(view)?;
     // The command's process goes on while the old root is left behind.
     let root = mount_id(built.root.as_fd()).map_err(|error| Failure::new(Step::View, "statx", &error))?;

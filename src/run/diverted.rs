@@ -97,7 +97,9 @@ impl Kept {
                 let (from, to) = (entry.path(), target.join(entry.file_name()));
                 let kind = entry.file_type()?;
                 if kind.is_symlink() {
-                    self.if_written(&fs::symlink_metadata(&from)?, &to, |to| symlink(fs::read_link(&from)?, to))?;
+                    self.if_written(&fs::symlink_metadata(&from)?, &to, |to| {
+                        symlink(fs::read_link(&from)?, to)
+                    })?;
                 } else if kind.is_dir() || kind.is_file() {
                     self.copy(&from, &to)?;
                 }

@@ -213,7 +213,9 @@ fn receive_doors(sockets: &OwnedFd) -> Result<(Vec<Door>, Layers), RunError> {
     while let Some((role, first)) = fds.next() {
         match role {
             Role::Unix(at) if usize::from(at) == doors.len() => match fds.next() {
-                Some((Role::UnixFile(same), file)) if at == same => doors.push(Door { listener: first, file }),
+                Some((Role::UnixFile(same), file)) if at == same => {
+                    doors.push(Door { listener: first, file })
+                }
                 _ => return Err(RunError::Silent),
             },
             Role::Upper(at) => layers.uppers.push((usize::from(at), first)),

@@ -37,7 +37,8 @@ impl View {
             return own;
         }
         let same = |host: &FileStat| {
-            let what = |status: &FileStat| (status.st_ino, status.st_mode, status.st_mtime, status.st_mtime_nsec);
+            let what =
+                |status: &FileStat| (status.st_ino, status.st_mode, status.st_mtime, status.st_mtime_nsec);
             what(host) == what(status)
         };
         match lstat(path) {
