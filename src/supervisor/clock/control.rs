@@ -81,7 +81,13 @@ impl Control {
 
     /// Tells the image that the thread with this base of FS has this lane. A thread that has ended leaves its
     /// base to another (its stack is used again), and where the table is full its place as well.
-    pub(super) fn assign(&mut self, task: i32, fs_base: u64, lane: u32, lives: impl Fn(u32) -> bool) -> io::Result<()> {
+    pub(super) fn assign(
+        &mut self,
+        task: i32,
+        fs_base: u64,
+        lane: u32,
+        lives: impl Fn(u32) -> bool,
+    ) -> io::Result<()> {
         if fs_base == 0 {
             return Ok(());
         }

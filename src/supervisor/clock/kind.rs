@@ -30,7 +30,8 @@ pub(super) fn runs_at_real_rate(task: i32) -> bool {
 fn is_go(notes: &[u8]) -> bool {
     let mut rest = notes;
     while let Some((head, body)) = rest.split_first_chunk::<12>() {
-        let [name, content] = [0, 4].map(|at| number(head, at, 4).and_then(|size| usize::try_from(size).ok()));
+        let [name, content] =
+            [0, 4].map(|at| number(head, at, 4).and_then(|size| usize::try_from(size).ok()));
         let (Some(name), Some(content)) = (name, content) else { return false };
         if body.get(..name).is_some_and(|name| name == b"Go\0\0" || name == b"Go\0") {
             return true;

@@ -138,7 +138,8 @@ impl Lane {
 
     /// Puts points there, at most [`POINTS`].
     pub(super) fn set_points(&self, points: &[Point]) -> io::Result<()> {
-        let bytes: Vec<[u8; 8]> = points.iter().take(POINTS).map(|point| point.word().to_le_bytes()).collect();
+        let bytes: Vec<[u8; 8]> =
+            points.iter().take(POINTS).map(|point| point.word().to_le_bytes()).collect();
         write(&self.space.file, bytes.as_flattened(), self.at() + LANE_HEAD)
     }
 
