@@ -7,6 +7,8 @@ pub mod init;
 mod last_words;
 mod later;
 mod policy;
+mod replay;
+mod replayable;
 mod run;
 mod secrets;
 pub mod show;
@@ -52,6 +54,8 @@ enum Subcommands {
     Policy(policy::PolicyCommand),
     /// Run a command, confined by a policy and recorded
     Run(run::RunCommand),
+    /// Run a recorded run again, offline, and say whether it did the same
+    Replay(replay::ReplayCommand),
     /// Read a trace
     Show(show::ShowCommand),
     /// Print what `run` would do as an OCI runtime specification
@@ -91,6 +95,7 @@ pub fn main() -> ExitCode {
         Subcommands::Init(command) => command.run().map_err(Failure::from),
         Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),
+        Subcommands::Replay(command) => command.run(),
         Subcommands::Show(command) => command.run().map_err(Failure::from),
         Subcommands::Spec(command) => command.run(),
         Subcommands::Verify(command) => command.run().map_err(Failure::from),

@@ -96,6 +96,7 @@ impl ShowPolicy {
             enforce: true,
             authority,
             placeholders,
+            replay: false,
         };
         let mut plan = LaunchPlan::new(request, &host);
         if let Some(command) = needs {

@@ -214,6 +214,9 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     // The supervisor reads the arguments of the first execve(2) from this process.
     process::set_dumpable(true)
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_DUMPABLE)", &error))?;
+    if start.fixed_addresses {
+        process::fix_addresses().map_err(|error| Failure::new(Step::Init, "personality", &error))?;
+    }
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.
     process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;

@@ -8,6 +8,7 @@ mod message;
 mod network;
 mod order;
 mod publish;
+mod repeat;
 mod signals;
 mod stdio;
 
@@ -20,6 +21,7 @@ use serde_json::{Map, Value};
 
 pub use failure::RunError;
 pub use launch::{Begun, begin};
+pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
@@ -49,7 +51,8 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants.
+/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants. It can be repeated as
+/// `repeat` says, and `plan` with it.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -59,18 +62,19 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     mut streams: StreamOptions,
+    repeat: Repeat,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder, streams) {
+    let armed = match arm(&plan, launching, &recorder, streams, &repeat) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
             return Err(error);
         }
     };
-    match prepare(plan, armed, signals, state, &recorder).and_then(carry_out) {
+    match prepare(plan, armed, signals, state, (&recorder, repeat)).and_then(carry_out) {
         Ok(ended) => conclude(ended, recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
@@ -89,6 +93,8 @@ struct Armed {
     relayed: Sockets,
     capture: String,
     reads_tls: bool,
+    /// What the launcher was started with, and the command has.
+    umask: Mode,
 }
 
 /// Starts the proxy while the child builds the view; what fails here leaves no trace.
@@ -97,20 +103,30 @@ fn arm(
     launching: launch::Launching,
     recorder: &Recorder,
     streams: StreamOptions,
+    repeat: &Repeat,
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
     crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
     crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
     // What the supervisor makes for a task has the task's own mask already.
-    umask(Mode::empty());
+    let umask = umask(Mode::empty());
+    let redactor = repeat.redactor()?;
     let connections = Arc::new(Connections::default());
     let launch::Launching { begun, sockets, tls } = launching;
     let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         let enforce = plan.access.enforce;
-        network::start(policy, sockets, listeners, recorder, &connections, enforce, (tls, streams))
+        network::start(
+            policy,
+            sockets,
+            listeners,
+            (recorder, redactor),
+            &connections,
+            enforce,
+            (tls, streams),
+        )
     };
     let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
         let network = start(sockets, Listeners::default())?;
@@ -123,7 +139,7 @@ fn arm(
         let listeners = publish::listeners(&plan.access.policy, unix, dialler)?;
         (launched, start(sockets, listeners)?, relayed)
     };
-    Ok(Armed { launched, network, connections, relayed, capture, reads_tls })
+    Ok(Armed { launched, network, connections, relayed, capture, reads_tls, umask })
 }
 
 /// A run that waits for nothing but the word.
@@ -143,9 +159,9 @@ fn prepare(
     armed: Armed,
     signals: HeldSignals,
     state: Option<OwnedFd>,
-    recorder: &Recorder,
+    (recorder, repeat): (&Recorder, Repeat),
 ) -> Result<Ready, RunError> {
-    let Armed { launched, network, connections, relayed, capture, reads_tls } = armed;
+    let Armed { launched, network, connections, relayed, capture, reads_tls, umask } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let stdio = launched.stdio.manifest();
@@ -153,6 +169,8 @@ fn prepare(
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
+    repeat.record(umask, recorder)?;
+    let controls = repeat.controls()?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,
@@ -176,6 +194,8 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
+        keeps_former: controls.is_some(),
+        controls,
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {

@@ -66,6 +66,8 @@ pub(super) struct Start<'a> {
     #[serde(with = "lossless::paths")]
     pub(super) env: Vec<PathBuf>,
     pub(super) landlock: Cow<'a, [LandlockRule]>,
+    /// Programs are mapped where they always are.
+    pub(super) fixed_addresses: bool,
 }
 
 impl<'a> Start<'a> {
@@ -83,6 +85,7 @@ impl<'a> Start<'a> {
             argv: process.argv.iter().map(|argument| word(argument)).collect::<Result<_, _>>()?,
             env: env.collect::<Result<_, _>>()?,
             landlock: Cow::Borrowed(&plan.landlock),
+            fixed_addresses: plan.replay,
         })
     }
 }

@@ -15,7 +15,6 @@ use super::image::{can_run, follow_up, is_loader, only_tells, shebang};
 use super::view::{Found, Spelled, View, found};
 use super::{Refusal, Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
-use crate::sys::ptrace;
 use crate::sys::refused::Refused;
 use crate::sys::shebang::Shebang;
 use crate::trace::{Event, Kind};
@@ -108,27 +107,6 @@ impl Supervisor {
             }
             Judgement::Allow(expected) => self.start(call, expected),
         }
-    }
-
-    /// Lets the kernel go on, with the task caught at its exec event.
-    fn start(&mut self, call: &Call, expected: Expected) -> Result<Reply, Stop> {
-        let tid = call.task.tid;
-        match ptrace::seize_at_exec(tid) {
-            Ok(()) => {
-                self.seized.insert(tid);
-            }
-            // Still seized from a start that failed.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) && self.seized.contains(&tid) => {}
-            Err(error) => {
-                // Without the second look nothing is started (Yama scope 3 does this).
-                let reason = format!("ptrace(PTRACE_SEIZE): {error}");
-                self.refuse_exec(call, Path::new("?"), &expected.argv, None, &reason, false)?;
-                self.host_refused("ptrace(PTRACE_SEIZE)", error);
-                return Ok(Reply::Errno(Errno::EACCES));
-            }
-        }
-        self.expected.insert(tid, expected);
-        Ok(Reply::Continue)
     }
 
     fn judge_exec(&mut self, call: &Call, spelled: &Spelled, file: &Found, argv: &[OsString]) -> Judgement {

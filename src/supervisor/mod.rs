@@ -14,6 +14,7 @@ pub mod bpf;
 mod call;
 pub mod connections;
 mod content;
+mod controls;
 mod create;
 mod crossed;
 mod denials;
@@ -24,6 +25,7 @@ mod environment;
 mod exec;
 mod exec_event;
 pub mod filter;
+mod first_change;
 mod hand_over;
 mod hasher;
 mod image;
@@ -33,10 +35,12 @@ mod mutate;
 mod open;
 mod pending;
 mod remembered;
+mod rename;
 mod reopen;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
+mod stop;
 pub mod syscall_table;
 mod system_files;
 mod task;
@@ -48,7 +52,6 @@ mod written;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,53 +63,26 @@ use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
 use self::connections::Connections;
+use self::controls::Following;
+pub use self::controls::{Controls, Seed};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::exec::{CommandTable, OwnProgram};
+use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::image::Heads;
+pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
-use crate::sys::refused::{Named, Refused, remedy};
+use crate::sys::refused::Refused;
 use crate::sys::{process, seccomp};
-use crate::trace::{Event, Recorder, TraceError};
-
-/// Why a run is stopped: what happens cannot be recorded or judged any more.
-#[derive(Debug, thiserror::Error)]
-pub enum Stop {
-    /// The trace cannot be written.
-    #[error("{0}; the run was stopped")]
-    Trace(#[from] TraceError),
-    /// A written file cannot be watched.
-    #[error(
-        "written files cannot be watched: {0}; raise fs.inotify.max_user_instances and max_user_watches; the run \
-         was stopped"
-    )]
-    Watch(#[source] Refused),
-    /// No descriptor is left.
-    #[error("no descriptor is left: {}; raise the limit of open files (ulimit -Hn); the run was stopped", Named(.0))]
-    Descriptor(#[source] io::Error),
-    /// The root of the run is out of reach.
-    #[error("the root of the run cannot be reached: {0}; the run was stopped")]
-    View(#[source] Errno),
-    /// The notification descriptor failed.
-    #[error(
-        "system calls of the run cannot be judged: {call}: {}: {}; the run was stopped",
-        Named(source), remedy(source).unwrap_or("allow it in the host's seccomp profile")
-    )]
-    Receive {
-        /// The call that failed.
-        call: &'static str,
-        /// Its errno.
-        source: io::Error,
-    },
-}
+use crate::trace::{Event, Recorder};
 
 /// The words in which pid 1 is asked to do something inside, and answers.
 #[derive(Debug, Clone, Copy)]
@@ -156,6 +132,10 @@ pub struct Setup {
     pub relayed: Vec<(PathBuf, OwnedFd)>,
     /// The private state directory, if there is one.
     pub state: Option<OwnedFd>,
+    /// Whether what was at each path before the run changed it is kept.
+    pub keeps_former: bool,
+    /// There are some when the run is to be replayed.
+    pub controls: Option<Controls>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -178,6 +158,7 @@ pub struct Supervisor {
     heads: Heads,
     digests: Digests,
     written: WrittenFiles,
+    first: Option<FirstChanges>,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -191,12 +172,16 @@ pub struct Supervisor {
     sockets: unix::Sockets,
     /// Ports on which something inside has listened.
     served: HashSet<u16>,
-    /// Tasks that stop at their next exec event.
+    /// Tasks that are traced: they stop at their next exec event.
     seized: HashSet<i32>,
     /// What that event must show.
     expected: HashMap<i32, exec::Expected>,
     /// What `env` will start for a script, by process.
     follow_ups: HashMap<i32, Vec<OsString>>,
+    /// Every task is followed, for the run is to be replayed.
+    following: Option<Following>,
+    /// Stopped tasks are left that were not looked at.
+    more_stops: bool,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
     /// Threads that wait in place of tasks.
@@ -262,11 +247,14 @@ impl Supervisor {
             channel: setup.channel,
             words: setup.words,
             view,
-            tasks: Tasks::default(),
+            tasks: Tasks::new(setup.controls.is_some()),
+            following: setup.controls.map(Following::new),
+            more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
             digests: Digests::default(),
             written,
+            first: setup.keeps_former.then(FirstChanges::default),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: setup.pending.into_iter().map(pending::Place::new).collect(),
@@ -298,6 +286,7 @@ impl Supervisor {
         loop {
             let ready = self.wait(listening)?;
             self.look_after_waiters();
+            self.look_after_unnamed();
             if ready.written {
                 self.settle()?;
             }
@@ -314,7 +303,7 @@ impl Supervisor {
                 self.heed(words);
             }
             // Pid 1 tells when all others have ended; where it was killed, its own end does.
-            if (ready.signal && self.handle_signal()?) || self.ended {
+            if ((ready.signal || self.more_stops) && self.handle_signal()?) || self.ended {
                 break;
             }
         }

@@ -13,6 +13,7 @@ use super::absent::LINKS;
 use super::access::{Area, Decision};
 use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, PATH_MAX, Reply};
+use super::first_change::{Before, Kept};
 use super::spelling::lexical;
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
@@ -208,6 +209,13 @@ impl Supervisor {
         let flags = (request.flags & !decided) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         let mode = if request.is_temporary() { request.mode & !self.umask(call) } else { 0 };
         let mode = Mode::from_bits_truncate(mode);
+        let before = match (access, area) {
+            // Opening may cut it short already.
+            (PathAccess::Write, Area::Rule(_)) if found.kind() == SFlag::S_IFREG => {
+                self.before_change(&found.path, &found.file, &found.status, Kept::Whole)?
+            }
+            _ => None,
+        };
         let (opened, status) = match self.view.reopen(&found, &spelled.absolute, flags, mode) {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
@@ -215,7 +223,7 @@ impl Supervisor {
         match area {
             Area::Rule(rule) => {
                 let label = self.access.label(Some(rule), "");
-                self.record_open(call, access, spelled, found, (&opened, status), label)?;
+                self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
             }
             Area::Partial => {
                 let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
@@ -328,7 +336,7 @@ impl Supervisor {
         call: &Call,
         access: PathAccess,
         spelled: &Spelled,
-        found: Found,
+        (found, before): (Found, Option<Before>),
         (opened, status): (&OwnedFd, Option<FileStat>),
         label: String,
     ) -> Result<(), Stop> {
@@ -339,6 +347,7 @@ impl Supervisor {
         let mut event = spelled.add_to(Event::new(Kind::Observe, op), "path", &found.path);
         event = event.proc(call.task.lineage.clone()).rule(label.clone());
         if access == PathAccess::Write {
+            let event = self.with_before(event, "before", before);
             self.recorder.record(event)?;
             if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
                 let flags = fcntl(opened, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);

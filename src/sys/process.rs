@@ -35,6 +35,16 @@ pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(dumpable))
 }
 
+/// Programs are mapped at the same addresses each time, from the next execve(2) on (ADDR_NO_RANDOMIZE).
+///
+/// # Errors
+/// The errno of personality(2).
+pub fn fix_addresses() -> io::Result<()> {
+    let persona = libc::ADDR_NO_RANDOMIZE.cast_unsigned();
+    // SAFETY: takes an integer.
+    super::checked(libc::c_long::from(unsafe { libc::personality(persona.into()) })).map(|_| ())
+}
+
 /// The process is killed when the thread that made it ends (PR_SET_PDEATHSIG).
 ///
 /// # Errors

@@ -30,7 +30,7 @@ const HELD: usize = 4 << 20;
 /// zstd's fastest ordinary level: the run waits for this.
 const LEVEL: i32 = 1;
 
-/// Names a stored body: in an event, `{"blob": SHA-256, "size": N}`.
+/// Names a stored body: in an event, `{"blob": SHA-256, "size": N}`, with `"private": true` where it is a secret.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BlobRef {
     /// SHA-256 of the content, in lower-case hex.
@@ -38,11 +38,26 @@ pub struct BlobRef {
     pub sha256: String,
     /// Bytes of the content.
     pub size: u64,
+    /// Its content is a secret of the run: what is passed on without secrets is passed on without it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
+}
+
+impl BlobRef {
+    /// The same, marked as a secret of the run.
+    #[must_use]
+    pub fn private(self) -> Self {
+        Self { private: true, ..self }
+    }
 }
 
 impl From<BlobRef> for Value {
     fn from(blob: BlobRef) -> Self {
-        json!({"blob": blob.sha256, "size": blob.size})
+        if blob.private {
+            json!({"blob": blob.sha256, "size": blob.size, "private": true})
+        } else {
+            json!({"blob": blob.sha256, "size": blob.size})
+        }
     }
 }
 
@@ -123,7 +138,8 @@ impl BlobWriter {
 
     /// Ends the body and gives it its name.
     pub fn finish(mut self) -> Result<BlobRef, TraceError> {
-        let blob = BlobRef { sha256: hex(&self.hash.finalize_reset()), size: self.size };
+        let sha256 = hex(&self.hash.finalize_reset());
+        let blob = BlobRef { sha256, size: self.size, private: false };
         match self.store.clone() {
             BlobStore::Memory(blobs) => {
                 let content = std::mem::take(&mut self.held);

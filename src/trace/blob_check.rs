@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -51,22 +51,31 @@ impl BlobCheck {
     }
 
     fn open(&self, sha256: &str) -> io::Result<File> {
-        let path = self.directory.join(blob_name(sha256));
-        // Neither a link nor a pipe is a blob.
-        let file =
-            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        Ok(file)
+        open_blob(&self.directory, sha256)
     }
+}
+
+/// Opens the file of a blob.
+pub(super) fn open_blob(directory: &Path, sha256: &str) -> io::Result<File> {
+    let path = directory.join(blob_name(sha256));
+    // Neither a link nor a pipe is a blob.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(file)
+}
+
+/// Decompresses a blob.
+pub(super) fn decoder(file: File) -> io::Result<Decoder<'static, BufReader<File>>> {
+    let mut decoder = Decoder::new(file)?;
+    decoder.window_log_max(LARGEST_WINDOW_LOG)?;
+    Ok(decoder)
 }
 
 /// Whether the file holds what was mentioned. Never reads more than one byte beyond the size that was recorded.
 fn content_is(file: File, mention: &BlobMention) -> io::Result<bool> {
-    let mut decoder = Decoder::new(file)?;
-    decoder.window_log_max(LARGEST_WINDOW_LOG)?;
-    let mut content = decoder.take(mention.size.map_or(u64::MAX, |size| size.saturating_add(1)));
+    let mut content = decoder(file)?.take(mention.size.map_or(u64::MAX, |size| size.saturating_add(1)));
     let mut hash = Sha256::new();
     let mut size = 0_u64;
     let mut buffer = vec![0; 64 << 10];

@@ -44,6 +44,10 @@ pub const PENDING_NAME: &str = "pending";
 pub const LEDGER_NAME: &str = "traces";
 /// Remembers where a waiting trace belongs.
 pub const JOURNAL_NAME: &str = "journal.json";
+/// Name, in the state directory, of the directory in which the traces of replays are written.
+pub const REPLAYS_NAME: &str = "replays";
+/// Name, in the state directory, of the directory that holds a file for each trace that was made here.
+pub const HEADS_NAME: &str = "heads";
 
 /// Returns the name of the directory of blobs that belongs to the trace `name`.
 pub fn blobs_name(name: &OsStr) -> OsString {

@@ -24,6 +24,7 @@ mod reader;
 mod recorder;
 mod scan;
 mod space;
+mod stored;
 mod tally;
 mod tamper;
 mod verify;
@@ -32,10 +33,14 @@ mod writer;
 pub use blob::{BlobRef, BlobWriter};
 pub use error::TraceError;
 pub use event::{Event, Kind, display_bytes, hex, path_value, unhex};
-pub use placement::{FileIdentity, Placed, Placement, Protected, Recovered, locate, recover_pending};
+pub use placement::{
+    FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, locate, recover_pending,
+    remember_head,
+};
 pub use reader::{Line, Reader};
 pub use recorder::Recorder;
 pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};
+pub use stored::StoredBlobs;
 pub use tally::{Denial, Denials, Totals};
 pub use tamper::Tamper;
 pub use verify::{Expectation, Outcome, Verification, verify};

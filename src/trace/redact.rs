@@ -17,7 +17,8 @@ pub use names::{is_secret_header, is_secret_member, is_secret_parameter};
 /// SHA-256 hashes blocks of this many bytes (RFC 2104 calls it B).
 const BLOCK: usize = 64;
 
-/// Replaces secrets by keyed digests. The key comes from the operating system, is one run's own, and is never stored.
+/// Replaces secrets by keyed digests. The key comes from the operating system and is one run's own; only a private blob of a run that can be
+/// replayed holds it.
 #[derive(Clone)]
 pub struct Redactor {
     key: [u8; BLOCK],
@@ -31,11 +32,20 @@ impl Redactor {
         Ok(Self { key })
     }
 
-    #[cfg(test)]
-    fn with_key(key: &[u8]) -> Self {
+    /// The redactor of another run: what it replaces stands there in the same way. What goes beyond the first 64
+    /// bytes of `key` is left out.
+    #[must_use]
+    pub fn with_key(key: &[u8]) -> Self {
         let mut block = [0; BLOCK];
-        block[..key.len()].copy_from_slice(key);
+        let length = key.len().min(BLOCK);
+        block[..length].copy_from_slice(&key[..length]);
         Self { key: block }
+    }
+
+    /// Its key, which tells what stands behind a digest to who guesses: for private blobs alone.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
     }
 
     /// Returns what stands for `value`: `redacted:` and 16 hex digits, equal for equal values of this run.

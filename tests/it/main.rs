@@ -22,6 +22,7 @@ mod policy_run;
 mod policy_show;
 mod programs;
 mod readers;
+mod replay_files;
 mod sample;
 mod secrets;
 mod socks;

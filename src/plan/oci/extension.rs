@@ -36,6 +36,7 @@ pub(super) struct Extensions {
     pub(super) unix: Vec<PathBuf>,
     pub(super) header: Map<String, Value>,
     pub(super) roots: Vec<Root>,
+    pub(super) replay: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,6 +67,7 @@ pub(super) fn write(plan: &LaunchPlan, devices: &[PathBuf]) -> Result<HashMap<St
     writer.put("unix", &BorrowedPaths(&plan.unix))?;
     writer.put("header", &plan.header)?;
     writer.put("roots", &plan.roots)?;
+    writer.put("replay", &plan.replay)?;
     Ok(writer.0)
 }
 
@@ -87,6 +89,7 @@ pub(super) fn read(spec: &Spec) -> Result<Extensions, PlanError> {
         unix: reader.take::<Paths>("unix")?.0,
         header: reader.take("header")?,
         roots: reader.take("roots")?,
+        replay: reader.take("replay")?,
     };
     reader.finish()?;
     Ok(extensions)

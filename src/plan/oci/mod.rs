@@ -96,6 +96,7 @@ impl LaunchPlan {
             unix: extensions.unix,
             header: extensions.header,
             roots: extensions.roots,
+            replay: extensions.replay,
             process,
         };
         frame::check(spec, &plan)?;

@@ -15,13 +15,17 @@ use super::error::TraceError;
 use super::layout::{DEFAULT_NAME, blobs_name, former_number};
 
 mod directory;
+mod heads;
 mod ledger;
 mod pending;
 mod room;
+mod scratch;
 mod state;
 mod transfer;
 
+pub use heads::{is_known_head, remember_head};
 pub use pending::{Recovered, locate, recover_pending};
+pub use scratch::Scratch;
 
 use directory::{Directory, file_identity, lock};
 use pending::{Pending, is_awaited};

@@ -16,6 +16,7 @@ use super::super::layout::{DEFAULT_NAME, JOURNAL_NAME, blobs_name};
 use super::super::queue::now_micros;
 use super::FileIdentity;
 use super::directory::{Directory, lock};
+use super::scratch::clean_up;
 use super::state::StateDirectories;
 use super::transfer::{remove_tree, transfer};
 
@@ -44,7 +45,9 @@ struct Journal {
 
 /// Puts the traces of runs that were killed in place. Those of running ones are left alone.
 pub fn recover_pending() -> Vec<Recovered> {
-    recover(&StateDirectories::from_environment())
+    let state = StateDirectories::from_environment();
+    clean_up(&state);
+    recover(&state)
 }
 
 /// Returns where the trace `path` is: there, or waiting in the private state directory.
@@ -146,7 +149,7 @@ impl Journal {
 }
 
 /// Keeps other processes of ours from judging a place that is being made or emptied.
-fn hold(parent: &Directory) -> io::Result<Flock<File>> {
+pub(super) fn hold(parent: &Directory) -> io::Result<Flock<File>> {
     Flock::lock(parent.open_self()?, FlockArg::LockExclusive).map_err(|(_, errno)| errno.into())
 }
 

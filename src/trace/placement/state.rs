@@ -37,11 +37,15 @@ impl StateDirectories {
 
     /// Opens the directory of waiting traces in the first place that is private, making it where it is missing.
     pub(super) fn create_pending(&self) -> Result<Directory, TraceError> {
+        self.create(PENDING_NAME)
+    }
+
+    /// Opens the directory `name` in the first place that is private, making it where it is missing.
+    pub(super) fn create(&self, name: &str) -> Result<Directory, TraceError> {
         let mut tried = PathBuf::new();
         for candidate in &self.0 {
-            let pending = candidate.join(PENDING_NAME);
             if make_private(candidate).is_some()
-                && let Some(directory) = make_private(&pending)
+                && let Some(directory) = make_private(&candidate.join(name))
             {
                 return Ok(directory);
             }
@@ -66,9 +70,14 @@ impl StateDirectories {
 
     /// Opens every directory of waiting traces that there is.
     pub(super) fn existing_pending(&self) -> Vec<Directory> {
+        self.existing_below(PENDING_NAME)
+    }
+
+    /// Opens every directory `name` that there is in them.
+    pub(super) fn existing_below(&self, name: &str) -> Vec<Directory> {
         let private = |candidate: &PathBuf| {
             Directory::open_private(candidate).ok()?;
-            Directory::open_private(&candidate.join(PENDING_NAME)).ok()
+            Directory::open_private(&candidate.join(name)).ok()
         };
         self.0.iter().filter_map(private).collect()
     }

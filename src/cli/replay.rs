@@ -1,0 +1,171 @@
+//! `agentbox replay`: a recorded run once more, and the verdict.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{Mode, umask};
+
+use super::Failure;
+use super::run::{Prepared, protected, tell};
+use crate::command;
+use crate::netproxy::StreamOptions;
+use crate::plan::{HostFacts, LaunchPlan, Request};
+use crate::policy::{self, LaunchHost, Policy};
+use crate::replay::{Difference, Recording, ReplayError, differences};
+use crate::run::{self, Repeat, Replayed};
+use crate::trace::{self, Placement, Scratch};
+
+/// What `replay --help` says after the options.
+const AFTER_HELP: &str = "\
+The recorded command is executed again under the recorded policy: with the recorded environment, clock and
+randomness, the recorded answers in place of the network, and its writes diverted. Its output is its own.
+
+Exit codes: 0 it did the same; 1 it did not, or the trace was altered; 2 usage, or the trace cannot be
+replayed; 125 agentbox could not do what it promises.";
+
+/// Run a recorded run again, offline, and say whether it did the same
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct ReplayCommand {
+    /// The trace
+    #[arg(short, long, value_name = "FILE", default_value = trace::layout::DEFAULT_NAME)]
+    trace: PathBuf,
+    /// The policy to run it under: needed where the trace was not made here
+    #[arg(short, long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Run it although the policy, the command or an input is another one, to see where it parts
+    #[arg(long)]
+    force: bool,
+    /// Print the verdict as JSON, on stderr
+    #[arg(long)]
+    json: bool,
+    /// The command, if it is to be checked that it is the recorded one
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    words: Vec<OsString>,
+}
+
+impl ReplayCommand {
+    /// Replays; the code is the verdict's.
+    pub(super) fn run(self) -> Result<u8, Failure> {
+        let path = trace::locate(&self.trace);
+        let recording = Recording::read(&path).map_err(refused)?;
+        std::env::set_current_dir(&recording.private.cwd).map_err(|error| {
+            let place = recording.private.cwd.display();
+            Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
+        })?;
+        restore_mask(&recording);
+        let begun = run::begin();
+        let (prepared, mut found) = self.prepare(&recording)?;
+        found.extend(differences(&recording).map_err(refused)?);
+        self.judge(&found)?;
+        let scratch = Scratch::new()?;
+        let signals = run::hold_signals()?;
+        let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
+        let plan = plan(&recording, prepared, &placement);
+        let replayed = Replayed { private: recording.private.clone() };
+        let streams = StreamOptions::default();
+        let outcome =
+            run::run(begun?, plan, placement, signals, streams, Repeat::Replayed(Box::new(replayed)))?;
+        Ok(outcome.code)
+    }
+
+    /// What the plan is made from, and what is not as it was.
+    fn prepare(&self, recording: &Recording) -> Result<(Prepared, Vec<Difference>), Failure> {
+        let mut found = Vec::new();
+        let words: Vec<OsString> = recording.private.argv().collect();
+        if !self.words.is_empty() && self.words != words {
+            found.push(Difference::command(&words, &self.words));
+        }
+        let mut facts = HostFacts::gather().map_err(|error| Failure::launcher(error.to_string()))?;
+        facts.environment = recording.private.environment().collect();
+        facts.home = facts.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let host = LaunchHost::with(facts.cwd.clone(), facts.environment.clone())
+            .profiles(command::profiles::profile, || command::profiles::names().collect())
+            .finder(command::programs);
+        let mut policy = self.policy(recording, &host, &mut found)?;
+        policy.local_addresses.clone_from(&facts.addresses);
+        let command = command::resolve(&words, &facts.environment, &facts.cwd)?;
+        Ok((Prepared { policy, command, facts, host }, found))
+    }
+
+    /// The user's own policy where one is named; else the recorded one, if the trace was made here.
+    fn policy(
+        &self,
+        recording: &Recording,
+        host: &LaunchHost,
+        found: &mut Vec<Difference>,
+    ) -> Result<Policy, Failure> {
+        let known = trace::is_known_head(&recording.head);
+        let name = recording.said("policy_name").unwrap_or(crate::plan::DEFAULT_POLICY);
+        let file = self.policy.clone().unwrap_or_else(|| PathBuf::from(name));
+        if !known && self.policy.is_none() {
+            return Err(Failure::usage(format!(
+                "{}: this trace was not made here, so its own policy is not trusted: name yours with -p",
+                recording.path().display()
+            )));
+        }
+        let policy = if self.policy.is_none() && !host_has(&file) {
+            policy::parse(recording.said("policy").unwrap_or_default(), name, host)?
+        } else {
+            policy::load(&file, host)?
+        };
+        if recording.said("policy_sha256") != Some(policy.digest().as_str()) {
+            let recorded = recording.said("policy_sha256").unwrap_or("not recorded");
+            let difference = Difference::policy(&file, recorded, &policy.digest());
+            if known {
+                found.push(difference);
+            } else {
+                tell([format!("agentbox: {difference}")]);
+            }
+        }
+        Ok(policy)
+    }
+
+    /// Stops where something is not as it was.
+    fn judge(&self, found: &[Difference]) -> Result<(), Failure> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        tell(found.iter().map(|difference| format!("agentbox: {difference}")));
+        if self.force {
+            return Ok(());
+        }
+        Err(Failure::diverged("nothing was run; --force runs it anyway, to see where it parts".to_owned()))
+    }
+}
+
+/// The command inherits it.
+fn restore_mask(recording: &Recording) {
+    let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
+    if let Some(bits) = recorded.and_then(|bits| u32::try_from(bits).ok()) {
+        umask(Mode::from_bits_truncate(bits));
+    }
+}
+
+fn host_has(file: &Path) -> bool {
+    file.symlink_metadata().is_ok()
+}
+
+fn plan(recording: &Recording, prepared: Prepared, placement: &Placement) -> LaunchPlan {
+    let Prepared { policy, command, facts, host } = prepared;
+    let request = Request {
+        policy,
+        command,
+        typed: recording.private.argv().collect(),
+        facts: &facts,
+        protected: protected(placement),
+        enforce: recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true),
+        authority: None,
+        placeholders: recording.private.placeholders.clone(),
+        replay: true,
+    };
+    LaunchPlan::new(request, &host)
+}
+
+fn refused(error: ReplayError) -> Failure {
+    match error {
+        ReplayError::Tampered { .. } => Failure::diverged(error.to_string()),
+        ReplayError::NotReplayable { .. } | ReplayError::Trace(_) => Failure::usage(error.to_string()),
+        ReplayError::Read { .. } => Failure::launcher(error.to_string()),
+    }
+}
