@@ -93,7 +93,7 @@ fn print(comparison: &Comparison, json: bool, out: &mut impl Write) -> io::Resul
     writeln!(out, "{}", report::verdict(comparison, "same", "different"))
 }
 
-fn parse_cause(text: &str) -> Result<Cause, String> {
+pub(super) fn parse_cause(text: &str) -> Result<Cause, String> {
     Cause::named(text).ok_or_else(|| {
         let names: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
         format!("the classes are {}", names.join(", "))

@@ -18,7 +18,7 @@ use super::secret::Secrets;
 use super::tls::Tls;
 use crate::policy::Transport;
 use crate::trace::redact::Redactor;
-use crate::trace::{Event, Kind, Recorder};
+use crate::trace::{Event, Kind, Promise, Recorder};
 
 /// What a denial says about a request.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,11 @@ impl Egress {
     /// Records one entry.
     pub(crate) fn record(&self, event: Event) -> Result<(), NetproxyError> {
         self.recorder.record(event).map_err(|error| NetproxyError::Trace { reason: error.to_string() })
+    }
+
+    /// Keeps room for the entry, of about so many bytes, of what is about to begin.
+    pub(crate) fn promise(&self, bytes: u64) -> Result<Promise, NetproxyError> {
+        self.recorder.promise(bytes).map_err(|error| NetproxyError::Trace { reason: error.to_string() })
     }
 
     /// Judges a destination. A refusal is recorded here, whoever asked.

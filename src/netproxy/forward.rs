@@ -192,7 +192,7 @@ impl Service {
             }
             None => body.into(),
         };
-        exchange.set_response(&head);
+        exchange.set_response(&head)?;
         if !switched {
             strip(&mut head.headers);
             head.headers.remove(header::UPGRADE);

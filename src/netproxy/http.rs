@@ -172,7 +172,10 @@ impl Service {
         };
         let url = first.url(&head.uri);
         let rule = first.grant.rule();
-        let exchange = Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone());
+        let exchange = match Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone()) {
+            Ok(exchange) => exchange,
+            Err(error) => return refusal(&error),
+        };
         match self.forward(head, body, upgrade, &origins, treatment, &exchange).await {
             Ok(response) => response,
             Err(error) => {

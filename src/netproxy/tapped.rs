@@ -98,7 +98,7 @@ impl Body for Tapped {
             }
         };
         if let Some(data) = frame.data_ref() {
-            self.exchange.copy(self.side, data);
+            self.exchange.copy(self.side, data)?;
         }
         if let Some(trailers) = frame.trailers_ref() {
             self.exchange.set_trailers(self.side, trailers);

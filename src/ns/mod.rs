@@ -10,6 +10,7 @@ pub mod idmap;
 pub mod init;
 pub mod net;
 pub mod privileges;
+pub mod time;
 mod role_socket;
 
 use nix::sched::CloneFlags;

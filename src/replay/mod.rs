@@ -5,7 +5,6 @@
 //! compared.
 
 pub mod compare;
-
 mod differences;
 mod error;
 mod recording;

@@ -169,8 +169,9 @@ fn prepare(
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
-    repeat.record(umask, recorder)?;
-    let controls = repeat.controls()?;
+    let base = repeat.clock()?;
+    repeat.record(umask, base, recorder)?;
+    let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,

@@ -13,6 +13,8 @@ pub const DIRECTORY_MODE: u32 = 0o700;
 
 /// Bytes of disk that are reserved ahead at a time.
 pub const RESERVE_STEP: u64 = 4 << 20;
+/// The same for bodies that have passed and are not stored yet.
+pub const RESERVE_STEP_OF_BODIES: u64 = 1 << 20;
 /// Bytes of a reservation that only the end of a run may use: checkpoints, `run.end`, `run.seal`.
 pub const RESERVE_FOR_END: u64 = 64 << 10;
 /// Bytes that are reserved before an effect is let happen: its entry (two paths at PATH_MAX, each byte written in the
