@@ -4,9 +4,8 @@ use std::ffi::OsString;
 
 use super::Failure;
 
-const COMMANDS: &[&str] = &[
-    "diff", "why", "learn", "check", "export", "pack", "unpack", "undo", "apply", "keygen", "prove", "doctor",
-];
+const COMMANDS: &[&str] =
+    &["why", "learn", "check", "export", "pack", "unpack", "undo", "apply", "keygen", "prove", "doctor"];
 const OF_POLICY: &[&str] = &["test", "diff"];
 
 /// The answer, if the words after the program's name begin with such a command.

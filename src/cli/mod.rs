@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+mod diff;
 mod duration;
 mod exit;
 pub mod init;
@@ -29,6 +30,7 @@ Examples:
   agentbox run -- python3 agent.py       run it, confined and recorded in trace.jsonl
   agentbox show --denied                 what was refused, and by which rule
   agentbox verify                        is the record whole and unaltered?
+  agentbox diff a.jsonl b.jsonl          what did these two runs do differently?
   agentbox run --observe -- ./agent      refuse nothing, record what would be refused
 
 Exit codes of run: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not
@@ -44,6 +46,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    /// Say what two runs did differently: 0 nothing, 1 something
+    Diff(diff::DiffCommand),
     /// Write a starter policy; never overwrites one
     Init(init::InitCommand),
     /// Show what a policy means on this host
@@ -87,6 +91,7 @@ pub fn main() -> ExitCode {
         }
     };
     let done = match command {
+        Subcommands::Diff(command) => command.run().map_err(Failure::from),
         Subcommands::Init(command) => command.run().map_err(Failure::from),
         Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),

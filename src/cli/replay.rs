@@ -1,16 +1,19 @@
 //! `agentbox replay`: a recorded run once more, and the verdict.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{Mode, umask};
 
 use super::Failure;
-use super::run::{Prepared, protected, tell};
+use super::diff::parse_cause;
+use super::run::{Prepared, colored, protected, tell};
 use crate::command;
 use crate::netproxy::StreamOptions;
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
+use crate::replay::compare::{self, Cause, report};
 use crate::replay::{Difference, Recording, ReplayError, differences};
 use crate::run::{self, Repeat, Replayed};
 use crate::trace::{self, Placement, Scratch};
@@ -39,6 +42,9 @@ pub(super) struct ReplayCommand {
     /// Print the verdict as JSON, on stderr
     #[arg(long)]
     json: bool,
+    /// Accept differences of this class, as time-only; they are counted
+    #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
+    lenient: Vec<Cause>,
     /// The command, if it is to be checked that it is the recorded one
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -64,9 +70,30 @@ impl ReplayCommand {
         let plan = plan(&recording, prepared, &placement);
         let replayed = Replayed { private: recording.private.clone() };
         let streams = StreamOptions::default();
-        let outcome =
-            run::run(begun?, plan, placement, signals, streams, Repeat::Replayed(Box::new(replayed)))?;
-        Ok(outcome.code)
+        let repeat = Repeat::Replayed(Box::new(replayed));
+        let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
+        self.verdict(&path, &outcome.placed.path)
+    }
+
+    /// Compares the two traces and says what came of it.
+    fn verdict(&self, recorded: &Path, live: &Path) -> Result<u8, Failure> {
+        let unreadable = |path: &Path| {
+            let path = path.to_owned();
+            move |source| refused(ReplayError::Read { path, source })
+        };
+        let mut ours = File::open(recorded).map_err(unreadable(recorded))?;
+        let mut theirs = File::open(live).map_err(unreadable(live))?;
+        let comparison =
+            compare::compare(&mut ours, &mut theirs, &self.lenient).map_err(unreadable(recorded))?;
+        if self.json {
+            tell([report::json(&comparison).to_string()]);
+        } else {
+            let style = report::Style { recorded: "recorded", live: "live", color: colored() };
+            let text = report::text(&comparison, &style);
+            tell(text.lines().map(|line| format!("agentbox: {line}")));
+            tell([format!("agentbox: {}", report::verdict(&comparison, "replay ok", "replay diverged"))]);
+        }
+        Ok(u8::from(!comparison.is_same()))
     }
 
     /// What the plan is made from, and what is not as it was.

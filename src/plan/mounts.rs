@@ -117,6 +117,7 @@ impl View {
             files,
             links,
             pending: self.pending.clone(),
+            divert: None,
         }
     }
 

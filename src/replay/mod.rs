@@ -4,6 +4,7 @@
 //! lie. The run itself is one like any other (`run`), which records a trace of its own; the two are then
 //! compared.
 
+pub mod compare;
 mod differences;
 mod error;
 mod recording;

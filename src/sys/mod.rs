@@ -15,6 +15,7 @@ pub mod pidfd;
 pub mod process;
 pub mod ptrace;
 pub mod refused;
+pub mod relocate;
 pub mod scm;
 pub mod seccomp;
 pub mod shebang;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::super::{LaunchPlan, PlanError, Root};
-use crate::fsview::{GeneratedFile, LandlockRule, Link, PendingRoot};
+use crate::fsview::{Divert, GeneratedFile, LandlockRule, Link, PendingRoot};
 use crate::ns::net::NetSpec;
 use crate::policy::lossless;
 use crate::supervisor::CommandTable;
@@ -29,6 +29,7 @@ pub(super) struct Extensions {
     pub(super) files: Vec<GeneratedFile>,
     pub(super) links: Vec<Link>,
     pub(super) pending: Vec<PendingRoot>,
+    pub(super) divert: Option<Divert>,
     pub(super) landlock: Vec<LandlockRule>,
     pub(super) network: NetSpec,
     pub(super) guard: AccessTable,
@@ -60,6 +61,7 @@ pub(super) fn write(plan: &LaunchPlan, devices: &[PathBuf]) -> Result<HashMap<St
     writer.put("files", &plan.fs.files)?;
     writer.put("links", &plan.fs.links)?;
     writer.put("pending", &plan.fs.pending)?;
+    writer.put("divert", &plan.fs.divert)?;
     writer.put("landlock", &plan.landlock)?;
     writer.put("network", &plan.net)?;
     writer.put("guard", &plan.access)?;
@@ -82,6 +84,7 @@ pub(super) fn read(spec: &Spec) -> Result<Extensions, PlanError> {
         files: reader.take("files")?,
         links: reader.take("links")?,
         pending: reader.take("pending")?,
+        divert: reader.take("divert")?,
         landlock: reader.take("landlock")?,
         network: reader.take("network")?,
         guard: reader.take("guard")?,

@@ -88,6 +88,7 @@ impl LaunchPlan {
                 files: extensions.files,
                 links: extensions.links,
                 pending: extensions.pending,
+                divert: extensions.divert,
             },
             landlock: extensions.landlock,
             net: extensions.network,

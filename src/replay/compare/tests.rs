@@ -1,0 +1,1 @@
+//! Each class of difference, over traces made by hand.
