@@ -141,7 +141,8 @@ impl RunCommand {
         let request = Request { policy, command, typed, facts, protected, enforce, authority, placeholders };
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
-        let streams = StreamOptions { tls, secrets, idle_timeout: self.idle_timeout };
+        let idle_timeout = self.idle_timeout;
+        let streams = StreamOptions { tls, secrets, idle_timeout, ..StreamOptions::default() };
         let outcome = run::run(begun?, plan, placement, signals, streams)?;
         tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {

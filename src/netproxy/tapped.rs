@@ -102,6 +102,10 @@ impl Body for Tapped {
         }
         if let Some(trailers) = frame.trailers_ref() {
             self.exchange.set_trailers(self.side, trailers);
+            // Nothing follows them, and who has them does not ask again (RFC 9110 section 6.5).
+            if !self.finished {
+                self.finish();
+            }
         }
         self.finish_at_end();
         Poll::Ready(Some(Ok(frame)))

@@ -8,6 +8,8 @@ mod http;
 mod names;
 mod origin;
 mod recorded;
+mod replayed;
+mod replays;
 mod rules;
 mod rules_in_tls;
 mod secrets;
