@@ -16,10 +16,13 @@ mod seed;
 pub(super) use self::follow::Following;
 pub(super) use self::kin::Kin;
 pub use self::seed::Seed;
+use super::clock::Timeline;
 
 /// The controls of a run that can be replayed.
 #[derive(Debug)]
 pub struct Controls {
     /// All randomness of the run comes from it.
     pub seed: Seed,
+    /// Where its clocks begin, and what they are replayed from.
+    pub clock: Timeline,
 }

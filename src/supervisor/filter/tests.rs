@@ -136,6 +136,27 @@ fn the_answer_does_not_depend_on_where_the_call_came_from() {
 }
 
 #[test]
+fn only_the_image_reads_the_machine_clock_in_a_replayable_run() {
+    let program = program(FilterOptions { replayable: true, ..OPEN });
+    let real = crate::sys::vdso::REAL_CLOCK;
+    let outcome = |number: Sysno, instruction_pointer, clock| {
+        let args = [clock, 0, 0, 0, 0, 0];
+        let data =
+            SeccompData { number: number.id().unsigned_abs(), arch: ARCHITECTURE, instruction_pointer, args };
+        run(&program, &data).value
+    };
+    let (allow, notify) = (return_value(ALLOW), return_value(NOTIFY));
+    assert_eq!(outcome(Sysno::clock_gettime, real, 1), allow);
+    for pointer in [real + 1, real - 1, real | 1 << 32, 0] {
+        assert_eq!(outcome(Sysno::clock_gettime, pointer, 1), notify);
+    }
+    assert_eq!(outcome(Sysno::gettimeofday, real, 1), notify);
+    assert_eq!(outcome(Sysno::openat, real, 1), notify);
+    // CPU time of the process.
+    assert_eq!(outcome(Sysno::clock_gettime, 0, 2), allow);
+}
+
+#[test]
 fn other_conventions_run_nothing() {
     const I386: u32 = 0x4000_0003;
     const AARCH64: u32 = 0xc000_00b7;

@@ -44,7 +44,7 @@ fn errnos_are_ones_that_a_system_call_can_return() {
     for (_, row) in rows() {
         match row.disposition.under(STRICT) {
             Decision::Always(action) => check(action),
-            Decision::Arguments(rules) => {
+            Decision::Arguments(rules) | Decision::UnlessFrom { rules, .. } => {
                 check(rules.otherwise);
                 rules.clauses.iter().for_each(|clause| check(clause.then));
             }
