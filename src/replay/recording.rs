@@ -8,9 +8,9 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::ReplayError;
+use crate::run::{Private, VERSION};
 use crate::supervisor::{CLOCK_TAPE, Tapes};
 use crate::sys::clock::ClockBase;
-use crate::run::{Private, VERSION};
 use crate::trace::{self, Expectation, Line, Outcome, Reader, StoredBlobs};
 
 /// The longest private blob that is read, in bytes.

@@ -62,10 +62,10 @@ use std::time::Instant;
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
-use self::connections::Connections;
 use self::clock::Clock;
-use self::controls::Following;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
+use self::connections::Connections;
+use self::controls::Following;
 pub use self::controls::{Controls, Seed};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
