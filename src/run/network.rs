@@ -49,7 +49,7 @@ pub(super) fn start(
             Role::Loopback(at) => listeners.loopback.push((at, socket)),
             Role::Diag => diag = Some(socket),
             // They come by themselves.
-            Role::Unix(_) | Role::UnixFile(_) => {}
+            Role::Unix(_) | Role::UnixFile(_) | Role::Upper(_) | Role::Holder(_) => {}
         }
     }
     let diag = diag.map(|socket| Arc::new(Mutex::new(socket)));
