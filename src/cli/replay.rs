@@ -63,7 +63,7 @@ impl ReplayCommand {
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
         })?;
         restore_mask(&recording);
-        let begun = run::begin();
+        let begun = run::begin(Some(recording.clock));
         let (prepared, mut found) = self.prepare(&recording)?;
         let (initial, inputs) = differences(&recording).map_err(refused)?;
         found.extend(inputs);
@@ -74,7 +74,9 @@ impl ReplayCommand {
         let mut plan = plan(&recording, prepared, &placement);
         plan.divert(&initial.absent().cloned().collect::<Vec<_>>());
         let files = ReplayedFiles { initial, blobs: recording.blobs.clone(), keep: self.keep.clone() };
-        let replayed = Replayed { private: recording.private.clone(), files };
+        let tapes = recording.tapes().map_err(refused)?;
+        let (private, clock) = (recording.private.clone(), recording.clock);
+        let replayed = Replayed { private, clock, tapes, files };
         let streams = StreamOptions::default();
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;

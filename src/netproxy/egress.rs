@@ -12,6 +12,7 @@ use super::WhoAsked;
 use super::decide::{Claim, Grant, Judge, Refusal};
 use super::error::NetproxyError;
 use super::pins::Pins;
+use super::places::Places;
 use super::resolve::Upstream;
 use super::scribe::Scribe;
 use super::secret::Secrets;
@@ -44,6 +45,8 @@ pub(crate) struct Egress {
     /// How long a stream may be silent; none: for ever.
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) upstream: Arc<dyn Upstream>,
+    /// Requests that may be under way at once.
+    pub(crate) places: Arc<Places>,
     /// Queries that may wait for the outside at once; further ones wait to be read.
     pub(crate) lookups: Arc<Semaphore>,
     /// False: everything passes, and what would have been refused is recorded.

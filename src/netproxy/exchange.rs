@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::fields::Fields;
 use super::flow::round_micros;
 use super::idle::IdleClock;
+use super::places::Place;
 use super::relay::End;
 use super::scribe::{Desk, Reel};
 use super::segments::{Segments, Way};
@@ -54,6 +55,8 @@ struct Progress {
     upgraded: Option<Upgraded>,
     /// Room for the entry.
     promise: Promise,
+    /// Among those that may be under way.
+    place: Place,
 }
 
 /// Room for an entry besides its heads: small bodies, segments, what an origin proved.
@@ -92,6 +95,7 @@ impl Exchange {
         rule: &str,
         proc: Option<&str>,
         idle: IdleClock,
+        place: Place,
     ) -> Result<Arc<Self>, NetproxyError> {
         let fields = Fields::of(&head.headers);
         let promise = egress.promise(ROOM + fields.bound() + 3 * (url.len() + rule.len()) as u64)?;
@@ -105,6 +109,7 @@ impl Exchange {
             start: now(),
             request: Copy { sighted: Sighted::of(&head.headers), ..Copy::default() },
             promise,
+            place,
             ..Progress::default()
         };
         Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) }))
@@ -339,6 +344,7 @@ impl Drop for Exchange {
         progress.end(ends, &self.idle);
         // A failure stays with the recorder, and the run stops for it.
         let redactor = self.egress.redactor.clone();
+        drop(progress.place.take());
         let promise = std::mem::take(&mut progress.promise);
         self.egress.scribe.record(promise, move |desk| progress.event(ends, &redactor, desk));
     }

@@ -21,6 +21,7 @@ use super::link::{Link, Wire};
 use super::relay::relay;
 use super::secret::{Masking, Passing, Place, Treatment};
 use super::tapped::Tapped;
+use super::trailers::Trailers;
 use super::transcript::Transcript;
 use super::{alternative, attempts};
 
@@ -84,11 +85,13 @@ impl Service {
         // Entries and bodies that wait to be stored hold back the next request.
         self.egress.scribe.ready().await?;
         let client = head.version;
+        let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
         if let Some(place) = &treatment.place {
             exchange.set_secrets(place.fill(&mut head.headers));
         }
-        let body = Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads);
+        let body =
+            Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
         loop {
             let mut slot = self.link.lock().await;

@@ -61,9 +61,11 @@ mod idle;
 mod intercept;
 mod link;
 mod listen;
+mod malformed;
 mod names;
 mod packet;
 mod pins;
+mod places;
 mod pool;
 mod publish;
 mod rates;
@@ -81,6 +83,7 @@ pub mod socks;
 mod stream;
 mod tapped;
 pub mod tls;
+mod trailers;
 mod transcript;
 mod unix;
 mod unread;
@@ -242,6 +245,7 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         secrets: spec.secrets,
         idle_timeout: spec.idle_timeout,
         upstream,
+        places: Arc::default(),
         lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

@@ -20,7 +20,7 @@ use super::stdio::CommandEnds;
 use crate::fsview::{self, Copies, Diverted, Door, Pending};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{self, Prepared};
-use crate::ns::{self, channel, idmap, init, privileges};
+use crate::ns::{self, channel, idmap, init, privileges, time};
 use crate::sys::descriptor::mount_id;
 use crate::sys::refused::Refused;
 use crate::sys::{clone, process, seccomp};
@@ -44,6 +44,8 @@ pub(super) struct Ends {
     pub(super) descriptors: (u64, u64),
     /// The launcher's user and group.
     pub(super) ids: (u32, u32),
+    /// What the command's clocks differ by from the machine's, in a replay.
+    pub(super) offsets: Option<time::Offsets>,
 }
 
 /// Runs as pid 1 of the new namespaces; never returns.
@@ -87,6 +89,9 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
         .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
     let (word, its_word) =
         channel::pair().map_err(|errno| Failure::new(Step::Init, "socketpair", &errno.into()))?;
+    if let Some(offsets) = ends.offsets {
+        offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
+    }
     let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
     let command = match side {
         clone::Side::Child => {

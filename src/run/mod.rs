@@ -173,9 +173,10 @@ fn prepare(
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
-    repeat.record(umask, recorder)?;
+    let base = repeat.clock()?;
+    repeat.record(umask, base, recorder)?;
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
-    let controls = repeat.controls()?;
+    let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,

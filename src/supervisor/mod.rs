@@ -12,6 +12,7 @@ mod arguments;
 mod attributes;
 pub mod bpf;
 mod call;
+mod clock;
 pub mod connections;
 mod content;
 mod controls;
@@ -35,6 +36,7 @@ mod locks;
 mod mutate;
 mod open;
 mod pending;
+mod ready;
 mod remembered;
 mod rename;
 mod reopen;
@@ -58,11 +60,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
+use self::clock::Clock;
+pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
 use self::controls::Following;
 pub use self::controls::{Controls, Seed};
@@ -184,6 +186,8 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// Every task is followed, for the run is to be replayed.
     following: Option<Following>,
+    /// Its clocks are under control as well.
+    clock: Option<Clock>,
     /// Stopped tasks are left that were not looked at.
     more_stops: bool,
     /// The command's process, once it was seen.
@@ -239,6 +243,8 @@ impl Supervisor {
         // Older kernels answer every call as well, only slower.
         let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
+        let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -254,8 +260,9 @@ impl Supervisor {
             channel: setup.channel,
             words: setup.words,
             view,
-            tasks: Tasks::new(setup.controls.is_some()),
-            following: setup.controls.map(Following::new),
+            tasks: Tasks::new(following.is_some()),
+            following: following.map(Following::new),
+            clock,
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
@@ -294,6 +301,9 @@ impl Supervisor {
             let ready = self.wait(listening)?;
             self.look_after_waiters();
             self.look_after_unnamed();
+            if let Some(following) = &mut self.following {
+                following.feeds.serve(&ready.devices);
+            }
             if ready.written {
                 self.settle()?;
             }
@@ -328,36 +338,6 @@ impl Supervisor {
         })
     }
 
-    fn wait(&self, listening: bool) -> Result<Ready, Stop> {
-        let mut watched = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
-        ];
-        if listening {
-            watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
-        }
-        if !self.silent {
-            watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
-        }
-        match poll(&mut watched, self.patience()) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(Ready::default()),
-            Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),
-        }
-        let mut events = watched.iter().map(|watched| watched.revents().unwrap_or(PollFlags::empty()));
-        let mut next =
-            |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
-        let (signals, written) = (next(true), next(true));
-        let (calls, channel) = (next(listening), next(!self.silent));
-        Ok(Ready {
-            signal: signals.contains(PollFlags::POLLIN),
-            channel: channel.intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
-            written: written.contains(PollFlags::POLLIN),
-            call: calls.contains(PollFlags::POLLIN),
-            closed: !calls.contains(PollFlags::POLLIN) && calls.contains(PollFlags::POLLHUP),
-        })
-    }
-
     /// Records the files that were closed after writing.
     fn settle(&mut self) -> Result<(), Stop> {
         let started = Instant::now();
@@ -382,14 +362,4 @@ impl Supervisor {
         self.denials.count(denied, rule);
         Ok(self.recorder.deny(event)?)
     }
-}
-
-/// What there is to do.
-#[derive(Debug, Default, Clone, Copy)]
-struct Ready {
-    signal: bool,
-    channel: bool,
-    written: bool,
-    call: bool,
-    closed: bool,
 }
