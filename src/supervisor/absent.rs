@@ -33,7 +33,7 @@ impl Supervisor {
             if let Area::Rule(rule) = area
                 && access == PathAccess::Read
             {
-                let label = self.access.label(Some(rule), "");
+                let label = self.access.grant_label(rule);
                 let event =
                     Event::new(Kind::Observe, "fs.open_read").path("path", OsStr::from_bytes(&spelled.typed));
                 let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
