@@ -80,6 +80,7 @@ mod sessions;
 mod sighted;
 pub mod sniff;
 pub mod socks;
+mod spelling;
 mod stream;
 mod tapped;
 pub mod tls;
