@@ -82,6 +82,7 @@ mod sessions;
 mod sighted;
 pub mod sniff;
 pub mod socks;
+mod spelling;
 mod stream;
 mod tapped;
 pub mod tls;
