@@ -87,8 +87,10 @@ impl RecordedExchange {
         if self.is_http_2() {
             return None;
         }
-        let unusual = self.result.get("spelled").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let unusual: Vec<String> = unusual.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        let unusual =
+            self.result.get("spelled").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let unusual: Vec<String> =
+            unusual.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
         respell(fields, &unusual).await
     }
 
