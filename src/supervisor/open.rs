@@ -196,9 +196,8 @@ impl Supervisor {
         }
         let access = request.access();
         let decision = self.decide_file(access, &found);
-        let area = match self.judge(call, access, spelled, &found.path, &decision)? {
-            Some(area) => area,
-            None => return Ok(Reply::Errno(Errno::EACCES)),
+        let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
         };
         if source.is_some() || matches!(found.kind(), SFlag::S_IFIFO | SFlag::S_IFCHR) {
             if let Area::Rule(rule) = area {
