@@ -199,7 +199,7 @@ impl Supervisor {
         let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
-        if source.is_some() || matches!(found.kind(), SFlag::S_IFIFO | SFlag::S_IFCHR) {
+        if source.is_some() || found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
             if let Area::Rule(rule) = area {
                 self.record_special(call, access, spelled, &found, rule)?;
             }
@@ -225,7 +225,7 @@ impl Supervisor {
         };
         match area {
             Area::Rule(rule) => {
-                let label = self.access.grant_label(rule);
+                let label = self.access.label(Some(rule), "");
                 self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
             }
             Area::Partial => {
@@ -253,12 +253,12 @@ impl Supervisor {
         access: PathAccess,
         spelled: &Spelled,
         found: &Found,
-        rule: Option<RuleId>,
+        rule: RuleId,
     ) -> Result<(), Stop> {
         let op = if access == PathAccess::Read { "fs.open_read" } else { "fs.open_write" };
         let kind = if found.kind() == SFlag::S_IFIFO { "fifo" } else { "device" };
         let event = spelled.add_to(Event::new(Kind::Observe, op).arg("type", kind), "path", &found.path);
-        let event = event.proc(call.task.lineage.clone()).rule(self.access.grant_label(rule));
+        let event = event.proc(call.task.lineage.clone()).rule(self.access.label(Some(rule), ""));
         Ok(self.recorder.record_folded(event)?)
     }
 
