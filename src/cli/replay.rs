@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::sys::stat::{Mode, umask};
 
@@ -10,7 +11,7 @@ use super::Failure;
 use super::diff::parse_cause;
 use super::run::{Prepared, colored, protected, tell};
 use crate::command;
-use crate::netproxy::StreamOptions;
+use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
@@ -42,6 +43,9 @@ pub(super) struct ReplayCommand {
     /// Copy what it would have written into this directory, which must be empty or absent
     #[arg(long, value_name = "DIR", value_parser = empty_directory)]
     keep: Option<PathBuf>,
+    /// Let answers come and waits last as they did
+    #[arg(long)]
+    paced: bool,
     /// Print the verdict as JSON, on stderr
     #[arg(long)]
     json: bool,
@@ -81,7 +85,8 @@ impl ReplayCommand {
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files };
-        let streams = StreamOptions::default();
+        let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
+        let streams = StreamOptions { upstream, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)

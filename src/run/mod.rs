@@ -169,7 +169,8 @@ fn prepare(
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let stdio = launched.stdio.manifest();
-    let enforcement = Enforcement { landlock: launched.landlock, capture, reads_tls, stdio };
+    let enforcement =
+        Enforcement { landlock: launched.landlock, capture, reads_tls, seeded: plan.replay, stdio };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
