@@ -47,6 +47,7 @@ mod task;
 mod tracer;
 mod unix;
 mod view;
+mod waiter;
 mod waiting;
 mod written;
 
@@ -185,7 +186,7 @@ pub struct Supervisor {
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
     /// Threads that wait in place of tasks.
-    waiters: Vec<waiting::Waiter>,
+    waiting: waiting::Waiting,
     /// When they were looked after.
     looked: Instant,
     /// Signals that came before the command's process was seen.
@@ -268,7 +269,7 @@ impl Supervisor {
             follow_ups: HashMap::new(),
             command_pid: None,
             early_signals: Vec::new(),
-            waiters: Vec::new(),
+            waiting: waiting::Waiting::default(),
             looked: Instant::now(),
             interrupted: false,
             first_refusal: None,
