@@ -1,17 +1,24 @@
 //! A trace that can be run again: verified, its beginning read, its entries one after the other.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::ReplayError;
+use crate::netproxy::recorded;
 use crate::run::{Private, VERSION};
+use crate::supervisor::{CLOCK_TAPE, Tapes};
+use crate::sys::clock::ClockBase;
 use crate::trace::{self, Expectation, Line, Outcome, Reader, StoredBlobs};
 
 /// The longest private blob that is read, in bytes.
 const MOST_PRIVATE: u64 = 16 << 20;
+/// The longest part of a tape that is read, in bytes.
+const MOST_TAPE: u64 = 1 << 20;
 
 /// A trace that can be run again.
 #[derive(Debug)]
@@ -29,6 +36,8 @@ pub struct Recording {
     pub replay: Map<String, Value>,
     /// What only its user may know.
     pub private: Private,
+    /// Its clocks when it began.
+    pub clock: ClockBase,
 }
 
 impl Recording {
@@ -70,10 +79,12 @@ impl Recording {
         }
         let replay = replay
             .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
+        let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());
+        let clock = clock.ok_or_else(|| refuse("it does not say when it began"))?;
         let blobs = StoredBlobs::beside(path);
         let private = private(&replay, &blobs).map_err(|reason| refuse(&reason))?;
         let sealed = matches!(found.outcome, Outcome::Sealed);
-        Ok(Self { path: path.to_owned(), head: found.head, sealed, blobs, start, replay, private })
+        Ok(Self { path: path.to_owned(), head: found.head, sealed, blobs, start, replay, private, clock })
     }
 
     /// Where it is.
@@ -91,6 +102,52 @@ impl Recording {
     ) -> Result<impl Iterator<Item = Result<Map<String, Value>, ReplayError>> + '_, ReplayError> {
         let entries = Entries::open(&self.path).map_err(unreadable(&self.path))?;
         Ok(entries.map(|entry| entry.map_err(unreadable(&self.path))))
+    }
+
+    /// What it saw of the clocks.
+    ///
+    /// # Errors
+    /// When it cannot be read any more, or an entry is no tape.
+    pub fn tapes(&self) -> Result<Tapes, ReplayError> {
+        let mut tapes = Tapes::default();
+        for entry in self.entries()? {
+            let entry = entry?;
+            let said = |name: &str| entry.get(name).and_then(Value::as_str);
+            let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
+                (said("op"), said("proc"), entry.get("args"))
+            else {
+                continue;
+            };
+            let content = |blob: &Value| {
+                let name = blob.get("blob").and_then(Value::as_str).unwrap_or_default();
+                self.blobs.read(name, MOST_TAPE)
+            };
+            tapes.add(proc, args, content).map_err(|error| ReplayError::NotReplayable {
+                path: self.path.clone(),
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(tapes)
+    }
+
+    /// What the network answered.
+    ///
+    /// # Errors
+    /// When the trace cannot be read any more, or holds what cannot be answered again.
+    pub fn network(&self, is_paced: bool) -> Result<recorded::Recording, ReplayError> {
+        let mut failure = None;
+        let entries = self.entries()?.map_while(|entry| entry.map_err(|error| failure = Some(error)).ok());
+        let blobs = self.blobs.clone();
+        let open = move |sha256: &str| blobs.open(sha256).map(|body| Box::new(body) as Box<dyn Read + Send>);
+        let network = recorded::Recording::of(entries.map(Value::Object), Arc::new(open), is_paced);
+        match (failure, network.refusal()) {
+            (Some(error), _) => Err(error),
+            (None, Some(reason)) => {
+                let (path, reason) = (self.path.clone(), reason.to_owned());
+                Err(ReplayError::NotReplayable { path, reason })
+            }
+            (None, None) => Ok(network),
+        }
     }
 
     /// A text of `run.start`.

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::RunError;
+use super::{ReplayedFiles, RunError};
 use crate::policy::lossless;
-use crate::supervisor::{Controls, Seed};
+use crate::supervisor::{Controls, Seed, Tapes, Timeline};
+use crate::sys::clock::ClockBase;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder, TraceError, hex, unhex};
 
@@ -32,6 +33,12 @@ pub enum Repeat {
 pub struct Replayed {
     /// What the recorded run had.
     pub private: Private,
+    /// Its clocks when it began.
+    pub clock: ClockBase,
+    /// What it saw of them later.
+    pub tapes: Tapes,
+    /// Its files.
+    pub files: ReplayedFiles,
 }
 
 /// What nobody but the user may know of a run: lies in a private blob.
@@ -138,23 +145,41 @@ impl Repeat {
         }
     }
 
+    /// The files of a run that is run again.
+    pub(super) fn files(&self) -> Option<&ReplayedFiles> {
+        if let Self::Replayed(replayed) = self { Some(&replayed.files) } else { None }
+    }
+
     /// The redactor of the run.
     pub(super) fn redactor(&self) -> Result<Redactor, TraceError> {
         self.private().and_then(Private::redactor).map_or_else(Redactor::new, Ok)
     }
 
-    /// What makes the run like the recorded one, or one that can be run again.
-    pub(super) fn controls(&self) -> Result<Option<Controls>, RunError> {
+    /// The clocks when the run began, or when the recorded one did.
+    pub(super) fn clock(&self) -> Result<ClockBase, RunError> {
+        match self {
+            Self::Replayed(replayed) => Ok(replayed.clock),
+            Self::Never | Self::Recorded(_) => ClockBase::now().map_err(RunError::call("clock_gettime")),
+        }
+    }
+
+    /// What makes the run like the recorded one, or one that can be run again: its clocks begin with `base`,
+    /// `ahead` of the machine's.
+    pub(super) fn controls(self, base: ClockBase, ahead: i64) -> Result<Option<Controls>, RunError> {
         let Some(private) = self.private() else { return Ok(None) };
         let seed = Seed::from_hex(&private.seed);
         let seed = seed.ok_or_else(|| {
             RunError::call("the seed")(std::io::Error::from(std::io::ErrorKind::InvalidData))
         })?;
-        Ok(Some(Controls { seed }))
+        let tapes = match self {
+            Self::Replayed(replayed) => Some(replayed.tapes),
+            Self::Never | Self::Recorded(_) => None,
+        };
+        Ok(Some(Controls { seed, clock: Timeline { base, ahead, tapes } }))
     }
 
     /// Records what a replay needs to know first.
-    pub(super) fn record(&self, umask: Mode, recorder: &Recorder) -> Result<(), RunError> {
+    pub(super) fn record(&self, umask: Mode, base: ClockBase, recorder: &Recorder) -> Result<(), RunError> {
         let Some(private) = self.private() else { return Ok(()) };
         let text = serde_json::to_vec(private)
             .map_err(|error| RunError::call("the private blob")(std::io::Error::from(error)))?;
@@ -163,6 +188,7 @@ impl Repeat {
         let event = Event::new(Kind::Meta, "run.replay")
             .arg("version", VERSION)
             .arg("umask", umask.bits())
+            .arg("clock", serde_json::json!(base))
             .arg("private", blob.finish()?.private());
         Ok(recorder.record(event)?)
     }

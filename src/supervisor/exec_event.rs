@@ -58,12 +58,16 @@ impl Supervisor {
             Ok(task) => task,
             Err(errno) => return self.kill_unseen(pid, errno),
         };
-        let call = Call { number: 0, arguments: [0; 6], task };
+        let call = Call { id: 0, number: 0, arguments: [0; 6], task };
         match self.verify(&call, expected) {
             Ok(expected) => {
                 self.started = true;
                 self.first_refusal = None;
                 self.record_spawn(&call, &expected)?;
+                if let Err(errno) = self.control_image(&call) {
+                    return self.kill_unseen(pid, errno);
+                }
+                self.set_clock(former, pid)?;
                 if let Some(follow_up) = expected.follow_up {
                     self.follow_ups.insert(pid, follow_up);
                 }
@@ -95,6 +99,15 @@ impl Supervisor {
             Event::new(Kind::Deny, "exec").arg("target", "?").arg("enforced", true).arg("killed", true);
         let event = event.rule(format!("no rule: its process cannot be looked at: {errno}"));
         Ok(self.recorder.deny(event)?)
+    }
+
+    /// Gives a new program its clock.
+    fn set_clock(&mut self, former: i32, pid: i32) -> Result<(), Stop> {
+        let strand = self.tasks.kin().and_then(|kin| kin.strand(pid));
+        if let (Some(clock), Some(strand)) = (&mut self.clock, strand) {
+            clock.executed(former, pid, strand.to_string())?;
+        }
+        Ok(())
     }
 
     fn verify(&mut self, call: &Call, expected: Option<Expected>) -> Result<Expected, Mismatch> {

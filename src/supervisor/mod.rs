@@ -12,6 +12,7 @@ mod arguments;
 mod attributes;
 pub mod bpf;
 mod call;
+mod clock;
 pub mod connections;
 mod content;
 mod controls;
@@ -21,6 +22,7 @@ mod denials;
 mod destination;
 mod digest;
 mod dispatch;
+mod diverted;
 mod environment;
 mod exec;
 mod exec_event;
@@ -34,6 +36,7 @@ mod locks;
 mod mutate;
 mod open;
 mod pending;
+mod ready;
 mod remembered;
 mod rename;
 mod reopen;
@@ -58,11 +61,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
+use self::clock::Clock;
+pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
 use self::controls::Following;
 pub use self::controls::{Controls, Seed};
@@ -70,6 +73,7 @@ pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
+pub use self::diverted::DivertedRoots;
 pub use self::exec::{CommandTable, OwnProgram};
 use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
@@ -135,6 +139,8 @@ pub struct Setup {
     pub state: Option<OwnedFd>,
     /// Whether what was at each path before the run changed it is kept.
     pub keeps_former: bool,
+    /// What is written inside alone: in a replay everything.
+    pub diverted: DivertedRoots,
     /// There are some when the run is to be replayed.
     pub controls: Option<Controls>,
 }
@@ -181,6 +187,8 @@ pub struct Supervisor {
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// Every task is followed, for the run is to be replayed.
     following: Option<Following>,
+    /// Its clocks are under control as well.
+    clock: Option<Clock>,
     /// Stopped tasks are left that were not looked at.
     more_stops: bool,
     /// The command's process, once it was seen.
@@ -225,14 +233,19 @@ impl Supervisor {
     ///
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
-    pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
+    pub fn new(mut setup: Setup) -> Result<Self, Stop> {
+        let mut view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
+        let DivertedRoots { roots, holders } = setup.diverted;
+        view.diverted = roots;
+        view.know_programs(&mut setup.command, &setup.access);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
         let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
+        let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -248,8 +261,9 @@ impl Supervisor {
             channel: setup.channel,
             words: setup.words,
             view,
-            tasks: Tasks::new(setup.controls.is_some()),
-            following: setup.controls.map(Following::new),
+            tasks: Tasks::new(following.is_some()),
+            following: following.map(Following::new),
+            clock,
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
@@ -258,7 +272,7 @@ impl Supervisor {
             first: setup.keeps_former.then(FirstChanges::default),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
-            pending: setup.pending.into_iter().map(pending::Place::new).collect(),
+            pending: pending::places(setup.pending, holders),
             last_words: None,
             silent: false,
             ended: false,
@@ -288,6 +302,9 @@ impl Supervisor {
             let ready = self.wait(listening)?;
             self.look_after_waiters();
             self.look_after_unnamed();
+            if let Some(following) = &mut self.following {
+                following.feeds.serve(&ready.devices);
+            }
             if ready.written {
                 self.settle()?;
             }
@@ -309,7 +326,7 @@ impl Supervisor {
             }
         }
         self.hear_last_signals();
-        self.written.finish(&mut self.digests, &self.recorder)?;
+        self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
         self.hasher.finish();
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
@@ -319,36 +336,6 @@ impl Supervisor {
             denials: std::mem::take(&mut self.denials),
             interrupted: self.interrupted,
             first_refusal: self.first_refusal.take(),
-        })
-    }
-
-    fn wait(&self, listening: bool) -> Result<Ready, Stop> {
-        let mut watched = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
-        ];
-        if listening {
-            watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
-        }
-        if !self.silent {
-            watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
-        }
-        match poll(&mut watched, self.patience()) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(Ready::default()),
-            Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),
-        }
-        let mut events = watched.iter().map(|watched| watched.revents().unwrap_or(PollFlags::empty()));
-        let mut next =
-            |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
-        let (signals, written) = (next(true), next(true));
-        let (calls, channel) = (next(listening), next(!self.silent));
-        Ok(Ready {
-            signal: signals.contains(PollFlags::POLLIN),
-            channel: channel.intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
-            written: written.contains(PollFlags::POLLIN),
-            call: calls.contains(PollFlags::POLLIN),
-            closed: !calls.contains(PollFlags::POLLIN) && calls.contains(PollFlags::POLLHUP),
         })
     }
 
@@ -376,14 +363,4 @@ impl Supervisor {
         self.denials.count(denied, rule);
         Ok(self.recorder.deny(event)?)
     }
-}
-
-/// What there is to do.
-#[derive(Debug, Default, Clone, Copy)]
-struct Ready {
-    signal: bool,
-    channel: bool,
-    written: bool,
-    call: bool,
-    closed: bool,
 }

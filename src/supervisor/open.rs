@@ -190,7 +190,8 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFLNK {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
-        if self.is_system_file(request, &spelled.absolute, &found) {
+        let source = self.source(request, &found);
+        if source.is_none() && self.is_system_file(request, &spelled.absolute, &found) {
             return Ok(Reply::Continue);
         }
         let access = request.access();
@@ -199,6 +200,12 @@ impl Supervisor {
             Some(area) => area,
             None => return Ok(Reply::Errno(Errno::EACCES)),
         };
+        if let Some(source) = source {
+            if let Area::Rule(rule) = area {
+                self.record_special(call, access, spelled, &found, rule)?;
+            }
+            return Ok(self.open_source(call, request, source));
+        }
         if found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
             if let Area::Rule(rule) = area {
                 self.record_special(call, access, spelled, &found, rule)?;
@@ -240,7 +247,7 @@ impl Supervisor {
     pub(super) fn decide_file(&self, access: PathAccess, found: &Found) -> Decision {
         match found.former_path() {
             None => Decision::Allow(Area::Private),
-            Some(path) => self.access.decide(access, path, Some(found.id())),
+            Some(path) => self.access.decide(access, path, Some(self.view.id_of(found))),
         }
     }
 

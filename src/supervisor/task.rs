@@ -77,6 +77,11 @@ impl Task {
         })
     }
 
+    /// The memory that it has now: should it execute another program, this stays that of the former one.
+    pub(super) fn memory(&self) -> nix::Result<OwnedFd> {
+        nix::fcntl::openat(&self.directory, "mem", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+    }
+
     /// Reads a file of the task's directory.
     pub(super) fn read(&self, name: &str) -> nix::Result<Vec<u8>> {
         whole(nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?)

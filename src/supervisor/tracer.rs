@@ -72,7 +72,7 @@ impl Supervisor {
             let _ = match stop {
                 ptrace::Stop::Ended(_) if pid == self.init => return Ok(true),
                 ptrace::Stop::Ended(_) => {
-                    self.ended(pid);
+                    self.ended(pid)?;
                     Ok(())
                 }
                 ptrace::Stop::Exec => {

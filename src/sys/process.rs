@@ -216,3 +216,14 @@ pub fn interrupt<T>(thread: &JoinHandle<T>) {
     // An error says that the thread has ended.
     let _ = unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTION as libc::c_int) };
 }
+
+/// Whether two tasks share their memory (kcmp(2)).
+///
+/// # Errors
+/// ESRCH when one of them is gone, ENOSYS or EPERM where kcmp(2) is not to be had.
+pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: integers only.
+    let order = super::checked(unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) })?;
+    Ok(order == 0)
+}

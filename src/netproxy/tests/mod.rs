@@ -9,6 +9,8 @@ mod many;
 mod names;
 mod origin;
 mod recorded;
+mod replayed;
+mod replays;
 mod rules;
 mod rules_in_tls;
 mod secrets;

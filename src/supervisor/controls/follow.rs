@@ -10,8 +10,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::Supervisor;
-use super::Controls;
+use super::Seed;
+use super::device::Feeds;
+use super::runtime::Runtimes;
 use crate::sys::ptrace::{self, Stop};
+use crate::trace::TraceError;
 
 /// How long a new task waits for its maker, which is stopped at once, or was killed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -21,11 +24,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(in crate::supervisor) struct Following {
     /// New tasks whose maker has not been heard yet, and how they stopped.
     unnamed: HashMap<i32, (Stop, Instant)>,
+    pub(super) seed: Seed,
+    /// Random devices that tasks have open.
+    pub(in crate::supervisor) feeds: Feeds,
+    pub(super) runtimes: Runtimes,
 }
 
 impl Following {
-    pub(in crate::supervisor) fn new(_controls: Controls) -> Self {
-        Self { unnamed: HashMap::new() }
+    pub(in crate::supervisor) fn new(seed: Seed) -> Self {
+        let feeds = Feeds::default();
+        Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default() }
     }
 
     /// Whether a task stands still that must not for ever.
@@ -41,10 +49,17 @@ impl Supervisor {
             let process = kin.process_of(maker).unwrap_or(maker);
             let is_thread = Path::new(&format!("/proc/{process}/task/{child}")).exists();
             let lives = is_thread || Path::new(&format!("/proc/{child}")).exists();
-            if is_thread || (by_clone && !lives) {
+            let threaded = is_thread || (by_clone && !lives);
+            if threaded {
                 kin.cloned(maker, child, lives);
             } else {
                 kin.forked(maker, child, lives);
+            }
+            if let (Some(clock), Some(strand)) = (&mut self.clock, kin.strand(child)) {
+                match threaded {
+                    true => clock.cloned(maker, child, strand.to_string()),
+                    false => clock.forked(maker, child, strand.to_string()),
+                }
             }
             self.named(child);
         }
@@ -54,6 +69,11 @@ impl Supervisor {
     /// Lets a new task go on that has waited for its name.
     fn named(&mut self, task: i32) {
         let stop = self.following.as_mut().and_then(|following| following.unnamed.remove(&task));
+        if stop.is_some()
+            && let Some(clock) = &mut self.clock
+        {
+            clock.begins(task);
+        }
         // Killed meanwhile: ESRCH.
         let _ = match stop {
             None => Ok(()),
@@ -74,11 +94,14 @@ impl Supervisor {
                 return Ok(());
             }
         }
+        if let Some(clock) = &mut self.clock {
+            clock.begins(task);
+        }
         if stop == Stop::Group { ptrace::listen(task) } else { ptrace::resume(task, 0) }
     }
 
     /// A task has ended.
-    pub(in crate::supervisor) fn ended(&mut self, task: i32) {
+    pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
         self.seized.remove(&task);
         self.expected.remove(&task);
         if let Some(following) = &mut self.following {
@@ -87,6 +110,7 @@ impl Supervisor {
         if let Some(kin) = self.tasks.kin() {
             kin.ended(task);
         }
+        self.clock.as_mut().map_or(Ok(()), |clock| clock.ended(task))
     }
 
     /// Gives a name to those whose maker was killed before it could be asked.

@@ -51,11 +51,24 @@ struct Process {
     /// Programs that it has become since it was made.
     programs: u32,
     threads: u32,
+    /// Random draws of the main thread, or of all.
+    draws: u64,
+    /// All threads draw as one.
+    shares_draws: bool,
+}
+
+/// A thread other than the main one.
+#[derive(Debug)]
+struct Thread {
+    process: i32,
+    /// Which of its program's threads.
+    number: u32,
+    draws: u64,
 }
 
 impl Process {
     fn new(lineage: String) -> Self {
-        Self { lineage, children: 0, programs: 0, threads: 0 }
+        Self { lineage, children: 0, programs: 0, threads: 0, draws: 0, shares_draws: false }
     }
 }
 
@@ -64,8 +77,8 @@ impl Process {
 pub(in crate::supervisor) struct Kin {
     /// By process id.
     processes: HashMap<i32, Process>,
-    /// Threads other than the main ones, by thread id: of which process, and which of its threads.
-    threads: HashMap<i32, (i32, u32)>,
+    /// By thread id.
+    threads: HashMap<i32, Thread>,
     orphans: u32,
     /// The command itself was executed.
     started: bool,
@@ -75,14 +88,14 @@ impl Kin {
     /// The process of this task; `None` for one that was not followed.
     pub(in crate::supervisor) fn process_of(&self, task: i32) -> Option<i32> {
         match self.threads.get(&task) {
-            Some((process, _)) => Some(*process),
+            Some(thread) => Some(thread.process),
             None => self.processes.contains_key(&task).then_some(task),
         }
     }
 
     /// What this task does.
     pub(in crate::supervisor) fn strand(&self, task: i32) -> Option<Strand> {
-        let (id, thread) = self.threads.get(&task).copied().unwrap_or((task, 0));
+        let (id, thread) = self.threads.get(&task).map_or((task, 0), |own| (own.process, own.number));
         let process = self.processes.get(&id)?;
         Some(Strand { process: process.lineage.clone(), program: process.programs, thread })
     }
@@ -115,8 +128,10 @@ impl Kin {
         let Some(id) = self.process_of(maker) else { return self.adopt(child) };
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.threads += 1;
+        let number = process.threads;
         if lives {
-            self.threads.insert(child, (id, process.threads));
+            self.processes.remove(&child);
+            self.threads.insert(child, Thread { process: id, number, draws: 0 });
         }
     }
 
@@ -136,8 +151,33 @@ impl Kin {
         if let Some(process) = self.processes.get_mut(&process) {
             process.programs += u32::from(self.started);
             process.threads = 0;
+            process.draws = 0;
+            process.shares_draws = false;
             self.started = true;
         }
+    }
+
+    /// Whether all threads of the process draw random bytes as one, from now on.
+    pub(in crate::supervisor) fn share_draws(&mut self, process: i32, shared: bool) {
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.shares_draws = shared;
+        }
+    }
+
+    /// Counts a draw of random bytes: who draws, and which of its draws it is.
+    pub(in crate::supervisor) fn draw(&mut self, task: i32) -> Option<(Strand, u64)> {
+        let mut strand = self.strand(task)?;
+        let id = self.process_of(task)?;
+        let process = self.processes.get_mut(&id)?;
+        let draws = match self.threads.get_mut(&task) {
+            Some(thread) if !process.shares_draws => &mut thread.draws,
+            _ => {
+                strand.thread = 0;
+                &mut process.draws
+            }
+        };
+        *draws += 1;
+        Some((strand, *draws - 1))
     }
 
     /// A task has ended; of a process, the main thread is the last.
@@ -195,6 +235,22 @@ mod tests {
         kin.cloned(10, 11, true);
         kin.executed(11, 10);
         assert_eq!([10, 11].map(|task| named(&kin, task)), ["0:1", "?"]);
+    }
+
+    #[test]
+    fn draws_are_counted_by_thread_or_by_process() {
+        let mut kin = begun();
+        kin.cloned(10, 11, true);
+        let drawn = |kin: &mut Kin, task| kin.draw(task).map(|(strand, number)| format!("{strand} {number}"));
+        let order = [10, 11, 10, 11];
+        let each = order.map(|task| drawn(&mut kin, task).expect("it lives"));
+        assert_eq!(each, ["0 0", "0#1 0", "0 1", "0#1 1"]);
+        kin.executed(10, 10);
+        kin.share_draws(10, true);
+        kin.cloned(10, 11, true);
+        let shared = order.map(|task| drawn(&mut kin, task).expect("it lives"));
+        assert_eq!(shared, ["0:1 0", "0:1 1", "0:1 2", "0:1 3"]);
+        assert_eq!(drawn(&mut kin, 99), None);
     }
 
     #[test]
