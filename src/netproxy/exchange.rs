@@ -143,7 +143,12 @@ impl Exchange {
             method: progress.method.to_string(),
             url: redactor.url(&progress.url),
             headers: progress.fields.pairs(redactor),
-            trailers: progress.request.trailers.as_ref().map(|fields| fields.pairs(redactor)).unwrap_or_default(),
+            trailers: progress
+                .request
+                .trailers
+                .as_ref()
+                .map(|fields| fields.pairs(redactor))
+                .unwrap_or_default(),
             body,
         }
     }
@@ -259,7 +264,12 @@ impl Progress {
     }
 
     /// The entry, made by the thread that stores the bodies.
-    fn event(mut self, (ends, keeps): (bool, bool), redactor: &Redactor, desk: &mut Desk) -> Result<Event, TraceError> {
+    fn event(
+        mut self,
+        (ends, keeps): (bool, bool),
+        redactor: &Redactor,
+        desk: &mut Desk,
+    ) -> Result<Event, TraceError> {
         let mut event = Event::new(Kind::Effect, "http.exchange")
             .arg("method", self.method.as_str())
             .arg("url", redactor.url(&self.url))

@@ -13,8 +13,21 @@ pub(crate) const NOT_RECORDED: &str = "not recorded";
 
 /// Kinds of failures, besides those of a replay itself.
 const KINDS: [&str; 15] = [
-    "refused", "unreachable", "timeout", "reset", "truncated", "malformed", "certificate", "tls", "unresolved",
-    "denied", "unrecorded", "abandoned", "ended", "idle", "failed",
+    "refused",
+    "unreachable",
+    "timeout",
+    "reset",
+    "truncated",
+    "malformed",
+    "certificate",
+    "tls",
+    "unresolved",
+    "denied",
+    "unrecorded",
+    "abandoned",
+    "ended",
+    "idle",
+    "failed",
 ];
 
 /// The kind of a failure and the side that failed.

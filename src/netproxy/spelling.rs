@@ -74,7 +74,8 @@ impl Spelling {
 
 /// Where the empty line ends.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
-    let ends = |end: &[u8]| bytes.windows(end.len()).position(|window| window == end).map(|at| at + end.len());
+    let ends =
+        |end: &[u8]| bytes.windows(end.len()).position(|window| window == end).map(|at| at + end.len());
     [ends(b"\n\r\n"), ends(b"\n\n")].into_iter().flatten().min()
 }
 
@@ -183,7 +184,11 @@ mod tests {
         spelling.see(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\n");
         assert!(spelling.unusual().is_empty(), "nothing was expected");
         spelling.expect();
-        for piece in [&b"HTTP/1.1 103 Early\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-"[..], b"Type: b\r\nx-a: b\r\n\r", b"\nbody: x\r\n\r\n"] {
+        for piece in [
+            &b"HTTP/1.1 103 Early\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-"[..],
+            b"Type: b\r\nx-a: b\r\n\r",
+            b"\nbody: x\r\n\r\n",
+        ] {
             spelling.see(piece);
         }
         assert_eq!(spelling.unusual(), ["ETag", "x-a"]);

@@ -87,8 +87,10 @@ impl RecordedExchange {
         if self.is_http_2() {
             return None;
         }
-        let unusual = self.result.get("spelled").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let unusual: Vec<String> = unusual.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        let unusual =
+            self.result.get("spelled").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let unusual: Vec<String> =
+            unusual.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
         respell(fields, &unusual).await
     }
 
@@ -104,12 +106,17 @@ impl RecordedExchange {
     /// What it failed with.
     fn failure(&self) -> Option<NetproxyError> {
         let failure = Failure::recorded(&self.result)?;
-        let reason = self.result.get("error").and_then(Value::as_str).unwrap_or(failure.kind()).to_owned();
+        let reason =
+            self.result.get("error").and_then(Value::as_str).unwrap_or_else(|| failure.kind()).to_owned();
         Some(NetproxyError::Replayed { reason, failure })
     }
 
     /// The status and the fields as they had come, credentials too where those were kept.
-    fn head(&self, status: StatusCode, blobs: &Blobs) -> std::io::Result<(response::Parts, Option<HeaderMap>)> {
+    fn head(
+        &self,
+        status: StatusCode,
+        blobs: &Blobs,
+    ) -> std::io::Result<(response::Parts, Option<HeaderMap>)> {
         let mut head = Response::new(()).into_parts().0;
         head.status = status;
         let wire = self.result.get("wire").and_then(|wire| wire.get("blob")).and_then(Value::as_str);
@@ -133,11 +140,13 @@ impl RecordedExchange {
         let body = self.result.get("body");
         let content: Option<Box<dyn Read + Send>> = match body {
             None => None,
-            Some(body) => match (body.get("text").and_then(Value::as_str), body.get("blob").and_then(Value::as_str)) {
-                (Some(text), _) => Some(Box::new(std::io::Cursor::new(text.as_bytes().to_vec()))),
-                (None, Some(name)) => Some(blobs(name)?),
-                (None, None) => None,
-            },
+            Some(body) => {
+                match (body.get("text").and_then(Value::as_str), body.get("blob").and_then(Value::as_str)) {
+                    (Some(text), _) => Some(Box::new(std::io::Cursor::new(text.as_bytes().to_vec()))),
+                    (None, Some(name)) => Some(blobs(name)?),
+                    (None, None) => None,
+                }
+            }
         };
         let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let ends_with_head = *method == Method::HEAD

@@ -16,9 +16,9 @@ use super::super::forward::{Origin, Switch};
 use super::super::http::Service;
 use super::super::secret::{Passing, Treatment};
 use super::super::tapped::Tapped;
+use super::Recording;
 use super::answer::Answer;
 use super::exchanges::MOST;
-use super::Recording;
 use crate::trace::hex;
 
 /// A request's body once it has come.

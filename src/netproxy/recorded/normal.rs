@@ -97,7 +97,8 @@ fn value<'a>(name: &str, text: &'a str) -> Cow<'a, str> {
             None => text.into(),
         },
         "cookie" => {
-            let mut names: Vec<&str> = text.split(';').filter_map(|pair| pair.trim().split('=').next()).collect();
+            let mut names: Vec<&str> =
+                text.split(';').filter_map(|pair| pair.trim().split('=').next()).collect();
             names.sort_unstable();
             names.join(";").into()
         }
@@ -126,14 +127,16 @@ fn products(agent: &str) -> String {
             depth == 0
         })
         .collect();
-    let names: Vec<&str> = outside.split_whitespace().filter_map(|product| product.split('/').next()).collect();
+    let names: Vec<&str> =
+        outside.split_whitespace().filter_map(|product| product.split('/').next()).collect();
     names.join(" ")
 }
 
 /// A body as what it says: forms and JSON in order, no boundaries, no coding.
 pub(super) fn body(headers: &[(String, String)], body: &[u8]) -> Vec<u8> {
     let plain = decoded(headers, body);
-    let media = headers.iter().find(|(name, _)| name == "content-type").map_or("", |(_, value)| value.as_str());
+    let media =
+        headers.iter().find(|(name, _)| name == "content-type").map_or("", |(_, value)| value.as_str());
     let kind = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-www-form-urlencoded" => {
@@ -245,7 +248,10 @@ mod tests {
         assert_eq!(body(&form, b"b=1&a=2"), body(&form, b"a=2&b=1"));
         let parts = |boundary: &str| {
             let media = format!("multipart/form-data; boundary={boundary}");
-            body(&fields(&[("content-type", &media)]), format!("--{boundary}\r\nx\r\n--{boundary}--").as_bytes())
+            body(
+                &fields(&[("content-type", &media)]),
+                format!("--{boundary}\r\nx\r\n--{boundary}--").as_bytes(),
+            )
         };
         assert_eq!(parts("abc"), parts("something-else"));
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());

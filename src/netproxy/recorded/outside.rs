@@ -13,9 +13,9 @@ use tokio::time::sleep;
 
 use super::super::origin::OriginStream;
 use super::super::resolve::{Family, Found, Outside, Pending, Question, Wanted};
+use super::Recording;
 use super::playback::{Diverged, Ending, Playback};
 use super::streams::Dialled;
-use super::Recording;
 
 /// A dial that took so long was not the only one: the next address was tried beside it.
 const LONG: Duration = Duration::from_millis(250);

@@ -18,10 +18,10 @@ use super::super::failure::{Failure, NOT_RECORDED};
 use super::super::segments::Way;
 use super::super::tls::Facts;
 use super::super::transcript::Stop;
+use super::Recording;
 use super::framing::Framing;
 use super::records::{Record, Records, What};
 use super::streams::{Played, told};
-use super::Recording;
 
 /// The client's bytes that are compared at once.
 const PIECE: usize = 4096;

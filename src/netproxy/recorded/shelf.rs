@@ -66,7 +66,10 @@ impl<T> Shelf<T> {
     /// Whether `proc` has one left under `key`.
     pub(super) fn has(&self, key: &str, proc: Option<&str>) -> bool {
         let places = self.by_key.get(key).map(Vec::as_slice).unwrap_or_default();
-        places.iter().map(|&place| &self.all[place]).any(|slot| !slot.is_taken && slot.proc.as_deref() == proc)
+        places
+            .iter()
+            .map(|&place| &self.all[place])
+            .any(|slot| !slot.is_taken && slot.proc.as_deref() == proc)
     }
 
     /// All, and for each the process that it was recorded of and whether it is taken.

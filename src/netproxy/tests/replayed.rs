@@ -54,19 +54,16 @@ fn only<'a>(entries: &'a [Value], op: &str) -> Vec<&'a Value> {
 
 #[test]
 fn requests_get_the_answers_that_were_recorded() {
-    let plan = Plan {
-        policy: POLICY,
-        names: &[("a.test", PUBLIC)],
-        routes: &web(counting()),
-        ..Plan::default()
-    };
+    let plan =
+        Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(counting()), ..Plan::default() };
     let (recorded, replayed) = twice(&plan, |bench| {
         assert_eq!(bench.resolve("a.test"), [PUBLIC.parse::<std::net::IpAddr>().unwrap()]);
         let (mut stream, head, body) = ask(bench, &get("/x", "Cookie: id=secret\r\n"));
         assert!(head.contains("hunter"), "the client gets the cookie itself: {head}");
         stream.write_all(get("/x", "Cookie: id=secret\r\n").as_bytes()).unwrap();
         let second = read_response(&mut stream);
-        let post = "POST /y HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+        let post =
+            "POST /y HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
         let (_, _, third) = ask(bench, post);
         (head, body, second, third)
     });
@@ -80,7 +77,8 @@ fn requests_get_the_answers_that_were_recorded() {
 
 #[test]
 fn requests_are_matched_by_tiers() {
-    let plan = Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(counting()), ..Plan::default() };
+    let plan =
+        Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(counting()), ..Plan::default() };
     let act = |bench: &Bench, id: &str, cookie: &str| {
         bench.resolve("a.test");
         let body = if id == "1" { r#"{"a":1,"b":2}"# } else { r#"{"b": 2, "a": 1}"# };
@@ -105,7 +103,8 @@ fn requests_are_matched_by_tiers() {
 
 #[test]
 fn a_request_that_was_not_recorded_gets_a_distinct_answer() {
-    let plan = Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(counting()), ..Plan::default() };
+    let plan =
+        Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(counting()), ..Plan::default() };
     let (recorded, _) = twice(&plan, |bench| {
         bench.resolve("a.test");
         ask(bench, &get("/x?n=1", "Accept: a\r\n")).2
@@ -175,7 +174,9 @@ fn failures_are_met_again() {
     twice(&plan, |bench| {
         let mut stream = bench.connect(WEB);
         stream.write_all(b"GET / HTTP/1.1\r\nHost: 93.184.216.34\r\nConnection: close\r\n\r\n").unwrap();
-        (rest(&mut stream), rest(&mut bench.connect(OPAQUE)))
+        let mut opaque = bench.connect(OPAQUE);
+        opaque.write_all(b"\x01").unwrap();
+        (rest(&mut stream), rest(&mut opaque))
     });
 }
 
