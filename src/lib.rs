@@ -8,6 +8,7 @@ pub mod netproxy;
 pub mod ns;
 pub mod plan;
 pub mod policy;
+pub mod replay;
 pub mod run;
 pub mod supervisor;
 #[allow(unsafe_code)]

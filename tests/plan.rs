@@ -8,11 +8,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
 
+use agentbox::command;
 use agentbox::netproxy::StreamOptions;
 use agentbox::plan::{HostFacts, LaunchPlan, Request};
 use agentbox::policy::{self, LaunchHost};
+use agentbox::run::{self, Repeat};
 use agentbox::trace::Placement;
-use agentbox::{command, run};
 use serde_json::{Value, json};
 
 /// A case: its name, what it changes in the document, and what is true of the run.
@@ -114,7 +115,7 @@ fn passes(case: &Case) -> bool {
 
 /// Plans `cat data/in.txt`, writes the plan, changes the text, and runs what it says then.
 fn carry_out(case: &Case) -> ExitCode {
-    let begun = run::begin().expect("the run's first process");
+    let begun = run::begin(None).expect("the run's first process");
     let facts = HostFacts::gather().expect("facts");
     let host = LaunchHost::new().expect("a working directory");
     let policy = policy::load(Path::new("agentbox.policy"), &host).expect("a policy");
@@ -131,6 +132,7 @@ fn carry_out(case: &Case) -> ExitCode {
         enforce: true,
         authority: None,
         placeholders: Vec::new(),
+        replay: false,
     };
     let plan = LaunchPlan::new(request, &host);
     let mut document = serde_json::to_value(plan.to_spec().expect("a document")).expect("JSON");
@@ -143,7 +145,8 @@ fn carry_out(case: &Case) -> ExitCode {
         ExitCode::from(125)
     };
     let signals = run::hold_signals().expect("signals");
-    match read.map(|plan| run::run(begun, plan, placement, signals, StreamOptions::default())) {
+    match read.map(|plan| run::run(begun, plan, placement, signals, StreamOptions::default(), Repeat::Never))
+    {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),
         Err(error) => failed(&error),

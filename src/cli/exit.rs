@@ -29,6 +29,12 @@ impl Failure {
         Self { code: 125, text: text.into() }
     }
 
+    /// A replay that did something else, or was not begun because it would: 1.
+    #[must_use]
+    pub fn diverged(text: impl Into<String>) -> Self {
+        Self { code: 1, text: text.into() }
+    }
+
     /// Prints it on stderr, each line under our name, and gives its code.
     pub fn report(self) -> ExitCode {
         let mut stderr = std::io::stderr().lock();

@@ -1,11 +1,14 @@
 //! The command line: one file a subcommand.
 
+mod diff;
 mod duration;
 mod exit;
 pub mod init;
 mod last_words;
 mod later;
 mod policy;
+mod replay;
+mod replayable;
 mod run;
 mod secrets;
 pub mod show;
@@ -27,6 +30,7 @@ Examples:
   agentbox run -- python3 agent.py       run it, confined and recorded in trace.jsonl
   agentbox show --denied                 what was refused, and by which rule
   agentbox verify                        is the record whole and unaltered?
+  agentbox diff a.jsonl b.jsonl          what did these two runs do differently?
   agentbox run --observe -- ./agent      refuse nothing, record what would be refused
 
 Exit codes of run: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not
@@ -42,12 +46,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    /// Say what two runs did differently: 0 nothing, 1 something
+    Diff(diff::DiffCommand),
     /// Write a starter policy; never overwrites one
     Init(init::InitCommand),
     /// Show what a policy means on this host
     Policy(policy::PolicyCommand),
     /// Run a command, confined by a policy and recorded
     Run(run::RunCommand),
+    /// Run a recorded run again, offline, and say whether it did the same
+    Replay(replay::ReplayCommand),
     /// Read a trace
     Show(show::ShowCommand),
     /// Print what `run` would do as an OCI runtime specification
@@ -83,9 +91,11 @@ pub fn main() -> ExitCode {
         }
     };
     let done = match command {
+        Subcommands::Diff(command) => command.run().map_err(Failure::from),
         Subcommands::Init(command) => command.run().map_err(Failure::from),
         Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),
+        Subcommands::Replay(command) => command.run(),
         Subcommands::Show(command) => command.run().map_err(Failure::from),
         Subcommands::Spec(command) => command.run(),
         Subcommands::Verify(command) => command.run().map_err(Failure::from),

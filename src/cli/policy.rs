@@ -10,9 +10,9 @@ use std::io::{BufWriter, Write as _};
 use super::Failure;
 use super::run::{PolicyArgument, Prepared, prepare};
 use super::secrets;
-use super::show::escape;
 use crate::command::Command;
 use crate::plan::{LaunchPlan, Request, intercepts};
+use crate::trace::escape;
 use survey::Survey;
 
 /// Show what a policy means on this host.
@@ -96,6 +96,7 @@ impl ShowPolicy {
             enforce: true,
             authority,
             placeholders,
+            replay: false,
         };
         let mut plan = LaunchPlan::new(request, &host);
         if let Some(command) = needs {

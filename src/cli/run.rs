@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Failure;
 use super::duration;
 use super::last_words;
+use super::replayable::ReplayArguments;
 use super::secrets;
 use super::tls::TlsArguments;
 use super::worktree::{self, Worktree};
@@ -20,7 +21,7 @@ use crate::policy::{
 use crate::run;
 use crate::supervisor::access::Protected;
 use crate::sys::refused::Named;
-use crate::trace::{Placement, recover_pending};
+use crate::trace::{self, Placement, recover_pending};
 
 /// What `run --help` says after the options.
 const AFTER_HELP: &str = "\
@@ -55,6 +56,8 @@ pub(super) struct RunCommand {
     /// End a connection on which no byte has moved for so long, as 30s or 10m; else it may be silent for ever
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     idle_timeout: Option<Duration>,
+    #[command(flatten)]
+    replay: ReplayArguments,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -101,7 +104,7 @@ impl RunCommand {
     /// Runs the command; the code is the command's own.
     pub(super) fn run(self) -> Result<u8, Failure> {
         // First of all, for it goes on by itself; what it says is said when there is a plan.
-        let begun = run::begin();
+        let begun = run::begin(None);
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
@@ -126,30 +129,37 @@ impl RunCommand {
                 to.display()
             )]);
         }
-        let protected = placement
-            .protected()
-            .into_iter()
-            .map(|file| Protected {
-                path: file.path,
-                id: file.identity.map(|identity| FileId { dev: identity.dev, ino: identity.ino }),
-            })
-            .collect();
+        let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);
         let placeholders = secrets.placeholders();
         let words = typed.clone();
-        let request = Request { policy, command, typed, facts, protected, enforce, authority, placeholders };
+        let replay = self.replay.wanted();
+        let request =
+            Request { policy, command, typed, facts, protected, enforce, authority, placeholders, replay };
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
+        let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders(), tls.is_some())?;
         let idle_timeout = self.idle_timeout;
-        let streams = StreamOptions { tls, secrets, idle_timeout, ..StreamOptions::default() };
-        let outcome = run::run(begun?, plan, placement, signals, streams)?;
+        let streams =
+            StreamOptions { tls, secrets, idle_timeout, replayable: replay, ..StreamOptions::default() };
+        let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
+        if replay {
+            trace::remember_head(&outcome.placed.head, &outcome.placed.path)?;
+        }
         tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {
             tell(hidden_repository(&outcome.policy, &facts.cwd));
         }
         Ok(outcome.code)
     }
+}
+
+/// What the agent can neither read nor alter of the trace.
+pub(super) fn protected(placement: &Placement) -> Vec<Protected> {
+    let id = |identity: trace::FileIdentity| FileId { dev: identity.dev, ino: identity.ino };
+    let files = placement.protected().into_iter();
+    files.map(|file| Protected { path: file.path, id: file.identity.map(id) }).collect()
 }
 
 /// Words of `exec:` that name no program: a misspelt one would go unseen. Those of the shipped

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::trace::{self, Line, Reader, TraceError};
+use crate::trace::{self, Line, Reader, TraceError, escape};
 
-pub(super) mod escape;
 mod filter;
 mod header;
 mod outcome;

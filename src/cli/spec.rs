@@ -34,6 +34,7 @@ impl SpecCommand {
             enforce: true,
             authority,
             placeholders,
+            replay: false,
         };
         let text = print(&LaunchPlan::new(request, &host))?;
         let mut stdout = std::io::stdout().lock();

@@ -12,6 +12,7 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::copies::{Copied, Copies};
 use super::cover::{Covers, Fill};
+use super::overlay::{Diverted, Lower, Uppers};
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
 use super::{FsSpec, FsviewError, MountKind, MountOp, Pending};
@@ -26,6 +27,8 @@ pub struct Built {
     pub pending: Pending,
     /// The ways to sockets of the host, in the order asked for.
     pub doors: Vec<Door>,
+    /// What holds the writes that do not reach the host.
+    pub diverted: Diverted,
 }
 
 /// Writes the content of one of the files that take something over from the host, by its number among
@@ -47,18 +50,23 @@ pub fn build(
 ) -> Result<Built, FsviewError> {
     let mut copies = copies.into_list();
     // Before the new root hides a directory of the old one.
-    let mut pending = Pending::keep(&spec.pending)?;
+    let mut pending = if spec.divert.is_some() { Pending::none() } else { Pending::keep(&spec.pending)? };
     let whole = spec.is_whole();
     let root = if whole { copies.first_mut().and_then(Option::take) } else { None };
     let (root, own) = match root {
         Some(Copied::Tree { tree, .. }) => (tree, false),
+        // The host's own root: other file systems lie in it, and an overlay shows none of them.
+        Some(Copied::Lower { .. }) => {
+            return Err(FsviewError::new("fsconfig(overlay)", "/", Errno::EOPNOTSUPP));
+        }
         Some(Copied::Link { .. }) | None => (new_root()?, true),
     };
     attach_root(&root)?;
     // The first of many: where openat2(2) is refused, this says so.
     tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
-    let mut builder = Builder { tree, covers: None };
+    let uppers = spec.divert.as_ref().map(|_| Uppers::new()).transpose()?;
+    let mut builder = Builder { tree, covers: None, uppers };
     for directory in &spec.directories {
         builder.make_directory(directory)?;
     }
@@ -80,6 +88,7 @@ pub fn build(
             (bytes, _) => to.write_all(bytes.unwrap_or_default()),
         })?;
     }
+    let diverted = builder.divert(spec, &mut pending)?;
     let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {
         pending.scratch = Some(builder.scratch()?);
@@ -88,7 +97,7 @@ pub fn build(
         mount::set_attributes(builder.tree.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
     }
-    Ok(Built { root: builder.tree.root, pending, doors })
+    Ok(Built { root: builder.tree.root, pending, doors, diverted })
 }
 
 fn new_root() -> Result<OwnedFd, FsviewError> {
@@ -116,6 +125,8 @@ struct Builder {
     tree: Tree,
     /// Made when the first one is needed.
     covers: Option<Covers>,
+    /// There is one where nothing is written to the host.
+    uppers: Option<Uppers>,
 }
 
 impl Builder {
@@ -141,6 +152,7 @@ impl Builder {
             MountKind::Bind { .. } => match copied {
                 Some(Copied::Link { target, .. }) => self.make_link(&op.target, &target),
                 Some(Copied::Tree { tree, shape, .. }) => self.attach(&op.target, shape, &tree),
+                Some(Copied::Lower { lower, .. }) => self.put_over(op, lower),
                 None => Err(FsviewError::new("open_tree", &op.target, Errno::EBADF)),
             },
             MountKind::New { filesystem, options } => {
@@ -152,6 +164,29 @@ impl Builder {
             }
             MountKind::Mask => self.mask(op),
         }
+    }
+
+    /// Attaches what stands for a directory or file of the host.
+    fn put_over(&mut self, op: &MountOp, lower: Lower) -> Result<(), FsviewError> {
+        let refused = || FsviewError::new("fsopen(overlay)", &op.target, Errno::EBADF);
+        let uppers = self.uppers.as_mut().ok_or_else(refused)?;
+        let (shape, tree) = match lower {
+            Lower::Directory(lower) => (Shape::Directory, uppers.over(&lower, &op.target, op.attributes)?),
+            Lower::File(mut file) => (Shape::File, uppers.copy(&mut file, &op.target, op.attributes)?),
+        };
+        self.attach(&op.target, shape, &tree)
+    }
+
+    /// What holds the writes that are diverted, those at places that do not exist yet among them.
+    fn divert(&mut self, spec: &FsSpec, pending: &mut Pending) -> Result<Diverted, FsviewError> {
+        let Some(mut uppers) = self.uppers.take() else { return Ok(Diverted::default()) };
+        let mut holders = Vec::new();
+        for root in &spec.pending {
+            let (tree, directory) = uppers.holder(root)?;
+            pending.hold(root, tree);
+            holders.push(directory);
+        }
+        Ok(Diverted { layers: uppers.into_layers(), holders })
     }
 
     fn covers(&mut self) -> Result<&mut Covers, FsviewError> {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag, fstat, lstat};
 
+use super::overlay::Lower;
 use super::tree::Shape;
 use super::{FsSpec, FsviewError, MountKind, MountOp};
 use crate::sys::mount;
@@ -36,6 +37,8 @@ fn key(status: &FileStat) -> FileKey {
 pub(super) enum Copied {
     /// A directory or a file, as a mount that is attached nowhere.
     Tree { tree: OwnedFd, shape: Shape, key: FileKey },
+    /// What is diverted.
+    Lower { lower: Lower, key: FileKey },
     /// A symbolic link.
     Link { target: OsString, key: FileKey },
 }
@@ -52,7 +55,7 @@ impl Copies {
     /// # Errors
     /// The first step that the kernel refused.
     pub fn make(spec: &FsSpec) -> Result<Self, FsviewError> {
-        spec.mounts.iter().map(copy).collect::<Result<_, _>>().map(Self)
+        spec.mounts.iter().map(|op| copy(op, spec.diverts(op))).collect::<Result<_, _>>().map(Self)
     }
 
     /// Compares with what [`look`] saw.
@@ -63,7 +66,7 @@ impl Copies {
         let stale = |op: &MountOp| FsviewError::new("open_tree", &op.target, Errno::ESTALE);
         for (index, (op, copied)) in spec.mounts.iter().zip(&self.0).enumerate() {
             let own = copied.as_ref().map(|copied| match copied {
-                Copied::Tree { key, .. } | Copied::Link { key, .. } => *key,
+                Copied::Tree { key, .. } | Copied::Lower { key, .. } | Copied::Link { key, .. } => *key,
             });
             if seen.get(index) != Some(&own) {
                 return Err(stale(op));
@@ -77,12 +80,16 @@ impl Copies {
     }
 }
 
-fn copy(op: &MountOp) -> Result<Option<Copied>, FsviewError> {
+fn copy(op: &MountOp, diverted: bool) -> Result<Option<Copied>, FsviewError> {
     let MountKind::Bind { source, recursive } = &op.kind else { return Ok(None) };
     // Not by a copy of the mount: to close one that is attached nowhere costs a grace period.
     if let Ok(target) = nix::fcntl::readlink(source) {
         let status = lstat(source).map_err(|errno| FsviewError::new("lstat", source, errno))?;
         return Ok(Some(Copied::Link { target, key: key(&status) }));
+    }
+    if diverted {
+        let (lower, status) = Lower::open(source)?;
+        return Ok(Some(Copied::Lower { lower, key: key(&status) }));
     }
     let name = CString::new(source.as_os_str().as_encoded_bytes())
         .map_err(|_| FsviewError::new("open_tree", source, Errno::EINVAL))?;

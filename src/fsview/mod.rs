@@ -9,8 +9,10 @@ mod content;
 mod copies;
 mod cover;
 mod doors;
+pub mod initial;
 mod keystore;
 mod landlock;
+mod overlay;
 mod pending;
 mod pivot;
 mod tree;
@@ -19,7 +21,9 @@ pub use build::{Built, Contents, build};
 pub use content::Content;
 pub use copies::{Copies, FileKey, look};
 pub use doors::Door;
+pub use initial::InitialState;
 pub use landlock::{LandlockRule, Restricted, Right, restrict};
+pub use overlay::{Divert, Diverted};
 pub use pending::Pending;
 pub use pivot::{enter, leave_old_root};
 
@@ -112,6 +116,8 @@ pub struct FsSpec {
     pub links: Vec<Link>,
     /// Places that may appear.
     pub pending: Vec<PendingRoot>,
+    /// What is not written to the host, where nothing may be.
+    pub divert: Option<Divert>,
 }
 
 impl FsSpec {
@@ -119,6 +125,11 @@ impl FsSpec {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.mounts.first().is_some_and(|op| op.target == Path::new("/"))
+    }
+
+    /// Whether what is written at `op` stays in the run.
+    fn diverts(&self, op: &MountOp) -> bool {
+        self.divert.as_ref().is_some_and(|divert| divert.roots.contains(&op.target))
     }
 
     /// The content of every generated file that takes something over from the host. Written by the launcher,

@@ -41,6 +41,17 @@ impl Pending {
         Ok(Self { roots: kept, scratch: None })
     }
 
+    /// Nothing yet: see [`hold`](Self::hold).
+    pub(super) fn none() -> Self {
+        Self { roots: Vec::new(), scratch: None }
+    }
+
+    /// Keeps `tree`, an empty directory, in the place of the directory above `root`.
+    pub(super) fn hold(&mut self, root: &PendingRoot, tree: OwnedFd) {
+        let base = root.path.parent().unwrap_or_else(|| Path::new("/")).to_owned();
+        self.roots.push((PendingRoot { base, ..root.clone() }, tree));
+    }
+
     /// The descriptors that pid 1 has to keep open.
     pub fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
         self.roots.iter().map(|(_, tree)| tree).chain(self.scratch.as_ref())

@@ -12,6 +12,7 @@ use super::WhoAsked;
 use super::decide::{Claim, Grant, Judge, Refusal};
 use super::error::NetproxyError;
 use super::pins::Pins;
+use super::places::Places;
 use super::recorded::Recording;
 use super::resolve::Outside;
 use super::scribe::Scribe;
@@ -19,7 +20,7 @@ use super::secret::Secrets;
 use super::tls::Tls;
 use crate::policy::Transport;
 use crate::trace::redact::Redactor;
-use crate::trace::{Event, Kind, Recorder};
+use crate::trace::{Event, Kind, Promise, Recorder};
 
 /// What a denial says about a request.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct Egress {
     pub(crate) recording: Option<Arc<Recording>>,
     /// What a replay needs besides is kept.
     pub(crate) replayable: bool,
+    /// Requests that may be under way at once.
+    pub(crate) places: Arc<Places>,
     /// Queries that may wait for the outside at once; further ones wait to be read.
     pub(crate) lookups: Arc<Semaphore>,
     /// False: everything passes, and what would have been refused is recorded.
@@ -73,6 +76,11 @@ impl Egress {
     /// Records one entry.
     pub(crate) fn record(&self, event: Event) -> Result<(), NetproxyError> {
         self.recorder.record(event).map_err(|error| NetproxyError::Trace { reason: error.to_string() })
+    }
+
+    /// Keeps room for the entry, of about so many bytes, of what is about to begin.
+    pub(crate) fn promise(&self, bytes: u64) -> Result<Promise, NetproxyError> {
+        self.recorder.promise(bytes).map_err(|error| NetproxyError::Trace { reason: error.to_string() })
     }
 
     /// Judges a destination. A refusal is recorded here, whoever asked.

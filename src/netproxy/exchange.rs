@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::fields::Fields;
 use super::flow::now;
 use super::idle::IdleClock;
+use super::places::Place;
 use super::recorded::{Asked, Matched};
 use super::relay::End;
 use super::scribe::{Desk, Reel};
@@ -22,7 +23,7 @@ use super::sighted::Sighted;
 use super::tls::Facts;
 use super::transcript::Transcript;
 use crate::trace::redact::Redactor;
-use crate::trace::{Event, Kind, TraceError};
+use crate::trace::{Event, Kind, Promise, TraceError};
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
 pub(crate) struct Exchange {
@@ -53,10 +54,17 @@ struct Progress {
     segments: Segments,
     error: Option<(String, Option<Failure>)>,
     upgraded: Option<Upgraded>,
+    /// Room for the entry.
+    promise: Promise,
+    /// Among those that may be under way.
+    place: Place,
     /// What the result says besides: how a head is written; in a replay what it was answered from, and what is
     /// taken from there.
     beside: Map<String, Value>,
 }
+
+/// Room for an entry besides its heads: small bodies, segments, what an origin proved.
+const ROOM: u64 = 32 << 10;
 
 /// The copy of one body.
 #[derive(Default)]
@@ -91,19 +99,24 @@ impl Exchange {
         rule: &str,
         proc: Option<&str>,
         idle: IdleClock,
-    ) -> Arc<Self> {
+        place: Place,
+    ) -> Result<Arc<Self>, NetproxyError> {
+        let fields = Fields::of(&head.headers);
+        let promise = egress.promise(ROOM + fields.bound() + 3 * (url.len() + rule.len()) as u64)?;
         let progress = Progress {
             method: head.method.clone(),
             url: url.to_owned(),
             version: head.version,
-            fields: Fields::of(&head.headers),
+            fields,
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
             start: now(),
             request: Copy { sighted: Sighted::of(&head.headers), ..Copy::default() },
+            promise,
+            place,
             ..Progress::default()
         };
-        Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) })
+        Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) }))
     }
 
     /// The origin that answers.
@@ -126,13 +139,16 @@ impl Exchange {
         self.progress().withheld = Some(field);
     }
 
-    /// The response's head has come.
-    pub(crate) fn set_response(&self, head: &response::Parts) {
+    /// The response's head has come. After an error it must not go on.
+    pub(crate) fn set_response(&self, head: &response::Parts) -> Result<(), NetproxyError> {
         let answer = (head.status, Fields::of(&head.headers));
         let mut progress = self.progress();
+        let grown = progress.promise.grow(answer.1.bound());
+        grown.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
         progress.first_byte = Some(now());
         progress.response.sighted = Sighted::of(&head.headers);
         progress.answer = Some(answer);
+        Ok(())
     }
 
     /// The request as a recording has it; `body` is the digest of its body.
@@ -201,16 +217,18 @@ impl Exchange {
         }
     }
 
-    pub(super) fn copy(&self, side: Side, data: &Bytes) {
+    /// Keeps what is about to pass; it must not after an error.
+    pub(super) fn copy(&self, side: Side, data: &Bytes) -> Result<(), NetproxyError> {
         let scribe = &self.egress.scribe;
         let mut progress = self.progress();
-        progress.segments.add(scribe, side.way(), data.len());
         let copy = progress.side(side);
+        copy.reel.get_or_insert_with(|| scribe.reel()).write(data.clone())?;
         copy.size += data.len() as u64;
         if let Some(sighted) = &mut copy.sighted {
             sighted.see(data);
         }
-        copy.reel.get_or_insert_with(|| scribe.reel()).write(data.clone());
+        progress.segments.add(scribe, side.way(), data.len());
+        Ok(())
     }
 
     pub(super) fn set_trailers(&self, side: Side, trailers: &HeaderMap) {
@@ -393,7 +411,9 @@ impl Drop for Exchange {
         progress.end(ends, &self.idle);
         // A failure stays with the recorder, and the run stops for it.
         let redactor = self.egress.redactor.clone();
+        drop(progress.place.take());
+        let promise = std::mem::take(&mut progress.promise);
         let how = (ends, self.egress.replayable);
-        self.egress.scribe.record(move |desk| progress.event(how, &redactor, desk));
+        self.egress.scribe.record(promise, move |desk| progress.event(how, &redactor, desk));
     }
 }

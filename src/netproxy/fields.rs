@@ -28,6 +28,11 @@ impl Fields {
         Self { bytes: bytes.into_boxed_slice(), ends: ends.into_boxed_slice() }
     }
 
+    /// The most bytes that they take in an entry: escapes, names of their own, digests instead of credentials.
+    pub(crate) fn bound(&self) -> u64 {
+        (3 * self.bytes.len() + 128 * self.ends.len()) as u64
+    }
+
     /// As the record has them: the values of credentials are redacted.
     pub(crate) fn value(&self, redactor: &Redactor) -> Value {
         let list = self.iter().map(|(name, value)| {

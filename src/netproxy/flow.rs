@@ -22,7 +22,7 @@ use super::relay::End;
 use super::resolve::Wanted;
 use super::tls::Facts;
 use super::transcript::Transcript;
-use crate::trace::{Event, Kind};
+use crate::trace::{Event, Kind, Promise};
 
 /// An origin that takes so long to accept was not the only one that was tried.
 const SLOW: Duration = Duration::from_millis(200);
@@ -60,6 +60,9 @@ impl Door {
     }
 }
 
+/// Room for the entry of a stream's end, besides the texts that it repeats.
+const ROOM: u64 = 3 << 10;
+
 /// The record of one stream. When the last holder drops it, the stream's end is recorded.
 pub(crate) struct Flow {
     egress: Arc<Egress>,
@@ -73,6 +76,7 @@ pub(crate) struct Flow {
     up: AtomicU64,
     down: AtomicU64,
     learned: Mutex<Learned>,
+    promise: Promise,
 }
 
 /// What is learned of a stream while it lives.
@@ -123,6 +127,7 @@ impl Flow {
         let mut event = Event::new(Kind::Observe, op).rule(rule);
         event.args = args.clone();
         event.proc = proc.map(str::to_owned);
+        let promise = egress.promise(ROOM + text_bound(&args))?;
         egress.record(event)?;
         egress.open.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Self {
@@ -136,6 +141,7 @@ impl Flow {
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
             learned: Mutex::default(),
+            promise,
         }))
     }
 
@@ -302,13 +308,19 @@ impl Drop for Flow {
         event.proc = self.proc.take();
         let transcript = learned.transcript.map(|transcript| transcript.finish());
         // A failure stays with the recorder, and the run stops for it.
-        self.egress.scribe.record(move |desk| {
+        let promise = std::mem::take(&mut self.promise);
+        self.egress.scribe.record(promise, move |desk| {
             if let Some(transcript) = transcript {
                 result["transcript"] = transcript(desk)?;
             }
             Ok(event.result(result))
         });
     }
+}
+
+/// The most bytes that arguments take in an entry.
+pub(crate) fn text_bound(args: &Map<String, Value>) -> u64 {
+    args.iter().map(|(name, value)| (name.len() + value.to_string().len() + 4) as u64).sum()
 }
 
 /// Seconds since the epoch.

@@ -23,6 +23,7 @@ use super::link::{Link, Wire};
 use super::relay::relay;
 use super::secret::{Masking, Passing, Treatment};
 use super::tapped::Tapped;
+use super::trailers::Trailers;
 use super::transcript::Transcript;
 use super::{alternative, attempts};
 
@@ -96,11 +97,13 @@ impl Service {
             return self.replay(recording, head, body, upgrade, origins, parts).await;
         }
         let client = head.version;
+        let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
         if let Some(place) = &treatment.place {
             exchange.set_secrets(place.fill(&mut head.headers));
         }
-        let body = Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads);
+        let body =
+            Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
         loop {
             let mut slot = self.link.lock().await;
@@ -226,7 +229,7 @@ impl Service {
             let splice = splice(switch, origin, transcript, Arc::clone(exchange));
             self.idle.clone().spawn(splice);
         }
-        exchange.set_response(&head);
+        exchange.set_response(&head)?;
         if !switched {
             strip(&mut head.headers);
             head.headers.remove(header::UPGRADE);

@@ -61,10 +61,12 @@ mod idle;
 mod intercept;
 mod link;
 mod listen;
+mod malformed;
 mod names;
 mod origin;
 mod packet;
 mod pins;
+mod places;
 mod pool;
 mod publish;
 mod rates;
@@ -86,6 +88,7 @@ mod spelling;
 mod stream;
 mod tapped;
 pub mod tls;
+mod trailers;
 mod transcript;
 mod unix;
 mod unread;
@@ -186,6 +189,7 @@ pub fn start_with(spec: ProxySpec, outside: Arc<dyn Outside>) -> Result<Proxy, N
         outside,
         recording,
         replayable: spec.replayable,
+        places: Arc::default(),
         lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,
         ending: AtomicBool::new(false),

@@ -200,7 +200,7 @@ impl Half {
                 self.state = Phase::Closing;
                 return Ok(Poll::Ready(()));
             }
-            transcript.add(self.way, chunk);
+            transcript.add(self.way, chunk).map_err(Fault::Record)?;
             self.unflushed = true;
             let written = match Pin::new(to).poll_write(cx, chunk) {
                 Poll::Pending => 0,

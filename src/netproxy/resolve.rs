@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::OnceCell;
 
 use super::origin::OriginStream;
+use crate::policy::is_special;
 
 /// How long a name server may take, all tries together.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -204,7 +205,7 @@ impl Outside for HostNetwork {
 
     fn connect<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, io::Result<OriginStream>> {
         Box::pin(async move {
-            match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(wanted.destination)).await {
+            match tokio::time::timeout(DIAL_TIMEOUT, dial(wanted.destination)).await {
                 Ok(connected) => connected.and_then(|stream| watch(&stream).map(|()| stream.into())),
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             }
@@ -270,6 +271,25 @@ fn has_route(address: IpAddr) -> bool {
     leads_to(address) || !other_family()
 }
 
+/// Where the host has no IPv4 of its own, its network may translate.
+async fn dial(destination: SocketAddr) -> io::Result<TcpStream> {
+    match (TcpStream::connect(destination).await, translated(destination)) {
+        (Err(error), Some(translated)) if error.kind() == io::ErrorKind::NetworkUnreachable => {
+            TcpStream::connect(translated).await.map_err(|_| error)
+        }
+        (connected, _) => connected,
+    }
+}
+
+/// The address behind which a network without IPv4 has the same one (RFC 6052 section 2.1): of global ones alone
+/// (section 3.1).
+fn translated(destination: SocketAddr) -> Option<SocketAddr> {
+    let IpAddr::V4(v4) = destination.ip() else { return None };
+    let [a, b, c, d] = v4.octets().map(u16::from);
+    let translated = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a << 8 | b, c << 8 | d);
+    (!is_special(destination.ip())).then(|| SocketAddr::new(translated.into(), destination.port()))
+}
+
 /// Connecting a datagram socket asks the routing table and sends nothing (man 7 udp).
 fn leads_to(address: IpAddr) -> bool {
     let any: IpAddr = match address {
@@ -277,4 +297,16 @@ fn leads_to(address: IpAddr) -> bool {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     std::net::UdpSocket::bind((any, 0)).and_then(|socket| socket.connect((address, 443))).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn global_addresses_alone_are_translated() {
+        let of = |address: &str| translated(address.parse().unwrap()).map(|address| address.to_string());
+        assert_eq!(of("93.184.216.34:443").as_deref(), Some("[64:ff9b::5db8:d822]:443"));
+        assert_eq!((of("10.0.0.1:443"), of("[2606:4700::1111]:443")), (None, None));
+    }
 }

@@ -2,10 +2,10 @@
 //!
 //! What is handed over is bounded. Whoever reads from a socket asks [`Scribe::poll_ready`] before,
 //! and so a transfer never runs ahead of its record by more than [`MOST`]; once something cannot be
-//! stored, nothing is read any more.
+//! stored, nothing is read any more. Bytes are handed over before they pass, and the disk has room for them then:
+//! what passed is stored, also where the disk is full.
 
 use std::collections::HashMap;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::error::NetproxyError;
 use crate::trace::redact::names_credentials;
-use crate::trace::{BlobRef, BlobWriter, Event, Recorder, TraceError};
+use crate::trace::{BlobRef, BlobWriter, Event, Promise, Recorder, TraceError};
 
 /// Bytes that may wait to be stored.
 const MOST: usize = 2 << 20;
@@ -39,6 +39,10 @@ const KEPT: usize = 1024;
 
 /// What each piece is counted as, besides its bytes.
 const PIECE: usize = 64;
+
+/// What a body takes of the disk besides its bytes, at first and for each piece: a block, and headers.
+const BLOCK: u64 = 4 << 10;
+const HEADERS: u64 = 64;
 
 /// Hands work over to the thread, in order.
 pub(crate) struct Scribe {
@@ -73,9 +77,9 @@ enum Reader {
 }
 
 enum Work {
-    Write { reel: u64, bytes: Bytes },
+    Write { reel: u64, bytes: Bytes, held: u64 },
     Discard { reel: u64 },
-    Entry(Entry),
+    Entry(Entry, Promise),
 }
 
 type Entry = Box<dyn FnOnce(&mut Desk) -> Result<Event, TraceError> + Send>;
@@ -83,14 +87,36 @@ type Entry = Box<dyn FnOnce(&mut Desk) -> Result<Event, TraceError> + Send>;
 /// A body that is being stored. Dropped before [`Desk::finish`], it leaves nothing.
 pub(crate) struct Reel {
     number: u64,
+    begun: AtomicBool,
     scribe: Arc<Scribe>,
 }
 
 impl Reel {
-    /// Adds to the body. Ask [`Scribe::poll_ready`] before.
-    pub(crate) fn write(&self, bytes: Bytes) {
+    /// Adds to the body what is about to pass. Ask [`Scribe::poll_ready`] before.
+    ///
+    /// An error means that there is no room for it: it must not pass.
+    pub(crate) fn write(&self, bytes: Bytes) -> Result<(), NetproxyError> {
+        let block = if self.begun.load(Ordering::Relaxed) { 0 } else { BLOCK };
+        let length = bytes.len() as u64;
+        // What cannot be compressed grows a little (RFC 8878 section 3.1.1).
+        let held = length + length / 128 + HEADERS + block;
+        let held_for = self.scribe.recorder.hold(held);
+        held_for.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
+        self.begun.store(true, Ordering::Relaxed);
+        self.hand_over(bytes, held);
+        Ok(())
+    }
+
+    /// Adds what says something of bytes that passed: with the room that is left.
+    pub(crate) fn note(&self, bytes: Bytes) {
+        if self.write(bytes.clone()).is_err() {
+            self.hand_over(bytes, 0);
+        }
+    }
+
+    fn hand_over(&self, bytes: Bytes, held: u64) {
         let weight = bytes.len() + PIECE;
-        self.scribe.hand_over(Work::Write { reel: self.number, bytes }, weight);
+        self.scribe.hand_over(Work::Write { reel: self.number, bytes, held }, weight);
     }
 }
 
@@ -123,12 +149,20 @@ impl Scribe {
 
     /// Starts a body.
     pub(crate) fn reel(self: &Arc<Self>) -> Reel {
-        Reel { number: self.next.fetch_add(1, Ordering::Relaxed), scribe: Arc::clone(self) }
+        Reel {
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            begun: AtomicBool::new(false),
+            scribe: Arc::clone(self),
+        }
     }
 
     /// Hands over the making of an entry, which comes after everything that was handed over before.
-    pub(crate) fn record(&self, entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static) {
-        self.hand_over(Work::Entry(Box::new(entry)), ENTRY);
+    pub(crate) fn record(
+        &self,
+        promise: Promise,
+        entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static,
+    ) {
+        self.hand_over(Work::Entry(Box::new(entry), promise), ENTRY);
     }
 
     /// Whether more may be read: not while too much waits, and never again after a failure.
@@ -156,8 +190,9 @@ impl Scribe {
         std::future::poll_fn(|cx| self.poll_ready(cx)).await
     }
 
-    /// Lets the thread end once all is stored.
+    /// Lets the thread end once all is stored. Nothing of the run is left that could take the space of what passed.
     pub(crate) fn close(&self) {
+        self.recorder.give_up_ballast();
         self.lock().closed = true;
         self.arrived.notify_one();
     }
@@ -249,7 +284,7 @@ impl Desk {
     /// Stores a body that is there as a whole.
     pub(crate) fn store(&mut self, bytes: &[u8]) -> Result<BlobRef, TraceError> {
         let mut writer = self.scribe.recorder.blob()?;
-        writer.write_all(bytes).map_err(|source| TraceError::StoreBlob { source })?;
+        std::io::Write::write_all(&mut writer, bytes).map_err(|source| TraceError::StoreBlob { source })?;
         writer.finish()
     }
 
@@ -258,13 +293,13 @@ impl Desk {
         match self.reels.remove(&number) {
             Some(writer) => Ok(writer),
             // Nothing was ever written.
-            None => self.scribe.recorder.blob(),
+            None => Ok(self.scribe.recorder.held_blob()),
         }
     }
 
     /// Adds to a body from here.
     pub(crate) fn write(&mut self, reel: &Reel, bytes: &[u8]) -> Result<(), TraceError> {
-        self.append(reel.number, bytes)
+        self.append(reel.number, bytes, 0)
     }
 
     fn run(mut self) {
@@ -273,13 +308,16 @@ impl Desk {
         while scribe.next(&mut list) {
             for work in list.drain(..) {
                 let (done, bytes) = match work {
-                    Work::Write { reel, bytes } => (self.append(reel, &bytes), bytes.len() + PIECE),
+                    Work::Write { reel, bytes, held } => {
+                        (self.append(reel, &bytes, held), bytes.len() + PIECE)
+                    }
                     Work::Discard { reel } => {
                         self.reels.remove(&reel);
                         (Ok(()), 0)
                     }
-                    Work::Entry(entry) => {
-                        (entry(&mut self).and_then(|event| scribe.recorder.record(event)), ENTRY)
+                    Work::Entry(entry, promise) => {
+                        let event = entry(&mut self);
+                        (event.and_then(|event| scribe.recorder.record_promised(event, promise)), ENTRY)
                     }
                 };
                 if let Err(error) = done {
@@ -292,13 +330,10 @@ impl Desk {
         }
     }
 
-    fn append(&mut self, reel: u64, bytes: &[u8]) -> Result<(), TraceError> {
-        let writer = match self.reels.entry(reel) {
-            std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
-            std::collections::hash_map::Entry::Vacant(none) => none.insert(self.scribe.recorder.blob()?),
-        };
+    fn append(&mut self, reel: u64, bytes: &[u8], held: u64) -> Result<(), TraceError> {
+        let writer = self.reels.entry(reel).or_insert_with(|| self.scribe.recorder.held_blob());
         // A transfer that waits for the disk must not wait for the compression as well.
         writer.hurry(self.scribe.waiting.load(Ordering::Relaxed) >= FEW);
-        writer.write_all(bytes).map_err(|source| TraceError::StoreBlob { source })
+        writer.write_held(bytes, held).map_err(|source| TraceError::StoreBlob { source })
     }
 }

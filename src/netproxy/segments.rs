@@ -116,7 +116,7 @@ impl Segments {
         if let Some((reel, lines)) = &mut self.many {
             lines.push_str(&segment.line());
             if lines.len() >= LINES {
-                reel.write(std::mem::take(lines).into());
+                reel.note(std::mem::take(lines).into());
             }
             return;
         }
@@ -143,7 +143,7 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Event, Kind, Recorder};
+    use crate::trace::{Event, Kind, Promise, Recorder};
 
     /// What is recorded of `script`: bytes, or a pause in milliseconds.
     fn recorded(script: impl IntoIterator<Item = (Way, usize, u64)>) -> (Value, Recorder) {
@@ -154,7 +154,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(pause));
             segments.add(&scribe, way, bytes);
         }
-        scribe.record(move |desk| {
+        scribe.record(Promise::default(), move |desk| {
             let segments = segments.describe(desk)?;
             Ok(Event::new(Kind::Effect, "http.exchange").result(segments.unwrap_or_default()))
         });

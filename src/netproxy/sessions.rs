@@ -116,7 +116,7 @@ impl Sessions {
         let grant = egress.judge_datagram(destination, proc.as_deref())?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         let mut record = Record::begin(egress, &grant, number, proc)?;
-        let socket = egress.outside.datagrams(destination).map_err(|source| {
+        let socket = egress.outside.datagrams(grant.destination).map_err(|source| {
             record.fail(&source);
             NetproxyError::Dial { address: destination, source }
         })?;
@@ -179,7 +179,10 @@ impl Session {
 
     /// From the program outwards.
     async fn send(&mut self, bytes: &[u8]) -> bool {
-        self.record.add(Way::Up, bytes);
+        if self.record.add(Way::Up, bytes).is_err() {
+            // The session ends before the next one.
+            return false;
+        }
         if let Err(error) = self.socket.send(bytes).await {
             self.failed(&error);
         }
@@ -194,7 +197,9 @@ impl Session {
             let take = || Ok(recv(socket, scratch, MsgFlags::MSG_DONTWAIT)?);
             match self.socket.try_io(arrived, take) {
                 Ok(length) => {
-                    self.record.add(Way::Down, &scratch[..length]);
+                    if self.record.add(Way::Down, &scratch[..length]).is_err() {
+                        return false;
+                    }
                     self.sessions.answers.datagram(destination, client, &scratch[..length]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,

@@ -61,16 +61,19 @@ impl Transcript {
         self.scribe.poll_ready(cx)
     }
 
-    /// Adds what was read.
-    pub(crate) fn add(&self, way: Way, bytes: &[u8]) {
+    /// Adds what was read. An error means that there is no room for it: it must not pass.
+    pub(crate) fn add(&self, way: Way, bytes: &[u8]) -> Result<(), NetproxyError> {
         let length = bytes.len();
-        self.counter(way).fetch_add(length as u64, Ordering::Relaxed);
         let head = format!("[\"{}\",{length},{}]\n", way.as_str(), self.micros());
         let mut record = Vec::with_capacity(head.len() + length + 1);
         record.extend_from_slice(head.as_bytes());
         record.extend_from_slice(bytes);
         record.push(b'\n');
-        self.write(record);
+        if let Some(reel) = &*self.lock() {
+            reel.write(record.into())?;
+        }
+        self.counter(way).fetch_add(length as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Adds the end of a direction.
@@ -79,7 +82,10 @@ impl Transcript {
             Stop::End => "end",
             Stop::Reset => "reset",
         };
-        self.write(format!("[\"{}\",\"{stop}\",{}]\n", way.as_str(), self.micros()).into_bytes());
+        let record = format!("[\"{}\",\"{stop}\",{}]\n", way.as_str(), self.micros());
+        if let Some(reel) = &*self.lock() {
+            reel.note(record.into());
+        }
     }
 
     /// The bytes of one direction so far.
@@ -95,12 +101,6 @@ impl Transcript {
             let Some(reel) = reel else { return Ok(Value::Null) };
             let blob = desk.finish(reel)?;
             Ok(json!({"blob": blob.sha256, "size": blob.size, "private": true}))
-        }
-    }
-
-    fn write(&self, record: Vec<u8>) {
-        if let Some(reel) = &*self.lock() {
-            reel.write(record.into());
         }
     }
 

@@ -11,6 +11,7 @@ pub mod init;
 pub mod net;
 pub mod privileges;
 mod role_socket;
+pub mod time;
 
 use nix::sched::CloneFlags;
 

@@ -3,6 +3,7 @@
 //! [`LaunchPlan::new`] is pure but for looks at the host through [`Host`]; the launch carries the
 //! plan out and takes nothing else.
 
+mod divert;
 mod environment;
 mod error;
 mod facts;
@@ -77,6 +78,8 @@ pub struct LaunchPlan {
     pub header: Map<String, Value>,
     /// Every root, with the reason why it is visible.
     pub roots: Vec<Root>,
+    /// Whether the run can be replayed: its randomness, addresses and clocks are under control.
+    pub replay: bool,
 }
 
 /// What a plan is made from.
@@ -99,6 +102,8 @@ pub struct Request<'a> {
     pub authority: Option<&'a str>,
     /// Variables of secrets, and what the command sees in place of their values.
     pub placeholders: Vec<(String, String)>,
+    /// Whether the run is to be one that can be replayed.
+    pub replay: bool,
 }
 
 /// The policy that a run takes when none is named.
@@ -111,8 +116,8 @@ impl LaunchPlan {
     /// Plans a run.
     #[must_use]
     pub fn new(request: Request<'_>, host: &dyn Host) -> Self {
-        let Request { policy, command, typed, facts, mut protected, enforce, authority, placeholders } =
-            request;
+        let Request { policy, command, typed, facts, mut protected, enforce, authority, .. } = request;
+        let (placeholders, replay) = (request.placeholders, request.replay);
         protected.extend(policy_files(&policy, host));
         let roots = roots::collect(&policy, &command, host);
         let unix = unix::sockets(&policy);
@@ -158,6 +163,7 @@ impl LaunchPlan {
             header,
             roots,
             fs,
+            replay,
         }
     }
 }

@@ -17,10 +17,10 @@ use super::message::{Failure, Message, Step};
 use super::order::{self, Cell, Start};
 use super::signals;
 use super::stdio::CommandEnds;
-use crate::fsview::{self, Copies, Door, Pending};
+use crate::fsview::{self, Copies, Diverted, Door, Pending};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{self, Prepared};
-use crate::ns::{self, channel, idmap, init, privileges};
+use crate::ns::{self, channel, idmap, init, privileges, time};
 use crate::sys::descriptor::mount_id;
 use crate::sys::refused::Refused;
 use crate::sys::{clone, process, seccomp};
@@ -44,6 +44,8 @@ pub(super) struct Ends {
     pub(super) descriptors: (u64, u64),
     /// The launcher's user and group.
     pub(super) ids: (u32, u32),
+    /// What the command's clocks differ by from the machine's, in a replay.
+    pub(super) offsets: Option<time::Offsets>,
 }
 
 /// Runs as pid 1 of the new namespaces; never returns.
@@ -87,6 +89,9 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
         .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
     let (word, its_word) =
         channel::pair().map_err(|errno| Failure::new(Step::Init, "socketpair", &errno.into()))?;
+    if let Some(offsets) = ends.offsets {
+        offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
+    }
     let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
     let command = match side {
         clone::Side::Child => {
@@ -139,7 +144,8 @@ fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, F
     let mut contents =
         |number, file: &mut File| order::Contents::write(&mut heard, ends.channel.as_fd(), number, file);
     let built = fsview::build(&cell.fs, copies, &mut contents, &cell.unix).map_err(view)?;
-    hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
+    hand_over(cell, built.doors, built.diverted, &ends.sockets)
+        .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::enter(&built.root).map_err(view)?;
     // The command's process goes on while the old root is left behind.
     let root = mount_id(built.root.as_fd()).map_err(|error| Failure::new(Step::View, "statx", &error))?;
@@ -149,10 +155,22 @@ fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, F
     Ok(built.pending)
 }
 
-fn hand_over(doors: Vec<Door>, sockets: &OwnedFd) -> std::io::Result<()> {
+fn hand_over(
+    cell: &Cell<'_>,
+    doors: Vec<Door>,
+    diverted: Diverted,
+    sockets: &OwnedFd,
+) -> std::io::Result<()> {
     let doors = (0u16..).zip(doors);
-    let fds = doors.flat_map(|(at, door)| [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]);
-    handoff::send_fds(sockets, &fds.collect::<Vec<_>>())
+    let doors =
+        doors.flat_map(|(at, door)| [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]);
+    let roots = cell.fs.divert.iter().flat_map(|divert| &divert.roots).collect::<Vec<_>>();
+    let layers = diverted.layers.into_iter().filter_map(|(place, layer)| {
+        let at = roots.iter().position(|root| **root == place)?;
+        Some((Role::Upper(u16::try_from(at).ok()?), layer))
+    });
+    let holders = (0u16..).zip(diverted.holders).map(|(at, holder)| (Role::Holder(at), holder));
+    handoff::send_fds(sockets, &doors.chain(layers).chain(holders).collect::<Vec<_>>())
 }
 
 /// Nothing of the launcher may be read back through /proc/1.
@@ -214,6 +232,9 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     // The supervisor reads the arguments of the first execve(2) from this process.
     process::set_dumpable(true)
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_DUMPABLE)", &error))?;
+    if start.fixed_addresses {
+        process::fix_addresses().map_err(|error| Failure::new(Step::Init, "personality", &error))?;
+    }
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.
     process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;

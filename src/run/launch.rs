@@ -9,6 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getegid, geteuid};
 
 use super::child::{self, Ends};
+use super::diverted::Layers;
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
 use super::order::{self, Cell, Start};
@@ -17,8 +18,9 @@ use crate::fsview::{self, Door};
 use crate::netproxy::tls::{Intention, Interception};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{Mechanism, NetSockets};
-use crate::ns::{self, channel};
+use crate::ns::{self, channel, time};
 use crate::plan::LaunchPlan;
+use crate::sys::clock::ClockBase;
 use crate::sys::{clone, pidfd, process};
 
 /// A command that waits for the word to start.
@@ -36,8 +38,12 @@ pub(super) struct Launched {
     pub(super) root: OwnedFd,
     /// In the order of the plan's sockets.
     pub(super) doors: Vec<Door>,
+    /// What is written inside alone.
+    pub(super) layers: Layers,
     pub(super) landlock: bool,
     pub(super) stdio: Stdio,
+    /// What its time namespace adds to CLOCK_MONOTONIC, in nanoseconds.
+    pub(super) ahead: i64,
 }
 
 /// How connections are captured, for the trace.
@@ -80,14 +86,16 @@ pub struct Begun {
     go: OwnedFd,
     sockets: OwnedFd,
     stdio: Stdio,
+    ahead: i64,
 }
 
 /// Clones the run's first process, before the plan is made: the two go on beside each other. The
-/// process must have one thread, and no signals held back.
+/// process must have one thread, and no signals held back. The clocks of a run that is replayed go on
+/// from `clock`.
 ///
 /// # Errors
 /// Why the host does not let it be made.
-pub fn begin() -> Result<Begun, RunError> {
+pub fn begin(clock: Option<ClockBase>) -> Result<Begun, RunError> {
     own_proc()?;
     let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
     let (channel, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
@@ -97,6 +105,8 @@ pub fn begin() -> Result<Begun, RunError> {
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;
+    let offsets = clock.map(time::Offsets::to).transpose().map_err(RunError::call("clock_gettime"))?;
+    let ahead = offsets.map_or(0, |offsets| offsets.monotonic);
     // Before the clone: without a map the clone has none.
     let ids = (geteuid().as_raw(), getegid().as_raw());
     let side = clone::clone_process(ns::cloned().bits()).map_err(failure::clone_refused)?;
@@ -108,6 +118,7 @@ pub fn begin() -> Result<Begun, RunError> {
         stdio: their_stdio,
         descriptors,
         ids,
+        offsets,
     };
     match side {
         clone::Side::Child => {
@@ -116,7 +127,7 @@ pub fn begin() -> Result<Begun, RunError> {
             child::enter(&ends)
         }
         clone::Side::Parent { pid, pidfd } => {
-            Ok(Begun { init: pid, guard: KillOnDrop(pidfd), channel, go, sockets, stdio })
+            Ok(Begun { init: pid, guard: KillOnDrop(pidfd), channel, go, sockets, stdio, ahead })
         }
     }
 }
@@ -197,27 +208,43 @@ impl Begun {
         let Ok([listener, root]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(RunError::Silent);
         };
-        let doors = receive_doors(&self.sockets)?;
-        let Self { init, guard, channel, go, sockets: dialler, stdio } = self;
-        Ok(Launched { init, guard, channel, go, dialler, listener, root, doors, landlock, stdio })
+        let (doors, layers) = receive_doors(&self.sockets)?;
+        let Self { init, guard, channel, go, sockets: dialler, stdio, ahead } = self;
+        Ok(Launched {
+            init,
+            guard,
+            channel,
+            go,
+            dialler,
+            listener,
+            root,
+            doors,
+            layers,
+            landlock,
+            stdio,
+            ahead,
+        })
     }
 }
 
 /// Receives what the child handed over before it was ready.
-fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
+fn receive_doors(sockets: &OwnedFd) -> Result<(Vec<Door>, Layers), RunError> {
     let mut fds = handoff::recv_fds(sockets).map_err(RunError::call("recvmsg"))?.into_iter();
-    let mut doors = Vec::new();
-    while let Some((role, listener)) = fds.next() {
-        match (role, fds.next()) {
-            (Role::Unix(at), Some((Role::UnixFile(same), file)))
-                if at == same && usize::from(at) == doors.len() =>
-            {
-                doors.push(Door { listener, file });
-            }
+    let (mut doors, mut layers) = (Vec::new(), Layers::default());
+    while let Some((role, first)) = fds.next() {
+        match role {
+            Role::Unix(at) if usize::from(at) == doors.len() => match fds.next() {
+                Some((Role::UnixFile(same), file)) if at == same => {
+                    doors.push(Door { listener: first, file })
+                }
+                _ => return Err(RunError::Silent),
+            },
+            Role::Upper(at) => layers.uppers.push((usize::from(at), first)),
+            Role::Holder(_) => layers.holders.push(first),
             _ => return Err(RunError::Silent),
         }
     }
-    Ok(doors)
+    Ok((doors, layers))
 }
 
 /// Memory, in bytes, that a run needs once it has started: blocks of the relays, stacks of threads.

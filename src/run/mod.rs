@@ -1,6 +1,7 @@
 //! One run: the plan is carried out, supervised and recorded.
 
 mod child;
+mod diverted;
 mod failure;
 mod launch;
 mod loopback;
@@ -8,6 +9,7 @@ mod message;
 mod network;
 mod order;
 mod publish;
+mod repeat;
 mod signals;
 mod stdio;
 
@@ -18,8 +20,10 @@ use std::sync::Arc;
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
+pub use diverted::ReplayedFiles;
 pub use failure::RunError;
 pub use launch::{Begun, begin};
+pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{StdioError, Stream};
 
@@ -49,7 +53,8 @@ pub struct Outcome {
     pub placed: Placed,
 }
 
-/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants.
+/// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants. It can be repeated as
+/// `repeat` says, and `plan` with it.
 ///
 /// # Errors
 /// Why nothing was run, or why the run was stopped: never anything in between.
@@ -59,18 +64,19 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     mut streams: StreamOptions,
+    repeat: Repeat,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
-    let armed = match arm(&plan, launching, &recorder, streams) {
+    let armed = match arm(&plan, launching, &recorder, streams, &repeat) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
             return Err(error);
         }
     };
-    match prepare(plan, armed, signals, state, &recorder).and_then(carry_out) {
+    match prepare(plan, armed, signals, state, (&recorder, repeat)).and_then(carry_out) {
         Ok(ended) => conclude(ended, recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
@@ -89,6 +95,8 @@ struct Armed {
     relayed: Sockets,
     capture: String,
     reads_tls: bool,
+    /// What the launcher was started with, and the command has.
+    umask: Mode,
 }
 
 /// Starts the proxy while the child builds the view; what fails here leaves no trace.
@@ -97,20 +105,30 @@ fn arm(
     launching: launch::Launching,
     recorder: &Recorder,
     streams: StreamOptions,
+    repeat: &Repeat,
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
     crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
     crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
     // What the supervisor makes for a task has the task's own mask already.
-    umask(Mode::empty());
+    let umask = umask(Mode::empty());
+    let redactor = repeat.redactor()?;
     let connections = Arc::new(Connections::default());
     let launch::Launching { begun, sockets, tls } = launching;
     let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         let enforce = plan.access.enforce;
-        network::start(policy, sockets, listeners, recorder, &connections, enforce, (tls, streams))
+        network::start(
+            policy,
+            sockets,
+            listeners,
+            (recorder, redactor),
+            &connections,
+            enforce,
+            (tls, streams),
+        )
     };
     let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
         let network = start(sockets, Listeners::default())?;
@@ -123,7 +141,7 @@ fn arm(
         let listeners = publish::listeners(&plan.access.policy, unix, dialler)?;
         (launched, start(sockets, listeners)?, relayed)
     };
-    Ok(Armed { launched, network, connections, relayed, capture, reads_tls })
+    Ok(Armed { launched, network, connections, relayed, capture, reads_tls, umask })
 }
 
 /// A run that waits for nothing but the word.
@@ -135,6 +153,8 @@ struct Ready {
     proxy: Proxy,
     streams: stdio::Running,
     policy: Arc<Policy>,
+    /// What is copied out at the end.
+    kept: Option<diverted::Kept>,
 }
 
 /// Everything up to the word: what fails here has run nothing.
@@ -143,16 +163,21 @@ fn prepare(
     armed: Armed,
     signals: HeldSignals,
     state: Option<OwnedFd>,
-    recorder: &Recorder,
+    (recorder, repeat): (&Recorder, Repeat),
 ) -> Result<Ready, RunError> {
-    let Armed { launched, network, connections, relayed, capture, reads_tls } = armed;
+    let Armed { launched, network, connections, relayed, capture, reads_tls, umask } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let stdio = launched.stdio.manifest();
-    let enforcement = Enforcement { landlock: launched.landlock, capture, reads_tls, stdio };
+    let enforcement =
+        Enforcement { landlock: launched.landlock, capture, reads_tls, seeded: plan.replay, stdio };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
+    let base = repeat.clock()?;
+    repeat.record(umask, base, recorder)?;
+    let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
+    let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
         listener: launched.listener,
@@ -176,13 +201,16 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
+        keeps_former: controls.is_some(),
+        diverted,
+        controls,
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {
         return Err(RunError::Interrupted(signal));
     }
     let streams = launched.stdio.start(guard.as_fd())?;
-    Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy })
+    Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy, kept })
 }
 
 /// A run that has ended.
@@ -196,7 +224,7 @@ struct Ended {
 
 /// Serves the run to its end.
 fn carry_out(ready: Ready) -> Result<Ended, RunError> {
-    let Ready { guard, go, mut supervisor, mut proxy, streams, policy } = ready;
+    let Ready { guard, go, mut supervisor, mut proxy, streams, policy, kept } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
     // A run that was stopped does nothing more; of one that has ended only pid 1 is left, which ends now.
@@ -207,6 +235,7 @@ fn carry_out(ready: Ready) -> Result<Ended, RunError> {
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
+    kept.map_or(Ok(()), diverted::Kept::copy_out)?;
     Ok(Ended { finished, streams, policy, guard })
 }
 

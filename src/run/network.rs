@@ -28,7 +28,7 @@ pub(super) fn start(
     policy: &Arc<Policy>,
     sockets: NetSockets,
     mut listeners: Listeners,
-    recorder: &Recorder,
+    (recorder, redactor): (&Recorder, Redactor),
     connections: &Arc<Connections>,
     enforce: bool,
     (tls, streams): (Option<Interception>, StreamOptions),
@@ -49,7 +49,7 @@ pub(super) fn start(
             Role::Loopback(at) => listeners.loopback.push((at, socket)),
             Role::Diag => diag = Some(socket),
             // They come by themselves.
-            Role::Unix(_) | Role::UnixFile(_) => {}
+            Role::Unix(_) | Role::UnixFile(_) | Role::Upper(_) | Role::Holder(_) => {}
         }
     }
     let diag = diag.map(|socket| Arc::new(Mutex::new(socket)));
@@ -57,7 +57,7 @@ pub(super) fn start(
         listeners,
         policy: Arc::clone(policy),
         recorder: recorder.clone(),
-        redactor: Redactor::new()?,
+        redactor,
         who: who(diag.clone(), Arc::clone(connections)),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),

@@ -66,6 +66,8 @@ pub(super) struct Start<'a> {
     #[serde(with = "lossless::paths")]
     pub(super) env: Vec<PathBuf>,
     pub(super) landlock: Cow<'a, [LandlockRule]>,
+    /// Programs are mapped where they always are.
+    pub(super) fixed_addresses: bool,
 }
 
 impl<'a> Start<'a> {
@@ -83,6 +85,7 @@ impl<'a> Start<'a> {
             argv: process.argv.iter().map(|argument| word(argument)).collect::<Result<_, _>>()?,
             env: env.collect::<Result<_, _>>()?,
             landlock: Cow::Borrowed(&plan.landlock),
+            fixed_addresses: plan.replay,
         })
     }
 }
@@ -107,7 +110,7 @@ pub(super) fn c_string(word: OsString) -> Result<CString, Failure> {
 pub(super) fn filters(plan: &LaunchPlan) -> Result<[Vec<Instruction>; 2], RunError> {
     let full_mediation = plan.access.policy.full_mediation();
     let filter = |signals_are_scoped| -> Result<Vec<Instruction>, RunError> {
-        let options = FilterOptions { full_mediation, signals_are_scoped };
+        let options = FilterOptions { full_mediation, signals_are_scoped, replayable: plan.replay };
         let program = compile(options).map_err(RunError::Filter)?;
         Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
     };

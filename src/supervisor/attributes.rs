@@ -11,6 +11,7 @@ use nix::unistd::{Gid, Uid};
 
 use super::access::Area;
 use super::call::{Call, Reply};
+use super::first_change::Kept;
 use super::spelling::lexical;
 use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor};
@@ -181,11 +182,16 @@ impl Supervisor {
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
+        let kept = if what == "truncate" { Kept::Whole } else { Kept::Status };
+        let before = match area {
+            Area::Rule(_) => self.before_change(&file.path, &file.file, &file.status, kept)?,
+            _ => None,
+        };
         let done = act(&file.own_path(), &file);
         if let (Area::Rule(rule), Ok(())) = (area, done) {
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let event = Event::new(Kind::Observe, "fs.meta").arg("change", what);
-            let event = spelled.add_to(event, "path", &file.path);
+            let event = self.with_before(spelled.add_to(event, "path", &file.path), "before", before);
             self.recorder.record_folded(event.proc(call.task.lineage.clone()).rule(label))?;
         }
         Ok(done.into())

@@ -13,6 +13,8 @@ pub(super) const PATH_MAX: usize = 4096;
 /// A waiting call. Its registers are a copy; its memory is read once and then not again.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
+    /// By which its notification is answered; 0 where it does not wait.
+    pub(super) id: u64,
     pub(super) number: i32,
     pub(super) arguments: [u64; 6],
     pub(super) task: Rc<Task>,

@@ -60,6 +60,7 @@ impl Supervisor {
         let flags = request.flags | OFlag::O_EXCL | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
         match self.make_pending_file(&place.path(), mode)? {
             Some(Ok(())) => {
+                self.note_made(&place.path());
                 let request = Request { flags: request.flags & !OFlag::O_EXCL, ..request.clone() };
                 return self.open_resolved(call, &request, spelled, 0);
             }
@@ -75,12 +76,13 @@ impl Supervisor {
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
         if let Area::Rule(rule) = area {
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let file = match reopened(&opened) {
                 Ok(file) => file,
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
-            self.record_open(call, PathAccess::Write, spelled, file, (&opened, None), label)?;
+            let before = self.before_made(&place.path());
+            self.record_open(call, PathAccess::Write, spelled, (file, before), (&opened, None), label)?;
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
     }

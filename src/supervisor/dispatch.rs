@@ -70,7 +70,8 @@ impl Supervisor {
                 self.forward(signal.cast_unsigned());
             }
         }
-        let call = Call { number: notification.number, arguments: notification.arguments, task };
+        let Notification { id, number, arguments, .. } = *notification;
+        let call = Call { id, number, arguments, task };
         Ok((self.dispatch(&call)?, Some(call.task)))
     }
 
@@ -101,6 +102,8 @@ impl Supervisor {
             libc::SYS_linkat => self.hard_link(call, (at(a), b), (at(c), d), at(e)),
             libc::SYS_truncate => self.truncate(call, a, b),
             libc::SYS_flock => self.lock(call),
+            libc::SYS_clock_gettime | libc::SYS_gettimeofday | libc::SYS_time => self.read_clock(call),
+            libc::SYS_getrandom => Ok(self.get_random(call)),
             _ => self.dispatch_attributes(call),
         }
     }

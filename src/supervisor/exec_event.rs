@@ -1,12 +1,12 @@
 //! The second look at a program start: at the exec event, on what the kernel really took.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
 use super::arguments::split_words;
-use super::call::Call;
+use super::call::{Call, Reply};
 use super::exec::Expected;
 use super::view::found;
 use super::{Stop, Supervisor, environment};
@@ -17,27 +17,65 @@ use crate::trace::{Event, Kind};
 type Mismatch = (PathBuf, Vec<OsString>, Option<RuleId>, String);
 
 impl Supervisor {
+    /// Lets the kernel go on, with the task caught at its exec event.
+    pub(super) fn start(&mut self, call: &Call, expected: Expected) -> Result<Reply, Stop> {
+        let tid = call.task.tid;
+        let seized = match &self.following {
+            // Traced since its birth.
+            Some(_) if self.seized.contains(&tid) => Ok(()),
+            Some(_) => ptrace::seize_family(tid),
+            None => ptrace::seize_at_exec(tid),
+        };
+        match seized {
+            Ok(()) => {
+                self.seized.insert(tid);
+            }
+            // Still seized from a start that failed.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && self.seized.contains(&tid) => {}
+            Err(error) => {
+                // Without the second look nothing is started (Yama scope 3 does this).
+                let reason = format!("ptrace(PTRACE_SEIZE): {error}");
+                self.refuse_exec(call, Path::new("?"), &expected.argv, None, &reason, false)?;
+                self.host_refused("ptrace(PTRACE_SEIZE)", error);
+                return Ok(Reply::Errno(Errno::EACCES));
+            }
+        }
+        self.expected.insert(tid, expected);
+        Ok(Reply::Continue)
+    }
+
     /// The exec event of task `former` (now `pid`): the new image has not run yet.
     pub(super) fn executed(&mut self, pid: i32) -> Result<(), Stop> {
         let former = ptrace::event_message(pid).unwrap_or(pid);
         let expected = self.expected.remove(&former).or_else(|| self.expected.remove(&pid));
         self.seized.remove(&former);
         self.seized.remove(&pid);
+        if let Some(kin) = self.tasks.kin() {
+            self.seized.insert(pid);
+            kin.executed(former, pid);
+        }
         let task = match self.tasks.find(pid) {
             Ok(task) => task,
             Err(errno) => return self.kill_unseen(pid, errno),
         };
-        let call = Call { number: 0, arguments: [0; 6], task };
+        let call = Call { id: 0, number: 0, arguments: [0; 6], task };
         match self.verify(&call, expected) {
             Ok(expected) => {
                 self.started = true;
                 self.first_refusal = None;
                 self.record_spawn(&call, &expected)?;
+                if let Err(errno) = self.control_image(&call) {
+                    return self.kill_unseen(pid, errno);
+                }
+                self.set_clock(former, pid)?;
                 if let Some(follow_up) = expected.follow_up {
                     self.follow_ups.insert(pid, follow_up);
                 }
                 // Gone when it was killed meanwhile.
-                let _ = ptrace::detach(pid, 0);
+                let _ = match self.following {
+                    Some(_) => ptrace::resume(pid, 0),
+                    None => ptrace::detach(pid, 0),
+                };
                 Ok(())
             }
             Err((path, argv, rule, reason)) => {
@@ -61,6 +99,15 @@ impl Supervisor {
             Event::new(Kind::Deny, "exec").arg("target", "?").arg("enforced", true).arg("killed", true);
         let event = event.rule(format!("no rule: its process cannot be looked at: {errno}"));
         Ok(self.recorder.deny(event)?)
+    }
+
+    /// Gives a new program its clock.
+    fn set_clock(&mut self, former: i32, pid: i32) -> Result<(), Stop> {
+        let strand = self.tasks.kin().and_then(|kin| kin.strand(pid));
+        if let (Some(clock), Some(strand)) = (&mut self.clock, strand) {
+            clock.executed(former, pid, strand.to_string())?;
+        }
+        Ok(())
     }
 
     fn verify(&mut self, call: &Call, expected: Option<Expected>) -> Result<Expected, Mismatch> {

@@ -17,6 +17,7 @@ mod tests;
 /// Offsets in `struct seccomp_data` (man 2 seccomp).
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
+const POINTER: u32 = 8;
 const ARGUMENTS: u32 = 16;
 
 /// A call by another convention. i386 code reaches its own numbers by `int 0x80`, also from a
@@ -54,12 +55,20 @@ struct Compiler {
     assembler: Assembler,
     actions: Vec<(Action, Label)>,
     rules: Vec<(&'static ArgumentRules, Label)>,
+    /// Where calls from one instruction are allowed.
+    places: Vec<(u64, &'static ArgumentRules, Label)>,
     options: FilterOptions,
 }
 
 impl Compiler {
     fn new(options: FilterOptions) -> Self {
-        Self { assembler: Assembler::new(), actions: Vec::new(), rules: Vec::new(), options }
+        Self {
+            assembler: Assembler::new(),
+            actions: Vec::new(),
+            rules: Vec::new(),
+            places: Vec::new(),
+            options,
+        }
     }
 
     fn compile(mut self) -> Result<Vec<Instruction>, BpfError> {
@@ -72,6 +81,10 @@ impl Compiler {
         let ranges = self.ranges();
         let tree = self.subtree(&ranges);
         self.search(&ranges, tree);
+        for (pointer, rules, label) in std::mem::take(&mut self.places) {
+            self.assembler.bind(label);
+            self.place(pointer, rules);
+        }
         for (rules, label) in std::mem::take(&mut self.rules) {
             self.assembler.bind(label);
             self.clauses(rules);
@@ -101,6 +114,11 @@ impl Compiler {
             let target = match row.disposition.under(self.options) {
                 Decision::Always(action) => self.action(action),
                 Decision::Arguments(rules) => self.rules(rules),
+                Decision::UnlessFrom { pointer, rules } => {
+                    let place = self.assembler.label();
+                    self.places.push((pointer, rules, place));
+                    place
+                }
             };
             add(number, target);
             next = number + 1;
@@ -128,6 +146,18 @@ impl Compiler {
             [range] => range.target,
             _ => self.assembler.label(),
         }
+    }
+
+    /// A call from this instruction is allowed; for any other the rules decide.
+    fn place(&mut self, pointer: u64, rules: &'static ArgumentRules) {
+        let (rules, upper) = (self.rules(rules), self.assembler.label());
+        let allowed = self.action(Action::Allow);
+        let [lower_half, upper_half] = halves(pointer);
+        self.assembler.load(POINTER);
+        self.assembler.if_equal(lower_half, upper, rules);
+        self.assembler.bind(upper);
+        self.assembler.load(POINTER + 4);
+        self.assembler.if_equal(upper_half, allowed, rules);
     }
 
     fn clauses(&mut self, rules: &ArgumentRules) {
@@ -191,4 +221,10 @@ impl Compiler {
         self.rules.push((rules, label));
         label
     }
+}
+
+/// The lower and the upper 32 bits.
+fn halves(word: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
 }

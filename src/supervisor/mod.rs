@@ -12,18 +12,22 @@ mod arguments;
 mod attributes;
 pub mod bpf;
 mod call;
+mod clock;
 pub mod connections;
 mod content;
+mod controls;
 mod create;
 mod crossed;
 mod denials;
 mod destination;
 mod digest;
 mod dispatch;
+mod diverted;
 mod environment;
 mod exec;
 mod exec_event;
 pub mod filter;
+mod first_change;
 mod hand_over;
 mod hasher;
 mod image;
@@ -32,11 +36,14 @@ mod locks;
 mod mutate;
 mod open;
 mod pending;
+mod ready;
 mod remembered;
+mod rename;
 mod reopen;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
+mod stop;
 pub mod syscall_table;
 mod system_files;
 mod task;
@@ -48,65 +55,38 @@ mod written;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
+use self::clock::Clock;
+pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
+use self::controls::Following;
+pub use self::controls::{Controls, Seed};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
+pub use self::diverted::DivertedRoots;
 pub use self::exec::{CommandTable, OwnProgram};
+use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::image::Heads;
+pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
-use crate::sys::refused::{Named, Refused, remedy};
+use crate::sys::refused::Refused;
 use crate::sys::{process, seccomp};
-use crate::trace::{Event, Recorder, TraceError};
-
-/// Why a run is stopped: what happens cannot be recorded or judged any more.
-#[derive(Debug, thiserror::Error)]
-pub enum Stop {
-    /// The trace cannot be written.
-    #[error("{0}; the run was stopped")]
-    Trace(#[from] TraceError),
-    /// A written file cannot be watched.
-    #[error(
-        "written files cannot be watched: {0}; raise fs.inotify.max_user_instances and max_user_watches; the run \
-         was stopped"
-    )]
-    Watch(#[source] Refused),
-    /// No descriptor is left.
-    #[error("no descriptor is left: {}; raise the limit of open files (ulimit -Hn); the run was stopped", Named(.0))]
-    Descriptor(#[source] io::Error),
-    /// The root of the run is out of reach.
-    #[error("the root of the run cannot be reached: {0}; the run was stopped")]
-    View(#[source] Errno),
-    /// The notification descriptor failed.
-    #[error(
-        "system calls of the run cannot be judged: {call}: {}: {}; the run was stopped",
-        Named(source), remedy(source).unwrap_or("allow it in the host's seccomp profile")
-    )]
-    Receive {
-        /// The call that failed.
-        call: &'static str,
-        /// Its errno.
-        source: io::Error,
-    },
-}
+use crate::trace::{Event, Recorder};
 
 /// The words in which pid 1 is asked to do something inside, and answers.
 #[derive(Debug, Clone, Copy)]
@@ -156,6 +136,12 @@ pub struct Setup {
     pub relayed: Vec<(PathBuf, OwnedFd)>,
     /// The private state directory, if there is one.
     pub state: Option<OwnedFd>,
+    /// Whether what was at each path before the run changed it is kept.
+    pub keeps_former: bool,
+    /// What is written inside alone: in a replay everything.
+    pub diverted: DivertedRoots,
+    /// There are some when the run is to be replayed.
+    pub controls: Option<Controls>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -178,6 +164,7 @@ pub struct Supervisor {
     heads: Heads,
     digests: Digests,
     written: WrittenFiles,
+    first: Option<FirstChanges>,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -191,12 +178,18 @@ pub struct Supervisor {
     sockets: unix::Sockets,
     /// Ports on which something inside has listened.
     served: HashSet<u16>,
-    /// Tasks that stop at their next exec event.
+    /// Tasks that are traced: they stop at their next exec event.
     seized: HashSet<i32>,
     /// What that event must show.
     expected: HashMap<i32, exec::Expected>,
     /// What `env` will start for a script, by process.
     follow_ups: HashMap<i32, Vec<OsString>>,
+    /// Every task is followed, for the run is to be replayed.
+    following: Option<Following>,
+    /// Its clocks are under control as well.
+    clock: Option<Clock>,
+    /// Stopped tasks are left that were not looked at.
+    more_stops: bool,
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
     /// Threads that wait in place of tasks.
@@ -239,14 +232,19 @@ impl Supervisor {
     ///
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
-    pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
+    pub fn new(mut setup: Setup) -> Result<Self, Stop> {
+        let mut view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
+        let DivertedRoots { roots, holders } = setup.diverted;
+        view.diverted = roots;
+        view.know_programs(&mut setup.command, &setup.access);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
         let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
+        let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -262,14 +260,18 @@ impl Supervisor {
             channel: setup.channel,
             words: setup.words,
             view,
-            tasks: Tasks::default(),
+            tasks: Tasks::new(following.is_some()),
+            following: following.map(Following::new),
+            clock,
+            more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
             digests: Digests::default(),
             written,
+            first: setup.keeps_former.then(FirstChanges::default),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
-            pending: setup.pending.into_iter().map(pending::Place::new).collect(),
+            pending: pending::places(setup.pending, holders),
             last_words: None,
             silent: false,
             ended: false,
@@ -298,6 +300,10 @@ impl Supervisor {
         loop {
             let ready = self.wait(listening)?;
             self.look_after_waiters();
+            self.look_after_unnamed();
+            if let Some(following) = &mut self.following {
+                following.feeds.serve(&ready.devices);
+            }
             if ready.written {
                 self.settle()?;
             }
@@ -314,12 +320,12 @@ impl Supervisor {
                 self.heed(words);
             }
             // Pid 1 tells when all others have ended; where it was killed, its own end does.
-            if (ready.signal && self.handle_signal()?) || self.ended {
+            if ((ready.signal || self.more_stops) && self.handle_signal()?) || self.ended {
                 break;
             }
         }
         self.hear_last_signals();
-        self.written.finish(&mut self.digests, &self.recorder)?;
+        self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
         self.hasher.finish();
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
@@ -329,36 +335,6 @@ impl Supervisor {
             denials: std::mem::take(&mut self.denials),
             interrupted: self.interrupted,
             first_refusal: self.first_refusal.take(),
-        })
-    }
-
-    fn wait(&self, listening: bool) -> Result<Ready, Stop> {
-        let mut watched = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
-        ];
-        if listening {
-            watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
-        }
-        if !self.silent {
-            watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
-        }
-        match poll(&mut watched, self.patience()) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(Ready::default()),
-            Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),
-        }
-        let mut events = watched.iter().map(|watched| watched.revents().unwrap_or(PollFlags::empty()));
-        let mut next =
-            |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
-        let (signals, written) = (next(true), next(true));
-        let (calls, channel) = (next(listening), next(!self.silent));
-        Ok(Ready {
-            signal: signals.contains(PollFlags::POLLIN),
-            channel: channel.intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
-            written: written.contains(PollFlags::POLLIN),
-            call: calls.contains(PollFlags::POLLIN),
-            closed: !calls.contains(PollFlags::POLLIN) && calls.contains(PollFlags::POLLHUP),
         })
     }
 
@@ -386,14 +362,4 @@ impl Supervisor {
         self.denials.count(denied, rule);
         Ok(self.recorder.deny(event)?)
     }
-}
-
-/// What there is to do.
-#[derive(Debug, Default, Clone, Copy)]
-struct Ready {
-    signal: bool,
-    channel: bool,
-    written: bool,
-    call: bool,
-    closed: bool,
 }

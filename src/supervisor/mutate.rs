@@ -3,30 +3,30 @@
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, RenameFlags, renameat2};
+use nix::fcntl::AtFlags;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{LinkatFlags, UnlinkatFlags};
 
 use super::access::{Area, Decision};
 use super::attributes::{DEVICE, SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
+use super::first_change::Before;
 use super::view::{Found, Place, Spelled, View};
 use super::{Stop, Supervisor};
-use crate::policy::{FileId, PathAccess};
+use crate::policy::PathAccess;
 use crate::trace::{Event, Kind};
 
 /// A name that may be changed, and whether that is recorded.
-struct Target {
-    spelled: Spelled,
-    place: Place,
-    area: Area,
+pub(super) struct Target {
+    pub(super) spelled: Spelled,
+    pub(super) place: Place,
+    pub(super) area: Area,
 }
 
 /// Either the target or the answer that ends the call.
-type Judged = Result<Target, Reply>;
+pub(super) type Judged = Result<Target, Reply>;
 
 impl Supervisor {
     pub(super) fn make_directory(
@@ -45,6 +45,7 @@ impl Supervisor {
             Err(reply) => return Ok(reply),
         };
         let mode = Mode::from_bits_truncate(mode & !self.umask(call));
+        let before = self.before_made(&target.place.path());
         let done = match self.make_pending_directory(&target.place.path(), mode)? {
             Some(done) => done,
             None => nix::sys::stat::mkdirat(
@@ -53,7 +54,7 @@ impl Supervisor {
                 mode,
             ),
         };
-        self.finish(call, &target, "fs.mkdir", done)
+        self.finish(call, &target, Event::new(Kind::Observe, "fs.mkdir"), before, done)
     }
 
     fn refuse_at(&mut self, call: &Call, directory: i32, path: u64, why: &str) -> Result<Reply, Stop> {
@@ -85,9 +86,10 @@ impl Supervisor {
         };
         let mode = Mode::from_bits_truncate(mode & 0o1777 & !self.umask(call));
         let place = &target.place;
+        let before = self.before_made(&place.path());
         let done =
             nix::sys::stat::mknodat(place.directory.file.as_fd(), place.name.as_os_str(), kind, mode, 0);
-        self.finish(call, &target, "fs.mknod", done)
+        self.finish(call, &target, Event::new(Kind::Observe, "fs.mknod"), before, done)
     }
 
     pub(super) fn remove(
@@ -107,9 +109,10 @@ impl Supervisor {
         let how = if flags == 0 { UnlinkatFlags::NoRemoveDir } else { UnlinkatFlags::RemoveDir };
         // A file that is open for writing has its last content recorded under its name.
         self.settle()?;
+        let before = self.before_target(&target)?;
         let place = &target.place;
         let done = nix::unistd::unlinkat(place.directory.file.as_fd(), place.name.as_os_str(), how);
-        self.finish(call, &target, "fs.delete", done)
+        self.finish(call, &target, Event::new(Kind::Observe, "fs.delete"), before, done)
     }
 
     pub(super) fn make_link(
@@ -130,48 +133,10 @@ impl Supervisor {
         };
         let place = &target.place;
         let text = OsStr::from_bytes(&text);
+        let before = self.before_made(&place.path());
         let done = nix::unistd::symlinkat(text, place.directory.file.as_fd(), place.name.as_os_str());
-        self.finish_with(call, &target, Event::new(Kind::Observe, "fs.symlink").path("text", text), done)
-    }
-
-    pub(super) fn rename(
-        &mut self,
-        call: &Call,
-        from: (i32, u64),
-        to: (i32, u64),
-        flags: u64,
-    ) -> Result<Reply, Stop> {
-        let flags = RenameFlags::from_bits_retain(u32::try_from(flags & 0xffff_ffff).unwrap_or(0));
-        if flags.contains(RenameFlags::RENAME_WHITEOUT) {
-            return Ok(Reply::Errno(Errno::EPERM));
-        }
-        let source = match self.name(call, from.0, from.1)? {
-            Ok(source) => source,
-            Err(reply) => return Ok(reply),
-        };
-        let target = match self.name(call, to.0, to.1)? {
-            Ok(target) => target,
-            Err(reply) => return Ok(reply),
-        };
-        for (moved, other) in [(&source, &target), (&target, &source)] {
-            if let Some(reply) = self.refuse_subtree(call, moved, &other.place.path())? {
-                return Ok(reply);
-            }
-        }
-        self.settle()?;
-        let (a, b) = (&source.place, &target.place);
-        let done = renameat2(
-            a.directory.file.as_fd(),
-            a.name.as_os_str(),
-            b.directory.file.as_fd(),
-            b.name.as_os_str(),
-            flags,
-        );
-        if done.is_ok() {
-            self.written.renamed(&a.path(), &b.path());
-        }
-        let event = Event::new(Kind::Observe, "fs.rename").path("to", b.path());
-        self.finish_with(call, &source, event, done)
+        let event = Event::new(Kind::Observe, "fs.symlink").path("text", text);
+        self.finish(call, &target, event, before, done)
     }
 
     pub(super) fn hard_link(
@@ -207,6 +172,7 @@ impl Supervisor {
             Err(reply) => return Ok(reply),
         };
         let place = &target.place;
+        let before = self.before_made(&place.path());
         let done = nix::unistd::linkat(
             nix::fcntl::AT_FDCWD,
             source.own_path().as_str(),
@@ -215,10 +181,10 @@ impl Supervisor {
             LinkatFlags::AT_SYMLINK_FOLLOW,
         );
         let event = Event::new(Kind::Observe, "fs.link").path("of", &source.path);
-        let reply = self.finish_with(call, &target, event, done)?;
+        let reply = self.finish(call, &target, event, before, done)?;
         if let (Area::Rule(rule), Ok(()), 0) = (target.area, done, source.status.st_nlink) {
             // Made without a name (O_TMPFILE): its content counts from now on.
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let named = Found { path: target.place.path(), ..source };
             self.written.watch(named, &call.task.lineage, label, true).map_err(Stop::Watch)?;
         }
@@ -235,7 +201,7 @@ impl Supervisor {
     }
 
     /// Judges a change of the name at `path`.
-    fn name(&mut self, call: &Call, directory: i32, path: u64) -> Result<Judged, Stop> {
+    pub(super) fn name(&mut self, call: &Call, directory: i32, path: u64) -> Result<Judged, Stop> {
         let spelled = match call.path(path).and_then(|path| View::absolute(&call.task, directory, &path)) {
             Ok(spelled) => spelled,
             Err(errno) => return Ok(Err(Reply::Errno(errno))),
@@ -249,7 +215,7 @@ impl Supervisor {
         };
         let path = place.path();
         let status = status_of(&place);
-        let id = status.map(|status| FileId { dev: status.st_dev, ino: status.st_ino });
+        let id = status.map(|status| self.view.id_at(&path, &status));
         let decision = self.access.decide(PathAccess::Write, &path, id);
         if let Decision::Deny { rule: None, .. } = &decision
             && creates(call)
@@ -265,77 +231,22 @@ impl Supervisor {
         }
     }
 
-    /// Moving a directory moves what a rule protects below it: refused.
-    fn refuse_subtree(&mut self, call: &Call, moved: &Target, to: &Path) -> Result<Option<Reply>, Stop> {
-        let path = moved.place.path();
-        let is_directory = status_of(&moved.place).is_some_and(|status| {
-            SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
-        });
-        if !is_directory {
-            return Ok(None);
-        }
-        let reason = if self.access.holds_protected(&path) {
-            "it holds a file of the launcher"
-        } else if self.full_mediation && self.subtree_changes_meaning(&moved.place, to) {
-            "a rule decides differently about something below it at the new name"
-        } else {
-            return Ok(None);
-        };
-        let decision = Decision::Deny { rule: None, reason: reason.to_owned() };
-        let allowed = self.judge(call, PathAccess::Write, &moved.spelled, &path, &decision)?;
-        Ok(allowed.is_none().then_some(Reply::Errno(Errno::EACCES)))
+    /// What is at a name that will be changed, where that is recorded.
+    pub(super) fn before_target(&mut self, target: &Target) -> Result<Option<Before>, Stop> {
+        if matches!(target.area, Area::Rule(_)) { self.before_at(&target.place) } else { Ok(None) }
     }
 
-    /// Whether a file below the directory would get rights by moving it.
-    fn subtree_changes_meaning(&self, place: &Place, to: &Path) -> bool {
-        /// Entries that are looked at; a larger tree is not moved under `deny:` or globs.
-        const ENTRIES: usize = 100_000;
-        let own = Path::new(&place.directory.own_path()).join(&place.name);
-        let mut left = ENTRIES;
-        let mut queue = vec![(own, PathBuf::new())];
-        while let Some((directory, below)) = queue.pop() {
-            let Ok(entries) = std::fs::read_dir(&directory) else { return true };
-            for entry in entries {
-                let Ok(entry) = entry else { return true };
-                if left == 0 {
-                    return true;
-                }
-                left -= 1;
-                let below = below.join(entry.file_name());
-                for access in [PathAccess::Read, PathAccess::Write] {
-                    let before = self.access.decide(access, &place.path().join(&below), None);
-                    let after = self.access.decide(access, &to.join(&below), None);
-                    if matches!(before, Decision::Deny { .. }) && matches!(after, Decision::Allow(_)) {
-                        return true;
-                    }
-                }
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    queue.push((entry.path(), below));
-                }
-            }
-        }
-        false
-    }
-
-    fn finish(
-        &mut self,
-        call: &Call,
-        target: &Target,
-        op: &'static str,
-        done: nix::Result<()>,
-    ) -> Result<Reply, Stop> {
-        self.finish_with(call, target, Event::new(Kind::Observe, op), done)
-    }
-
-    fn finish_with(
+    pub(super) fn finish(
         &mut self,
         call: &Call,
         target: &Target,
         event: Event,
+        before: Option<Before>,
         done: nix::Result<()>,
     ) -> Result<Reply, Stop> {
         if let (Area::Rule(rule), Ok(())) = (target.area, done) {
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
+            let event = self.with_before(event, "before", before);
             let event = target.spelled.add_to(event, "path", &target.place.path());
             self.recorder.record(event.proc(call.task.lineage.clone()).rule(label))?;
         }
@@ -343,7 +254,7 @@ impl Supervisor {
     }
 }
 
-fn status_of(place: &Place) -> Option<FileStat> {
+pub(super) fn status_of(place: &Place) -> Option<FileStat> {
     fstatat(place.directory.file.as_fd(), place.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()
 }
 

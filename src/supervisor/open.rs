@@ -13,6 +13,7 @@ use super::absent::LINKS;
 use super::access::{Area, Decision};
 use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, PATH_MAX, Reply};
+use super::first_change::{Before, Kept};
 use super::spelling::lexical;
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
@@ -189,33 +190,43 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFLNK {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
-        if self.is_system_file(request, &spelled.absolute, &found) {
+        let source = self.source(request, &found);
+        if source.is_none() && self.is_system_file(request, &spelled.absolute, &found) {
             return Ok(Reply::Continue);
         }
         let access = request.access();
         let decision = self.decide_file(access, &found);
-        let area = match self.judge(call, access, spelled, &found.path, &decision)? {
-            Some(area) => area,
-            None => return Ok(Reply::Errno(Errno::EACCES)),
+        let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
         };
-        if found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
+        if source.is_some() || matches!(found.kind(), SFlag::S_IFIFO | SFlag::S_IFCHR) {
             if let Area::Rule(rule) = area {
                 self.record_special(call, access, spelled, &found, rule)?;
             }
-            return self.open_special(request, &found, area);
+            return match source {
+                Some(source) => Ok(self.open_source(call, request, source)),
+                None => self.open_special(request, &found, area),
+            };
         }
         let decided = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let flags = (request.flags & !decided) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         let mode = if request.is_temporary() { request.mode & !self.umask(call) } else { 0 };
         let mode = Mode::from_bits_truncate(mode);
+        let before = match (access, area) {
+            // Opening may cut it short already.
+            (PathAccess::Write, Area::Rule(_)) if found.kind() == SFlag::S_IFREG => {
+                self.before_change(&found.path, &found.file, &found.status, Kept::Whole)?
+            }
+            _ => None,
+        };
         let (opened, status) = match self.view.reopen(&found, &spelled.absolute, flags, mode) {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         match area {
             Area::Rule(rule) => {
-                let label = self.access.label(Some(rule), "");
-                self.record_open(call, access, spelled, found, (&opened, status), label)?;
+                let label = self.access.grant_label(rule);
+                self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
             }
             Area::Partial => {
                 let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
@@ -232,7 +243,7 @@ impl Supervisor {
     pub(super) fn decide_file(&self, access: PathAccess, found: &Found) -> Decision {
         match found.former_path() {
             None => Decision::Allow(Area::Private),
-            Some(path) => self.access.decide(access, path, Some(found.id())),
+            Some(path) => self.access.decide(access, path, Some(self.view.id_of(found))),
         }
     }
 
@@ -242,12 +253,12 @@ impl Supervisor {
         access: PathAccess,
         spelled: &Spelled,
         found: &Found,
-        rule: RuleId,
+        rule: Option<RuleId>,
     ) -> Result<(), Stop> {
         let op = if access == PathAccess::Read { "fs.open_read" } else { "fs.open_write" };
         let kind = if found.kind() == SFlag::S_IFIFO { "fifo" } else { "device" };
         let event = spelled.add_to(Event::new(Kind::Observe, op).arg("type", kind), "path", &found.path);
-        let event = event.proc(call.task.lineage.clone()).rule(self.access.label(Some(rule), ""));
+        let event = event.proc(call.task.lineage.clone()).rule(self.access.grant_label(rule));
         Ok(self.recorder.record_folded(event)?)
     }
 
@@ -328,7 +339,7 @@ impl Supervisor {
         call: &Call,
         access: PathAccess,
         spelled: &Spelled,
-        found: Found,
+        (found, before): (Found, Option<Before>),
         (opened, status): (&OwnedFd, Option<FileStat>),
         label: String,
     ) -> Result<(), Stop> {
@@ -339,6 +350,7 @@ impl Supervisor {
         let mut event = spelled.add_to(Event::new(Kind::Observe, op), "path", &found.path);
         event = event.proc(call.task.lineage.clone()).rule(label.clone());
         if access == PathAccess::Write {
+            let event = self.with_before(event, "before", before);
             self.recorder.record(event)?;
             if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
                 let flags = fcntl(opened, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);

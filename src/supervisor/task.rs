@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, readlinkat};
 use nix::sys::stat::{Mode, fstatat};
 
+use super::controls::Kin;
 use crate::policy::FileId;
 use crate::sys::pidfd;
 
@@ -20,7 +21,7 @@ pub(super) struct Task {
     pub(super) tid: i32,
     /// Process id, as the supervisor sees it.
     pub(super) tgid: i32,
-    /// `0` for the command, `0.2` for its third child.
+    /// `0` for the command, `0.2` for its third child; `0.2#1` for a thread of that, where all are followed.
     pub(super) lineage: String,
     /// /proc/TID; every look through it fails once the task is gone.
     directory: OwnedFd,
@@ -74,6 +75,11 @@ impl Task {
                 |name| field(&status, name).and_then(|text| text.split_whitespace().last()?.parse().ok());
             (innermost("NStgid:").unwrap_or(0), innermost("NSpid:").unwrap_or(0))
         })
+    }
+
+    /// The memory that it has now: should it execute another program, this stays that of the former one.
+    pub(super) fn memory(&self) -> nix::Result<OwnedFd> {
+        nix::fcntl::openat(&self.directory, "mem", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
     }
 
     /// Reads a file of the task's directory.
@@ -154,6 +160,8 @@ struct Process {
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     known: HashMap<i32, Rc<Task>>,
+    /// There where every task is followed: then nothing is looked for in /proc.
+    kin: Option<Kin>,
     processes: HashMap<i32, Process>,
     orphans: u32,
     /// Processes that may be remembered before they are looked through again.
@@ -168,6 +176,16 @@ const PROCESSES: usize = 65_536;
 const LINEAGE: usize = 256;
 
 impl Tasks {
+    /// None yet; `followed` when each is made known from its birth on.
+    pub(super) fn new(followed: bool) -> Self {
+        Self { kin: followed.then(Kin::default), ..Self::default() }
+    }
+
+    /// The tasks that are followed.
+    pub(super) fn kin(&mut self) -> Option<&mut Kin> {
+        self.kin.as_mut()
+    }
+
     /// Finds the task `tid`, or looks at it for the first time.
     pub(super) fn find(&mut self, tid: i32) -> nix::Result<Rc<Task>> {
         if let Some(task) = self.known.get(&tid)
@@ -192,7 +210,10 @@ impl Tasks {
             Some(Ok(info)) => (info.tgid, info.parent),
             _ => group_and_parent(&directory)?,
         };
-        let lineage = self.lineage(tgid, parent)?;
+        let lineage = match &mut self.kin {
+            Some(kin) => followed(kin, tid, tgid),
+            None => self.lineage(tgid, parent)?,
+        };
         Ok(Task { tid, tgid, lineage, directory, inner: OnceCell::new(), itself })
     }
 
@@ -236,6 +257,15 @@ impl Tasks {
         self.orphans += 1;
         format!("0.~{}", self.orphans - 1)
     }
+}
+
+/// The name of a task that is followed: the first that is seen is the command's process.
+fn followed(kin: &mut Kin, tid: i32, tgid: i32) -> String {
+    if kin.process_of(tgid).is_none() && !kin.begin(tgid) {
+        kin.adopt(tgid);
+    }
+    let strand = kin.strand(tid).or_else(|| kin.strand(tgid));
+    strand.map_or_else(|| "0.~".to_owned(), |strand| strand.label())
 }
 
 /// Words of /proc/PID/stat after the name, from field 3 on (proc_pid_stat(5)).

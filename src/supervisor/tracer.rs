@@ -1,7 +1,8 @@
 //! Stops of traced tasks, ends of processes, signals to the launcher.
 //!
 //! A task is traced from the moment its exec was allowed until its exec event (PTRACE_SEIZE on
-//! demand): forks, threads and signals of everything else are never touched.
+//! demand): forks, threads and signals of everything else are never touched. In a run that is to be
+//! replayed every task is traced from its birth ([`super::controls`]).
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -12,6 +13,10 @@ use crate::sys::ptrace;
 /// `si_code` of a signal that the kernel sent itself, as a terminal's Ctrl-C: the command, in
 /// the same foreground group, got it too (sigaction(2)).
 const SI_KERNEL: i32 = 0x80;
+
+/// Stops that are looked at before the loop looks for other things: the agent can make as many as it
+/// likes.
+const STOPS: usize = 64;
 
 impl Supervisor {
     /// Takes a waiting signal; true when pid 1 has ended.
@@ -28,6 +33,7 @@ impl Supervisor {
                 }
                 Ok(false)
             }
+            Ok(None) | Err(_) if self.more_stops => self.handle_stops(),
             Ok(None) | Err(_) => Ok(false),
         }
     }
@@ -54,7 +60,8 @@ impl Supervisor {
 
     /// Looks at every task that changed state; true when pid 1 has ended.
     fn handle_stops(&mut self) -> Result<bool, Stop> {
-        loop {
+        self.more_stops = false;
+        for _ in 0..STOPS {
             let (pid, stop) = match ptrace::next_stop() {
                 Ok(Some(stop)) => stop,
                 Ok(None) => return Ok(false),
@@ -65,18 +72,20 @@ impl Supervisor {
             let _ = match stop {
                 ptrace::Stop::Ended(_) if pid == self.init => return Ok(true),
                 ptrace::Stop::Ended(_) => {
-                    self.seized.remove(&pid);
-                    self.expected.remove(&pid);
+                    self.ended(pid)?;
                     Ok(())
                 }
                 ptrace::Stop::Exec => {
                     self.executed(pid)?;
                     Ok(())
                 }
-                ptrace::Stop::Group => ptrace::listen(pid),
-                ptrace::Stop::Event => ptrace::resume(pid, 0),
+                ptrace::Stop::Cloned => self.made(pid, true),
+                ptrace::Stop::Forked => self.made(pid, false),
+                ptrace::Stop::Group | ptrace::Stop::Event => self.stood_still(pid, stop),
                 ptrace::Stop::Signal(signal) => ptrace::resume(pid, signal),
             };
         }
+        self.more_stops = true;
+        Ok(false)
     }
 }

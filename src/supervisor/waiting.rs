@@ -15,6 +15,7 @@ use nix::poll::PollTimeout;
 
 use super::Supervisor;
 use super::call::Reply;
+use super::controls::Following;
 use super::dispatch::answer;
 use super::task::Task;
 use crate::sys::{process, seccomp};
@@ -78,7 +79,12 @@ impl Supervisor {
 
     /// How long the loop may sleep.
     pub(super) fn patience(&self) -> PollTimeout {
-        if self.waiters.is_empty() { PollTimeout::NONE } else { PollTimeout::from(LOOK) }
+        let unnamed = self.following.as_ref().is_some_and(Following::is_waiting);
+        match self.waiters.is_empty() && !unnamed {
+            _ if self.more_stops => PollTimeout::ZERO,
+            true => PollTimeout::NONE,
+            false => PollTimeout::from(LOOK),
+        }
     }
 
     /// Interrupts the threads whose task has got a signal, or is gone.

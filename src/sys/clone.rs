@@ -46,6 +46,17 @@ pub fn clone_process(flags: libc::c_int) -> Result<Side, Refused> {
     }
 }
 
+/// The processes that the caller makes from now on are in a time namespace of their own
+/// (time_namespaces(7)).
+///
+/// # Errors
+/// The errno of unshare(2).
+pub fn unshare_time() -> io::Result<()> {
+    const CLONE_NEWTIME: libc::c_int = 0x80;
+    // SAFETY: integers only.
+    super::checked(libc::c_long::from(unsafe { libc::unshare(CLONE_NEWTIME) })).map(|_| ())
+}
+
 fn by_clone3(flags: libc::c_int) -> io::Result<Side> {
     let mut pidfd: libc::c_int = -1;
     // SAFETY: clone_args is plain integers; all zeroes is a valid value.

@@ -1,4 +1,4 @@
-//! Copies out of another process's memory (process_vm_readv(2)).
+//! Copies out of another process's memory, and into it (process_vm_readv(2)).
 
 use std::io;
 
@@ -28,6 +28,26 @@ pub fn read(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
 /// As [`read`]; EFAULT when only a part is mapped.
 pub fn read_exact(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
     if read(pid, address, buffer)? == buffer.len() {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EFAULT))
+    }
+}
+
+/// Writes all of `bytes` to `address` of process `pid`, where it may write itself.
+///
+/// # Errors
+/// EFAULT when only a part can be written, ESRCH or EPERM as process_vm_writev(2) says.
+pub fn write(pid: i32, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: `local` describes `bytes`, which are only read; the remote side is written by the kernel
+    // with the target's own mappings.
+    let count = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    if usize::try_from(super::checked(count as libc::c_long)?) == Ok(bytes.len()) {
         Ok(())
     } else {
         Err(io::Error::from_raw_os_error(libc::EFAULT))

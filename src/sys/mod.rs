@@ -6,6 +6,7 @@
 //! `io::Result` with the errno of the one call that it makes.
 
 pub mod address;
+pub mod clock;
 pub mod clone;
 pub mod descriptor;
 pub mod memory;
@@ -15,10 +16,13 @@ pub mod pidfd;
 pub mod process;
 pub mod ptrace;
 pub mod refused;
+pub mod relocate;
 pub mod scm;
 pub mod seccomp;
 pub mod shebang;
 pub mod sockopt;
+pub mod tracee;
+pub mod vdso;
 pub mod xattr;
 
 use std::io;

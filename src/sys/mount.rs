@@ -101,12 +101,14 @@ pub fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> io::Re
     .map(|_| ())
 }
 
-/// Creates a new file system of `kind` with string options, as a detached mount.
+/// Creates a new file system of `kind` with string options, as a detached mount. An option with an empty value
+/// is a flag.
 ///
 /// # Errors
 /// The errno of fsopen(2), fsconfig(2) or fsmount(2).
 pub fn new_filesystem(kind: &CStr, options: &[(&CStr, &CStr)], attributes: u64) -> Result<OwnedFd, Refused> {
     const FSOPEN_CLOEXEC: libc::c_uint = 1;
+    const FSCONFIG_SET_FLAG: libc::c_uint = 0;
     const FSCONFIG_SET_STRING: libc::c_uint = 1;
     const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
     const FSMOUNT_CLOEXEC: libc::c_uint = 1;
@@ -114,10 +116,13 @@ pub fn new_filesystem(kind: &CStr, options: &[(&CStr, &CStr)], attributes: u64) 
     let context = fd(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) })
         .map_err(Refused::by("fsopen"))?;
     for (key, value) in options {
-        let (key, value) = (key.as_ptr(), value.as_ptr());
-        // SAFETY: key and value are C strings that outlive the call.
+        let (command, value) = match value.is_empty() {
+            true => (FSCONFIG_SET_FLAG, std::ptr::null()),
+            false => (FSCONFIG_SET_STRING, value.as_ptr()),
+        };
+        // SAFETY: key and value are C strings that outlive the call; a flag has no value.
         super::checked(unsafe {
-            libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_SET_STRING, key, value, 0)
+            libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, key.as_ptr(), value, 0)
         })
         .map_err(Refused::by("fsconfig"))?;
     }

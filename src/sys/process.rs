@@ -35,6 +35,16 @@ pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(dumpable))
 }
 
+/// Programs are mapped at the same addresses each time, from the next execve(2) on (ADDR_NO_RANDOMIZE).
+///
+/// # Errors
+/// The errno of personality(2).
+pub fn fix_addresses() -> io::Result<()> {
+    let persona = libc::ADDR_NO_RANDOMIZE.cast_unsigned();
+    // SAFETY: takes an integer.
+    super::checked(libc::c_long::from(unsafe { libc::personality(persona.into()) })).map(|_| ())
+}
+
 /// The process is killed when the thread that made it ends (PR_SET_PDEATHSIG).
 ///
 /// # Errors
@@ -195,4 +205,15 @@ pub fn interrupt<T>(thread: &JoinHandle<T>) {
     // SAFETY: the handle keeps the thread's identity valid, ended or not, until it is joined.
     // An error says that the thread has ended.
     let _ = unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTION as libc::c_int) };
+}
+
+/// Whether two tasks share their memory (kcmp(2)).
+///
+/// # Errors
+/// ESRCH when one of them is gone, ENOSYS or EPERM where kcmp(2) is not to be had.
+pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: integers only.
+    let order = super::checked(unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) })?;
+    Ok(order == 0)
 }

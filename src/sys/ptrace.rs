@@ -1,4 +1,4 @@
-//! The three ptrace(2) requests of the exec guard that stop nothing: SEIZE, LISTEN, event pid.
+//! The ptrace(2) requests that stop nothing: SEIZE, LISTEN, CONT, DETACH, event message.
 
 use std::io;
 
@@ -15,6 +15,16 @@ fn request(request: libc::c_uint, pid: i32, data: usize) -> io::Result<()> {
 /// EPERM when it is traced already or not ours, ESRCH when it is gone.
 pub fn seize_at_exec(pid: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
+    request(libc::PTRACE_SEIZE, pid, options.cast_unsigned() as usize)
+}
+
+/// As [`seize_at_exec`], and it stops when it has made a task, which is traced alike from its birth.
+///
+/// # Errors
+/// As [`seize_at_exec`].
+pub fn seize_family(pid: i32) -> io::Result<()> {
+    let births = libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;
+    let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL | births;
     request(libc::PTRACE_SEIZE, pid, options.cast_unsigned() as usize)
 }
 
@@ -42,7 +52,8 @@ pub fn detach(pid: i32, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_DETACH, pid, signal.cast_unsigned() as usize)
 }
 
-/// The message of the last event: at PTRACE_EVENT_EXEC the thread id before the exec.
+/// The message of the last event: at PTRACE_EVENT_EXEC the thread id before the exec, after a fork,
+/// vfork or clone that of the new task.
 ///
 /// # Errors
 /// The errno of ptrace(2).
@@ -61,9 +72,13 @@ pub enum Stop {
     Ended(i32),
     /// PTRACE_EVENT_EXEC: the new image has not run an instruction yet.
     Exec,
+    /// It has made a task, by a clone(2) that is no fork(2) or vfork(2).
+    Cloned,
+    /// It has made a task by fork(2) or vfork(2).
+    Forked,
     /// Group stop (job control).
     Group,
-    /// Another event stop.
+    /// Another event stop: the first of a new task, or the end of a group stop.
     Event,
     /// About to receive a signal.
     Signal(i32),
@@ -90,6 +105,8 @@ fn classify(status: i32) -> Stop {
     let stopping = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
     match status >> 16 {
         libc::PTRACE_EVENT_EXEC => Stop::Exec,
+        libc::PTRACE_EVENT_CLONE => Stop::Cloned,
+        libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => Stop::Forked,
         libc::PTRACE_EVENT_STOP if stopping.contains(&signal) => Stop::Group,
         0 => Stop::Signal(signal),
         _ => Stop::Event,

@@ -53,6 +53,23 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// A read of the socket waits until it has all the bytes that it asks for (SO_RCVLOWAT).
+pub fn read_whole(socket: impl AsFd) -> io::Result<()> {
+    let lowest = libc::c_int::MAX;
+    // SAFETY: the option is an int; the pointer and the length are those of `lowest`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const lowest).cast(),
+            4,
+        )
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
 /// Whether the socket carries a stream (SO_TYPE).
 pub fn is_stream(socket: impl AsFd) -> bool {
     use nix::sys::socket::{SockType, getsockopt, sockopt};

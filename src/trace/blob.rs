@@ -1,25 +1,28 @@
 //! Blobs: bodies beside the trace, compressed, each named by the SHA-256 of its content.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, IoSlice, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::fcntl::{AtFlags, OFlag, openat, renameat};
-use nix::sys::stat::{Mode, fstatat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::fcntl::AtFlags;
+use nix::sys::stat::fstatat;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use zstd::bulk::Compressor;
 
+mod file;
+mod held;
 mod inline;
 
+use self::file::Temporary;
+use self::held::Held;
+use super::ballast::Ballast;
 use super::error::{Named, TraceError};
 use super::event::hex;
-use super::layout::{FILE_MODE, TEMPORARY_PREFIX, blob_name};
+use super::layout::blob_name;
 use super::queue::{Queue, more_room};
 
 /// Content that is compressed and written at once, and the most of one body that is held in memory. A body that ends
@@ -75,6 +78,8 @@ pub(super) struct Directory {
     held: AtomicUsize,
     /// One for all: a context takes more memory than what is held of a body.
     press: Mutex<Option<Press>>,
+    /// Keeps space for what has passed already.
+    ballast: Ballast,
     /// Told when a body cannot be stored: the run must stop as when a line cannot be written.
     queue: Option<Arc<Queue>>,
 }
@@ -86,6 +91,7 @@ impl BlobStore {
             next: AtomicU64::new(0),
             held: AtomicUsize::new(0),
             press: Mutex::default(),
+            ballast: Ballast::default(),
             queue,
         }))
     }
@@ -102,6 +108,7 @@ impl BlobStore {
             held: Vec::new(),
             file: None,
             hurried: false,
+            passed: None,
         }
     }
 
@@ -123,6 +130,8 @@ pub struct BlobWriter {
     held: Vec<u8>,
     file: Option<Temporary>,
     hurried: bool,
+    /// What of it is held.
+    passed: Option<Held>,
 }
 
 impl BlobWriter {
@@ -173,7 +182,7 @@ impl BlobWriter {
         while !bytes.is_empty() {
             if self.held.is_empty() && bytes.len() >= PIECE {
                 let (piece, rest) = bytes.split_at(PIECE);
-                directory.append(&mut self.file, piece, self.hurried)?;
+                self.append(directory, piece)?;
                 bytes = rest;
                 continue;
             }
@@ -194,7 +203,10 @@ impl BlobWriter {
     }
 
     fn spill(&mut self, directory: &Arc<Directory>) -> io::Result<()> {
-        directory.append(&mut self.file, &self.held, self.hurried)?;
+        let held = std::mem::take(&mut self.held);
+        let appended = self.append(directory, &held);
+        self.held = held;
+        appended?;
         self.held.clear();
         if directory.held.load(Ordering::Relaxed) > HELD {
             self.let_go(directory);
@@ -231,6 +243,7 @@ impl Drop for BlobWriter {
     fn drop(&mut self) {
         if let BlobStore::Directory(directory) = self.store.clone() {
             self.let_go(&directory);
+            self.settle(&directory);
         }
     }
 }
@@ -265,7 +278,10 @@ impl Directory {
     ) -> io::Result<()> {
         match file {
             Some(temporary) => temporary.append(header, content),
-            None => file.insert(Temporary::new(self)).create(header, content),
+            none => {
+                *none = Some(Temporary::create(self, header, content)?);
+                Ok(())
+            }
         }
     }
 }
@@ -293,54 +309,6 @@ impl Press {
     fn new() -> io::Result<Self> {
         let frame = vec![0; zstd::zstd_safe::compress_bound(PIECE)].into_boxed_slice();
         Ok(Self { compressor: Compressor::new(LEVEL)?, frame })
-    }
-}
-
-/// A file in the directory of blobs that has no name of its own yet. It is open only while it is written.
-struct Temporary {
-    directory: Arc<Directory>,
-    name: String,
-}
-
-impl Temporary {
-    fn new(directory: &Arc<Directory>) -> Self {
-        let number = directory.next.fetch_add(1, Ordering::Relaxed);
-        Self { directory: Arc::clone(directory), name: format!("{TEMPORARY_PREFIX}{number}") }
-    }
-
-    fn create(&self, header: &[u8], content: &[u8]) -> io::Result<()> {
-        self.write(header, content, OFlag::O_CREAT | OFlag::O_EXCL)
-    }
-
-    fn append(&self, header: &[u8], content: &[u8]) -> io::Result<()> {
-        self.write(header, content, OFlag::O_APPEND)
-    }
-
-    fn write(&self, header: &[u8], content: &[u8], how: OFlag) -> io::Result<()> {
-        let flags = how | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mode = Mode::from_bits_truncate(FILE_MODE);
-        let file = openat(&self.directory.fd, self.name.as_str(), flags, mode)?;
-        let mut file = File::from(file);
-        let written = match header {
-            [] => 0,
-            _ => file.write_vectored(&[IoSlice::new(header), IoSlice::new(content)])?,
-        };
-        file.write_all(header.get(written..).unwrap_or_default())?;
-        file.write_all(&content[written.saturating_sub(header.len())..])
-    }
-
-    fn keep_as(mut self, name: &str) -> io::Result<()> {
-        renameat(self.directory.fd.as_fd(), self.name.as_str(), self.directory.fd.as_fd(), name)?;
-        self.name.clear();
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.name.is_empty() {
-            let _ = unlinkat(&self.directory.fd, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
-        }
     }
 }
 

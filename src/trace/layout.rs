@@ -13,6 +13,8 @@ pub const DIRECTORY_MODE: u32 = 0o700;
 
 /// Bytes of disk that are reserved ahead at a time.
 pub const RESERVE_STEP: u64 = 4 << 20;
+/// The same for bodies that have passed and are not stored yet.
+pub const RESERVE_STEP_OF_BODIES: u64 = 1 << 20;
 /// Bytes of a reservation that only the end of a run may use: checkpoints, `run.end`, `run.seal`.
 pub const RESERVE_FOR_END: u64 = 64 << 10;
 /// Bytes that are reserved before an effect is let happen: its entry (two paths at PATH_MAX, each byte written in the
@@ -44,6 +46,10 @@ pub const PENDING_NAME: &str = "pending";
 pub const LEDGER_NAME: &str = "traces";
 /// Remembers where a waiting trace belongs.
 pub const JOURNAL_NAME: &str = "journal.json";
+/// Name, in the state directory, of the directory in which the traces of replays are written.
+pub const REPLAYS_NAME: &str = "replays";
+/// Name, in the state directory, of the directory that holds a file for each trace that was made here.
+pub const HEADS_NAME: &str = "heads";
 
 /// Returns the name of the directory of blobs that belongs to the trace `name`.
 pub fn blobs_name(name: &OsStr) -> OsString {
@@ -91,8 +97,3 @@ mod tests {
         }
     }
 }
-
-/// Name, in the state directory, of the directory in which the traces of replays are written.
-pub const REPLAYS_NAME: &str = "replays";
-/// Name, in the state directory, of the directory that holds a file for each trace that was made here.
-pub const HEADS_NAME: &str = "heads";

@@ -6,10 +6,13 @@
 //!
 //! Order of use: [`Placement::plan`] → [`create`] → [`Recorder::record`] … → [`WriterHandle::seal`].
 
+pub mod brief;
 pub mod canonical;
+pub mod escape;
 pub mod layout;
 pub mod redact;
 
+mod ballast;
 mod blob;
 mod blob_check;
 mod chain;
@@ -35,6 +38,7 @@ pub use placement::{
     FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, locate, recover_pending,
     remember_head,
 };
+pub use queue::Promise;
 pub use reader::{Line, Reader};
 pub use recorder::Recorder;
 pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};

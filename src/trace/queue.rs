@@ -12,6 +12,10 @@ use super::layout::{LONGEST_WRITTEN_LINE, QUEUE_BYTES, RESERVE_AHEAD, RESERVE_FO
 use super::space::Space;
 use super::tally::{Denials, Tally, Totals};
 
+mod promise;
+
+pub use promise::Promise;
+
 /// Longer events are not compared with others: it bounds what the comparison holds.
 const LONGEST_FOLDED: u64 = 16 << 10;
 
@@ -64,6 +68,8 @@ struct State {
     items: Vec<Item>,
     /// Most bytes of what is queued, being written, or counted as repeats.
     promised: u64,
+    /// Most bytes of entries that will be recorded when something that is under way has ended.
+    kept: u64,
     /// Most bytes of `items` alone.
     queued: u64,
     /// Where the file ends.
@@ -91,6 +97,7 @@ impl Queue {
             state: Mutex::new(State {
                 items: Vec::new(),
                 promised: 0,
+                kept: 0,
                 queued: 0,
                 written_to: 0,
                 space: Some(space),
@@ -300,7 +307,7 @@ impl State {
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(), TraceError> {
-        let end = self.written_to + self.promised + bytes + RESERVE_FOR_END;
+        let end = self.written_to + self.promised + self.kept + bytes + RESERVE_FOR_END;
         let Some(space) = &mut self.space else {
             return Err(TraceError::Sealed);
         };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::blob::{BlobStore, BlobWriter};
 use super::error::TraceError;
 use super::event::Event;
-use super::queue::{Queue, Repeat};
+use super::queue::{Promise, Queue, Repeat};
 use super::tally::{Denials, Tally, Totals};
 
 /// A handle to the trace of this run. Clones record into the same trace, from any thread.
@@ -76,6 +76,51 @@ impl Recorder {
             return Err(TraceError::Failed { reason });
         }
         Ok(self.blobs.start())
+    }
+
+    /// Keeps room for the entry, of about so many bytes, of something that is about to begin.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record): it must not begin.
+    pub fn promise(&self, bytes: u64) -> Result<Promise, TraceError> {
+        match &self.sink {
+            Sink::File(queue) => queue.promise(bytes),
+            Sink::Memory(_) => Ok(Promise::default()),
+        }
+    }
+
+    /// Records what room was kept for, also when nothing else can be recorded any more.
+    ///
+    /// # Errors
+    /// When it is longer than the room and the disk has no more, or the trace is sealed.
+    pub fn record_promised(&self, event: Event, promise: Promise) -> Result<(), TraceError> {
+        match &self.sink {
+            Sink::File(queue) => queue.accept_promised(&event, promise),
+            Sink::Memory(_) => self.accept(event, Repeat::Keep),
+        }
+    }
+
+    /// Makes sure that so many bytes of bodies, which are about to pass, can be stored.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record): they must not pass.
+    pub fn hold(&self, bytes: u64) -> Result<(), TraceError> {
+        if let Some(reason) = self.failure() {
+            return Err(TraceError::Failed { reason });
+        }
+        self.blobs.hold(bytes)
+    }
+
+    /// Starts a body whose bytes are each [held](Self::hold) before they are written to it by
+    /// [`write_held`](BlobWriter::write_held). It is stored whatever has failed before; where the disk is full it
+    /// waits for [`give_up_ballast`](Self::give_up_ballast).
+    pub fn held_blob(&self) -> BlobWriter {
+        self.blobs.start_held()
+    }
+
+    /// The run has ended: what passed may take the space that was held for it.
+    pub fn give_up_ballast(&self) {
+        self.blobs.give_up_ballast();
     }
 
     /// Whether the trace can no longer be written: the run must stop.

@@ -1,4 +1,4 @@
-//! Disk space for lines to come: reserved ahead, so that what was accepted can also be written.
+//! Disk space for what is to come: reserved ahead, so that what was accepted can also be written.
 
 use std::fs::File;
 use std::io;
@@ -8,11 +8,12 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
 
-use super::layout::{RESERVE_AHEAD, RESERVE_STEP};
+use super::layout::{RESERVE_AHEAD, RESERVE_STEP, RESERVE_STEP_OF_BODIES};
 
 /// The reservation of one file.
 pub(super) struct Space {
     file: File,
+    purpose: Purpose,
     reserved_to: u64,
     /// RLIMIT_FSIZE: past it nothing is written, and KEEP_SIZE does not look.
     limit: u64,
@@ -20,11 +21,20 @@ pub(super) struct Space {
     write_through: bool,
 }
 
+/// What is reserved for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Lines of that very file.
+    Lines,
+    /// Bodies in other files.
+    Bodies,
+}
+
 impl Space {
-    /// Takes another descriptor of the trace, which ends at 0.
-    pub(super) fn new(file: File) -> Self {
+    /// Takes a descriptor of a file that ends at 0; of the trace itself another one.
+    pub(super) fn new(file: File, purpose: Purpose) -> Self {
         let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
-        Self { file, reserved_to: 0, limit, write_through: false }
+        Self { file, purpose, reserved_to: 0, limit, write_through: false }
     }
 
     pub(super) fn write_through(&self) -> bool {
@@ -37,12 +47,12 @@ impl Space {
             return Err(Errno::EFBIG.into());
         }
         if self.write_through {
-            return self.is_free(RESERVE_AHEAD);
+            return self.is_free(self.counted(end));
         }
         if end <= self.reserved_to {
             return Ok(());
         }
-        let target = end.max(self.reserved_to.saturating_add(RESERVE_STEP));
+        let target = end.max(self.reserved_to.saturating_add(self.step()));
         let offset = offset(self.reserved_to)?;
         let length = offset_between(self.reserved_to, target)?;
         loop {
@@ -52,13 +62,28 @@ impl Space {
                 // Not every file system can reserve (fallocate(2)); those that cannot say so at the first try.
                 Err(Errno::EOPNOTSUPP | Errno::ENOSYS) if self.reserved_to == 0 => {
                     self.write_through = true;
-                    return self.is_free(RESERVE_AHEAD);
+                    return self.is_free(self.counted(end));
                 }
                 Err(errno) => return Err(errno.into()),
             }
         }
         self.reserved_to = target;
         Ok(())
+    }
+
+    fn step(&self) -> u64 {
+        match self.purpose {
+            Purpose::Lines => RESERVE_STEP,
+            Purpose::Bodies => RESERVE_STEP_OF_BODIES,
+        }
+    }
+
+    /// What must be free where nothing can be reserved.
+    fn counted(&self, end: u64) -> u64 {
+        match self.purpose {
+            Purpose::Lines => RESERVE_AHEAD,
+            Purpose::Bodies => end,
+        }
     }
 
     /// Nobody else may have it meanwhile, which cannot be promised: the line itself says in time.

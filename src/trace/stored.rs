@@ -42,7 +42,10 @@ impl StoredBlobs {
         if whole && hex(&Sha256::digest(&content)) == sha256 {
             Ok(content)
         } else {
-            Err(io::Error::new(io::ErrorKind::InvalidData, format!("the blob {sha256} is not what was stored")))
+            Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the blob {sha256} is not what was stored"),
+            ))
         }
     }
 }

@@ -19,7 +19,7 @@ use super::layout::{CHECKPOINT_ENTRIES, CHECKPOINT_SECONDS};
 use super::placement::{Placed, Placement};
 use super::queue::{Item, Queue, Work, now_micros};
 use super::recorder::Recorder;
-use super::space::Space;
+use super::space::{Purpose, Space};
 
 /// Starts the writer for a placed trace. The first event to record is `meta run.start`.
 ///
@@ -44,7 +44,7 @@ type WriterThread = JoinHandle<Result<Finished, TraceError>>;
 
 fn start(file: Flock<File>, blobs: OwnedFd) -> Result<(Recorder, Arc<Queue>, WriterThread), TraceError> {
     let another = file.try_clone().map_err(|source| TraceError::StartWriter { source })?;
-    let queue = Arc::new(Queue::new(Space::new(another))?);
+    let queue = Arc::new(Queue::new(Space::new(another, Purpose::Lines))?);
     let writer = Writer {
         queue: Arc::clone(&queue),
         file,

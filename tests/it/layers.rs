@@ -8,8 +8,9 @@ use std::path::Path;
 use source::{Source, sources};
 
 /// Each folder of `src`, and its layer. A folder imports from lower layers alone.
-const LAYERS: [(&str, u32); 11] = [
-    ("cli", 4),
+const LAYERS: [(&str, u32); 12] = [
+    ("cli", 5),
+    ("replay", 4),
     ("run", 3),
     ("plan", 2),
     ("command", 1),

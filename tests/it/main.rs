@@ -2,6 +2,7 @@
 
 mod cli;
 mod clients;
+mod controls;
 mod dns;
 mod escape;
 mod exec_rules;
@@ -22,6 +23,7 @@ mod policy_run;
 mod policy_show;
 mod programs;
 mod readers;
+mod replay_files;
 mod sample;
 mod secrets;
 mod socks;

@@ -131,6 +131,48 @@ fn a_full_disk_stops_the_run_with_a_sealed_trace() {
 }
 
 #[test]
+fn what_passed_before_the_disk_was_full_is_stored() {
+    let Some(place) = inside_mount("trace::what_passed_before_the_disk_was_full_is_stored", "tmpfs") else {
+        return;
+    };
+    let path = place.join("trace.jsonl");
+    let (recorder, writer) = start(&path);
+    let promise = recorder.promise(4096).expect("room");
+    let (mut blob, mut small) = (recorder.held_blob(), recorder.held_blob());
+    recorder.hold(5000).expect("room");
+    small.write_held(b"a few bytes", 5000).expect("kept");
+    // Somebody else fills the disk.
+    fs::write(place.join("filler"), vec![0; 64 << 20]).expect_err("the disk is full");
+    let stopper = recorder.clone();
+    let end = std::thread::spawn(move || {
+        while !stopper.failed() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stopper.give_up_ballast();
+    });
+    let (mut passed, mut noise) = (0, 1_u64);
+    while recorder.hold(1024 + 64).is_ok() {
+        let piece: Vec<u8> = (0..1024)
+            .map(|_| {
+                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                noise.to_be_bytes()[0]
+            })
+            .collect();
+        blob.write_held(&piece, 1024 + 64).expect("kept");
+        passed += 1024;
+    }
+    end.join().expect("it ended");
+    assert!(recorder.failed() && recorder.record(event(0)).is_err());
+    let (blob, small) = (blob.finish().expect("stored"), small.finish().expect("stored"));
+    assert_eq!(blob.size, passed);
+    let entry = Event::new(Kind::Effect, "http.exchange").arg("body", blob).result(small);
+    recorder.record_promised(entry, promise).expect("recorded");
+    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+    let found = verify(&path, &Expectation::default()).expect("a trace");
+    assert_eq!(found.outcome, Outcome::Sealed);
+}
+
+#[test]
 fn without_reservations_each_line_is_written_before_going_on() {
     let Some(place) =
         inside_mount("trace::without_reservations_each_line_is_written_before_going_on", "ramfs")

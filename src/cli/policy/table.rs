@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::super::show::escape;
 use super::survey::{Remark, Survey};
+use crate::trace::escape;
 
 /// Columns are not made wider than this for one long entry.
 const WIDEST: usize = 44;

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use super::escape;
-use super::row::shell_words;
+use crate::trace::brief::shell_words;
+use crate::trace::escape;
 
 /// Writes the header of a `run.start` entry, each line begun by `#` so that no row looks like it.
 pub(super) fn write(entry: &Map<String, Value>, out: &mut impl Write) -> io::Result<()> {

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use super::{escape, outcome};
+use super::outcome;
+use crate::trace::brief::{brief, shorten};
+use crate::trace::escape;
 
-/// Characters of the arguments that are shown where no one of them says it all.
-const LONGEST_JSON: usize = 60;
 /// Characters of anything else that are shown.
 const LONGEST_BRIEF: usize = 400;
 
@@ -34,15 +34,6 @@ pub(super) fn write(entry: &Map<String, Value>, color: bool, out: &mut impl Writ
     }
 }
 
-/// Returns words as a shell would take them.
-pub(super) fn shell_words(words: &[Value]) -> String {
-    let quoted = words.iter().map(|word| match word.as_str() {
-        Some(word) => quote(word),
-        None => word.to_string(),
-    });
-    quoted.collect::<Vec<_>>().join(" ")
-}
-
 /// Of a refusal: why, and the rule that would allow it.
 fn why(entry: &Map<String, Value>) -> (Option<String>, Option<String>) {
     let told = |name: &str| {
@@ -62,59 +53,6 @@ fn color_of(kind: &str) -> Option<&'static str> {
         "meta" => Some("2"),
         _ => None,
     }
-}
-
-/// What the entry is about, in a few words.
-fn brief(entry: &Map<String, Value>) -> String {
-    let empty = Map::new();
-    let args = entry.get("args").and_then(Value::as_object).unwrap_or(&empty);
-    let text = |name: &str| args.get(name).and_then(Value::as_str);
-    if let Some(path) = text("path") {
-        return path.to_owned();
-    }
-    if let Some(url) = text("url") {
-        return match text("method") {
-            Some(method) => format!("{method} {url}"),
-            None => url.to_owned(),
-        };
-    }
-    if let Some(words) = args.get("argv").and_then(Value::as_array) {
-        return shell_words(words);
-    }
-    if let (Some(from), Some(to)) = (text("from"), text("to")) {
-        return format!("{from} -> {to}");
-    }
-    let named = args.get("names").and_then(Value::as_array).and_then(|names| names.first()?.as_str());
-    if let Some(host) = ["host", "name"].into_iter().find_map(text).or(named).or_else(|| text("address")) {
-        return match args.get("port") {
-            Some(port) if host.contains(':') => format!("[{host}]:{port}"),
-            Some(port) => format!("{host}:{port}"),
-            None => host.to_owned(),
-        };
-    }
-    text("target").map_or_else(|| shorten(&spaced(args), LONGEST_JSON), str::to_owned)
-}
-
-/// JSON with a space after each comma and colon.
-fn spaced(args: &Map<String, Value>) -> String {
-    let members: Vec<String> =
-        args.iter().map(|(key, value)| format!("{}: {value}", Value::from(key.as_str()))).collect();
-    format!("{{{}}}", members.join(", "))
-}
-
-fn shorten(text: &str, longest: usize) -> String {
-    match text.char_indices().nth(longest) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-fn quote(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "@%+=:,./-_".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\"'\"'"))
 }
 
 #[cfg(test)]

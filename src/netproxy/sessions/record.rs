@@ -12,9 +12,10 @@ use crate::netproxy::decide::Grant;
 use crate::netproxy::egress::Egress;
 use crate::netproxy::error::{Blame, NetproxyError};
 use crate::netproxy::failure::Failure;
+use crate::netproxy::flow::text_bound;
 use crate::netproxy::segments::Way;
 use crate::netproxy::transcript::Transcript;
-use crate::trace::{Event, Kind};
+use crate::trace::{Event, Kind, Promise};
 
 /// An entry is written so long after its first datagram at the latest.
 const DELAY: Duration = Duration::from_secs(1);
@@ -38,6 +39,9 @@ pub(crate) struct Record {
     entry: Option<Entry>,
 }
 
+/// Room for one entry, besides the names that it says.
+const ROOM: u64 = 2 << 10;
+
 /// What the next entry will say.
 struct Entry {
     begun: Instant,
@@ -46,6 +50,7 @@ struct Entry {
     up: u64,
     down: u64,
     failure: Option<Failure>,
+    promise: Promise,
 }
 
 impl Record {
@@ -75,10 +80,10 @@ impl Record {
         self.egress.scribe.ready().await
     }
 
-    /// Keeps one datagram, which may go on then.
-    pub(crate) fn add(&mut self, way: Way, bytes: &[u8]) {
-        let entry = self.entry();
-        entry.transcript.add(way, bytes);
+    /// Keeps one datagram, which may go on then; not after an error.
+    pub(crate) fn add(&mut self, way: Way, bytes: &[u8]) -> Result<(), NetproxyError> {
+        let entry = self.entry()?;
+        entry.transcript.add(way, bytes)?;
         match way {
             Way::Up => entry.up += 1,
             Way::Down => entry.down += 1,
@@ -87,11 +92,13 @@ impl Record {
         if entry.up + entry.down >= MOST || all >= MOST_BYTES {
             self.flush();
         }
+        Ok(())
     }
 
     /// Keeps that the outside refused.
     pub(crate) fn fail(&mut self, error: &io::Error) {
-        let entry = self.entry();
+        // Without room for it the run stops.
+        let Ok(entry) = self.entry() else { return };
         entry.failure.get_or_insert_with(|| Failure::io(error, Blame::Upstream));
     }
 
@@ -105,7 +112,7 @@ impl Record {
 
     /// Writes the entry.
     pub(crate) fn flush(&mut self) {
-        let Some(Entry { transcript, up, down, failure, .. }) = self.entry.take() else { return };
+        let Some(Entry { transcript, up, down, failure, promise, .. }) = self.entry.take() else { return };
         let bytes = |way| transcript.bytes(way);
         let mut result = json!({
             "datagrams": {"up": up, "down": down},
@@ -120,20 +127,25 @@ impl Record {
         event.proc.clone_from(&self.proc);
         let transcript = transcript.finish();
         // A failure stays with the recorder, and the run stops for it.
-        self.egress.scribe.record(move |desk| {
+        self.egress.scribe.record(promise, move |desk| {
             result["transcript"] = transcript(desk)?;
             Ok(event.result(result))
         });
     }
 
-    fn entry(&mut self) -> &mut Entry {
-        self.entry.get_or_insert_with(|| Entry {
-            begun: Instant::now(),
-            transcript: Transcript::begin(&self.egress.scribe, self.opened),
-            up: 0,
-            down: 0,
-            failure: None,
-        })
+    fn entry(&mut self) -> Result<&mut Entry, NetproxyError> {
+        let entry = match self.entry.take() {
+            Some(entry) => entry,
+            None => Entry {
+                begun: Instant::now(),
+                transcript: Transcript::begin(&self.egress.scribe, self.opened),
+                up: 0,
+                down: 0,
+                failure: None,
+                promise: self.egress.promise(ROOM + text_bound(&self.args))?,
+            },
+        };
+        Ok(self.entry.insert(entry))
     }
 }
 

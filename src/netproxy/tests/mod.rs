@@ -5,6 +5,7 @@ mod differential;
 mod doubt;
 mod framing;
 mod http;
+mod many;
 mod names;
 mod origin;
 mod queries;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::super::{LaunchPlan, PlanError, Root};
-use crate::fsview::{GeneratedFile, LandlockRule, Link, PendingRoot};
+use crate::fsview::{Divert, GeneratedFile, LandlockRule, Link, PendingRoot};
 use crate::ns::net::NetSpec;
 use crate::policy::lossless;
 use crate::supervisor::CommandTable;
@@ -29,6 +29,7 @@ pub(super) struct Extensions {
     pub(super) files: Vec<GeneratedFile>,
     pub(super) links: Vec<Link>,
     pub(super) pending: Vec<PendingRoot>,
+    pub(super) divert: Option<Divert>,
     pub(super) landlock: Vec<LandlockRule>,
     pub(super) network: NetSpec,
     pub(super) guard: AccessTable,
@@ -36,6 +37,7 @@ pub(super) struct Extensions {
     pub(super) unix: Vec<PathBuf>,
     pub(super) header: Map<String, Value>,
     pub(super) roots: Vec<Root>,
+    pub(super) replay: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -59,6 +61,7 @@ pub(super) fn write(plan: &LaunchPlan, devices: &[PathBuf]) -> Result<HashMap<St
     writer.put("files", &plan.fs.files)?;
     writer.put("links", &plan.fs.links)?;
     writer.put("pending", &plan.fs.pending)?;
+    writer.put("divert", &plan.fs.divert)?;
     writer.put("landlock", &plan.landlock)?;
     writer.put("network", &plan.net)?;
     writer.put("guard", &plan.access)?;
@@ -66,6 +69,7 @@ pub(super) fn write(plan: &LaunchPlan, devices: &[PathBuf]) -> Result<HashMap<St
     writer.put("unix", &BorrowedPaths(&plan.unix))?;
     writer.put("header", &plan.header)?;
     writer.put("roots", &plan.roots)?;
+    writer.put("replay", &plan.replay)?;
     Ok(writer.0)
 }
 
@@ -80,6 +84,7 @@ pub(super) fn read(spec: &Spec) -> Result<Extensions, PlanError> {
         files: reader.take("files")?,
         links: reader.take("links")?,
         pending: reader.take("pending")?,
+        divert: reader.take("divert")?,
         landlock: reader.take("landlock")?,
         network: reader.take("network")?,
         guard: reader.take("guard")?,
@@ -87,6 +92,7 @@ pub(super) fn read(spec: &Spec) -> Result<Extensions, PlanError> {
         unix: reader.take::<Paths>("unix")?.0,
         header: reader.take("header")?,
         roots: reader.take("roots")?,
+        replay: reader.take("replay")?,
     };
     reader.finish()?;
     Ok(extensions)

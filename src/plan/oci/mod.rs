@@ -88,6 +88,7 @@ impl LaunchPlan {
                 files: extensions.files,
                 links: extensions.links,
                 pending: extensions.pending,
+                divert: extensions.divert,
             },
             landlock: extensions.landlock,
             net: extensions.network,
@@ -96,6 +97,7 @@ impl LaunchPlan {
             unix: extensions.unix,
             header: extensions.header,
             roots: extensions.roots,
+            replay: extensions.replay,
             process,
         };
         frame::check(spec, &plan)?;

@@ -44,10 +44,10 @@ fn plan(cwd: &Path, policy: &str, enforce: bool) -> LaunchPlan {
     let command = command::resolve(&typed, &facts.environment, &facts.cwd).expect("a command");
     let protected = vec![Protected { path: cwd.join("trace.jsonl"), id: Some(FileId { dev: 1, ino: 2 }) }];
     let (facts, authority) = (&facts, intercepts(&policy, enforce).then_some("certificate"));
-    LaunchPlan::new(
-        Request { policy, command, typed, facts, protected, enforce, authority, placeholders: Vec::new() },
-        &host,
-    )
+    let (placeholders, replay) = (Vec::new(), enforce);
+    let request =
+        Request { policy, command, typed, facts, protected, enforce, authority, placeholders, replay };
+    LaunchPlan::new(request, &host)
 }
 
 /// Through the text that is printed.

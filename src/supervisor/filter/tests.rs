@@ -13,13 +13,18 @@ mod rules;
 
 const ALLOW: Action = Action::Allow;
 const NOTIFY: Action = Action::Notify;
-const OPEN: FilterOptions = FilterOptions { full_mediation: false, signals_are_scoped: true };
+const OPEN: FilterOptions =
+    FilterOptions { full_mediation: false, signals_are_scoped: true, replayable: false };
 
 /// Upper halves that the kernel drops where it takes an `int`.
 const UPPER: [u64; 4] = [0, 1 << 32, 0x5555_5555 << 32, 0xffff_ffff << 32];
 
 fn every_option() -> impl Iterator<Item = FilterOptions> {
-    (0..4u8).map(|bits| FilterOptions { full_mediation: bits & 1 != 0, signals_are_scoped: bits & 2 != 0 })
+    (0..8u8).map(|bits| FilterOptions {
+        full_mediation: bits & 1 != 0,
+        signals_are_scoped: bits & 2 != 0,
+        replayable: bits & 4 != 0,
+    })
 }
 
 fn program(options: FilterOptions) -> Vec<Instruction> {
@@ -87,7 +92,7 @@ proptest! {
         number in 0_u32..480,
         args in proptest::array::uniform6(register()),
     ) {
-        let options = FilterOptions { full_mediation: true, signals_are_scoped: false };
+        let options = FilterOptions { full_mediation: true, signals_are_scoped: false, replayable: false };
         let expected = expected(number, options, &args);
         let program = compile(options).expect("compiles");
         let answer = outcome(&program, ARCHITECTURE, number, args).value;
@@ -128,6 +133,27 @@ fn the_answer_does_not_depend_on_where_the_call_came_from() {
     assert!(program(OPEN).iter().all(|instruction| {
         instruction.code != super::super::bpf::LOAD || ![8, 12].contains(&instruction.k)
     }));
+}
+
+#[test]
+fn only_the_image_reads_the_machine_clock_in_a_replayable_run() {
+    let program = program(FilterOptions { replayable: true, ..OPEN });
+    let real = crate::sys::vdso::REAL_CLOCK;
+    let outcome = |number: Sysno, instruction_pointer, clock| {
+        let args = [clock, 0, 0, 0, 0, 0];
+        let data =
+            SeccompData { number: number.id().unsigned_abs(), arch: ARCHITECTURE, instruction_pointer, args };
+        run(&program, &data).value
+    };
+    let (allow, notify) = (return_value(ALLOW), return_value(NOTIFY));
+    assert_eq!(outcome(Sysno::clock_gettime, real, 1), allow);
+    for pointer in [real + 1, real - 1, real | 1 << 32, 0] {
+        assert_eq!(outcome(Sysno::clock_gettime, pointer, 1), notify);
+    }
+    assert_eq!(outcome(Sysno::gettimeofday, real, 1), notify);
+    assert_eq!(outcome(Sysno::openat, real, 1), notify);
+    // CPU time of the process.
+    assert_eq!(outcome(Sysno::clock_gettime, 0, 2), allow);
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod tests;
 
 use syscalls::Sysno;
 
+use crate::sys::vdso::REAL_CLOCK;
 pub use arguments::{ArgumentRules, Clause, Condition, Half, Test};
 
 /// `AUDIT_ARCH_X86_64`: the only system call convention that the table's numbers belong to.
@@ -59,6 +60,8 @@ pub struct FilterOptions {
     /// Landlock keeps signals inside the run (Linux 6.12): a signal to the caller's own process
     /// group reaches the run's processes in it and no others.
     pub signals_are_scoped: bool,
+    /// The run is to be replayed: its randomness comes from a seed.
+    pub replayable: bool,
 }
 
 /// How a syscall is treated.
@@ -83,6 +86,11 @@ pub enum Disposition {
         /// With it.
         otherwise: Action,
     },
+    /// The supervisor answers under `FilterOptions::replayable`, else the kernel does.
+    Replayable,
+    /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
+    /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
+    ReplayableClock(&'static ArgumentRules),
 }
 
 /// A [`Disposition`] once the options are known.
@@ -92,6 +100,13 @@ pub enum Decision {
     Always(Action),
     /// By its argument registers.
     Arguments(&'static ArgumentRules),
+    /// Allowed from this instruction, else by its argument registers.
+    UnlessFrom {
+        /// The instruction pointer, as the filter sees it.
+        pointer: u64,
+        /// For calls from anywhere else.
+        rules: &'static ArgumentRules,
+    },
 }
 
 impl Disposition {
@@ -104,6 +119,11 @@ impl Disposition {
             Self::GroupSignals { unscoped, .. } if !options.signals_are_scoped => {
                 Decision::Arguments(unscoped)
             }
+            Self::Replayable if options.replayable => Decision::Always(Action::Notify),
+            Self::ReplayableClock(rules) if options.replayable => {
+                Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
+            }
+            Self::Replayable | Self::ReplayableClock(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }
@@ -112,11 +132,11 @@ impl Disposition {
 }
 
 impl Decision {
-    /// The action for a call with these argument registers.
+    /// The action for a call of a program's own with these argument registers.
     pub fn action(self, args: &[u64; 6]) -> Action {
         match self {
             Self::Always(action) => action,
-            Self::Arguments(rules) => rules.action(args),
+            Self::Arguments(rules) | Self::UnlessFrom { rules, .. } => rules.action(args),
         }
     }
 
@@ -124,7 +144,7 @@ impl Decision {
     pub fn may_notify(self) -> bool {
         match self {
             Self::Always(action) => action == Action::Notify,
-            Self::Arguments(rules) => rules.may_notify(),
+            Self::Arguments(rules) | Self::UnlessFrom { rules, .. } => rules.may_notify(),
         }
     }
 }

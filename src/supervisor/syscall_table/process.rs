@@ -72,10 +72,25 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "reads clocks, sleeps, or asks for random bytes",
+        reason: "reads clocks of CPU time, or sleeps",
         syscalls: calls![
-            clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrandom
+            clock_getres clock_nanosleep nanosleep times
         ],
+    },
+    Group {
+        disposition: Disposition::ReplayableClock(&CLOCK),
+        reason: "reads a clock: from a tape, if the run is to be replayed",
+        syscalls: calls![clock_gettime],
+    },
+    Group {
+        disposition: Disposition::Replayable,
+        reason: "reads a clock: from a tape, if the run is to be replayed",
+        syscalls: calls![gettimeofday time],
+    },
+    Group {
+        disposition: Disposition::Replayable,
+        reason: "asks for random bytes: those of the run's seed, if it is to be replayed",
+        syscalls: calls![getrandom],
     },
     Group {
         disposition: ALLOW,
@@ -161,6 +176,13 @@ pub(super) const GROUPS: &[Group] = &[
 /// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME (0x80) is not
 /// among them: the low byte of clone's flags is the exit signal, which the kernel cuts off first.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
+
+/// REALTIME, MONOTONIC, MONOTONIC_RAW, the coarse ones, BOOTTIME, the alarm ones, TAI: all but those of CPU
+/// time and of devices.
+const CLOCKS: [u32; 9] = [0, 1, 4, 5, 6, 7, 8, 9, 11];
+
+const CLOCK: ArgumentRules =
+    ArgumentRules { clauses: &[clause(&[one_of(0, &CLOCKS)], Action::Notify)], otherwise: Action::Allow };
 
 /// The child of a traced process would escape its tracer; only kernel threads need it.
 const CLONE_UNTRACED: u32 = 0x0080_0000;

@@ -6,8 +6,10 @@ use syscalls::Sysno;
 
 use super::*;
 
-const OPEN: FilterOptions = FilterOptions { full_mediation: false, signals_are_scoped: true };
-const STRICT: FilterOptions = FilterOptions { full_mediation: true, signals_are_scoped: false };
+const OPEN: FilterOptions =
+    FilterOptions { full_mediation: false, signals_are_scoped: true, replayable: false };
+const STRICT: FilterOptions =
+    FilterOptions { full_mediation: true, signals_are_scoped: false, replayable: true };
 
 /// `Sysno::iter` leaves the last syscall out, so the numbers are tried one by one as well.
 #[test]
@@ -42,7 +44,7 @@ fn errnos_are_ones_that_a_system_call_can_return() {
     for (_, row) in rows() {
         match row.disposition.under(STRICT) {
             Decision::Always(action) => check(action),
-            Decision::Arguments(rules) => {
+            Decision::Arguments(rules) | Decision::UnlessFrom { rules, .. } => {
                 check(rules.otherwise);
                 rules.clauses.iter().for_each(|clause| check(clause.then));
             }

@@ -1,5 +1,7 @@
 //! Bodies on disk and in memory, compressed and as they are.
 
+use std::fs::File;
+
 use super::*;
 
 fn store() -> (tempfile::TempDir, BlobStore) {

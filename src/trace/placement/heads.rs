@@ -18,7 +18,8 @@ use super::state::StateDirectories;
 /// When the state directory cannot hold it.
 pub fn remember_head(head: &str, path: &Path) -> Result<(), TraceError> {
     let parent = StateDirectories::from_environment().create(HEADS_NAME)?;
-    let note: Map<String, Value> = path_value("path", path.as_os_str().as_encoded_bytes()).into_iter().collect();
+    let note: Map<String, Value> =
+        path_value("path", path.as_os_str().as_encoded_bytes()).into_iter().collect();
     let mut text = String::new();
     canonical::write_object(&mut text, &note);
     let written = match parent.create_file(&OsString::from(head)) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Returns `text` with every control and direction character escaped.
-pub(in crate::cli) fn text(text: &str) -> String {
+pub fn text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -23,7 +23,7 @@ pub(in crate::cli) fn text(text: &str) -> String {
 }
 
 /// Returns JSON with the same meaning and every control and direction character escaped as JSON has it.
-pub(in crate::cli) fn json(text: &str) -> String {
+pub fn json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if is_dangerous(c) {

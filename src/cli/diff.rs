@@ -1,0 +1,101 @@
+//! `agentbox diff`: what two runs did differently.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+
+use crate::replay::compare::{self, Cause, Comparison, report};
+use crate::trace::{self, Expectation, Outcome, TraceError, escape};
+
+/// Exit codes: nothing differs; something does, or a trace was tampered with; no answer.
+const SAME: u8 = 0;
+const DIFFERENT: u8 = 1;
+const UNREADABLE: u8 = 2;
+
+/// Says what two runs did differently: 0 nothing, 1 something or a trace was tampered with, 2 one cannot be read
+///
+/// Steps are compared process by process: files read and written, programs, requests and their answers, denials,
+/// output and exit status. Times, addresses, memory and process numbers are not.
+#[derive(clap::Args, Debug)]
+pub(super) struct DiffCommand {
+    /// The trace of one run
+    #[arg(value_name = "A")]
+    recorded: PathBuf,
+
+    /// The trace of another run
+    #[arg(value_name = "B")]
+    live: PathBuf,
+
+    /// Print the comparison as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Accept differences of this class, as time-only; they are counted
+    #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
+    lenient: Vec<Cause>,
+}
+
+impl DiffCommand {
+    /// Runs the command and returns its exit code.
+    pub(super) fn run(self) -> anyhow::Result<u8> {
+        let mut opened = Vec::new();
+        for path in [&self.recorded, &self.live] {
+            match open(path)? {
+                Ok(file) => opened.push(file),
+                Err(code) => return Ok(code),
+            }
+        }
+        let [recorded, live] = &mut opened[..] else { return Ok(UNREADABLE) };
+        let comparison = compare::compare(recorded, live, &self.lenient)?;
+        let printed = print(&comparison, self.json, &mut io::stdout().lock());
+        // Who closes the pipe early still learns the answer from the exit code.
+        printed
+            .or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })?;
+        Ok(if comparison.is_same() { SAME } else { DIFFERENT })
+    }
+}
+
+/// Opens a trace that is intact; else tells why not, and gives the exit code.
+fn open(asked: &Path) -> anyhow::Result<Result<File, u8>> {
+    let path = trace::locate(asked);
+    let shown = escape::text(&path.to_string_lossy());
+    let say = |text: String| writeln!(io::stderr(), "agentbox: {text}");
+    let found = match trace::verify(&path, &Expectation::default()) {
+        Ok(found) => found,
+        Err(error) => {
+            say(error.to_string())?;
+            return Ok(Err(UNREADABLE));
+        }
+    };
+    match found.outcome {
+        Outcome::Tampered { entry, reason } => {
+            say(format!("{shown}: TAMPERED at entry {entry}: {reason}"))?;
+            return Ok(Err(DIFFERENT));
+        }
+        Outcome::Unsealed => say(format!("{shown} is not sealed: nothing says that this is all"))?,
+        Outcome::Torn { bytes } => {
+            say(format!("{shown}: the last line is torn ({bytes} bytes): the run was interrupted"))?;
+        }
+        Outcome::Sealed => {}
+    }
+    Ok(Ok(File::open(&path).map_err(|source| TraceError::Read { path, source })?))
+}
+
+fn print(comparison: &Comparison, json: bool, out: &mut impl Write) -> io::Result<()> {
+    let terminal = io::stdout().is_terminal();
+    if json {
+        let text = report::json(comparison).to_string();
+        return writeln!(out, "{}", if terminal { escape::json(&text) } else { text });
+    }
+    let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let style = report::Style { recorded: "A", live: "B", color };
+    write!(out, "{}", report::text(comparison, &style))?;
+    writeln!(out, "{}", report::verdict(comparison, "same", "different"))
+}
+
+pub(super) fn parse_cause(text: &str) -> Result<Cause, String> {
+    Cause::named(text).ok_or_else(|| {
+        let names: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
+        format!("the classes are {}", names.join(", "))
+    })
+}

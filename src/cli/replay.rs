@@ -1,0 +1,222 @@
+//! `agentbox replay`: a recorded run once more, and the verdict.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::sys::stat::{Mode, umask};
+
+use super::Failure;
+use super::diff::parse_cause;
+use super::run::{Prepared, colored, protected, tell};
+use crate::command;
+use crate::netproxy::{StreamOptions, Upstream};
+use crate::plan::{HostFacts, LaunchPlan, Request};
+use crate::policy::{self, LaunchHost, Policy};
+use crate::replay::compare::{self, Cause, report};
+use crate::replay::{Difference, Recording, ReplayError, differences};
+use crate::run::{self, Repeat, Replayed, ReplayedFiles};
+use crate::trace::{self, Placement, Scratch};
+
+/// What `replay --help` says after the options.
+const AFTER_HELP: &str = "\
+The recorded command is executed again under the recorded policy: with the recorded environment, clock and
+randomness, the recorded answers in place of the network, and its writes diverted. Its output is its own.
+
+Exit codes: 0 it did the same; 1 it did not, or the trace was altered; 2 usage, or the trace cannot be
+replayed; 125 agentbox could not do what it promises.";
+
+/// Run a recorded run again, offline, and say whether it did the same
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct ReplayCommand {
+    /// The trace
+    #[arg(short, long, value_name = "FILE", default_value = trace::layout::DEFAULT_NAME)]
+    trace: PathBuf,
+    /// The policy to run it under: needed where the trace was not made here
+    #[arg(short, long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Run it although the policy, the command or an input is another one, to see where it parts
+    #[arg(long)]
+    force: bool,
+    /// Copy what it would have written into this directory, which must be empty or absent
+    #[arg(long, value_name = "DIR", value_parser = empty_directory)]
+    keep: Option<PathBuf>,
+    /// Let answers come and waits last as they did
+    #[arg(long)]
+    paced: bool,
+    /// Print the verdict as JSON, on stderr
+    #[arg(long)]
+    json: bool,
+    /// Accept differences of this class, as time-only; they are counted
+    #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
+    lenient: Vec<Cause>,
+    /// The command, if it is to be checked that it is the recorded one
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    words: Vec<OsString>,
+}
+
+impl ReplayCommand {
+    /// Replays; the code is the verdict's.
+    pub(super) fn run(self) -> Result<u8, Failure> {
+        let path = trace::locate(&self.trace);
+        let recording = Recording::read(&path).map_err(refused)?;
+        std::env::set_current_dir(&recording.private.cwd).map_err(|error| {
+            let place = recording.private.cwd.display();
+            Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
+        })?;
+        restore_mask(&recording);
+        let begun = run::begin(Some(recording.clock));
+        let (prepared, mut found) = self.prepare(&recording)?;
+        let (initial, inputs) = differences(&recording).map_err(refused)?;
+        found.extend(inputs);
+        self.judge(&found)?;
+        let scratch = Scratch::new()?;
+        let signals = run::hold_signals()?;
+        let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
+        let mut plan = plan(&recording, prepared, &placement);
+        plan.divert(&initial.absent().cloned().collect::<Vec<_>>());
+        let files = ReplayedFiles { initial, blobs: recording.blobs.clone(), keep: self.keep.clone() };
+        let tapes = recording.tapes().map_err(refused)?;
+        let (private, clock) = (recording.private.clone(), recording.clock);
+        let replayed = Replayed { private, clock, tapes, files };
+        let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
+        let streams = StreamOptions { upstream, replayable: true, ..StreamOptions::default() };
+        let repeat = Repeat::Replayed(Box::new(replayed));
+        let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
+        self.verdict(&path, &outcome.placed.path)
+    }
+
+    /// Compares the two traces and says what came of it.
+    fn verdict(&self, recorded: &Path, live: &Path) -> Result<u8, Failure> {
+        let unreadable = |path: &Path| {
+            let path = path.to_owned();
+            move |source| refused(ReplayError::Read { path, source })
+        };
+        let mut ours = File::open(recorded).map_err(unreadable(recorded))?;
+        let mut theirs = File::open(live).map_err(unreadable(live))?;
+        let comparison =
+            compare::compare(&mut ours, &mut theirs, &self.lenient).map_err(unreadable(recorded))?;
+        if self.json {
+            tell([report::json(&comparison).to_string()]);
+        } else {
+            let style = report::Style { recorded: "recorded", live: "live", color: colored() };
+            let text = report::text(&comparison, &style);
+            tell(text.lines().map(|line| format!("agentbox: {line}")));
+            tell([format!("agentbox: {}", report::verdict(&comparison, "replay ok", "replay diverged"))]);
+        }
+        Ok(u8::from(!comparison.is_same()))
+    }
+
+    /// What the plan is made from, and what is not as it was.
+    fn prepare(&self, recording: &Recording) -> Result<(Prepared, Vec<Difference>), Failure> {
+        let mut found = Vec::new();
+        let words: Vec<OsString> = recording.private.argv().collect();
+        if !self.words.is_empty() && self.words != words {
+            found.push(Difference::command(&words, &self.words));
+        }
+        let mut facts = HostFacts::gather().map_err(|error| Failure::launcher(error.to_string()))?;
+        facts.environment = recording.private.environment().collect();
+        facts.home = facts.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let host = LaunchHost::with(facts.cwd.clone(), facts.environment.clone())
+            .profiles(command::profiles::profile, || command::profiles::names().collect())
+            .finder(command::programs);
+        let mut policy = self.policy(recording, &host, &mut found)?;
+        policy.local_addresses.clone_from(&facts.addresses);
+        let command = command::resolve(&words, &facts.environment, &facts.cwd)?;
+        Ok((Prepared { policy, command, facts, host }, found))
+    }
+
+    /// The user's own policy where one is named; else the recorded one, if the trace was made here.
+    fn policy(
+        &self,
+        recording: &Recording,
+        host: &LaunchHost,
+        found: &mut Vec<Difference>,
+    ) -> Result<Policy, Failure> {
+        let known = trace::is_known_head(&recording.head);
+        let name = recording.said("policy_name").unwrap_or(crate::plan::DEFAULT_POLICY);
+        let file = self.policy.clone().unwrap_or_else(|| PathBuf::from(name));
+        if !known && self.policy.is_none() {
+            return Err(Failure::usage(format!(
+                "{}: this trace was not made here, so its own policy is not trusted: name yours with -p",
+                recording.path().display()
+            )));
+        }
+        let policy = if self.policy.is_none() && !host_has(&file) {
+            policy::parse(recording.said("policy").unwrap_or_default(), name, host)?
+        } else {
+            policy::load(&file, host)?
+        };
+        if recording.said("policy_sha256") != Some(policy.digest().as_str()) {
+            let recorded = recording.said("policy_sha256").unwrap_or("not recorded");
+            let difference = Difference::policy(&file, recorded, &policy.digest());
+            if known {
+                found.push(difference);
+            } else {
+                tell([format!("agentbox: {difference}")]);
+            }
+        }
+        Ok(policy)
+    }
+
+    /// Stops where something is not as it was.
+    fn judge(&self, found: &[Difference]) -> Result<(), Failure> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        tell(found.iter().map(|difference| format!("agentbox: {difference}")));
+        if self.force {
+            return Ok(());
+        }
+        Err(Failure::diverged("nothing was run; --force runs it anyway, to see where it parts".to_owned()))
+    }
+}
+
+/// The command inherits it.
+fn restore_mask(recording: &Recording) {
+    let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
+    if let Some(bits) = recorded.and_then(|bits| u32::try_from(bits).ok()) {
+        umask(Mode::from_bits_truncate(bits));
+    }
+}
+
+/// An absolute path, for the replay changes its directory.
+fn empty_directory(text: &str) -> Result<PathBuf, String> {
+    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    match path.read_dir().map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(path),
+        Ok(false) => Err("it is not empty: name a directory that is empty or absent".to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(path),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn host_has(file: &Path) -> bool {
+    file.symlink_metadata().is_ok()
+}
+
+fn plan(recording: &Recording, prepared: Prepared, placement: &Placement) -> LaunchPlan {
+    let Prepared { policy, command, facts, host } = prepared;
+    let request = Request {
+        policy,
+        command,
+        typed: recording.private.argv().collect(),
+        facts: &facts,
+        protected: protected(placement),
+        enforce: recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true),
+        authority: None,
+        placeholders: recording.private.placeholders.clone(),
+        replay: true,
+    };
+    LaunchPlan::new(request, &host)
+}
+
+fn refused(error: ReplayError) -> Failure {
+    match error {
+        ReplayError::Tampered { .. } => Failure::diverged(error.to_string()),
+        ReplayError::NotReplayable { .. } | ReplayError::Trace(_) => Failure::usage(error.to_string()),
+        ReplayError::Read { .. } => Failure::launcher(error.to_string()),
+    }
+}

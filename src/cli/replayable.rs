@@ -1,0 +1,76 @@
+//! The options of `run` about replaying it later.
+
+use std::ffi::{OsStr, OsString};
+
+use super::Failure;
+use crate::plan::{HostFacts, LaunchPlan};
+use crate::policy::{Policy, RuleBody};
+use crate::run::{Private, Repeat, Start};
+use crate::supervisor::Seed;
+
+/// Whether the run can be replayed.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReplayArguments {
+    /// Leave clocks, randomness and addresses as they are; such a run cannot be replayed
+    #[arg(long, conflicts_with = "replayable")]
+    no_replay: bool,
+    /// Take clocks, randomness and addresses under control, so that the run can be replayed
+    #[arg(long, hide = true)]
+    replayable: bool,
+    /// For tests alone: 64 hexadecimal digits that all randomness comes from. Whoever knows them knows
+    /// every key that the run makes.
+    #[arg(long, hide = true, value_name = "HEX", requires = "replayable")]
+    seed: Option<String>,
+}
+
+impl ReplayArguments {
+    /// Whether the run can be replayed.
+    pub(super) fn wanted(&self) -> bool {
+        self.replayable && !self.no_replay
+    }
+
+    /// What is kept of the run, so that it can be replayed.
+    pub(super) fn repeat(
+        &self,
+        plan: &LaunchPlan,
+        facts: &HostFacts,
+        argv: &[OsString],
+        placeholders: Vec<(String, String)>,
+        reads_tls: bool,
+    ) -> Result<Repeat, Failure> {
+        if !plan.replay {
+            return Ok(Repeat::Never);
+        }
+        let policy = &plan.access.policy;
+        let seed = match &self.seed {
+            None => None,
+            // What somebody else knows protects no connection.
+            Some(_) if reaches_out(policy) => {
+                return Err(Failure::usage("--seed: not with `net:` rules: whoever knows it can read them"));
+            }
+            Some(text) => match Seed::from_hex(text) {
+                None => return Err(Failure::usage("--seed: 64 hexadecimal digits are wanted")),
+                seed => seed,
+            },
+        };
+        let environment = needed(plan, facts);
+        let start = Start { argv, cwd: facts.cwd.clone(), environment, placeholders, reads_tls, seed };
+        Ok(Repeat::Recorded(Private::new(start)?))
+    }
+}
+
+/// The variables of the launcher that the plan was made from: those that the command gets, and where programs and
+/// the home are looked for. Values of secrets are not among them.
+fn needed(plan: &LaunchPlan, facts: &HostFacts) -> Vec<(OsString, OsString)> {
+    let is_secret =
+        |name: &OsStr| plan.access.policy.secrets().any(|(_, secret)| secret.name.as_str() == name);
+    let is_needed = |name: &OsStr| {
+        name == "PATH" || name == "HOME" || plan.process.env.iter().any(|(known, _)| known == name)
+    };
+    let variables = facts.environment.iter();
+    variables.filter(|(name, _)| is_needed(name) && !is_secret(name)).cloned().collect()
+}
+
+fn reaches_out(policy: &Policy) -> bool {
+    policy.rules.iter().any(|rule| matches!(rule.body, RuleBody::Net(_) | RuleBody::UnixSocket(_)))
+}

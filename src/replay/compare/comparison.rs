@@ -1,0 +1,94 @@
+//! What a comparison says.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::cause::Cause;
+use super::fields::Field;
+use super::requests::Tiers;
+
+/// Two runs, compared.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    /// Recorded steps: events of kind effect, observe and deny, repeats counted.
+    pub recorded: u64,
+    /// Steps of the other run.
+    pub live: u64,
+    /// Recorded steps that happened again, as they were.
+    pub matched: u64,
+    /// How the requests matched.
+    pub tiers: Tiers,
+    /// Steps that another process or thread did than in the recorded run.
+    pub elsewhere: u64,
+    /// Different steps that happened more or fewer times than recorded.
+    pub repeats: u64,
+    /// Processes that were found by what they run, under another lineage.
+    pub renamed: Vec<Renamed>,
+    /// Steps of which one of the runs did not see what would have to be compared, as `stdio stdout`.
+    pub unseen: Vec<String>,
+    /// Processes whose clock is only approximate.
+    pub approximate: Vec<String>,
+    /// Bytes of an unfinished last line, of either trace.
+    pub torn: [Option<usize>; 2],
+    /// The first difference of each stream, in the order of the recorded run.
+    pub divergences: Vec<Divergence>,
+    /// How many more there are, by class and operation.
+    pub further: BTreeMap<(Cause, String), u64>,
+    /// How many were accepted, by class and operation.
+    pub accepted: BTreeMap<(Cause, String), u64>,
+}
+
+impl Comparison {
+    /// Whether nothing differs but what was accepted.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        self.divergences.is_empty()
+    }
+
+    /// All differences that were not accepted.
+    #[must_use]
+    pub fn differences(&self) -> u64 {
+        self.divergences.len() as u64 + self.further.values().sum::<u64>()
+    }
+}
+
+/// A process that stands in another place of its family.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Renamed {
+    /// Its lineage in the recorded run.
+    pub recorded: String,
+    /// Its lineage in the other one.
+    pub live: String,
+}
+
+/// A difference.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Divergence {
+    /// The process, as `0.2`; `run` of what is the launcher's.
+    pub stream: String,
+    /// The step, as `0.2@7`: the seventh entry of that process, in the recorded trace where it has one. What
+    /// differs before the start is `run@0`.
+    pub step: String,
+    /// Its class.
+    pub cause: Cause,
+    /// The operation.
+    pub op: String,
+    /// The recorded entry.
+    pub recorded: Option<Map<String, Value>>,
+    /// The other one.
+    pub live: Option<Map<String, Value>>,
+    /// What differs between them.
+    pub fields: Vec<Field>,
+    /// The process and its ancestors, from the command down.
+    pub chain: Vec<Ancestor>,
+}
+
+/// A process and what it started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ancestor {
+    /// Its lineage.
+    pub proc: String,
+    /// What it first started; empty of a process that only forked.
+    pub argv: Vec<Value>,
+}

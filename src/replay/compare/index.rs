@@ -1,0 +1,311 @@
+//! A trace as it is compared: for each step a few numbers, and where its line stands.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use serde_json::{Map, Value};
+
+use super::cause::Cause;
+use super::essence::{Essence, digest, is_empty_input};
+use super::normal;
+use super::processes::{ARGV_UNKNOWN, Processes};
+use super::table::Lane;
+use crate::trace::{Line, Reader};
+
+/// One step of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// Which process, of [`Index::processes`].
+    pub(super) process: u32,
+    /// Which of its threads; 0 is the main one.
+    pub(super) thread: u32,
+    /// Its number among the entries of its process, from 1.
+    pub(super) number: u32,
+    pub(super) lane: Lane,
+    /// Kind and operation, of [`Names`].
+    pub(super) op: u16,
+    /// Digest of what it is about.
+    pub(super) about: u64,
+    /// Digest of all that counts.
+    pub(super) digest: u128,
+    /// What it is called where it differs.
+    pub(super) cause: Cause,
+    /// The run did not see what it would have to compare.
+    pub(super) blind: bool,
+    /// How many events it stands for.
+    pub(super) weight: u64,
+    /// How many of them count as steps: none of a statement about the run.
+    pub(super) counts: bool,
+    /// Number of the entry in its trace.
+    pub(super) entry: u64,
+    offset: u64,
+    length: u32,
+}
+
+/// What else is known of a request.
+#[derive(Clone, Debug)]
+pub(super) struct Exchange {
+    /// Which step, of [`Index::steps`].
+    pub(super) step: u32,
+    /// Digest of the request.
+    pub(super) exact: u128,
+    /// Digest of its normal form.
+    pub(super) normal: u128,
+    /// Digest of the answer.
+    pub(super) outcome: u128,
+    /// When it began and ended, in seconds since the epoch.
+    pub(super) time: (f64, f64),
+    /// The recorded entry that was served, and how well it fitted, where a replay says so.
+    pub(super) served: Option<(u64, u64)>,
+}
+
+/// The names of kinds and operations of both traces.
+#[derive(Debug, Default)]
+pub(super) struct Names(Vec<(String, String)>);
+
+impl Names {
+    fn number(&mut self, kind: &str, op: &str) -> u16 {
+        let at = self.0.iter().position(|(known, name)| known == kind && name == op).unwrap_or_else(|| {
+            self.0.push((kind.to_owned(), op.to_owned()));
+            self.0.len() - 1
+        });
+        // Names come from the supervisor; in a forged trace with more, the last ones share a number.
+        u16::try_from(at).unwrap_or(u16::MAX)
+    }
+
+    pub(super) fn kind(&self, number: u16) -> &str {
+        self.0.get(usize::from(number)).map_or("", |(kind, _)| kind)
+    }
+
+    pub(super) fn op(&self, number: u16) -> &str {
+        self.0.get(usize::from(number)).map_or("", |(_, op)| op)
+    }
+}
+
+/// Everything of a trace that is compared.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    pub(super) steps: Vec<Step>,
+    pub(super) exchanges: Vec<Exchange>,
+    pub(super) processes: Processes,
+    /// The arguments of `run.start`.
+    pub(super) start: Map<String, Value>,
+    /// The names of the variables that were passed.
+    pub(super) environment: Option<Value>,
+    /// Processes whose clock was not read from a tape.
+    pub(super) approximate: Vec<String>,
+    /// Bytes of a last line that was not finished.
+    pub(super) torn: Option<usize>,
+    /// Events that count as steps.
+    pub(super) events: u64,
+}
+
+/// What is remembered while a trace is read.
+#[derive(Default)]
+struct Reading {
+    index: Index,
+    /// Steps of which repeats are folded.
+    folded: HashMap<(u32, u32, u128), u32>,
+    /// The last step of each settled file.
+    settled: HashMap<u64, u32>,
+    /// How often a path was renamed, replaced or deleted.
+    lives: HashMap<u64, u32>,
+}
+
+impl Index {
+    /// Reads a trace that was verified.
+    pub(super) fn read(input: &mut (impl Read + Seek), names: &mut Names) -> io::Result<Self> {
+        input.seek(SeekFrom::Start(0))?;
+        let mut reader = Reader::new(input);
+        let mut reading = Reading::default();
+        let mut offset = 0;
+        while let Some(line) = reader.next_line()? {
+            let bytes = match line {
+                Line::Whole(bytes) => bytes,
+                Line::Torn(bytes) => {
+                    reading.index.torn = Some(bytes.len());
+                    break;
+                }
+                Line::TooLong => break,
+            };
+            if let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(bytes) {
+                reading.take(&entry, (offset, bytes.len()), names);
+            }
+            offset += bytes.len() as u64 + 1;
+        }
+        Ok(reading.index)
+    }
+
+    /// Reads the entry of a step once more.
+    pub(super) fn entry(&self, step: u32, from: &mut (impl Read + Seek)) -> io::Result<Map<String, Value>> {
+        let step = &self.steps[step as usize];
+        from.seek(SeekFrom::Start(step.offset))?;
+        let mut line = vec![0; step.length as usize];
+        from.read_exact(&mut line)?;
+        Ok(serde_json::from_slice(&line)?)
+    }
+}
+
+impl Reading {
+    fn take(&mut self, entry: &Map<String, Value>, place: (u64, usize), names: &mut Names) {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (kind, op) = (text("kind"), text("op"));
+        if kind == "meta" {
+            self.note(op, entry);
+        }
+        let Some(essence) = Essence::of(entry) else { return };
+        let what = format!("{kind} {op}");
+        let step = self.step(entry, &essence, &what, names.number(kind, op), place);
+        if step.counts {
+            self.index.events += step.weight;
+        }
+        let rule = essence.rule;
+        if rule.folds {
+            let next = self.next();
+            let known = self.folded.entry((step.process, step.thread, step.digest)).or_insert(next);
+            if *known != next {
+                self.index.steps[*known as usize].weight += step.weight;
+                return;
+            }
+        }
+        match (rule.lane, op) {
+            (Lane::Settled, _) => return self.settle(entry, step),
+            (Lane::Request, _) => {
+                let exchange = self.exchange(entry, &what, &essence);
+                self.index.exchanges.push(exchange);
+            }
+            (_, "proc.spawn") => self.index.processes.spawned(step.process, short(step.digest), self.next()),
+            (_, "fs.rename" | "fs.delete") => self.end_life(entry),
+            _ => {}
+        }
+        self.index.steps.push(step);
+    }
+
+    fn step(
+        &mut self,
+        entry: &Map<String, Value>,
+        essence: &Essence,
+        what: &str,
+        op: u16,
+        (offset, length): (u64, usize),
+    ) -> Step {
+        let rule = essence.rule;
+        let lineage = match entry.get("proc").and_then(Value::as_str) {
+            Some(lineage) => lineage,
+            None if rule.of_run => "run",
+            None => "0",
+        };
+        let (process, thread) = self.index.processes.of(lineage);
+        Step {
+            process,
+            thread,
+            number: self.index.processes.count(process),
+            lane: rule.lane,
+            op,
+            about: short(digest(what, &[&essence.about])),
+            digest: digest(what, &[&essence.about, &essence.more, &essence.outcome]),
+            cause: rule.cause,
+            blind: is_blind(entry),
+            weight: entry.get("count").and_then(Value::as_u64).unwrap_or(1),
+            // A statement about the run is none of its steps.
+            counts: !what.starts_with("meta "),
+            entry: entry.get("i").and_then(Value::as_u64).unwrap_or_default(),
+            offset,
+            length: u32::try_from(length).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn next(&self) -> u32 {
+        u32::try_from(self.index.steps.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Statements about the run.
+    fn note(&mut self, op: &str, entry: &Map<String, Value>) {
+        let Some(args) = entry.get("args").and_then(Value::as_object) else { return };
+        match op {
+            "run.start" => {
+                let kept = ["argv", "argv_hex", "cwd", "cwd_hex", "policy_sha256"].into_iter();
+                let kept = kept.filter_map(|name| Some((name.to_owned(), args.get(name)?.clone())));
+                self.index.start = kept.collect();
+            }
+            "env.pass" => self.index.environment = args.get("names").cloned(),
+            "clock.tape" if args.get("clock").is_some_and(|clock| clock == "shift") => {
+                let lineage = entry.get("proc").or_else(|| args.get("proc")).and_then(Value::as_str);
+                let known = &mut self.index.approximate;
+                known.extend(
+                    lineage.filter(|lineage| !known.iter().any(|one| one == lineage)).map(str::to_owned),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// What a file holds for now: what it held before, under this name, no longer counts.
+    fn settle(&mut self, entry: &Map<String, Value>, mut step: Step) {
+        let path = path(entry, "path");
+        let life = self.lives.get(&path).copied().unwrap_or_default();
+        let key = path.wrapping_mul(31).wrapping_add(u64::from(life));
+        step.about = step.about.wrapping_mul(31).wrapping_add(u64::from(life));
+        step.digest = step.digest.wrapping_add(u128::from(life) << 64);
+        match self.settled.get(&key) {
+            Some(known) => {
+                let former = &mut self.index.steps[*known as usize];
+                step.weight += former.weight;
+                *former = step;
+            }
+            None => {
+                self.settled.insert(key, self.next());
+                self.index.steps.push(step);
+            }
+        }
+    }
+
+    /// From now on, these names are those of other files.
+    fn end_life(&mut self, entry: &Map<String, Value>) {
+        for name in ["path", "to"] {
+            *self.lives.entry(path(entry, name)).or_default() += 1;
+        }
+    }
+
+    fn exchange(&self, entry: &Map<String, Value>, what: &str, essence: &Essence) -> Exchange {
+        let text = entry.get("args").and_then(|args| args.pointer("/body/text")).and_then(Value::as_str);
+        let request: Vec<_> = essence.about.iter().chain(&essence.more).cloned().collect();
+        let result = entry.get("result");
+        let number = |pointer: &str| result?.pointer(pointer)?.as_f64();
+        let recorded = entry.get("ts").and_then(Value::as_f64).unwrap_or_default();
+        let end = number("/timing/end").unwrap_or(recorded);
+        let begin = number("/timing/start").or_else(|| Some(end - number("/seconds")?)).unwrap_or(end);
+        let served = result
+            .and_then(|result| result.get("replayed"))
+            .and_then(|served| Some((served.get("entry")?.as_u64()?, served.get("tier")?.as_u64()?)));
+        Exchange {
+            step: self.next(),
+            exact: digest(what, &[&request]),
+            normal: digest(what, &[&normal::request(&request, text)]),
+            outcome: digest(what, &[&essence.outcome]),
+            time: (begin, end),
+            served,
+        }
+    }
+}
+
+/// Whether the entry says itself that it does not say what there was.
+fn is_blind(entry: &Map<String, Value>) -> bool {
+    let Some(args) = entry.get("args").and_then(Value::as_object) else { return false };
+    let uncovered = args.get("covered").is_some_and(|covered| covered == false);
+    (uncovered && !is_empty_input(args)) || args.get("undigested").is_some()
+}
+
+/// Digest of a path that an entry names: where it led, rather than how it was spelled.
+fn path(entry: &Map<String, Value>, name: &str) -> u64 {
+    let args = entry.get("args");
+    let value = |name: &str| args.and_then(|args| args.get(name));
+    let resolved = if name == "path" { value("resolved") } else { None };
+    let value = resolved.or_else(|| value(name)).cloned().unwrap_or_default();
+    short(digest("path", &[&[(String::new(), value)]]))
+}
+
+fn short(digest: u128) -> u64 {
+    let [low, _] = [digest, digest >> 64].map(|half| (half & u128::from(u64::MAX)).try_into().unwrap_or(0));
+    if low == ARGV_UNKNOWN { !ARGV_UNKNOWN } else { low }
+}

@@ -1,0 +1,226 @@
+//! Finds for each recorded step the live one, stream by stream, and tells what is left over.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use super::cause::Cause;
+use super::index::{Index, Names, Step};
+use super::processes::Pairs;
+use super::sequence::align;
+use super::table::Lane;
+
+/// A difference: steps of either trace, by their number in [`Index::steps`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Finding {
+    pub(super) cause: Cause,
+    pub(super) recorded: Option<u32>,
+    pub(super) live: Option<u32>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) findings: Vec<Finding>,
+    /// Steps that another process or thread did.
+    pub(super) elsewhere: u64,
+    /// Steps that happened more or fewer times than recorded.
+    pub(super) repeats: u64,
+    /// Steps of which one run did not see what it would have to compare.
+    pub(super) blind: Vec<u32>,
+}
+
+/// Which stream a step belongs to: its lane, its process by the number that it has in the recorded trace, its
+/// thread.
+type Stream = (u8, u64, u32);
+
+/// A step that was not matched.
+#[derive(Clone, Copy, Debug)]
+struct Loose {
+    stream: Stream,
+    gap: u32,
+    step: u32,
+}
+
+pub(super) fn match_all(recorded: &Index, live: &Index, pairs: &Pairs, names: &Names) -> Found {
+    let mut matching =
+        Matching { recorded, live, names, found: Found::default(), left: Vec::new(), right: Vec::new() };
+    matching.by_stream(pairs);
+    matching.reordered();
+    matching.elsewhere();
+    matching.changed();
+    matching.rest();
+    matching.found
+}
+
+struct Matching<'a> {
+    recorded: &'a Index,
+    live: &'a Index,
+    names: &'a Names,
+    found: Found,
+    left: Vec<Loose>,
+    right: Vec<Loose>,
+}
+
+/// The stream of a step of a process whose number in the recorded trace, or one that no recorded process has,
+/// is `process`.
+fn stream(step: &Step, process: u64) -> Option<Stream> {
+    match step.lane {
+        Lane::Ordered => Some((0, process, step.thread)),
+        Lane::Any => Some((1, process, 0)),
+        Lane::End => Some((2, process, 0)),
+        // A file may be written by several, and closed by any of them.
+        Lane::Settled => Some((3, 0, 0)),
+        Lane::Request => None,
+    }
+}
+
+impl Matching<'_> {
+    fn by_stream(&mut self, pairs: &Pairs) {
+        let mut streams: BTreeMap<Stream, [Vec<u32>; 2]> = BTreeMap::new();
+        for (number, step) in (0..).zip(&self.recorded.steps) {
+            if let Some(stream) = stream(step, step.process.into()) {
+                streams.entry(stream).or_default()[0].push(number);
+            }
+        }
+        for (number, step) in (0..).zip(&self.live.steps) {
+            let only_live = u64::from(u32::MAX) + 1 + u64::from(step.process);
+            let process = pairs.recorded(step.process).map_or(only_live, u64::from);
+            if let Some(stream) = stream(step, process) {
+                streams.entry(stream).or_default()[1].push(number);
+            }
+        }
+        for (stream, [ours, theirs]) in streams {
+            if stream.0 == 0 {
+                self.in_order(stream, &ours, &theirs);
+            } else {
+                self.as_a_set(stream, &ours, &theirs);
+            }
+        }
+    }
+
+    fn in_order(&mut self, stream: Stream, ours: &[u32], theirs: &[u32]) {
+        let digests = |index: &Index, row: &[u32]| -> Vec<u128> {
+            row.iter().map(|step| index.steps[*step as usize].digest).collect()
+        };
+        let (left, right) = align(&digests(self.recorded, ours), &digests(self.live, theirs));
+        let (mut skipped, mut others) = (left.iter().peekable(), right.iter().peekable());
+        let mut other = 0;
+        for (at, step) in ours.iter().enumerate() {
+            if skipped.next_if(|loose| loose.at == at).is_some() {
+                continue;
+            }
+            while others.next_if(|loose| loose.at == other).is_some() {
+                other += 1;
+            }
+            self.same(*step, theirs[other]);
+            other += 1;
+        }
+        let loose = |row: &[u32], all: Vec<super::sequence::Loose>| {
+            all.into_iter().map(|one| Loose { stream, gap: one.gap, step: row[one.at] }).collect::<Vec<_>>()
+        };
+        self.left.extend(loose(ours, left));
+        self.right.extend(loose(theirs, right));
+    }
+
+    fn as_a_set(&mut self, stream: Stream, ours: &[u32], theirs: &[u32]) {
+        let mut free: HashMap<u128, VecDeque<u32>> = HashMap::new();
+        for step in theirs {
+            free.entry(self.live.steps[*step as usize].digest).or_default().push_back(*step);
+        }
+        for step in ours {
+            match free.get_mut(&self.recorded.steps[*step as usize].digest).and_then(VecDeque::pop_front) {
+                Some(other) => self.same(*step, other),
+                None => self.left.push(Loose { stream, gap: 0, step: *step }),
+            }
+        }
+        let mut rest: Vec<u32> = free.into_values().flatten().collect();
+        rest.sort_unstable();
+        self.right.extend(rest.into_iter().map(|step| Loose { stream, gap: 0, step }));
+    }
+
+    fn same(&mut self, recorded: u32, live: u32) {
+        let (ours, theirs) = (&self.recorded.steps[recorded as usize], &self.live.steps[live as usize]);
+        self.found.repeats += u64::from(ours.lane != Lane::Settled && ours.weight != theirs.weight);
+        if ours.blind {
+            self.found.blind.push(recorded);
+        }
+    }
+
+    /// Takes out of what is left all pairs for which `key` gives the same.
+    fn take<K: Eq + std::hash::Hash>(&mut self, key: impl Fn(&Loose, &Step) -> Option<K>) -> Vec<(u32, u32)> {
+        let mut free: HashMap<K, VecDeque<usize>> = HashMap::new();
+        for (at, loose) in self.right.iter().enumerate() {
+            if let Some(key) = key(loose, &self.live.steps[loose.step as usize]) {
+                free.entry(key).or_default().push_back(at);
+            }
+        }
+        let mut taken = vec![false; self.right.len()];
+        let mut pairs = Vec::new();
+        let (recorded, right) = (self.recorded, &self.right);
+        self.left.retain(|loose| {
+            let key = key(loose, &recorded.steps[loose.step as usize]);
+            let Some(at) = key.and_then(|key| free.get_mut(&key)?.pop_front()) else { return true };
+            taken[at] = true;
+            pairs.push((loose.step, right[at].step));
+            false
+        });
+        let mut taken = taken.into_iter();
+        self.right.retain(|_| !taken.next().unwrap_or_default());
+        pairs
+    }
+
+    fn find(&mut self, cause: Cause, recorded: Option<u32>, live: Option<u32>) {
+        self.found.findings.push(Finding { cause, recorded, live });
+    }
+
+    /// The same step at another place of its stream.
+    fn reordered(&mut self) {
+        for (ours, theirs) in self.take(|loose, step| Some((loose.stream, step.digest))) {
+            self.find(Cause::OrderChanged, Some(ours), Some(theirs));
+        }
+    }
+
+    /// The same step, done by another process or thread: a pool shares its tasks out as it happens.
+    fn elsewhere(&mut self) {
+        let of_process = |step: &Step| matches!(step.lane, Lane::Ordered | Lane::Any);
+        let pairs = self.take(|_, step| of_process(step).then_some(step.digest));
+        self.found.elsewhere += pairs.len() as u64;
+    }
+
+    /// What is about the same thing, and differs; else the same operation at the same place.
+    fn changed(&mut self) {
+        let mut pairs = self.take(|loose, step| Some((loose.stream, loose.gap, step.about)));
+        pairs.extend(self.take(|loose, step| Some((loose.stream, step.about))));
+        for (ours, theirs) in pairs {
+            let (step, other) = (&self.recorded.steps[ours as usize], &self.live.steps[theirs as usize]);
+            if step.blind || other.blind {
+                self.found.blind.push(ours);
+            } else {
+                self.find(step.cause, Some(ours), Some(theirs));
+            }
+        }
+        let replaced = self.take(|loose, step| (loose.gap > 0).then_some((loose.stream, loose.gap, step.op)));
+        for (ours, theirs) in replaced {
+            let step = &self.recorded.steps[ours as usize];
+            let cause = match step.cause {
+                cause @ (Cause::DenialChanged | Cause::CommandChanged) => cause,
+                _ => Cause::MissingEffect,
+            };
+            self.find(cause, Some(ours), Some(theirs));
+        }
+    }
+
+    fn rest(&mut self) {
+        let refused =
+            |names: &Names, step: &Step| names.kind(step.op) == "deny" || step.cause == Cause::DenialChanged;
+        for loose in std::mem::take(&mut self.left) {
+            let is_denial = refused(self.names, &self.recorded.steps[loose.step as usize]);
+            let cause = if is_denial { Cause::DenialChanged } else { Cause::MissingEffect };
+            self.find(cause, Some(loose.step), None);
+        }
+        for loose in std::mem::take(&mut self.right) {
+            let is_denial = refused(self.names, &self.live.steps[loose.step as usize]);
+            let cause = if is_denial { Cause::DenialChanged } else { Cause::ExtraEffect };
+            self.find(cause, None, Some(loose.step));
+        }
+    }
+}

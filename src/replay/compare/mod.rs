@@ -1,0 +1,292 @@
+//! Compares two traces: what a run did, and what another run of the same command did.
+//!
+//! Steps are the entries of kind `effect`, `observe` and `deny`. They are ordered within the stream of a process
+//! and never across streams: what ran at the same time has no order. A step is named `0.2@7`, the seventh entry
+//! of the process `0.2`. What counts of each operation stands in one table, `table.rs`.
+//!
+//! The comparison reads both traces and holds a few numbers for each entry; it changes nothing, runs nothing and
+//! reads no bodies. The caller has verified the traces.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Seek};
+
+use serde_json::Value;
+
+mod cause;
+mod comparison;
+mod essence;
+mod fields;
+mod index;
+mod matching;
+mod normal;
+mod processes;
+pub mod report;
+mod requests;
+mod sequence;
+mod table;
+
+pub use cause::Cause;
+pub use comparison::{Ancestor, Comparison, Divergence, Renamed};
+pub use fields::Field;
+pub use requests::Tiers;
+
+use index::{Index, Names};
+use matching::{Finding, match_all};
+use processes::Pairs;
+use requests::match_requests;
+use table::Lane;
+
+/// Differences that are told in full; the rest is counted.
+const MOST_TOLD: usize = 1000;
+
+/// Compares the trace of another run with a recorded one. Classes in `lenient` are accepted: counted, and no
+/// reason to call the runs different.
+///
+/// # Errors
+/// Those of reading the traces.
+pub fn compare<R: Read + Seek, L: Read + Seek>(
+    recorded: &mut R,
+    live: &mut L,
+    lenient: &[Cause],
+) -> io::Result<Comparison> {
+    let mut names = Names::default();
+    let ours = Index::read(recorded, &mut names)?;
+    let theirs = Index::read(live, &mut names)?;
+    let pairs = Pairs::new(&ours.processes, &theirs.processes);
+    let mut found = match_all(&ours, &theirs, &pairs, &names);
+    let (requests, tiers) = match_requests(&ours, &theirs, &pairs);
+    found.findings.extend(requests);
+    let mut telling = Telling { recorded, live, ours: &ours, theirs: &theirs, pairs: &pairs, names: &names };
+    let mut comparison = Comparison {
+        recorded: ours.events,
+        live: theirs.events,
+        matched: ours.events,
+        tiers,
+        elsewhere: found.elsewhere,
+        repeats: found.repeats,
+        renamed: pairs.renamed.iter().map(|pair| telling.renamed(*pair)).collect(),
+        unseen: telling.unseen(&found.blind)?,
+        approximate: approximate(&ours, &theirs),
+        torn: [ours.torn, theirs.torn],
+        ..Comparison::default()
+    };
+    for difference in telling.before_the_start() {
+        if lenient.contains(&difference.cause) {
+            *comparison.accepted.entry((difference.cause, difference.op)).or_default() += 1;
+        } else {
+            comparison.divergences.push(difference);
+        }
+    }
+    telling.tell(found.findings, lenient, &mut comparison)?;
+    Ok(comparison)
+}
+
+fn approximate(ours: &Index, theirs: &Index) -> Vec<String> {
+    let all: BTreeSet<&String> = ours.approximate.iter().chain(&theirs.approximate).collect();
+    all.into_iter().cloned().collect()
+}
+
+/// Says in words what was found in numbers.
+struct Telling<'a, R, L> {
+    recorded: &'a mut R,
+    live: &'a mut L,
+    ours: &'a Index,
+    theirs: &'a Index,
+    pairs: &'a Pairs,
+    names: &'a Names,
+}
+
+impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
+    /// Tells the first difference of each stream, and counts the rest.
+    fn tell(
+        &mut self,
+        mut findings: Vec<Finding>,
+        lenient: &[Cause],
+        into: &mut Comparison,
+    ) -> io::Result<()> {
+        findings.sort_by_key(|finding| self.position(finding));
+        let mut told = BTreeSet::new();
+        for finding in &findings {
+            if let Some(step) = finding.recorded.map(|step| &self.ours.steps[step as usize])
+                && step.counts
+            {
+                into.matched = into.matched.saturating_sub(step.weight);
+            }
+            let finding = self.refined(finding)?;
+            let (_, step) = self.step(&finding);
+            let op = self.names.op(step.op).to_owned();
+            if lenient.contains(&finding.cause) {
+                *into.accepted.entry((finding.cause, op)).or_default() += 1;
+            } else if into.divergences.len() < MOST_TOLD && told.insert(self.stream(&finding)) {
+                let divergence = self.divergence(&finding)?;
+                into.divergences.push(divergence);
+            } else {
+                *into.further.entry((finding.cause, op)).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whose numbers a finding is told by, and its step.
+    fn step(&self, finding: &Finding) -> (&Index, &index::Step) {
+        let index = if finding.recorded.is_some() { self.ours } else { self.theirs };
+        // Each finding has one of them.
+        let step = finding.recorded.or(finding.live).unwrap_or_default();
+        (index, &index.steps[step as usize])
+    }
+
+    /// What a process did first comes first, in whichever run.
+    fn position(&self, finding: &Finding) -> (u64, u64) {
+        let entry = |index: &Index, step: Option<u32>| step.map(|step| index.steps[step as usize].entry);
+        let (ours, theirs) = (entry(self.ours, finding.recorded), entry(self.theirs, finding.live));
+        let first = [ours, theirs].into_iter().flatten().min().unwrap_or_default();
+        (first, theirs.unwrap_or_default())
+    }
+
+    /// The stream of which a finding may be the first: a process, a file, or one of a kind.
+    fn stream(&self, finding: &Finding) -> (u64, u64) {
+        let (_, step) = self.step(finding);
+        let process = match finding.recorded {
+            Some(_) => u64::from(step.process),
+            None => match self.pairs.recorded(step.process) {
+                Some(process) => u64::from(process),
+                None => u64::from(u32::MAX) + u64::from(step.process),
+            },
+        };
+        let apart = matches!(step.lane, Lane::Settled | Lane::End);
+        (process, if apart { step.about } else { 0 })
+    }
+
+    /// Finds the class that only the whole entries show.
+    fn refined(&mut self, finding: &Finding) -> io::Result<Finding> {
+        let (Some(ours), Some(theirs)) = (finding.recorded, finding.live) else { return Ok(*finding) };
+        let mut refined = *finding;
+        if finding.cause == Cause::ResponseChanged {
+            let recorded = self.ours.entry(ours, self.recorded)?;
+            let live = self.theirs.entry(theirs, self.live)?;
+            let answered = |entry: &serde_json::Map<String, Value>| {
+                entry.get("result").is_some_and(|result| result.get("failure").is_none())
+            };
+            if answered(&recorded) && !answered(&live) {
+                refined.cause = Cause::ResponseMissing;
+            } else if fields::tell_the_time(&fields::differing(&recorded, &live)) {
+                refined.cause = Cause::TimeOnly;
+            }
+        } else if finding.cause == Cause::OutputChanged {
+            let entry = self.ours.entry(ours, self.recorded)?;
+            if entry.get("args").and_then(|args| args.get("stream")).is_some_and(|name| name == "stdin") {
+                refined.cause = Cause::InputChanged;
+            }
+        }
+        Ok(refined)
+    }
+
+    fn divergence(&mut self, finding: &Finding) -> io::Result<Divergence> {
+        let (index, step) = self.step(finding);
+        let stream = index.processes.get(step.process).lineage.clone();
+        let (number, op) = (step.number, self.names.op(step.op).to_owned());
+        let process = step.process;
+        let recorded = finding.recorded.map(|step| self.ours.entry(step, self.recorded)).transpose()?;
+        let live = finding.live.map(|step| self.theirs.entry(step, self.live)).transpose()?;
+        let fields = match (&recorded, &live) {
+            (Some(recorded), Some(live)) => fields::differing(recorded, live),
+            _ => Vec::new(),
+        };
+        let chain = match finding.recorded {
+            Some(_) => chain(self.ours, process, self.recorded)?,
+            None => chain(self.theirs, process, self.live)?,
+        };
+        let step = format!("{stream}@{number}");
+        Ok(Divergence { stream, step, cause: finding.cause, op, recorded, live, fields, chain })
+    }
+
+    /// What the headers say differently.
+    fn before_the_start(&self) -> Vec<Divergence> {
+        let (ours, theirs) = (&self.ours.start, &self.theirs.start);
+        let rows = [
+            (Cause::CommandChanged, "run.start", &["argv", "argv_hex", "cwd", "cwd_hex"][..]),
+            (Cause::PolicyChanged, "run.start", &["policy_sha256"][..]),
+        ];
+        let mut found = Vec::new();
+        for (cause, op, names) in rows {
+            let differing = names.iter().filter(|name| ours.get(**name) != theirs.get(**name));
+            let fields: Vec<Field> = differing
+                .map(|name| Field {
+                    name: (*name).to_owned(),
+                    recorded: ours.get(*name).cloned(),
+                    live: theirs.get(*name).cloned(),
+                })
+                .collect();
+            found.extend((!fields.is_empty()).then(|| before(cause, op, fields)));
+        }
+        let (ours, theirs) = (&self.ours.environment, &self.theirs.environment);
+        if ours != theirs {
+            let fields =
+                vec![Field { name: "names".to_owned(), recorded: ours.clone(), live: theirs.clone() }];
+            found.push(before(Cause::EnvironmentChanged, "env.pass", fields));
+        }
+        found
+    }
+
+    fn renamed(&self, (recorded, live): (u32, u32)) -> Renamed {
+        Renamed {
+            recorded: self.ours.processes.get(recorded).lineage.clone(),
+            live: self.theirs.processes.get(live).lineage.clone(),
+        }
+    }
+
+    fn unseen(&mut self, steps: &[u32]) -> io::Result<Vec<String>> {
+        let mut unseen = BTreeSet::new();
+        for step in steps {
+            let entry = self.ours.entry(*step, self.recorded)?;
+            let about = match entry.get("args").and_then(|args| args.get("stream")).and_then(Value::as_str) {
+                Some(stream) => stream.to_owned(),
+                None => crate::trace::brief::brief(&entry),
+            };
+            unseen.insert(format!("{} {about}", self.names.op(self.ours.steps[*step as usize].op)));
+        }
+        Ok(unseen.into_iter().collect())
+    }
+}
+
+/// A difference before anything ran.
+fn before(cause: Cause, op: &str, fields: Vec<Field>) -> Divergence {
+    Divergence {
+        stream: "run".to_owned(),
+        step: "run@0".to_owned(),
+        cause,
+        op: op.to_owned(),
+        recorded: None,
+        live: None,
+        fields,
+        chain: Vec::new(),
+    }
+}
+
+/// The process and its ancestors, from the command down.
+fn chain(index: &Index, process: u32, from: &mut (impl Read + Seek)) -> io::Result<Vec<Ancestor>> {
+    let mut chain = Vec::new();
+    // What the launcher does is nobody's child.
+    let mut next = Some(process).filter(|process| index.processes.get(*process).lineage != "run");
+    while let Some(process) = next {
+        let process = index.processes.get(process);
+        let argv = match process.spawn {
+            // Without a supervisor, what the command starts is all its own.
+            _ if process.parent.is_none() => {
+                index.start.get("argv").and_then(|argv| argv.as_array().cloned())
+            }
+            Some(step) => {
+                let entry = index.entry(step, from)?;
+                entry.get("args").and_then(|args| args.get("argv")?.as_array().cloned())
+            }
+            None => None,
+        };
+        chain.push(Ancestor { proc: process.lineage.clone(), argv: argv.unwrap_or_default() });
+        next = process.parent;
+    }
+    chain.reverse();
+    Ok(chain)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! A request in its normal form: without what another run of the same program may well say differently.
+
+use serde_json::{Map, Value};
+
+use super::essence::Member;
+
+/// Header fields that tell the time, name one request, or follow from the rest of it.
+const VOLATILE: &[&str] = &[
+    "date",
+    "content-length",
+    "idempotency-key",
+    "x-request-id",
+    "x-correlation-id",
+    "request-id",
+    "traceparent",
+    "tracestate",
+    "x-amz-date",
+    "amz-sdk-invocation-id",
+    "x-stainless-retry-count",
+];
+/// Header fields of which only that they are there counts.
+const SECRET: &[&str] = &["authorization", "cookie", "proxy-authorization", "x-api-key"];
+
+/// What a keyed digest of a secret begins with, and how many hex digits follow.
+const REDACTED: (&str, usize) = ("redacted:", 16);
+
+/// The normal form of the members of a request; `text` is its body's, where that is known.
+pub(super) fn request(members: &[Member], text: Option<&str>) -> Vec<Member> {
+    let boundary = boundary(members);
+    let normal = |(name, value): &Member| {
+        let value = match (name.as_str(), value) {
+            ("headers", Value::Array(fields)) => headers(fields, boundary.as_deref()),
+            ("url", Value::String(url)) => Value::from(by_order(&mask(url))),
+            ("body", body) => match text {
+                Some(text) => Value::from(content(text, boundary.as_deref())),
+                None => body.clone(),
+            },
+            (_, value) => value.clone(),
+        };
+        (name.clone(), value)
+    };
+    members.iter().filter(|(name, _)| name != "version").map(normal).collect()
+}
+
+/// The boundary between the parts of a body (RFC 2046, section 5.1.1).
+fn boundary(members: &[Member]) -> Option<String> {
+    let headers = members.iter().find(|(name, _)| name == "headers")?.1.as_array()?;
+    let kind = headers.iter().filter_map(field).find(|(name, _)| name == "content-type")?.1;
+    let (_, rest) = kind.split_once("boundary=")?;
+    let found = rest.split(';').next()?.trim().trim_matches('"');
+    (!found.is_empty()).then(|| found.to_owned())
+}
+
+fn field(field: &Value) -> Option<(String, &str)> {
+    let pair = field.as_array()?;
+    Some((pair.first()?.as_str()?.to_ascii_lowercase(), pair.get(1)?.as_str()?))
+}
+
+fn headers(fields: &[Value], boundary: Option<&str>) -> Value {
+    let mut kept: Vec<(String, String)> = fields
+        .iter()
+        .filter_map(field)
+        .filter(|(name, _)| !VOLATILE.contains(&name.as_str()))
+        .map(|(name, value)| {
+            let value =
+                if SECRET.contains(&name.as_str()) { String::new() } else { content(value, boundary) };
+            (name, value)
+        })
+        .collect();
+    kept.sort();
+    serde_json::json!(kept)
+}
+
+/// The parameters of a URL in order.
+fn by_order(url: &str) -> String {
+    let Some((before, query)) = url.split_once('?') else { return url.to_owned() };
+    let mut parts: Vec<&str> = query.split('&').collect();
+    parts.sort_unstable();
+    format!("{before}?{}", parts.join("&"))
+}
+
+/// Text without boundaries, dates, ids and secrets; JSON with its keys in order.
+fn content(text: &str, boundary: Option<&str>) -> String {
+    let text = boundary.map_or_else(|| text.to_owned(), |boundary| text.replace(boundary, "boundary"));
+    match serde_json::from_str::<Map<String, Value>>(&text) {
+        Ok(members) => mask(&Value::Object(members).to_string()),
+        Err(_) => mask(&text),
+    }
+}
+
+/// Replaces keyed digests, UUIDs (RFC 9562) and dates (RFC 3339) by words that say so.
+pub(super) fn mask(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let masked = match first {
+            'r' => redacted(rest).map(|length| (length, "redacted")),
+            c if c.is_ascii_hexdigit() && !out.ends_with(|c: char| c.is_ascii_alphanumeric()) => {
+                shaped(rest, UUID)
+                    .map(|length| (length, "uuid"))
+                    .or_else(|| shaped(rest, DATE).map(|length| (length, "date")))
+            }
+            _ => None,
+        };
+        let (length, word) = masked.unwrap_or((first.len_utf8(), &rest[..first.len_utf8()]));
+        out.push_str(word);
+        rest = &rest[length..];
+    }
+    out
+}
+
+const UUID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+const DATE: &str = "dddd-dd-ddTdd:dd:dd";
+
+fn redacted(text: &str) -> Option<usize> {
+    let (word, digits) = REDACTED;
+    let hex = text.strip_prefix(word)?.as_bytes().get(..digits)?;
+    hex.iter().all(u8::is_ascii_hexdigit).then_some(word.len() + digits)
+}
+
+/// The length of what `text` begins with, if that has this shape: `x` a hex digit, `d` a digit. A date takes
+/// its fraction and its zone along.
+fn shaped(text: &str, shape: &str) -> Option<usize> {
+    let bytes = text.as_bytes().get(..shape.len())?;
+    let fits = bytes.iter().zip(shape.bytes()).all(|(byte, shape)| match shape {
+        b'x' => byte.is_ascii_hexdigit(),
+        b'd' => byte.is_ascii_digit(),
+        b'T' => matches!(byte, b'T' | b't' | b' '),
+        other => *byte == other,
+    });
+    if !fits {
+        return None;
+    }
+    let tail = &text[shape.len()..];
+    let more = |c: char| shape == DATE && (c.is_ascii_digit() || matches!(c, '.' | 'Z' | '+' | ':'));
+    Some(shape.len() + tail.find(|c| !more(c)).unwrap_or(tail.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_varies_is_masked() {
+        let text = "id 0190163d-8694-739b-aea5-966c26f8ad91 at 2026-11-29T21:50:06.123Z, redacted:5bdcc146bf60754e é";
+        assert_eq!(mask(text), "id uuid at date, redacted é");
+        for plain in ["2026-11-29", "deadbeef", "redacted:x", "r", "", "x2026-11-29T21:50:06"] {
+            assert_eq!(mask(plain), plain);
+        }
+    }
+
+    #[test]
+    fn order_and_boundaries_do_not_count() {
+        let with = |boundary: &str, date: &str| {
+            vec![
+                (
+                    "url".to_owned(),
+                    json!(if date == "a" { "http://h/?a=1&b=2" } else { "http://h/?b=2&a=1" }),
+                ),
+                (
+                    "headers".to_owned(),
+                    json!([
+                        ["Content-Type", format!("multipart/form-data; boundary={boundary}")],
+                        ["date", date]
+                    ]),
+                ),
+                ("body".to_owned(), json!({"sha256": boundary, "size": 3})),
+            ]
+        };
+        let (one, other) = (with("abc", "a"), with("xyz", "b"));
+        assert_eq!(request(&one, Some("--abc\n")), request(&other, Some("--xyz\n")));
+        assert_ne!(request(&one, None), request(&other, None));
+        assert_ne!(request(&one, Some("--abc\n1")), request(&other, Some("--xyz\n2")));
+        let json = |text| request(&[("body".to_owned(), json!({}))], Some(text));
+        assert_eq!(json("{\"a\":1,\"b\":2}"), json("{\"b\":2, \"a\":1}"));
+    }
+}

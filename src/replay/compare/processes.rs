@@ -1,0 +1,194 @@
+//! The processes of a trace, and which of one trace is which of the other.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Stands for the argv of a process that never started a program: a child that only forked.
+pub(super) const ARGV_UNKNOWN: u64 = 0;
+
+/// One process, or the run itself.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    /// As `0.2`, without thread.
+    pub(super) lineage: String,
+    pub(super) parent: Option<u32>,
+    depth: u32,
+    /// Digest of what it first started.
+    argv: u64,
+    /// The step in which it started that.
+    pub(super) spawn: Option<u32>,
+    entries: u32,
+}
+
+/// All processes of a trace, in the order in which they are first named.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    all: Vec<Process>,
+    known: HashMap<String, u32>,
+    /// What stands in `proc`, once it was taken apart.
+    spelled: HashMap<String, (u32, u32)>,
+}
+
+impl Processes {
+    /// The process and the thread that `proc` names.
+    pub(super) fn of(&mut self, proc: &str) -> (u32, u32) {
+        if let Some(found) = self.spelled.get(proc) {
+            return *found;
+        }
+        let (process, thread) = proc.split_once('#').unwrap_or((proc, ""));
+        let process = process.split(':').next().unwrap_or_default();
+        let found = (self.number(process), thread.parse().unwrap_or(0));
+        self.spelled.insert(proc.to_owned(), found);
+        found
+    }
+
+    fn number(&mut self, lineage: &str) -> u32 {
+        if let Some(known) = self.known.get(lineage) {
+            return *known;
+        }
+        let parent = lineage.rsplit_once('.').map(|(parent, _)| self.number(parent));
+        let depth = parent.map_or(0, |parent| self.all[parent as usize].depth + 1);
+        let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        let lineage = lineage.to_owned();
+        self.known.insert(lineage.clone(), number);
+        self.all.push(Process { lineage, parent, depth, argv: ARGV_UNKNOWN, spawn: None, entries: 0 });
+        number
+    }
+
+    /// Counts an entry of a process, and gives its number.
+    pub(super) fn count(&mut self, process: u32) -> u32 {
+        let process = &mut self.all[process as usize];
+        process.entries += 1;
+        process.entries
+    }
+
+    /// A program was started by a process.
+    pub(super) fn spawned(&mut self, process: u32, argv: u64, step: u32) {
+        let process = &mut self.all[process as usize];
+        if process.spawn.is_none() {
+            (process.argv, process.spawn) = (argv, Some(step));
+        }
+    }
+
+    pub(super) fn get(&self, process: u32) -> &Process {
+        &self.all[process as usize]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    fn children(&self) -> BTreeMap<Option<u32>, Vec<u32>> {
+        let mut children: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
+        for (number, process) in (0..).zip(&self.all) {
+            children.entry(process.parent).or_default().push(number);
+        }
+        children
+    }
+}
+
+/// Which process of the recorded trace is which of the live one.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    to_live: Vec<Option<u32>>,
+    to_recorded: Vec<Option<u32>>,
+    /// Those that were found by what they started, under another lineage.
+    pub(super) renamed: Vec<(u32, u32)>,
+}
+
+impl Pairs {
+    pub(super) fn new(recorded: &Processes, live: &Processes) -> Self {
+        let mut pairs = Self {
+            to_live: vec![None; recorded.len()],
+            to_recorded: vec![None; live.len()],
+            renamed: Vec::new(),
+        };
+        let (ours, theirs) = (recorded.children(), live.children());
+        let mut parents = vec![(None, None)];
+        let none = Vec::new();
+        while let Some((parent, other)) = parents.pop() {
+            let (these, those) = (ours.get(&parent).unwrap_or(&none), theirs.get(&other).unwrap_or(&none));
+            pairs.siblings((recorded, these), (live, those));
+            let found = these.iter().filter_map(|process| Some((*process, pairs.live(*process)?)));
+            parents.extend(found.map(|(process, other)| (Some(process), Some(other))));
+        }
+        pairs
+    }
+
+    /// Pairs the children of one process: by place and program, by program alone, by place alone.
+    fn siblings(&mut self, (recorded, these): (&Processes, &[u32]), (live, those): (&Processes, &[u32])) {
+        let place = |processes: &Processes, number: u32| {
+            let lineage = &processes.get(number).lineage;
+            lineage.rsplit('.').next().unwrap_or_default().to_owned()
+        };
+        for by in [(true, true), (false, true), (true, false)] {
+            let key = |processes: &Processes, number: u32| {
+                let name = if by.0 { place(processes, number) } else { String::new() };
+                (name, if by.1 { processes.get(number).argv } else { ARGV_UNKNOWN })
+            };
+            let mut free: HashMap<(String, u64), Vec<u32>> = HashMap::new();
+            for other in those.iter().rev().filter(|other| self.recorded(**other).is_none()) {
+                free.entry(key(live, *other)).or_default().push(*other);
+            }
+            for process in these {
+                let nameless = !by.0 && recorded.get(*process).argv == ARGV_UNKNOWN;
+                if nameless || self.live(*process).is_some() {
+                    continue;
+                }
+                if let Some(other) = free.get_mut(&key(recorded, *process)).and_then(Vec::pop) {
+                    self.to_live[*process as usize] = Some(other);
+                    self.to_recorded[other as usize] = Some(*process);
+                    if !by.0 {
+                        self.renamed.push((*process, other));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn live(&self, recorded: u32) -> Option<u32> {
+        self.to_live[recorded as usize]
+    }
+
+    pub(super) fn recorded(&self, live: u32) -> Option<u32> {
+        self.to_recorded[live as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn processes(rows: &[(&str, u64)]) -> Processes {
+        let mut processes = Processes::default();
+        for (lineage, argv) in rows {
+            let (process, _) = processes.of(lineage);
+            if *argv != ARGV_UNKNOWN {
+                processes.spawned(process, *argv, 0);
+            }
+        }
+        processes
+    }
+
+    #[test]
+    fn a_lineage_is_taken_apart() {
+        let mut processes = Processes::default();
+        let (process, thread) = processes.of("0.2:3#4");
+        assert_eq!((processes.get(process).lineage.as_str(), thread), ("0.2", 4));
+        assert_eq!(processes.of("0.2"), (process, 0));
+        assert_eq!(processes.get(processes.get(process).parent.expect("a parent")).lineage, "0");
+    }
+
+    #[test]
+    fn children_that_swapped_places_are_found_by_what_they_run() {
+        let recorded = processes(&[("0", 1), ("0.0", 10), ("0.1", 20), ("0.2", 30), ("0.1.0", 5)]);
+        let live = processes(&[("0", 1), ("0.0", 20), ("0.1", 10), ("0.2", 31), ("0.0.0", 5)]);
+        let pairs = Pairs::new(&recorded, &live);
+        let name = |lineage: &str| {
+            let process = recorded.known[lineage];
+            pairs.live(process).map(|other| live.get(other).lineage.as_str())
+        };
+        assert_eq!([name("0.0"), name("0.1"), name("0.2")], [Some("0.1"), Some("0.0"), Some("0.2")]);
+        assert_eq!(name("0.1.0"), Some("0.0.0"));
+        assert_eq!(pairs.renamed.len(), 2);
+    }
+}

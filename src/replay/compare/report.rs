@@ -1,0 +1,232 @@
+//! The report of a comparison, for people and for machines.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::cause::Cause;
+use super::comparison::{Ancestor, Comparison, Divergence};
+use super::fields::Field;
+use crate::trace::brief::{brief, shell_words, shorten};
+use crate::trace::escape;
+
+/// Characters that are shown of a value.
+const LONGEST: usize = 200;
+/// Differences that are shown to people.
+const MOST_SHOWN: usize = 40;
+/// Fields that are shown of each.
+const MOST_FIELDS: usize = 12;
+
+/// What the two runs are called, and whether to use colours.
+#[derive(Clone, Copy, Debug)]
+pub struct Style<'a> {
+    /// The recorded run.
+    pub recorded: &'a str,
+    /// The other one.
+    pub live: &'a str,
+    /// Whether a terminal shows it.
+    pub color: bool,
+}
+
+/// The report in lines: each difference, then what else is to be said. Nothing of a run that is the same.
+#[must_use]
+pub fn text(comparison: &Comparison, style: &Style<'_>) -> String {
+    let mut out = String::new();
+    for divergence in comparison.divergences.iter().take(MOST_SHOWN) {
+        self::divergence(divergence, style, &mut out);
+    }
+    let hidden = comparison.divergences.len().saturating_sub(MOST_SHOWN);
+    if hidden > 0 {
+        line(&mut out, &format!("and {hidden} more streams: see --json"));
+    }
+    notes(comparison, style, &mut out);
+    out
+}
+
+/// The last line: what it all comes to. `same` and `different` begin it.
+#[must_use]
+pub fn verdict(comparison: &Comparison, same: &str, different: &str) -> String {
+    let (matched, recorded) = (comparison.matched, comparison.recorded);
+    let accepted = total(&comparison.accepted);
+    let accepted = if accepted > 0 { format!(", {accepted} differences accepted") } else { String::new() };
+    if comparison.is_same() {
+        return format!("{same} — {matched}/{recorded} recorded steps matched{accepted}");
+    }
+    let differences = match comparison.differences() {
+        1 => "1 difference".to_owned(),
+        many => format!("{many} differences"),
+    };
+    format!("{different} — {matched}/{recorded} recorded steps matched, {differences}{accepted}")
+}
+
+fn total(counts: &std::collections::BTreeMap<(Cause, String), u64>) -> u64 {
+    counts.values().sum()
+}
+
+fn line(out: &mut String, text: &str) {
+    out.push_str(text);
+    out.push('\n');
+}
+
+fn divergence(divergence: &Divergence, style: &Style<'_>, out: &mut String) {
+    let Divergence { step, cause, op, recorded, live, fields, chain, .. } = divergence;
+    let head = format!("{}  {cause}  {}", escape::text(step), escape::text(op));
+    line(out, &if style.color { format!("\x1b[31m{head}\x1b[0m") } else { head });
+    let width = style.recorded.len().max(style.live.len()).max(6);
+    let mut row = |name: &str, text: &str| {
+        let _ = writeln!(out, "    {name:<width$}  {}", escape::text(&shorten(text, LONGEST)));
+    };
+    for (name, entry) in [(style.recorded, recorded), (style.live, live)] {
+        match entry {
+            Some(entry) => row(name, &about(entry)),
+            None if recorded.is_some() || live.is_some() => row(name, "nothing like it"),
+            None => {}
+        }
+    }
+    for Field { name, recorded, live } in fields.iter().take(MOST_FIELDS) {
+        row("", &format!("{name}: {} -> {}", value(recorded), value(live)));
+    }
+    if fields.len() > MOST_FIELDS {
+        row("", &format!("and {} more fields", fields.len() - MOST_FIELDS));
+    }
+    if !chain.is_empty() {
+        row("in", &chain.iter().map(ancestor).collect::<Vec<_>>().join(" > "));
+    }
+}
+
+fn about(entry: &Map<String, Value>) -> String {
+    let number = entry.get("i").map(Value::to_string).unwrap_or_default();
+    let refused = entry.get("kind").is_some_and(|kind| kind == "deny");
+    let args = entry.get("args");
+    let stream = args.and_then(|args| args.get("stream")).and_then(Value::as_str);
+    let said = match stream {
+        Some(stream) => stream.to_owned(),
+        None => brief(entry),
+    };
+    format!("entry {number}: {}{said}", if refused { "refused: " } else { "" })
+}
+
+fn ancestor(ancestor: &Ancestor) -> String {
+    let Ancestor { proc, argv } = ancestor;
+    if argv.is_empty() { proc.clone() } else { format!("{proc} ({})", shorten(&shell_words(argv), 60)) }
+}
+
+fn value(value: &Option<Value>) -> String {
+    let text = match value {
+        None => "none".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(words)) if words.iter().all(Value::is_string) => shell_words(words),
+        Some(other) => other.to_string(),
+    };
+    shorten(&text, LONGEST / 2)
+}
+
+fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
+    let mut note = |text: String| line(out, &escape::text(&text));
+    if total(&comparison.further) > 0 {
+        note(format!("further differences: {}", counted(&comparison.further)));
+    }
+    if total(&comparison.accepted) > 0 {
+        note(format!("accepted: {}", counted(&comparison.accepted)));
+    }
+    let tiers = comparison.tiers;
+    if tiers.normalised + tiers.elsewhere > 0 {
+        let all = tiers.exact + tiers.normalised + tiers.elsewhere;
+        let parts = [
+            (tiers.exact, "exact"),
+            (tiers.normalised, "normalised"),
+            (tiers.elsewhere, "of another process"),
+        ];
+        let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<_> = parts.map(|(count, name)| format!("{count} {name}")).collect();
+        let requests = if all == 1 { "request" } else { "requests" };
+        note(format!("{all} {requests}: {}", parts.join(", ")));
+    }
+    for (count, what) in
+        [(comparison.elsewhere, "by another process or thread"), (comparison.repeats, "more or fewer times")]
+    {
+        match count {
+            0 => {}
+            1 => note(format!("1 step happened {what}")),
+            _ => note(format!("{count} steps happened {what}")),
+        }
+    }
+    for renamed in comparison.renamed.iter().take(MOST_FIELDS) {
+        note(format!(
+            "process {} of {} is {} of {}: it runs the same",
+            renamed.recorded, style.recorded, renamed.live, style.live
+        ));
+    }
+    if !comparison.unseen.is_empty() {
+        note(format!("not compared, for not both runs saw it: {}", comparison.unseen.join(", ")));
+    }
+    if !comparison.approximate.is_empty() {
+        note(format!("times are approximate in: {}", comparison.approximate.join(", ")));
+    }
+    for (bytes, name) in comparison.torn.iter().zip([style.recorded, style.live]) {
+        if let Some(bytes) = bytes {
+            note(format!("the last line of {name} is torn ({bytes} bytes): that run was interrupted"));
+        }
+    }
+}
+
+/// As `missing effect 8 (fs.open_read 6, proc.spawn 2), output changed 1 (stdio 1)`.
+fn counted(counts: &std::collections::BTreeMap<(Cause, String), u64>) -> String {
+    let mut parts = Vec::new();
+    for cause in Cause::ALL {
+        let of_cause: Vec<_> = counts.iter().filter(|((other, _), _)| *other == cause).collect();
+        if of_cause.is_empty() {
+            continue;
+        }
+        let sum: u64 = of_cause.iter().map(|(_, count)| **count).sum();
+        let ops: Vec<_> = of_cause.iter().map(|((_, op), count)| format!("{op} {count}")).collect();
+        parts.push(format!("{cause} {sum} ({})", ops.join(", ")));
+    }
+    parts.join(", ")
+}
+
+/// The report for a machine; its keys are described in `docs/replay.md`.
+#[must_use]
+pub fn json(comparison: &Comparison) -> Value {
+    let counts = |counts: &std::collections::BTreeMap<(Cause, String), u64>| -> Vec<Value> {
+        let row = |((cause, op), count): (&(Cause, String), &u64)| json!({"class": cause.name(), "op": op, "count": count});
+        counts.iter().map(row).collect()
+    };
+    let renamed = comparison.renamed.iter();
+    json!({
+        "same": comparison.is_same(),
+        "recorded": comparison.recorded,
+        "live": comparison.live,
+        "matched": comparison.matched,
+        "differences": comparison.differences(),
+        "requests": {
+            "exact": comparison.tiers.exact,
+            "normalised": comparison.tiers.normalised,
+            "elsewhere": comparison.tiers.elsewhere,
+        },
+        "elsewhere": comparison.elsewhere,
+        "repeats": comparison.repeats,
+        "renamed": renamed.map(|one| json!({"recorded": one.recorded, "live": one.live})).collect::<Vec<_>>(),
+        "unseen": comparison.unseen,
+        "approximate": comparison.approximate,
+        "torn": {"recorded": comparison.torn[0], "live": comparison.torn[1]},
+        "divergences": comparison.divergences.iter().map(one).collect::<Vec<_>>(),
+        "further": counts(&comparison.further),
+        "accepted": counts(&comparison.accepted),
+    })
+}
+
+fn one(divergence: &Divergence) -> Value {
+    let Divergence { stream, step, cause, op, recorded, live, fields, chain } = divergence;
+    let field = |field: &Field| json!({"name": field.name, "recorded": field.recorded, "live": field.live});
+    json!({
+        "stream": stream,
+        "step": step,
+        "class": cause.name(),
+        "op": op,
+        "recorded": recorded,
+        "live": live,
+        "fields": fields.iter().map(field).collect::<Vec<_>>(),
+        "chain": chain.iter().map(|one| json!({"proc": one.proc, "argv": one.argv})).collect::<Vec<_>>(),
+    })
+}

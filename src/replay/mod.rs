@@ -1,0 +1,16 @@
+//! Replay: a recorded run is run again, and whether it did the same.
+//!
+//! [`Recording`] is a trace that can be run again: what it began with, what it met, and where its bodies
+//! lie. The run itself is one like any other (`run`), which records a trace of its own; the two are then
+//! compared.
+
+pub mod compare;
+mod differences;
+mod error;
+pub mod initial;
+pub mod inputs;
+mod recording;
+
+pub use differences::{Difference, differences};
+pub use error::ReplayError;
+pub use recording::{Entries, Recording};

@@ -1,0 +1,212 @@
+//! A trace that can be run again: verified, its beginning read, its entries one after the other.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize as _;
+use serde_json::{Map, Value};
+
+use super::ReplayError;
+use crate::netproxy::recorded;
+use crate::run::{Private, VERSION};
+use crate::supervisor::{CLOCK_TAPE, Tapes};
+use crate::sys::clock::ClockBase;
+use crate::trace::{self, Expectation, Line, Outcome, Reader, StoredBlobs};
+
+/// The longest private blob that is read, in bytes.
+const MOST_PRIVATE: u64 = 16 << 20;
+/// The longest part of a tape that is read, in bytes.
+const MOST_TAPE: u64 = 1 << 20;
+
+/// A trace that can be run again.
+#[derive(Debug)]
+pub struct Recording {
+    path: PathBuf,
+    /// Hash of its last entry.
+    pub head: String,
+    /// Whether its end was recorded.
+    pub sealed: bool,
+    /// Its bodies.
+    pub blobs: StoredBlobs,
+    /// What `run.start` says.
+    pub start: Map<String, Value>,
+    /// What `run.replay` says.
+    pub replay: Map<String, Value>,
+    /// What only its user may know.
+    pub private: Private,
+    /// Its clocks when it began.
+    pub clock: ClockBase,
+}
+
+impl Recording {
+    /// Verifies the trace at `path` and reads how it began.
+    ///
+    /// # Errors
+    /// Why it is not run again.
+    pub fn read(path: &Path) -> Result<Self, ReplayError> {
+        let found = trace::verify(path, &Expectation::default())?;
+        if let Outcome::Tampered { entry, reason } = found.outcome {
+            return Err(ReplayError::Tampered { path: path.to_owned(), entry, reason });
+        }
+        let refuse =
+            |reason: &str| ReplayError::NotReplayable { path: path.to_owned(), reason: reason.to_owned() };
+        let (mut start, mut replay) = (None, None);
+        for entry in Entries::open(path).map_err(unreadable(path))? {
+            let mut entry = entry.map_err(unreadable(path))?;
+            let said = |name: &str| entry.get(name).and_then(Value::as_str);
+            if said("kind") != Some("meta") {
+                break;
+            }
+            let place = match said("op") {
+                Some("run.start") => &mut start,
+                Some("run.replay") => &mut replay,
+                _ => continue,
+            };
+            if let Some(Value::Object(args)) = entry.remove("args") {
+                *place = Some(args);
+            }
+            if start.is_some() && replay.is_some() {
+                break;
+            }
+        }
+        let start: Map<String, Value> = start.ok_or_else(|| refuse("it does not say how it began"))?;
+        if !start.contains_key("level") {
+            return Err(refuse(
+                "its effects were recorded inside the program, by the Python package agentbox-runtime: replay it with that",
+            ));
+        }
+        let replay = replay
+            .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
+        let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());
+        let clock = clock.ok_or_else(|| refuse("it does not say when it began"))?;
+        let blobs = StoredBlobs::beside(path);
+        let private = private(&replay, &blobs).map_err(|reason| refuse(&reason))?;
+        let sealed = matches!(found.outcome, Outcome::Sealed);
+        Ok(Self { path: path.to_owned(), head: found.head, sealed, blobs, start, replay, private, clock })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its entries, from the first on.
+    ///
+    /// # Errors
+    /// When it cannot be read any more.
+    pub fn entries(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<Map<String, Value>, ReplayError>> + '_, ReplayError> {
+        let entries = Entries::open(&self.path).map_err(unreadable(&self.path))?;
+        Ok(entries.map(|entry| entry.map_err(unreadable(&self.path))))
+    }
+
+    /// What it saw of the clocks.
+    ///
+    /// # Errors
+    /// When it cannot be read any more, or an entry is no tape.
+    pub fn tapes(&self) -> Result<Tapes, ReplayError> {
+        let mut tapes = Tapes::default();
+        for entry in self.entries()? {
+            let entry = entry?;
+            let said = |name: &str| entry.get(name).and_then(Value::as_str);
+            let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
+                (said("op"), said("proc"), entry.get("args"))
+            else {
+                continue;
+            };
+            let content = |blob: &Value| {
+                let name = blob.get("blob").and_then(Value::as_str).unwrap_or_default();
+                self.blobs.read(name, MOST_TAPE)
+            };
+            tapes.add(proc, args, content).map_err(|error| ReplayError::NotReplayable {
+                path: self.path.clone(),
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(tapes)
+    }
+
+    /// What the network answered.
+    ///
+    /// # Errors
+    /// When the trace cannot be read any more, or holds what cannot be answered again.
+    pub fn network(&self, is_paced: bool) -> Result<recorded::Recording, ReplayError> {
+        let mut failure = None;
+        let entries = self.entries()?.map_while(|entry| entry.map_err(|error| failure = Some(error)).ok());
+        let blobs = self.blobs.clone();
+        let open = move |sha256: &str| blobs.open(sha256).map(|body| Box::new(body) as Box<dyn Read + Send>);
+        let network = recorded::Recording::of(entries.map(Value::Object), Arc::new(open), is_paced);
+        match (failure, network.refusal()) {
+            (Some(error), _) => Err(error),
+            (None, Some(reason)) => {
+                let (path, reason) = (self.path.clone(), reason.to_owned());
+                Err(ReplayError::NotReplayable { path, reason })
+            }
+            (None, None) => Ok(network),
+        }
+    }
+
+    /// A text of `run.start`.
+    #[must_use]
+    pub fn said(&self, name: &str) -> Option<&str> {
+        self.start.get(name).and_then(Value::as_str)
+    }
+}
+
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> ReplayError + '_ {
+    move |source| ReplayError::Read { path: path.to_owned(), source }
+}
+
+fn private(replay: &Map<String, Value>, blobs: &StoredBlobs) -> Result<Private, String> {
+    if replay.get("version").and_then(Value::as_u64) != Some(u64::from(VERSION)) {
+        return Err("it was recorded by another version of agentbox: replay it with that one".to_owned());
+    }
+    let reference = replay.get("private").and_then(|reference| reference.get("blob")).and_then(Value::as_str);
+    let reference = reference.ok_or("its private part was taken out")?;
+    let text = blobs.read(reference, MOST_PRIVATE).map_err(|error| format!("its private part: {error}"))?;
+    let private: Private =
+        serde_json::from_slice(&text).map_err(|error| format!("its private part: {error}"))?;
+    if private.version == VERSION {
+        Ok(private)
+    } else {
+        Err("its private part is of another version".to_owned())
+    }
+}
+
+/// The entries of a trace, each as an object. The rest of a torn line is none.
+pub struct Entries {
+    reader: Reader<File>,
+}
+
+impl Entries {
+    /// Opens the trace at `path`.
+    ///
+    /// # Errors
+    /// The errno of open(2).
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { reader: Reader::new(File::open(path)?) })
+    }
+}
+
+impl std::fmt::Debug for Entries {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Entries").finish_non_exhaustive()
+    }
+}
+
+impl Iterator for Entries {
+    type Item = io::Result<Map<String, Value>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.reader.next_line() {
+            Err(error) => Some(Err(error)),
+            Ok(Some(Line::Whole(line))) => Some(serde_json::from_slice(line).map_err(io::Error::from)),
+            Ok(Some(Line::TooLong)) => Some(Err(io::ErrorKind::InvalidData.into())),
+            Ok(Some(Line::Torn(_)) | None) => None,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Repeat: what a run has that no other run of the same command would have, kept so that it can be run again.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
+
+use super::{ReplayedFiles, RunError};
+use crate::policy::lossless;
+use crate::supervisor::{Controls, Seed, Tapes, Timeline};
+use crate::sys::clock::ClockBase;
+use crate::trace::redact::Redactor;
+use crate::trace::{Event, Kind, Recorder, TraceError, hex, unhex};
+
+/// Version of `run.replay` and of what the private blob holds.
+pub const VERSION: u32 = 1;
+
+/// What becomes of a run afterwards.
+#[derive(Debug)]
+pub enum Repeat {
+    /// It can only be read (`--no-replay`).
+    Never,
+    /// It can be run again.
+    Recorded(Private),
+    /// It is one that was recorded before.
+    Replayed(Box<Replayed>),
+}
+
+/// A run that is run again.
+#[derive(Debug)]
+pub struct Replayed {
+    /// What the recorded run had.
+    pub private: Private,
+    /// Its clocks when it began.
+    pub clock: ClockBase,
+    /// What it saw of them later.
+    pub tapes: Tapes,
+    /// Its files.
+    pub files: ReplayedFiles,
+}
+
+/// What nobody but the user may know of a run: lies in a private blob.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Private {
+    /// Version of this format.
+    pub version: u32,
+    /// Behind all randomness of the run: 32 bytes in hex.
+    seed: String,
+    /// The key of the digests that stand for secrets, in hex.
+    redactor: String,
+    /// The words of the command.
+    #[serde(with = "lossless::paths")]
+    argv: Vec<PathBuf>,
+    /// The launch directory.
+    #[serde(with = "lossless::path")]
+    pub cwd: PathBuf,
+    /// Variables of the launcher that the run depends on, as `NAME=VALUE`.
+    #[serde(with = "lossless::paths")]
+    environment: Vec<PathBuf>,
+    /// What stood for the values of secrets.
+    pub placeholders: Vec<(String, String)>,
+    /// Whether TLS was read.
+    pub reads_tls: bool,
+}
+
+/// Never its values.
+impl std::fmt::Debug for Private {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Private").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// What the caller started a run with.
+#[derive(Debug)]
+pub struct Start<'a> {
+    /// The words of the command.
+    pub argv: &'a [OsString],
+    /// The launch directory.
+    pub cwd: PathBuf,
+    /// Variables of the launcher that the run depends on, values of secrets not among them.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What stands for the values of secrets.
+    pub placeholders: Vec<(String, String)>,
+    /// Whether TLS is read.
+    pub reads_tls: bool,
+    /// Where all randomness comes from; fresh where none is given.
+    pub seed: Option<Seed>,
+}
+
+impl Private {
+    /// Makes what is random about a run.
+    ///
+    /// # Errors
+    /// When the kernel gives no randomness.
+    pub fn new(start: Start<'_>) -> Result<Self, RunError> {
+        let seed = match start.seed {
+            Some(seed) => seed,
+            None => Seed::fresh().map_err(RunError::call("getrandom"))?,
+        };
+        let variable = |(mut name, value): (OsString, OsString)| {
+            name.push("=");
+            name.push(value);
+            PathBuf::from(name)
+        };
+        Ok(Self {
+            version: VERSION,
+            seed: hex(seed.bytes()),
+            redactor: hex(Redactor::new()?.key()),
+            argv: start.argv.iter().map(PathBuf::from).collect(),
+            cwd: start.cwd,
+            environment: start.environment.into_iter().map(variable).collect(),
+            placeholders: start.placeholders,
+            reads_tls: start.reads_tls,
+        })
+    }
+
+    /// The words of the command.
+    pub fn argv(&self) -> impl Iterator<Item = OsString> + '_ {
+        self.argv.iter().map(|word| word.clone().into_os_string())
+    }
+
+    /// Variables of the launcher that the run depended on.
+    pub fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
+        self.environment.iter().filter_map(|variable| {
+            let bytes = variable.as_os_str().as_bytes();
+            let end = bytes.iter().position(|&byte| byte == b'=')?;
+            let word = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+            Some((word(&bytes[..end]), word(&bytes[end + 1..])))
+        })
+    }
+
+    fn redactor(&self) -> Option<Redactor> {
+        unhex(&self.redactor).map(|key| Redactor::with_key(&key))
+    }
+}
+
+impl Repeat {
+    pub(super) fn private(&self) -> Option<&Private> {
+        match self {
+            Self::Never => None,
+            Self::Recorded(private) => Some(private),
+            Self::Replayed(replayed) => Some(&replayed.private),
+        }
+    }
+
+    /// The files of a run that is run again.
+    pub(super) fn files(&self) -> Option<&ReplayedFiles> {
+        if let Self::Replayed(replayed) = self { Some(&replayed.files) } else { None }
+    }
+
+    /// The redactor of the run.
+    pub(super) fn redactor(&self) -> Result<Redactor, TraceError> {
+        self.private().and_then(Private::redactor).map_or_else(Redactor::new, Ok)
+    }
+
+    /// The clocks when the run began, or when the recorded one did.
+    pub(super) fn clock(&self) -> Result<ClockBase, RunError> {
+        match self {
+            Self::Replayed(replayed) => Ok(replayed.clock),
+            Self::Never | Self::Recorded(_) => ClockBase::now().map_err(RunError::call("clock_gettime")),
+        }
+    }
+
+    /// What makes the run like the recorded one, or one that can be run again: its clocks begin with `base`,
+    /// `ahead` of the machine's.
+    pub(super) fn controls(self, base: ClockBase, ahead: i64) -> Result<Option<Controls>, RunError> {
+        let Some(private) = self.private() else { return Ok(None) };
+        let seed = Seed::from_hex(&private.seed);
+        let seed = seed.ok_or_else(|| {
+            RunError::call("the seed")(std::io::Error::from(std::io::ErrorKind::InvalidData))
+        })?;
+        let tapes = match self {
+            Self::Replayed(replayed) => Some(replayed.tapes),
+            Self::Never | Self::Recorded(_) => None,
+        };
+        Ok(Some(Controls { seed, clock: Timeline { base, ahead, tapes } }))
+    }
+
+    /// Records what a replay needs to know first.
+    pub(super) fn record(&self, umask: Mode, base: ClockBase, recorder: &Recorder) -> Result<(), RunError> {
+        let Some(private) = self.private() else { return Ok(()) };
+        let text = serde_json::to_vec(private)
+            .map_err(|error| RunError::call("the private blob")(std::io::Error::from(error)))?;
+        let mut blob = recorder.blob()?;
+        std::io::Write::write_all(&mut blob, &text).map_err(|source| TraceError::StoreBlob { source })?;
+        let event = Event::new(Kind::Meta, "run.replay")
+            .arg("version", VERSION)
+            .arg("umask", umask.bits())
+            .arg("clock", serde_json::json!(base))
+            .arg("private", blob.finish()?.private());
+        Ok(recorder.record(event)?)
+    }
+}

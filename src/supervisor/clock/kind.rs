@@ -1,0 +1,135 @@
+//! Which clock suits a program: the tape, or one at real rate.
+//!
+//! Go and the JVM read the clock in threads of their own, as often as these happen to run, and wait in loops
+//! for it to go on: a tape would leave them out of step at once.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+/// Bytes of a note section, of a dynamic section that are looked at.
+const MOST: u64 = 8192;
+const PT_LOAD: u64 = 1;
+const PT_DYNAMIC: u64 = 2;
+const PT_NOTE: u64 = 4;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+/// Every launcher of a JDK needs it: java, javac, keytool.
+const JAVA_LAUNCHER: &[u8] = b"libjli.so\0";
+
+/// Whether the program that `task` has become runs on a clock at real rate.
+pub(super) fn runs_at_real_rate(task: i32) -> bool {
+    let Ok(file) = File::open(format!("/proc/{task}/exe")) else { return false };
+    let program = Program { file };
+    let segments = program.segments();
+    let of = |kind: u64| segments.iter().filter(move |segment| segment.kind == kind);
+    of(PT_NOTE).any(|segment| is_go(&program.read(segment.offset, segment.size)))
+        || of(PT_DYNAMIC).any(|segment| program.needs_java(segment, &segments))
+}
+
+/// Notes (elf(5)): the Go linker puts its build id into one that bears its name.
+fn is_go(notes: &[u8]) -> bool {
+    let mut rest = notes;
+    while let Some((head, body)) = rest.split_first_chunk::<12>() {
+        let [name, content] =
+            [0, 4].map(|at| number(head, at, 4).and_then(|size| usize::try_from(size).ok()));
+        let (Some(name), Some(content)) = (name, content) else { return false };
+        if body.get(..name).is_some_and(|name| name == b"Go\0\0" || name == b"Go\0") {
+            return true;
+        }
+        let padded = |size: usize| size.checked_next_multiple_of(4);
+        let next = padded(name).zip(padded(content)).and_then(|(name, content)| name.checked_add(content));
+        let Some(next) = next.and_then(|next| body.get(next..)) else { return false };
+        rest = next;
+    }
+    false
+}
+
+fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(size)?)?;
+    Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+}
+
+struct Segment {
+    kind: u64,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+struct Program {
+    file: File,
+}
+
+impl Program {
+    /// What there is of the bytes from `offset` on.
+    fn read(&self, offset: u64, size: u64) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(size.min(MOST)).unwrap_or(0)];
+        let count = self.file.read_at(&mut bytes, offset).unwrap_or(0);
+        bytes.truncate(count);
+        bytes
+    }
+
+    fn segments(&self) -> Vec<Segment> {
+        const HEADER: usize = 56;
+        let head = self.read(0, 64);
+        let (Some(offset), Some(count)) = (number(&head, 32, 8), number(&head, 56, 2)) else {
+            return Vec::new();
+        };
+        let table = self.read(offset, count * HEADER as u64);
+        let (headers, _) = table.as_chunks::<HEADER>();
+        headers
+            .iter()
+            .filter_map(|header| {
+                Some(Segment {
+                    kind: number(header, 0, 4)?,
+                    offset: number(header, 8, 8)?,
+                    address: number(header, 16, 8)?,
+                    size: number(header, 32, 8)?,
+                })
+            })
+            .collect()
+    }
+
+    fn needs_java(&self, dynamic: &Segment, segments: &[Segment]) -> bool {
+        let table = self.read(dynamic.offset, dynamic.size);
+        let entries = || {
+            let (entries, _) = table.as_chunks::<16>();
+            entries.iter().filter_map(|entry| Some((number(entry, 0, 8)?, number(entry, 8, 8)?)))
+        };
+        let Some((_, strings)) = entries().find(|(tag, _)| *tag == DT_STRTAB) else { return false };
+        let holds = |segment: &&Segment| {
+            segment.kind == PT_LOAD && strings.wrapping_sub(segment.address) < segment.size
+        };
+        let Some(segment) = segments.iter().find(holds) else { return false };
+        let strings = (strings - segment.address).saturating_add(segment.offset);
+        entries().filter(|(tag, _)| *tag == DT_NEEDED).any(|(_, name)| {
+            self.read(strings.saturating_add(name), JAVA_LAUNCHER.len() as u64) == JAVA_LAUNCHER
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_of_go_are_found_among_others() {
+        let note = |name: &[u8], content: &[u8]| {
+            let sizes = [name.len(), content.len(), 4].map(|size| u32::try_from(size).expect("short"));
+            let mut note: Vec<u8> = sizes.into_iter().flat_map(u32::to_le_bytes).collect();
+            for part in [name, content] {
+                note.extend_from_slice(part);
+                note.resize(note.len().next_multiple_of(4), 0);
+            }
+            note
+        };
+        let gnu = note(b"GNU\0", b"12345");
+        assert!(is_go(&[gnu.clone(), note(b"Go\0\0", b"id")].concat()));
+        assert!(!is_go(&gnu) && !is_go(b"") && !is_go(&[0xff; 40]));
+    }
+
+    #[test]
+    fn this_program_reads_from_a_tape() {
+        assert!(!runs_at_real_rate(std::process::id().cast_signed()));
+    }
+}

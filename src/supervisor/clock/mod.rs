@@ -1,0 +1,207 @@
+//! The clock of a run that can be replayed.
+//!
+//! Every program gets an image in place of the kernel's vDSO ([`crate::sys::vdso`]) at its first instruction
+//! (`visit`), in which each thread has a tape (`space`, `reel`): while recording, each read of a clock is put
+//! onto it; in a replay each read is taken from it. Reads that reach the kernel as calls are answered from the
+//! same tape (`raw`). Programs that read the clock in threads of their own as it happens (`kind`) have a clock
+//! at real rate instead, set to the recorded time at the start of each program.
+//!
+//! One timeline lies under all clocks: nanoseconds of CLOCK_MONOTONIC. The others differ from it by what
+//! they did when the run began.
+//!
+//! What the program's memory holds is never followed: it goes into the trace, and in a replay back to the
+//! same program, as a time and nothing else.
+
+mod control;
+mod kind;
+mod points;
+mod raw;
+mod reel;
+mod space;
+mod stack;
+mod strands;
+mod tapes;
+mod visit;
+
+use std::collections::HashMap;
+
+pub use self::tapes::{OPERATION, TapeError, Tapes};
+
+use self::control::{Control, Mode};
+use self::reel::{Reel, Replay};
+use self::space::Lane;
+use self::visit::ClockError;
+use crate::sys::clock::{self, ClockBase};
+use crate::sys::tracee::VisitError;
+use crate::sys::vdso::{self, Functions};
+use crate::trace::{Event, Kind, Recorder, TraceError};
+
+/// Where the run's timeline begins, and what it is replayed from.
+#[derive(Debug)]
+pub struct Timeline {
+    /// The clocks at the start of the run; in a replay, of the recorded one.
+    pub base: ClockBase,
+    /// What the run's time namespace adds to the machine's CLOCK_MONOTONIC, in nanoseconds.
+    pub ahead: i64,
+    /// In a replay, the recorded tapes.
+    pub tapes: Option<Tapes>,
+}
+
+/// What each kind of clock adds to the timeline (`image.c` numbers them).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Offsets([u64; 8]);
+
+impl Offsets {
+    fn of(base: ClockBase) -> Self {
+        let real = base.realtime_ns.wrapping_sub(base.monotonic_ns);
+        let boot = base.boottime_ns.wrapping_sub(base.monotonic_ns);
+        Self([real, 0, real, 0, 0, real, 0, boot])
+    }
+
+    fn all(self) -> [u64; 8] {
+        self.0
+    }
+
+    fn of_kind(self, kind: u8) -> u64 {
+        self.0.get(usize::from(kind)).copied().unwrap_or(0)
+    }
+}
+
+/// Packed bytes of a part of a tape that are held in memory.
+const PART: usize = 32 << 10;
+/// Packed bytes of all tapes of a run. Whoever reads the clock without end gets the clock at real rate from
+/// there on.
+const MOST: u64 = 64 << 20;
+/// The largest part that stands in its entry.
+const INLINE: usize = 4 << 10;
+
+/// A program.
+#[derive(Debug)]
+struct Program {
+    control: Control,
+}
+
+/// A thread of a program.
+#[derive(Debug)]
+struct Thread {
+    process: i32,
+    strand: String,
+    lane: Option<Lane>,
+    reel: Reel,
+    /// The base of FS of the thread that made it, until it has run itself.
+    made_at: Option<u64>,
+}
+
+/// The clocks of a run.
+#[derive(Debug)]
+pub(super) struct Clock {
+    base: ClockBase,
+    offsets: Offsets,
+    ahead: i64,
+    tapes: Option<Tapes>,
+    recorder: Recorder,
+    functions: Functions,
+    programs: HashMap<i32, Program>,
+    threads: HashMap<i32, Thread>,
+    /// Packed bytes in the trace.
+    spent: u64,
+}
+
+impl Clock {
+    pub(super) fn new(timeline: Timeline, recorder: Recorder) -> Self {
+        let Timeline { base, ahead, tapes } = timeline;
+        Self {
+            base,
+            offsets: Offsets::of(base),
+            ahead,
+            tapes,
+            recorder,
+            functions: vdso::of_kernel(),
+            programs: HashMap::new(),
+            threads: HashMap::new(),
+            spent: 0,
+        }
+    }
+
+    /// Task `former` has become process `process`, which stands at the first instruction of a new program.
+    pub(super) fn executed(&mut self, former: i32, process: i32, strand: String) -> Result<(), TraceError> {
+        let start = self.now_of(former);
+        self.programs.remove(&process);
+        let gone =
+            |(task, thread): (&i32, &Thread)| (*task == former || thread.process == process).then_some(*task);
+        for task in self.threads.iter().filter_map(gone).collect::<Vec<_>>() {
+            self.end_thread(task)?;
+        }
+        let at_real_rate = kind::runs_at_real_rate(process);
+        let mode = match &self.tapes {
+            _ if at_real_rate => Mode::Shift,
+            None => Mode::Record,
+            Some(_) => Mode::Replay,
+        };
+        let mut control = Control::new(mode, Functions::default(), self.offsets);
+        if at_real_rate {
+            control.shift = self.anchor(&strand)?;
+        }
+        let space = match visit::enter(process, &mut control, self.functions, !at_real_rate) {
+            Ok(space) => space,
+            // Its end is still to be heard.
+            Err(ClockError::Visit(VisitError::Gone)) => return Ok(()),
+            Err(error) => return self.uncontrolled(process, strand, &error),
+        };
+        if !at_real_rate {
+            let lane = space.as_ref().and_then(space::Space::lane);
+            self.begin_thread(process, process, strand, lane, start);
+        }
+        if space.is_some() {
+            self.programs.insert(process, Program { control });
+        }
+        Ok(())
+    }
+
+    /// A program whose reads of the clock are not under control goes on, and the trace says so.
+    fn uncontrolled(&mut self, process: i32, strand: String, error: &ClockError) -> Result<(), TraceError> {
+        let start = self.base.monotonic_ns;
+        let event = Event::new(Kind::Meta, "clock.uncontrolled").arg("reason", error.to_string());
+        self.recorder.record(event.proc(strand.clone()))?;
+        self.begin_thread(process, process, strand, None, start);
+        Ok(())
+    }
+
+    /// Sets the clock at real rate: records where the timeline is, or says how far it is from where it was.
+    fn anchor(&mut self, strand: &str) -> Result<u64, TraceError> {
+        let now = self.kernel_now();
+        if let Some(tapes) = &mut self.tapes {
+            return Ok(tapes.anchor(strand).map_or(0, |anchor| anchor.wrapping_sub(now)));
+        }
+        let event = Event::new(Kind::Meta, OPERATION).arg("clock", "shift").arg("reads", 0).arg("at", now);
+        self.recorder.record(event.proc(strand))?;
+        Ok(0)
+    }
+
+    /// CLOCK_MONOTONIC as the run's processes see it.
+    fn kernel_now(&self) -> u64 {
+        // It cannot fail: the base was read from the same clock.
+        clock::read(libc::CLOCK_MONOTONIC).unwrap_or(0).wrapping_add_signed(self.ahead)
+    }
+
+    /// Where the timeline stands for a task, for what it makes or becomes.
+    fn now_of(&self, task: i32) -> u64 {
+        match self.threads.get(&task) {
+            Some(Thread { reel: Reel::Replay(replay), lane, .. }) => replay.now(lane.as_ref()),
+            _ => self.kernel_now(),
+        }
+    }
+
+    fn begin_thread(&mut self, task: i32, process: i32, strand: String, lane: Option<Lane>, start: u64) {
+        let reel = match &mut self.tapes {
+            None => Reel::record(lane.as_ref()),
+            Some(tapes) => {
+                let mut replay = Replay::new(tapes.take(&strand), start);
+                // Its memory is ours and has its size: without it each read is answered by us.
+                let _ = replay.fill(lane.as_ref());
+                Reel::Replay(replay)
+            }
+        };
+        self.threads.insert(task, Thread { process, strand, lane, reel, made_at: None });
+    }
+}

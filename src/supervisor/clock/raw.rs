@@ -1,0 +1,125 @@
+//! Reads of a clock that reach the kernel as calls: of programs without a vDSO, and of the image where a lane
+//! is full, or at its end.
+
+use std::io;
+
+use nix::errno::Errno;
+
+use super::super::call::{Call, Reply};
+use super::super::{Stop, Supervisor};
+use super::points::Point;
+use super::reel::{Reel, drain};
+use super::space::Head;
+use super::{Clock, Thread};
+use crate::sys::vdso::POINTS;
+use crate::sys::{clock, memory};
+use crate::trace::TraceError;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The kind of a clock that is on the timeline (`image.c` numbers them); `None` for those of CPU time and of
+/// devices.
+fn kind_of(clock: i32) -> Option<u8> {
+    match clock {
+        libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_ALARM => Some(0),
+        libc::CLOCK_MONOTONIC => Some(1),
+        libc::CLOCK_TAI => Some(2),
+        libc::CLOCK_MONOTONIC_RAW => Some(4),
+        libc::CLOCK_REALTIME_COARSE => Some(5),
+        libc::CLOCK_MONOTONIC_COARSE => Some(6),
+        libc::CLOCK_BOOTTIME | libc::CLOCK_BOOTTIME_ALARM => Some(7),
+        _ => None,
+    }
+}
+
+impl Supervisor {
+    /// A call that reads a clock.
+    pub(in crate::supervisor) fn read_clock(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let [first, second, ..] = call.arguments;
+        let number = i64::from(call.number);
+        let (clock, place) = match number {
+            libc::SYS_clock_gettime => (call.int(first), second),
+            libc::SYS_time => (libc::CLOCK_REALTIME_COARSE, first),
+            _ => (libc::CLOCK_REALTIME, first),
+        };
+        let (Some(clocks), Some(kind)) = (&mut self.clock, kind_of(clock)) else {
+            return Ok(Reply::Continue);
+        };
+        let Some(now) = clocks.read(call.task.tid, call.task.tgid, (kind, clock))? else {
+            return Ok(Reply::Continue);
+        };
+        let (seconds, rest) = (now / SECOND, now % SECOND);
+        let words: &[u64] = match number {
+            libc::SYS_clock_gettime => &[seconds, rest],
+            libc::SYS_time => &[seconds],
+            _ => &[seconds, rest / 1000],
+        };
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let wanted = place != 0 || number == libc::SYS_clock_gettime;
+        if wanted && memory::write(call.task.tid, place, &bytes).is_err() {
+            return Ok(Reply::Errno(Errno::EFAULT));
+        }
+        // struct timezone, which Linux leaves at 0.
+        let zone = number == libc::SYS_gettimeofday && second != 0;
+        if zone && memory::write(call.task.tid, second, &[0; 8]).is_err() {
+            return Ok(Reply::Errno(Errno::EFAULT));
+        }
+        Ok(Reply::Value(if number == libc::SYS_time { seconds.cast_signed() } else { 0 }))
+    }
+}
+
+impl Clock {
+    /// What `task` of `process` is to see of a clock, in nanoseconds; `None` when it is to read the machine's
+    /// clock itself.
+    fn read(&mut self, task: i32, process: i32, (kind, clock): (u8, i32)) -> Result<Option<u64>, TraceError> {
+        let kernel = self.kernel_now();
+        let offset = self.offsets.of_kind(kind);
+        // At real rate, or unknown: the shift is that of the program's image.
+        let Some(mut thread) = self.threads.remove(&task) else {
+            let shift = self.programs.get(&process).map_or(0, |program| program.control.shift);
+            return Ok(Some(kernel.wrapping_add(shift).wrapping_add(offset)));
+        };
+        let lane = thread.lane.as_ref();
+        let point = match &mut thread.reel {
+            Reel::Replay(replay) => replay.next(lane, kind, kernel).ok(),
+            Reel::Record(packer) => {
+                if let Some(lane) = lane {
+                    // It is a file of ours: it can be read.
+                    let _ = drain(packer, lane);
+                }
+                clock::read(clock).ok().map(|now| {
+                    let point = Point::new(kind, now.wrapping_sub(offset));
+                    packer.push(point);
+                    point.at
+                })
+            }
+        };
+        let kept = self.keep(&mut thread, false);
+        if self.is_full() {
+            let _ = stop_recording(&mut thread);
+        }
+        self.threads.insert(task, thread);
+        kept?;
+        Ok(point.map(|point| point.wrapping_add(offset)))
+    }
+}
+
+/// From here on the thread reads the kernel's clock, and nothing of it is put on the tape.
+fn stop_recording(thread: &mut Thread) -> io::Result<()> {
+    match (&thread.reel, &thread.lane) {
+        (Reel::Record(_), Some(lane)) => lane.set_head(Head::default()),
+        _ => Ok(()),
+    }
+}
+
+impl Reel {
+    /// An empty tape.
+    pub(super) fn record(lane: Option<&super::Lane>) -> Self {
+        if let Some(lane) = lane {
+            let head = Head { count: POINTS as u64, more: true, ..Head::default() };
+            // It is a file of ours: it can be written.
+            let _ = lane.set_head(head);
+        }
+        Self::Record(super::points::Packer::default())
+    }
+}

@@ -1,0 +1,162 @@
+//! The memory that a program shares with the supervisor: the image, its control page, and lanes of tape.
+//!
+//! It is a file in memory that the program itself has made ([`super::visit`]), of a size that nobody can
+//! change. A program that forks goes on sharing it with its child, each with lanes of its own.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::rc::Rc;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::uio::{pread, pwrite};
+use nix::unistd::ftruncate;
+
+use super::control::Control;
+use super::points::Point;
+use crate::sys::vdso::{CONTROL, IMAGE, LANE, LANE_HEAD, LANES, LENGTH, POINTS, TAPE};
+
+/// The name of the file in memory.
+pub(super) const NAME: &str = "agentbox clock";
+
+/// The memory of a program and of those that it has forked into.
+#[derive(Debug)]
+pub(super) struct Space {
+    file: OwnedFd,
+    /// Lanes that nobody has: those that were given back, and all from a number on.
+    free: RefCell<(Vec<u32>, u32)>,
+}
+
+impl Space {
+    /// Fills `file`, which the program says that it has made.
+    ///
+    /// # Errors
+    /// When it is something else, or cannot be filled.
+    pub(super) fn fill(file: OwnedFd, control: &Control) -> io::Result<Self> {
+        let status = nix::sys::stat::fstat(&file)?;
+        let link = nix::fcntl::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()).as_str())?;
+        let named = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
+        if !named || status.st_size != 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        ftruncate(&file, i64::try_from(LENGTH).map_err(io::Error::other)?)?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+        let mut head = vec![0; usize::try_from(CONTROL).map_err(io::Error::other)?];
+        head[..IMAGE.len()].copy_from_slice(IMAGE);
+        head.extend_from_slice(&control.bytes());
+        write(&file, &head, 0)?;
+        Ok(Self { file, free: RefCell::new((Vec::new(), 0)) })
+    }
+
+    /// A lane that nobody else has; `None` when all are taken.
+    pub(super) fn lane(self: &Rc<Self>) -> Option<Lane> {
+        let mut free = self.free.borrow_mut();
+        let (returned, unused) = &mut *free;
+        let number = returned.pop().or_else(|| {
+            let number = *unused;
+            (number < LANES).then(|| {
+                *unused += 1;
+                number
+            })
+        })?;
+        Some(Lane { space: Rc::clone(self), number })
+    }
+}
+
+/// What stands at the head of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Head {
+    pub(super) cursor: u64,
+    pub(super) count: u64,
+    pub(super) more: bool,
+    pub(super) last: u64,
+    pub(super) skew: u64,
+    pub(super) adrift: bool,
+    pub(super) mismatches: u64,
+}
+
+/// A thread's part of the tape. The thread can write to it at any time: nothing that is read here is more
+/// than what it says of itself.
+#[derive(Debug)]
+pub(super) struct Lane {
+    space: Rc<Space>,
+    number: u32,
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.space.free.borrow_mut().0.push(self.number);
+    }
+}
+
+impl Lane {
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Another lane for a child that shares the memory.
+    pub(super) fn another(&self) -> Option<Self> {
+        self.space.lane()
+    }
+
+    fn at(&self) -> u64 {
+        TAPE + u64::from(self.number) * LANE
+    }
+
+    pub(super) fn head(&self) -> io::Result<Head> {
+        let mut bytes = [0; LANE_HEAD];
+        read(&self.space.file, &mut bytes, self.at())?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
+        Ok(Head {
+            cursor: word(0),
+            count: word(1),
+            more: word(2) != 0,
+            last: word(3),
+            skew: word(4),
+            adrift: word(5) != 0,
+            mismatches: word(6),
+        })
+    }
+
+    pub(super) fn set_head(&self, head: Head) -> io::Result<()> {
+        let Head { cursor, count, more, last, skew, adrift, mismatches } = head;
+        let words = [cursor, count, more.into(), last, skew, adrift.into(), mismatches, 0];
+        write(&self.space.file, words.map(u64::to_le_bytes).as_flattened(), self.at())
+    }
+
+    /// The first points, as many as there are to the cursor.
+    pub(super) fn points(&self) -> io::Result<Vec<Point>> {
+        let mut cursor = [0; 8];
+        read(&self.space.file, &mut cursor, self.at())?;
+        let count = usize::try_from(u64::from_le_bytes(cursor)).unwrap_or(POINTS).min(POINTS);
+        let mut bytes = vec![0; count * 8];
+        read(&self.space.file, &mut bytes, self.at() + LANE_HEAD as u64)?;
+        Ok(bytes.as_chunks::<8>().0.iter().map(|word| Point::from_word(u64::from_le_bytes(*word))).collect())
+    }
+
+    /// Puts points there, at most [`POINTS`].
+    pub(super) fn set_points(&self, points: &[Point]) -> io::Result<()> {
+        let bytes: Vec<[u8; 8]> =
+            points.iter().take(POINTS).map(|point| point.word().to_le_bytes()).collect();
+        write(&self.space.file, bytes.as_flattened(), self.at() + LANE_HEAD as u64)
+    }
+
+    /// Moves the cursor alone.
+    pub(super) fn set_cursor(&self, cursor: u64) -> io::Result<()> {
+        write(&self.space.file, &cursor.to_le_bytes(), self.at())
+    }
+}
+
+fn read(file: &OwnedFd, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    let offset = i64::try_from(at).map_err(io::Error::other)?;
+    let count = pread(file.as_fd(), bytes, offset)?;
+    if count == bytes.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+fn write(file: &OwnedFd, bytes: &[u8], at: u64) -> io::Result<()> {
+    let offset = i64::try_from(at).map_err(io::Error::other)?;
+    let count = pwrite(file.as_fd(), bytes, offset)?;
+    if count == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}

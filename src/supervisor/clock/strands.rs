@@ -1,0 +1,149 @@
+//! Processes and threads come and go: each has a tape of its own, which ends up in the trace.
+
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::control::Mode;
+use super::reel::{Followed, Reel, drain};
+use super::{Clock, INLINE, MOST, OPERATION, PART, Program, Thread};
+use crate::sys::{process, tracee};
+use crate::trace::{Event, Kind, TraceError};
+
+impl Clock {
+    /// Task `maker` has made process `child`, which has not run yet.
+    pub(in crate::supervisor) fn forked(&mut self, maker: i32, child: i32, strand: String) {
+        let start = self.now_of(maker);
+        let Some(maker_process) = self.threads.get(&maker).map_or(Some(maker), |thread| Some(thread.process))
+        else {
+            return;
+        };
+        let Some(program) = self.programs.get(&maker_process) else {
+            return self.begin_thread(child, child, strand, None, start);
+        };
+        if program.control.mode == Mode::Shift {
+            let control = program.control.clone();
+            self.programs.insert(child, Program { control });
+            return;
+        }
+        // A child that shares the memory of its maker, as after vfork(2), reads from its maker's tape until it
+        // has a program of its own. Where that cannot be told, nothing of the maker is to be changed.
+        if process::share_memory(maker, child).unwrap_or(true) {
+            return self.begin_thread(child, child, strand, None, start);
+        }
+        let lane = self.threads.get(&maker).and_then(|thread| thread.lane.as_ref()?.another());
+        let control = program.control.alone(lane.as_ref().map(super::Lane::number));
+        let threaded = program.control.threaded;
+        // Killed meanwhile: nobody reads it.
+        let _ = control.write(child);
+        if threaded {
+            let _ = control.clear_table(child);
+        }
+        self.begin_thread(child, child, strand, lane, start);
+        self.programs.insert(child, Program { control });
+    }
+
+    /// Task `maker`, which stands still, has made thread `child`, which has not run yet.
+    pub(in crate::supervisor) fn cloned(&mut self, maker: i32, child: i32, strand: String) {
+        let start = self.now_of(maker);
+        let process = self.threads.get(&maker).map_or(maker, |thread| thread.process);
+        let Some(program) = self.programs.get_mut(&process) else {
+            return self.begin_thread(child, process, strand, None, start);
+        };
+        if program.control.mode == Mode::Shift {
+            return;
+        }
+        let fs_base = tracee::registers(maker).map_or(0, |registers| registers.fs_base);
+        let own = self.threads.get(&maker).and_then(|thread| thread.lane.as_ref());
+        let lane = own.and_then(super::Lane::another);
+        if !program.control.threaded {
+            program.control.threaded = true;
+            if let Some(own) = own {
+                // Killed meanwhile: nobody reads it.
+                let _ = program.control.assign(maker, fs_base, own.number(), |_| true);
+            }
+            let _ = program.control.write(maker);
+        }
+        self.begin_thread(child, process, strand, lane, start);
+        if let Some(thread) = self.threads.get_mut(&child) {
+            thread.made_at = Some(fs_base);
+        }
+    }
+
+    /// A task that was just made, and has its name, stands still before its first instruction.
+    pub(in crate::supervisor) fn begins(&mut self, task: i32) {
+        let Some(thread) = self.threads.get_mut(&task) else { return };
+        let (Some(made_at), Some(lane)) = (thread.made_at.take(), &thread.lane) else { return };
+        let (process, lane) = (thread.process, lane.number());
+        let Ok(registers) = tracee::registers(task) else { return };
+        if registers.fs_base == made_at {
+            // It will set its own later on; until then its reads cannot be told from its maker's.
+            return;
+        }
+        let lives = |number: u32| {
+            let mut lanes = self.threads.values().filter(|thread| thread.process == process);
+            lanes.any(|thread| thread.lane.as_ref().is_some_and(|lane| lane.number() == number))
+        };
+        if let Some(program) = self.programs.get_mut(&process) {
+            // Killed meanwhile: nobody reads it.
+            let _ = program.control.assign(task, registers.fs_base, lane, lives);
+        }
+    }
+
+    /// A task has ended.
+    pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
+        self.programs.remove(&task);
+        self.end_thread(task)
+    }
+
+    pub(super) fn end_thread(&mut self, task: i32) -> Result<(), TraceError> {
+        let Some(mut thread) = self.threads.remove(&task) else { return Ok(()) };
+        if let Reel::Replay(replay) = &thread.reel {
+            return self.tell(&thread.strand, replay.followed(thread.lane.as_ref()));
+        }
+        if let (Reel::Record(packer), Some(lane)) = (&mut thread.reel, &thread.lane) {
+            // It is a file of ours: it can be read.
+            let _ = drain(packer, lane);
+        }
+        self.keep(&mut thread, true)
+    }
+
+    /// Says where a replayed tape was not followed to its end, or beyond.
+    fn tell(&self, strand: &str, followed: Followed) -> Result<(), TraceError> {
+        let Followed { recorded, read, mismatches } = followed;
+        if recorded == read && mismatches == 0 {
+            return Ok(());
+        }
+        let event = Event::new(Kind::Meta, "clock.apart").arg("recorded", recorded).arg("read", read);
+        self.recorder.record(event.arg("mismatches", mismatches).proc(strand))
+    }
+
+    /// Puts what is packed into the trace, if it is enough or the last of it.
+    pub(super) fn keep(&mut self, thread: &mut Thread, last: bool) -> Result<(), TraceError> {
+        let Reel::Record(packer) = &mut thread.reel else { return Ok(()) };
+        if packer.size() == 0 || (packer.size() < PART && !last) {
+            return Ok(());
+        }
+        let (bytes, reads) = packer.take();
+        self.spent += bytes.len() as u64;
+        let tape = if bytes.len() <= INLINE {
+            Value::from(STANDARD.encode(&bytes))
+        } else {
+            let mut blob = self.recorder.blob()?;
+            // What fails here fails the recorder, which `finish` says.
+            let _ = blob.write_all(&bytes);
+            blob.finish()?.into()
+        };
+        let event =
+            Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("reads", reads).arg("tape", tape);
+        let event = if self.is_full() { event.arg("cut", true) } else { event };
+        self.recorder.record(event.proc(thread.strand.clone()))
+    }
+
+    /// Whether no more reads are recorded.
+    pub(super) fn is_full(&self) -> bool {
+        self.spent >= MOST
+    }
+}

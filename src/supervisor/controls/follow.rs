@@ -1,0 +1,128 @@
+//! Tasks are followed from their birth: each is traced as long as it lives (PTRACE_O_TRACEFORK and its
+//! like), and stands still until it has its name.
+//!
+//! A new task stops before its first instruction; its maker stops after the call that made it and says
+//! which task that is. The two are heard in any order. Nothing here waits for a task: calls of others
+//! wait for answers meanwhile.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::super::Supervisor;
+use super::Seed;
+use super::device::Feeds;
+use super::runtime::Runtimes;
+use crate::sys::ptrace::{self, Stop};
+use crate::trace::TraceError;
+
+/// How long a new task waits for its maker, which is stopped at once, or was killed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is known of tasks that are followed.
+#[derive(Debug)]
+pub(in crate::supervisor) struct Following {
+    /// New tasks whose maker has not been heard yet, and how they stopped.
+    unnamed: HashMap<i32, (Stop, Instant)>,
+    pub(super) seed: Seed,
+    /// Random devices that tasks have open.
+    pub(in crate::supervisor) feeds: Feeds,
+    pub(super) runtimes: Runtimes,
+}
+
+impl Following {
+    pub(in crate::supervisor) fn new(seed: Seed) -> Self {
+        let feeds = Feeds::default();
+        Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default() }
+    }
+
+    /// Whether a task stands still that must not for ever.
+    pub(in crate::supervisor) fn is_waiting(&self) -> bool {
+        !self.unnamed.is_empty()
+    }
+}
+
+impl Supervisor {
+    /// Task `maker` has made another; an error where a task is gone by now.
+    pub(in crate::supervisor) fn made(&mut self, maker: i32, by_clone: bool) -> std::io::Result<()> {
+        if let (Ok(child), Some(kin)) = (ptrace::event_message(maker), self.tasks.kin()) {
+            let process = kin.process_of(maker).unwrap_or(maker);
+            let is_thread = Path::new(&format!("/proc/{process}/task/{child}")).exists();
+            let lives = is_thread || Path::new(&format!("/proc/{child}")).exists();
+            let threaded = is_thread || (by_clone && !lives);
+            if threaded {
+                kin.cloned(maker, child, lives);
+            } else {
+                kin.forked(maker, child, lives);
+            }
+            if let (Some(clock), Some(strand)) = (&mut self.clock, kin.strand(child)) {
+                match threaded {
+                    true => clock.cloned(maker, child, strand.to_string()),
+                    false => clock.forked(maker, child, strand.to_string()),
+                }
+            }
+            self.named(child);
+        }
+        ptrace::resume(maker, 0)
+    }
+
+    /// Lets a new task go on that has waited for its name.
+    fn named(&mut self, task: i32) {
+        let stop = self.following.as_mut().and_then(|following| following.unnamed.remove(&task));
+        if stop.is_some()
+            && let Some(clock) = &mut self.clock
+        {
+            clock.begins(task);
+        }
+        // Killed meanwhile: ESRCH.
+        let _ = match stop {
+            None => Ok(()),
+            Some((Stop::Group, _)) => ptrace::listen(task),
+            Some(_) => ptrace::resume(task, 0),
+        };
+    }
+
+    /// A task stands still, as new ones do: lets it go on, if it has a name.
+    pub(in crate::supervisor) fn stood_still(&mut self, task: i32, stop: Stop) -> std::io::Result<()> {
+        if let Some(following) = &mut self.following
+            && let Some(kin) = self.tasks.kin()
+        {
+            // Whoever stops is traced, by us.
+            self.seized.insert(task);
+            if kin.process_of(task).is_none() {
+                following.unnamed.insert(task, (stop, Instant::now()));
+                return Ok(());
+            }
+        }
+        if let Some(clock) = &mut self.clock {
+            clock.begins(task);
+        }
+        if stop == Stop::Group { ptrace::listen(task) } else { ptrace::resume(task, 0) }
+    }
+
+    /// A task has ended.
+    pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
+        self.seized.remove(&task);
+        self.expected.remove(&task);
+        if let Some(following) = &mut self.following {
+            following.unnamed.remove(&task);
+        }
+        if let Some(kin) = self.tasks.kin() {
+            kin.ended(task);
+        }
+        self.clock.as_mut().map_or(Ok(()), |clock| clock.ended(task))
+    }
+
+    /// Gives a name to those whose maker was killed before it could be asked.
+    pub(in crate::supervisor) fn look_after_unnamed(&mut self) {
+        let Some(following) = &self.following else { return };
+        let left =
+            |(task, (_, since)): (&i32, &(Stop, Instant))| (since.elapsed() > PATIENCE).then_some(*task);
+        for task in following.unnamed.iter().filter_map(left).collect::<Vec<_>>() {
+            if let Some(kin) = self.tasks.kin() {
+                kin.adopt(task);
+            }
+            self.named(task);
+        }
+    }
+}

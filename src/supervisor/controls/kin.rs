@@ -1,0 +1,277 @@
+//! Who was made by whom: exact, for tasks that are followed from their birth.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+/// Longest lineage that is carried on, in bytes: each fork adds to it, and all are remembered.
+const LINEAGE: usize = 256;
+
+/// What one thread of one program does: the same name in each run of the same command.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::supervisor) struct Strand {
+    /// `0` for the command, `0.2` for its third child.
+    pub(in crate::supervisor) process: String,
+    /// How many programs the process has become since it was made; the command itself is 0.
+    pub(in crate::supervisor) program: u32,
+    /// Which of the program's threads, by the order in which they were made: 0 for the main one.
+    pub(in crate::supervisor) thread: u32,
+}
+
+impl Strand {
+    /// As entries of the trace name it.
+    pub(in crate::supervisor) fn label(&self) -> String {
+        match self.thread {
+            0 => self.process.clone(),
+            thread => format!("{}#{thread}", self.process),
+        }
+    }
+}
+
+/// As tapes are named: `0.2:1#3`.
+impl fmt::Display for Strand {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.process)?;
+        if self.program > 0 {
+            write!(formatter, ":{}", self.program)?;
+        }
+        if self.thread > 0 {
+            write!(formatter, "#{}", self.thread)?;
+        }
+        Ok(())
+    }
+}
+
+/// A process that lives.
+#[derive(Debug)]
+struct Process {
+    lineage: String,
+    children: u32,
+    /// Programs that it has become since it was made.
+    programs: u32,
+    threads: u32,
+    /// Random draws of the main thread, or of all.
+    draws: u64,
+    /// All threads draw as one.
+    shares_draws: bool,
+}
+
+/// A thread other than the main one.
+#[derive(Debug)]
+struct Thread {
+    process: i32,
+    /// Which of its program's threads.
+    number: u32,
+    draws: u64,
+}
+
+impl Process {
+    fn new(lineage: String) -> Self {
+        Self { lineage, children: 0, programs: 0, threads: 0, draws: 0, shares_draws: false }
+    }
+}
+
+/// The tasks of a run that live.
+#[derive(Debug, Default)]
+pub(in crate::supervisor) struct Kin {
+    /// By process id.
+    processes: HashMap<i32, Process>,
+    /// By thread id.
+    threads: HashMap<i32, Thread>,
+    orphans: u32,
+    /// The command itself was executed.
+    started: bool,
+}
+
+impl Kin {
+    /// The process of this task; `None` for one that was not followed.
+    pub(in crate::supervisor) fn process_of(&self, task: i32) -> Option<i32> {
+        match self.threads.get(&task) {
+            Some(thread) => Some(thread.process),
+            None => self.processes.contains_key(&task).then_some(task),
+        }
+    }
+
+    /// What this task does.
+    pub(in crate::supervisor) fn strand(&self, task: i32) -> Option<Strand> {
+        let (id, thread) = self.threads.get(&task).map_or((task, 0), |own| (own.process, own.number));
+        let process = self.processes.get(&id)?;
+        Some(Strand { process: process.lineage.clone(), program: process.programs, thread })
+    }
+
+    /// The command's process, before anything else is there.
+    pub(in crate::supervisor) fn begin(&mut self, process: i32) -> bool {
+        let first = self.processes.is_empty() && self.orphans == 0;
+        if first {
+            self.processes.insert(process, Process::new("0".to_owned()));
+        }
+        first
+    }
+
+    /// A task has made a process. One that is gone already counts as well.
+    pub(in crate::supervisor) fn forked(&mut self, maker: i32, child: i32, lives: bool) {
+        let maker = self.process_of(maker);
+        let Some(maker) = maker.and_then(|process| self.processes.get_mut(&process)) else {
+            return self.adopt(child);
+        };
+        let lineage = shortened(format!("{}.{}", maker.lineage, maker.children));
+        maker.children += 1;
+        if lives {
+            self.threads.remove(&child);
+            self.processes.insert(child, Process::new(lineage));
+        }
+    }
+
+    /// A task has made a thread of its process.
+    pub(in crate::supervisor) fn cloned(&mut self, maker: i32, child: i32, lives: bool) {
+        let Some(id) = self.process_of(maker) else { return self.adopt(child) };
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        process.threads += 1;
+        let number = process.threads;
+        if lives {
+            self.processes.remove(&child);
+            self.threads.insert(child, Thread { process: id, number, draws: 0 });
+        }
+    }
+
+    /// A process whose maker was killed before it could be asked: which child of whom it is cannot be
+    /// known.
+    pub(in crate::supervisor) fn adopt(&mut self, process: i32) {
+        self.processes.insert(process, Process::new(format!("0.~{}", self.orphans)));
+        self.orphans += 1;
+    }
+
+    /// Task `former` has executed a program, and is the main thread of process `process` now.
+    pub(in crate::supervisor) fn executed(&mut self, former: i32, process: i32) {
+        self.threads.remove(&former);
+        if !self.processes.contains_key(&process) {
+            self.adopt(process);
+        }
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.programs += u32::from(self.started);
+            process.threads = 0;
+            process.draws = 0;
+            process.shares_draws = false;
+            self.started = true;
+        }
+    }
+
+    /// Whether all threads of the process draw random bytes as one, from now on.
+    pub(in crate::supervisor) fn share_draws(&mut self, process: i32, shared: bool) {
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.shares_draws = shared;
+        }
+    }
+
+    /// Counts a draw of random bytes: who draws, and which of its draws it is.
+    pub(in crate::supervisor) fn draw(&mut self, task: i32) -> Option<(Strand, u64)> {
+        let mut strand = self.strand(task)?;
+        let id = self.process_of(task)?;
+        let process = self.processes.get_mut(&id)?;
+        let draws = match self.threads.get_mut(&task) {
+            Some(thread) if !process.shares_draws => &mut thread.draws,
+            _ => {
+                strand.thread = 0;
+                &mut process.draws
+            }
+        };
+        *draws += 1;
+        Some((strand, *draws - 1))
+    }
+
+    /// A task has ended; of a process, the main thread is the last.
+    pub(in crate::supervisor) fn ended(&mut self, task: i32) {
+        if self.threads.remove(&task).is_none() {
+            self.processes.remove(&task);
+        }
+    }
+}
+
+/// A lineage that can be carried on: the same for the same row of ancestors.
+fn shortened(lineage: String) -> String {
+    if lineage.len() <= LINEAGE {
+        return lineage;
+    }
+    let digest = Sha256::digest(lineage.as_bytes());
+    let digits: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("0.~{digits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Kin;
+
+    fn named(kin: &Kin, task: i32) -> String {
+        kin.strand(task).map_or_else(|| "?".to_owned(), |strand| strand.to_string())
+    }
+
+    fn begun() -> Kin {
+        let mut kin = Kin::default();
+        assert!(kin.begin(10));
+        kin.executed(10, 10);
+        kin
+    }
+
+    #[test]
+    fn names_follow_the_order_in_which_tasks_are_made() {
+        let mut kin = begun();
+        kin.cloned(10, 11, true);
+        kin.forked(11, 12, true);
+        kin.forked(10, 13, true);
+        kin.cloned(13, 14, true);
+        kin.executed(13, 13);
+        assert_eq!([10, 11, 12, 13].map(|task| named(&kin, task)), ["0", "0#1", "0.0", "0.1:1"]);
+        kin.executed(13, 13);
+        kin.cloned(13, 15, true);
+        assert_eq!([13, 15].map(|task| named(&kin, task)), ["0.1:2", "0.1:2#1"]);
+        assert_eq!(kin.strand(15).expect("it lives").label(), "0.1#1");
+        assert!(!kin.begin(99));
+    }
+
+    #[test]
+    fn a_thread_that_executes_takes_its_process_over() {
+        let mut kin = begun();
+        kin.cloned(10, 11, true);
+        kin.executed(11, 10);
+        assert_eq!([10, 11].map(|task| named(&kin, task)), ["0:1", "?"]);
+    }
+
+    #[test]
+    fn draws_are_counted_by_thread_or_by_process() {
+        let mut kin = begun();
+        kin.cloned(10, 11, true);
+        let drawn = |kin: &mut Kin, task| kin.draw(task).map(|(strand, number)| format!("{strand} {number}"));
+        let order = [10, 11, 10, 11];
+        let each = order.map(|task| drawn(&mut kin, task).expect("it lives"));
+        assert_eq!(each, ["0 0", "0#1 0", "0 1", "0#1 1"]);
+        kin.executed(10, 10);
+        kin.share_draws(10, true);
+        kin.cloned(10, 11, true);
+        let shared = order.map(|task| drawn(&mut kin, task).expect("it lives"));
+        assert_eq!(shared, ["0:1 0", "0:1 1", "0:1 2", "0:1 3"]);
+        assert_eq!(drawn(&mut kin, 99), None);
+    }
+
+    #[test]
+    fn who_is_gone_counts_and_leaves_nothing() {
+        let mut kin = begun();
+        kin.forked(10, 11, false);
+        kin.forked(10, 12, true);
+        assert_eq!([11, 12].map(|task| named(&kin, task)), ["?", "0.1"]);
+        kin.ended(12);
+        kin.forked(12, 13, true);
+        assert_eq!([12, 13].map(|task| named(&kin, task)), ["?", "0.~0"]);
+    }
+
+    #[test]
+    fn the_longest_rows_of_ancestors_are_told_apart_in_every_run() {
+        let (mut one, mut other) = (begun(), begun());
+        for child in 11..400 {
+            one.forked(child - 1, child, true);
+            other.forked(child - 1, child, true);
+        }
+        assert!((11..400).all(|task| named(&one, task) == named(&other, task)));
+        assert!((11..400).all(|task| named(&one, task).len() <= 256));
+    }
+}

@@ -1,0 +1,28 @@
+//! What makes a run one that can be replayed: which processes there are is known exactly, and what they
+//! would otherwise learn by chance comes from one seed.
+//!
+//! Every task is followed from its birth (`follow`), so that a process has the same name in each run
+//! ([`super::task`]). By that name, and how often it has asked before, it draws its random bytes ([`draw`]):
+//! those of getrandom(2) and AT_RANDOM (`answer`), of the random devices and ids (`device`).
+
+mod answer;
+mod device;
+mod draw;
+mod follow;
+mod kin;
+mod runtime;
+mod seed;
+
+pub(super) use self::follow::Following;
+pub(super) use self::kin::Kin;
+pub use self::seed::Seed;
+use super::clock::Timeline;
+
+/// The controls of a run that can be replayed.
+#[derive(Debug)]
+pub struct Controls {
+    /// All randomness of the run comes from it.
+    pub seed: Seed,
+    /// Where its clocks begin, and what they are replayed from.
+    pub clock: Timeline,
+}

@@ -1,0 +1,139 @@
+//! What kind of program an image is, where that decides how it is controlled.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use nix::sys::stat::FileStat;
+
+/// Images that are remembered.
+const REMEMBERED: usize = 1024;
+/// Most sections that are looked through, and most bytes of their names.
+const SECTIONS: usize = 1024;
+const NAMES: usize = 64 << 10;
+
+/// A kind of program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::supervisor) enum Runtime {
+    /// Go moves what it runs from thread to thread: which thread asks tells nothing.
+    Go,
+    /// Any other: each thread does its own work.
+    Other,
+}
+
+/// What tells one content of a file from another.
+type Content = (u64, u64, i64, i64, i64, i64, i64);
+
+/// The kinds of images that were seen.
+#[derive(Debug, Default)]
+pub(in crate::supervisor) struct Runtimes {
+    known: HashMap<Content, Runtime>,
+}
+
+impl Runtimes {
+    /// The kind of the image with this status, which `open` opens for reading.
+    pub(in crate::supervisor) fn of(
+        &mut self,
+        status: &FileStat,
+        open: impl FnOnce() -> Option<File>,
+    ) -> Runtime {
+        let (modified, changed) =
+            ((status.st_mtime, status.st_mtime_nsec), (status.st_ctime, status.st_ctime_nsec));
+        let content =
+            (status.st_dev, status.st_ino, status.st_size, modified.0, modified.1, changed.0, changed.1);
+        if let Some(runtime) = self.known.get(&content) {
+            return *runtime;
+        }
+        let go = open().and_then(|image| is_go(&image)).unwrap_or(false);
+        let runtime = if go { Runtime::Go } else { Runtime::Other };
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        self.known.insert(content, runtime);
+        runtime
+    }
+}
+
+/// Go's linker writes one of these sections into every program (cmd/link, and `go version` reads the first).
+const OF_GO: [&[u8]; 2] = [b".go.buildinfo", b".note.go.buildid"];
+
+/// Whether the image has a section that only Go makes (elf(5)).
+fn is_go(image: &File) -> Option<bool> {
+    const HEADER: usize = 64;
+    let mut header = [0; HEADER];
+    image.read_exact_at(&mut header, 0).ok()?;
+    // 64 bits, little-endian: others do not run.
+    if !header.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let at = u64::from_le_bytes(word(&header, 40)?);
+    let [size, count, names] = [58, 60, 62].map(|at| word(&header, at).map(u16::from_le_bytes));
+    let (size, count) = (usize::from(size?), usize::from(count?).min(SECTIONS));
+    if size < HEADER {
+        return None;
+    }
+    let mut table = vec![0; size * count];
+    image.read_exact_at(&mut table, at).ok()?;
+    let sections: Vec<&[u8]> = table.chunks_exact(size).collect();
+    let names_at = sections.get(usize::from(names?))?;
+    let (offset, length) = (u64::from_le_bytes(word(names_at, 24)?), u64::from_le_bytes(word(names_at, 32)?));
+    let mut names = vec![0; usize::try_from(length).ok()?.min(NAMES)];
+    image.read_exact_at(&mut names, offset).ok()?;
+    Some(sections.iter().any(|section| {
+        let name = word(section, 0).map(u32::from_le_bytes).and_then(|at| usize::try_from(at).ok());
+        let rest = name.and_then(|at| names.get(at..)).unwrap_or_default();
+        OF_GO.contains(&rest.split(|&byte| byte == 0).next().unwrap_or_default())
+    }))
+}
+
+fn word<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// An image with one section of this name.
+    fn image(name: &[u8]) -> File {
+        let mut bytes = vec![0; 64 + 2 * 64];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[40] = 64;
+        bytes[58] = 64;
+        bytes[60] = 2;
+        bytes[62] = 1;
+        bytes[64] = 1;
+        bytes[128 + 24] = 192;
+        bytes[128 + 32] = u8::try_from(name.len() + 2).expect("short");
+        bytes.push(0);
+        bytes.extend(name);
+        bytes.push(0);
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(&bytes).expect("written");
+        file
+    }
+
+    #[test]
+    fn a_program_of_go_is_known_by_a_section() {
+        assert_eq!(is_go(&image(b".go.buildinfo")), Some(true));
+        assert_eq!(is_go(&image(b".note.go.buildid")), Some(true));
+        assert_eq!(is_go(&image(b".note.gnu.build-id")), Some(false));
+    }
+
+    #[test]
+    fn whatever_stands_in_the_image_reading_it_ends() {
+        let original = image(b".go.buildinfo");
+        let length = original.metadata().expect("a status").len();
+        for at in 0..length {
+            let file = image(b".go.buildinfo");
+            file.write_all_at(&[0xff], at).expect("written");
+            let _ = is_go(&file);
+            file.set_len(at).expect("shorter");
+            let _ = is_go(&file);
+        }
+        let own = File::open("/proc/self/exe").expect("this program");
+        assert_eq!(is_go(&own), Some(false));
+    }
+}

@@ -1,0 +1,56 @@
+//! What the loop waits for.
+
+use std::os::fd::AsFd as _;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+
+use super::{Stop, Supervisor};
+
+/// What there is to do.
+#[derive(Debug, Default)]
+pub(super) struct Ready {
+    pub(super) signal: bool,
+    pub(super) channel: bool,
+    pub(super) written: bool,
+    pub(super) call: bool,
+    pub(super) closed: bool,
+    /// Of each random device that a task has open, whether it is to be served.
+    pub(super) devices: Vec<bool>,
+}
+
+impl Supervisor {
+    pub(super) fn wait(&self, listening: bool) -> Result<Ready, Stop> {
+        let mut watched = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
+        ];
+        if listening {
+            watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        }
+        if !self.silent {
+            watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(following) = &self.following {
+            watched.extend(following.feeds.watched());
+        }
+        match poll(&mut watched, self.patience()) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(Ready::default()),
+            Err(errno) => return Err(Stop::Receive { call: "poll", source: errno.into() }),
+        }
+        let mut events = watched.iter().map(|watched| watched.revents().unwrap_or(PollFlags::empty()));
+        let mut next =
+            |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
+        let (signals, written) = (next(true), next(true));
+        let (calls, channel) = (next(listening), next(!self.silent));
+        Ok(Ready {
+            signal: signals.contains(PollFlags::POLLIN),
+            channel: channel.intersects(PollFlags::POLLIN | PollFlags::POLLHUP),
+            written: written.contains(PollFlags::POLLIN),
+            call: calls.contains(PollFlags::POLLIN),
+            closed: !calls.contains(PollFlags::POLLIN) && calls.contains(PollFlags::POLLHUP),
+            devices: events.map(|events| !events.is_empty()).collect(),
+        })
+    }
+}

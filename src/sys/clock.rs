@@ -1,0 +1,41 @@
+//! The machine's clocks, and the place on them where a run begins.
+
+use std::io;
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// Readings of the clocks at one moment, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockBase {
+    /// CLOCK_MONOTONIC
+    pub monotonic_ns: u64,
+    /// CLOCK_BOOTTIME
+    pub boottime_ns: u64,
+    /// CLOCK_REALTIME
+    pub realtime_ns: u64,
+}
+
+impl ClockBase {
+    /// Now, as this process sees it.
+    ///
+    /// # Errors
+    /// The errno of clock_gettime(2).
+    pub fn now() -> io::Result<Self> {
+        Ok(Self {
+            monotonic_ns: read(libc::CLOCK_MONOTONIC)?,
+            boottime_ns: read(libc::CLOCK_BOOTTIME)?,
+            realtime_ns: read(libc::CLOCK_REALTIME)?,
+        })
+    }
+}
+
+/// Reads a clock, in nanoseconds.
+///
+/// # Errors
+/// The errno of clock_gettime(2); EINVAL for a time before 1970.
+pub fn read(clock: libc::clockid_t) -> io::Result<u64> {
+    let time = clock_gettime(ClockId::from_raw(clock))?;
+    let part = |part: i64| u64::try_from(part).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
+    Ok(part(time.tv_sec())?.wrapping_mul(1_000_000_000).wrapping_add(part(time.tv_nsec())?))
+}

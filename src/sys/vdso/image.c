@@ -1,0 +1,279 @@
+/*
+ * The clock of a program that can be replayed: an image that stands in for the kernel's vDSO (vdso(7)).
+ *
+ * It lies at a fixed address in each program of the run, followed by the program's control page and its
+ * tape, so that everything is found relative to the image itself and nothing needs to be relocated:
+ *
+ *     BASE            this image               private, read and execute
+ *     BASE + 0x2000   struct control           private: a forked process gets its own copy
+ *     BASE + 0x4000   struct lane [LANES]      shared with the supervisor
+ *
+ * One timeline lies under all clocks: nanoseconds of CLOCK_MONOTONIC. What a lane holds are points of it;
+ * each clock adds an offset of its own.
+ *
+ * The program can write to the control page and to the tape, and deceives nobody but itself: the
+ * supervisor never follows what it finds there. Here every index is held within the tape as well.
+ */
+
+typedef unsigned int u32;
+typedef unsigned long u64;
+typedef int clock_id;
+struct timespec { long seconds, nanoseconds; };
+struct timeval { long seconds, microseconds; };
+struct timezone { int minutes_west, dst; };
+
+#define HIDDEN __attribute__((visibility("hidden")))
+#define EXPORTED __attribute__((visibility("default")))
+
+enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, CLOCK_TAI = 11 };
+/* 0, 1 and 4 to 7 (REALTIME, MONOTONIC, MONOTONIC_RAW, both coarse ones, BOOTTIME), and 11 (TAI). */
+#define CLOCKS 0x8f3u
+#define CLOCK_KINDS 8
+
+enum mode { PASS, RECORD, REPLAY, SHIFT };
+
+#define THREADS 256
+#define LANES 1024
+#define POINTS 2040
+#define NO_LANE 0xffffffffu
+#define SECOND 1000000000ul
+
+/* A point of the timeline, and above it the kind of clock that was read. */
+#define KIND_SHIFT 61
+#define POINT_MASK ((1ul << KIND_SHIFT) - 1)
+
+struct thread { u64 fs_base; u32 lane; u32 spare; };
+
+/* Written by the supervisor while the program stands still. */
+struct control {
+	u32 mode;
+	/* The lane of the only thread. */
+	u32 lane;
+	/* There are several: each is looked for in the table below. */
+	u32 threaded;
+	/* The instruction that reads the base of FS is there. */
+	u32 has_fs_base;
+	/* Functions of the kernel's own vDSO, or 0. */
+	u64 gettime, getres, getcpu;
+	/* What shift mode adds to the timeline. */
+	u64 shift;
+	/* What each kind of clock adds to the timeline. */
+	u64 offsets[CLOCK_KINDS];
+	struct thread threads[THREADS];
+};
+
+/* The tape of one thread. */
+struct lane {
+	/* Reads so far; those beyond `count` are not on the tape. */
+	u64 cursor;
+	/* Points that there are (replay), or room for them (record). */
+	u64 count;
+	/* Whether the supervisor is asked beyond them. */
+	u64 more;
+	/* The last point that was given out, and what real time adds to the kernel's clock from there on. */
+	u64 last, skew, adrift;
+	/* Reads of another kind of clock than was recorded. */
+	u64 mismatches;
+	u64 spare;
+	u64 points[POINTS];
+};
+
+/* The supervisor knows these. */
+_Static_assert(__builtin_offsetof(struct control, threads) == 112, "head of the control page");
+_Static_assert(sizeof(struct control) <= 0x2000, "the control page");
+_Static_assert(__builtin_offsetof(struct lane, points) == 64, "head of a lane");
+_Static_assert(sizeof(struct lane) == 0x4000, "a lane");
+
+extern const char __ehdr_start[] HIDDEN;
+#define CONTROL ((struct control *)(__ehdr_start + 0x2000))
+#define TAPE ((struct lane *)(__ehdr_start + 0x4000))
+
+#define CLOCK_GETTIME 228
+#define CLOCK_GETRES 229
+#define GETCPU 309
+
+static inline long call(long number, long a, long b, long c)
+{
+	long result;
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(number), "D"(a), "S"(b), "d"(c)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+/*
+ * Reads the machine's clock. Where the kernel's vDSO cannot do that alone, the call is made here: the one
+ * place whose clock_gettime the filter lets through. The layout puts it where the filter looks for it.
+ */
+long real_clock(long id, struct timespec *time) HIDDEN;
+__asm__(".pushsection .text.real_clock, \"ax\"\n"
+	".hidden real_clock\n"
+	"real_clock:\n"
+	"	mov $228, %eax\n"
+	"	syscall\n"
+	"	ret\n"
+	".popsection\n");
+
+static inline long real(const struct control *control, clock_id id, struct timespec *time)
+{
+	long (*gettime)(clock_id, struct timespec *) = (void *)control->gettime;
+	return gettime ? gettime(id, time) : real_clock(id, time);
+}
+
+static inline u64 nanoseconds(const struct timespec *time)
+{
+	return (u64)time->seconds * SECOND + (u64)time->nanoseconds;
+}
+
+static inline long give(u64 value, struct timespec *time)
+{
+	time->seconds = (long)(value / SECOND);
+	time->nanoseconds = (long)(value % SECOND);
+	return 0;
+}
+
+/* The lane of the calling thread; 0 where it has none: then the supervisor answers each read. */
+static inline struct lane *own_lane(const struct control *control)
+{
+	u32 lane = control->lane;
+	if (control->threaded) {
+		lane = NO_LANE;
+		if (!control->has_fs_base)
+			return 0;
+		u64 base;
+		__asm__ volatile("rdfsbase %0" : "=r"(base));
+		u32 hash = (u32)(base >> 6) * 2654435761u >> 24;
+		for (u32 step = 0; step < THREADS; step++) {
+			const struct thread *thread = &control->threads[(hash + step) % THREADS];
+			if (thread->fs_base == base) {
+				lane = thread->lane;
+				break;
+			}
+			if (!thread->fs_base)
+				break;
+		}
+	}
+	return lane < LANES ? &TAPE[lane] : 0;
+}
+
+/*
+ * Takes the next place of the tape. One instruction: a signal handler that reads the clock between two
+ * others would otherwise take the same place again.
+ */
+static inline u64 advance(struct lane *lane)
+{
+	u64 place = 1;
+	__asm__ volatile("xaddq %0, %1" : "+r"(place), "+m"(lane->cursor)::"memory");
+	return place;
+}
+
+static long record(const struct control *control, struct lane *lane, u32 kind, clock_id id, struct timespec *time)
+{
+	u64 place = advance(lane);
+	int on_tape = place < lane->count && place < POINTS;
+	if (!on_tape && lane->more)
+		return call(CLOCK_GETTIME, id, (long)time, 0);
+	long failed = real(control, id, time);
+	if (failed || !on_tape)
+		return failed;
+	u64 point = nanoseconds(time) - control->offsets[kind];
+	lane->points[place] = (u64)kind << KIND_SHIFT | (point & POINT_MASK);
+	return 0;
+}
+
+/* Beyond the end of the tape the last point is left at the rate of real time: it never stands still. */
+static u64 adrift(const struct control *control, struct lane *lane)
+{
+	struct timespec now;
+	if (real(control, MONOTONIC, &now))
+		return lane->last;
+	u64 kernel = nanoseconds(&now);
+	if (!lane->adrift) {
+		lane->skew = lane->last - kernel;
+		lane->adrift = 1;
+	}
+	u64 point = kernel + lane->skew;
+	if ((long)(point - lane->last) > 0)
+		lane->last = point;
+	return lane->last;
+}
+
+static long replay(const struct control *control, struct lane *lane, u32 kind, clock_id id, struct timespec *time)
+{
+	u64 place = advance(lane);
+	if (place < lane->count && place < POINTS) {
+		u64 found = lane->points[place];
+		u64 point = found & POINT_MASK;
+		lane->last = point;
+		if (found >> KIND_SHIFT != kind)
+			lane->mismatches++;
+		return give(point + control->offsets[kind], time);
+	}
+	if (lane->more)
+		return call(CLOCK_GETTIME, id, (long)time, 0);
+	return give(adrift(control, lane) + control->offsets[kind], time);
+}
+
+static long gettime(clock_id id, struct timespec *time)
+{
+	const struct control *control = CONTROL;
+	/* Those of CPU time, of devices, and unknown ones. */
+	if ((u32)id > CLOCK_TAI || !(CLOCKS >> id & 1))
+		return call(CLOCK_GETTIME, id, (long)time, 0);
+	u32 kind = id == CLOCK_TAI ? TAI : (u32)id;
+	if (control->mode == SHIFT) {
+		struct timespec now;
+		long failed = real(control, MONOTONIC, &now);
+		return failed ? failed : give(nanoseconds(&now) + control->shift + control->offsets[kind], time);
+	}
+	if (control->mode != RECORD && control->mode != REPLAY)
+		return real(control, id, time);
+	struct lane *lane = own_lane(control);
+	if (!lane)
+		return call(CLOCK_GETTIME, id, (long)time, 0);
+	return control->mode == RECORD ? record(control, lane, kind, id, time) : replay(control, lane, kind, id, time);
+}
+
+EXPORTED int __vdso_clock_gettime(clock_id id, struct timespec *time)
+{
+	return (int)gettime(id, time);
+}
+
+EXPORTED int __vdso_gettimeofday(struct timeval *time, struct timezone *zone)
+{
+	if (time) {
+		struct timespec now;
+		int failed = (int)gettime(REALTIME, &now);
+		if (failed)
+			return failed;
+		time->seconds = now.seconds;
+		time->microseconds = (long)((u64)now.nanoseconds / 1000);
+	}
+	if (zone)
+		zone->minutes_west = zone->dst = 0;
+	return 0;
+}
+
+EXPORTED long __vdso_time(long *time)
+{
+	struct timespec now;
+	long failed = gettime(REALTIME_COARSE, &now);
+	if (failed)
+		return failed;
+	if (time)
+		*time = now.seconds;
+	return now.seconds;
+}
+
+EXPORTED int __vdso_clock_getres(clock_id id, struct timespec *resolution)
+{
+	int (*getres)(clock_id, struct timespec *) = (void *)CONTROL->getres;
+	return getres ? getres(id, resolution) : (int)call(CLOCK_GETRES, id, (long)resolution, 0);
+}
+
+EXPORTED long __vdso_getcpu(u32 *cpu, u32 *node, void *unused)
+{
+	long (*getcpu)(u32 *, u32 *, void *) = (void *)CONTROL->getcpu;
+	return getcpu ? getcpu(cpu, node, unused) : call(GETCPU, (long)cpu, (long)node, 0);
+}

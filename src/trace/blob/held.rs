@@ -1,0 +1,82 @@
+//! Bodies of what has passed already: each byte has its space before it passes, and is stored also when the disk is full.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use super::super::error::TraceError;
+use super::file::nameless;
+use super::{BlobStore, BlobWriter, Directory};
+
+/// Bytes of one body that are held and not on the disk.
+#[derive(Default)]
+pub(super) struct Held {
+    owed: u64,
+}
+
+impl BlobStore {
+    /// Makes sure that so many bytes more can be stored.
+    pub(in crate::trace) fn hold(&self, bytes: u64) -> Result<(), TraceError> {
+        let Self::Directory(directory) = self else { return Ok(()) };
+        directory.ballast.hold(bytes, || nameless(directory)).map_err(|source| {
+            directory.fail(&source);
+            TraceError::StoreBlob { source }
+        })
+    }
+
+    pub(in crate::trace) fn start_held(&self) -> BlobWriter {
+        let mut writer = self.start();
+        writer.passed = Some(Held::default());
+        writer
+    }
+
+    pub(in crate::trace) fn give_up_ballast(&self) {
+        if let Self::Directory(directory) = self {
+            directory.ballast.give_up();
+        }
+    }
+}
+
+impl BlobWriter {
+    /// Writes what has passed, for which so many bytes are held.
+    ///
+    /// # Errors
+    /// As for any other body.
+    pub fn write_held(&mut self, bytes: &[u8], held: u64) -> io::Result<()> {
+        if let Some(passed) = &mut self.passed {
+            passed.owed += held;
+        }
+        self.write_all(bytes)?;
+        if self.held.is_empty()
+            && let BlobStore::Directory(directory) = self.store.clone()
+        {
+            self.settle(&directory);
+        }
+        Ok(())
+    }
+
+    pub(super) fn settle(&mut self, directory: &Directory) {
+        if let Some(passed) = &mut self.passed {
+            directory.ballast.settle(std::mem::take(&mut passed.owed));
+        }
+    }
+
+    /// Appends a piece to the file.
+    pub(super) fn append(&mut self, directory: &Arc<Directory>, piece: &[u8]) -> io::Result<()> {
+        match directory.append(&mut self.file, piece, self.hurried) {
+            Err(error) if self.passed.is_some() && is_full(&error) => {
+                // From here on nothing passes, and the run stops.
+                directory.fail(&error);
+                directory.ballast.wait();
+                directory.append(&mut self.file, piece, self.hurried)
+            }
+            other => other,
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ENOSPC | Errno::EDQUOT))
+}

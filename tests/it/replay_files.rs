@@ -1,0 +1,208 @@
+//! What a run keeps of the files that it changes, so that it can be replayed from there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{Ran, Sandbox, everyone};
+
+/// What the scripts start.
+const PROGRAMS: &str = "exec: cat\nexec: ls\nexec: rm\nexec: mv\nexec: ln\nexec: mkdir\nexec: chmod\n";
+
+/// The `before` of the entries of `op` for `path`, in order.
+fn before(sandbox: &Sandbox, ran: &Ran, op: &str, name: &str) -> Vec<Value> {
+    let path = sandbox.path(name);
+    let path = path.to_str().expect("text");
+    let of = |entry: &Value| {
+        let args = &entry["args"];
+        let at = args.get("resolved").unwrap_or(&args["path"]);
+        at == path && entry["op"] == op
+    };
+    ran.entries.iter().filter(|entry| of(entry)).map(|entry| entry["args"]["before"].clone()).collect()
+}
+
+/// The content of a blob.
+fn content(sandbox: &Sandbox, reference: &Value) -> Vec<u8> {
+    let name = reference["blob"].as_str().expect("a reference");
+    let file = fs::File::open(sandbox.beside(format!("trace.jsonl.blobs/{name}.zst"))).expect("a blob");
+    zstd::decode_all(file).expect("zstd")
+}
+
+#[test]
+fn what_was_there_is_kept_at_the_first_change() {
+    everyone(|sandbox| {
+        sandbox.policy(
+            "write: .\nexec: sh\nexec: cat\nexec: rm\nexec: mv\nexec: chmod\nexec: ln\nexec: mkdir\n",
+        );
+        sandbox.file("old", "first\n");
+        sandbox.file("gone", "deleted\n");
+        sandbox.file("moved", "moved\n");
+        sandbox.file("mode", "mode\n");
+        sandbox.link("old", "link");
+        let ran = record(
+            sandbox,
+            &[
+                "sh",
+                "-c",
+                "echo second > old; echo third >> old; rm gone link; mv moved new; echo x > new; \
+             chmod 600 mode; echo y > mode; mkdir made; echo z > made/file; rm made/file; ln -s a sym",
+            ],
+        );
+        ran.exits(0);
+        let [first, second] = before(sandbox, &ran, "fs.open_write", "old").try_into().expect("two");
+        assert_eq!(
+            (&first["type"], &first["size"], &first["mode"]),
+            (&json!("file"), &json!(6), &json!(0o644))
+        );
+        assert_eq!(content(sandbox, &first["content"]), b"first\n");
+        assert!(first["content"]["private"] == true && second.is_null());
+        let [gone] = before(sandbox, &ran, "fs.delete", "gone").try_into().expect("one");
+        assert_eq!(content(sandbox, &gone["content"]), b"deleted\n");
+        let [link] = before(sandbox, &ran, "fs.delete", "link").try_into().expect("one");
+        assert_eq!((&link["type"], &link["target"]), (&json!("symlink"), &json!("old")));
+        let [moved] = before(sandbox, &ran, "fs.rename", "moved").try_into().expect("one");
+        assert_eq!(content(sandbox, &moved["content"]), b"moved\n");
+        let rename = ran.entries.iter().find(|entry| entry["op"] == "fs.rename").expect("is there");
+        assert_eq!(rename["args"]["before_to"], "absent");
+        assert_eq!(before(sandbox, &ran, "fs.open_write", "new"), [Value::Null]);
+        let [mode] = before(sandbox, &ran, "fs.meta", "mode").try_into().expect("one");
+        assert!(mode.get("content").is_none() && mode["mode"] == 0o644);
+        let [mode] = before(sandbox, &ran, "fs.open_write", "mode").try_into().expect("one");
+        assert_eq!(content(sandbox, &mode["content"]), b"mode\n");
+        assert_eq!(before(sandbox, &ran, "fs.mkdir", "made"), [json!("absent")]);
+        assert_eq!(before(sandbox, &ran, "fs.open_write", "made/file"), [json!("absent")]);
+        assert_eq!(before(sandbox, &ran, "fs.delete", "made/file"), [Value::Null]);
+        assert_eq!(before(sandbox, &ran, "fs.symlink", "sym"), [json!("absent")]);
+        fs::remove_file(sandbox.path("sym")).expect("is there");
+    });
+}
+
+#[test]
+fn what_is_below_a_renamed_directory_is_kept_under_its_first_name() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: sh\nexec: mv\nexec: mkdir\n");
+        sandbox.file("a/f", "first\n");
+        let ran = record(
+            sandbox,
+            &["sh", "-c", "mv a b; echo second > b/f; echo new > b/g; mkdir a; echo third > a/f"],
+        );
+        ran.exits(0);
+        let [directory] = before(sandbox, &ran, "fs.rename", "a").try_into().expect("one");
+        assert_eq!(directory["type"], "dir");
+        let [file] = before(sandbox, &ran, "fs.open_write", "b/f").try_into().expect("one");
+        assert_eq!(file["at"], sandbox.path("a/f").to_str().expect("text"));
+        assert_eq!(content(sandbox, &file["content"]), b"first\n");
+        let [new] = before(sandbox, &ran, "fs.open_write", "b/g").try_into().expect("one");
+        assert_eq!(new, json!({"at": sandbox.path("a/g").to_str(), "type": "absent"}));
+        assert_eq!(before(sandbox, &ran, "fs.open_write", "a/f"), [Value::Null]);
+    });
+}
+
+/// Every file of the working directory, with its content.
+fn tree(sandbox: &Sandbox) -> BTreeMap<PathBuf, Vec<u8>> {
+    fn walk(directory: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for entry in fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let metadata = path.symlink_metadata().expect("is there");
+            let stamp = format!("{:o} {}.{}", metadata.mode(), metadata.mtime(), metadata.mtime_nsec());
+            let mut content = stamp.into_bytes();
+            if metadata.is_dir() {
+                walk(&path, found);
+            } else if metadata.is_file() {
+                content.extend(fs::read(&path).expect("reads"));
+            }
+            found.insert(path, content);
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(&sandbox.path(""), &mut found);
+    found
+}
+
+/// Runs what can be replayed.
+fn record(sandbox: &Sandbox, words: &[&str]) -> Ran {
+    sandbox.run_with(&["--replayable"], words)
+}
+
+/// Replays what [`record`] recorded: the host's files stay as they are.
+fn replay(sandbox: &Sandbox, options: &[&str]) -> Ran {
+    let before = tree(sandbox);
+    let trace = sandbox.trace();
+    let words = [&["replay", "-t", trace.to_str().expect("text")], options].concat();
+    let ran = sandbox.agentbox(&words);
+    assert_eq!(tree(sandbox), before, "the host's files\n{ran}");
+    ran
+}
+
+#[test]
+fn a_replay_writes_nothing_and_starts_from_the_first_state() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("write: .\nwrite: ../apart/file\nwrite: ../new\n{PROGRAMS}"));
+        sandbox.file("old", "first\n");
+        sandbox.file("a/deep/f", "moved\n");
+        sandbox.file("a/g", "stays\n");
+        sandbox.file("gone/x", "deleted\n");
+        sandbox.file("../apart/file", "apart\n");
+        sandbox.link("old", "link");
+        let script = "set -e; cat old; echo second >> old; cat old; rm link; ln -s a link; mv a b; cat b/deep/f; \
+             echo changed > b/deep/f; rm -r gone; mkdir gone; echo again > gone/x; cat ../apart/file; \
+             echo more >> ../apart/file; mkdir ../new; echo n > ../new/n; cat ../new/n; ls b gone; \
+             mkdir -p made/deep; echo z > made/deep/z; mv made/deep/z made/y; mv made other; cat other/y; chmod 600 b/g";
+        let ran = record(sandbox, &["sh", "-c", script]);
+        ran.exits(0);
+        let again = replay(sandbox, &[]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+        // A second one, and one that keeps what it writes.
+        let kept = sandbox.beside("kept");
+        replay(sandbox, &["--keep", kept.to_str().expect("text")]).exits(0);
+        let at = |name: &str| {
+            let path = sandbox.path("").join(name);
+            let path = fs::canonicalize(path).expect("is there");
+            fs::read_to_string(kept.join(path.strip_prefix("/").expect("absolute")))
+                .unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        assert_eq!(at("old"), "first\nsecond\n");
+        assert_eq!(at("b/deep/f"), "changed\n");
+        assert_eq!(at("../apart/file"), "apart\nmore\n");
+        assert_eq!(at("../new/n"), "n\n");
+        assert_eq!(at("other/y"), "z\n");
+        replay(sandbox, &["--keep", kept.to_str().expect("text")]).complains("not empty");
+    });
+}
+
+#[test]
+fn a_changed_input_is_named_before_anything_runs() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("write: .\nread: ../in\n{PROGRAMS}"));
+        sandbox.file("../in/a", "first\n");
+        sandbox.file("../in/b", "first\n");
+        let ran = record(sandbox, &["sh", "-c", "cat ../in/a ../in/b; cat ../in/c; echo x > out"]);
+        ran.exits(0);
+        replay(sandbox, &[]).exits(0).complains("replay ok");
+        sandbox.file("../in/a", "second\n");
+        sandbox.file("../in/c", "new\n");
+        let again = replay(sandbox, &[]);
+        again
+            .exits(1)
+            .prints("")
+            .complains("../in/a".trim_start_matches(".."))
+            .complains("in/c is another one");
+        replay(sandbox, &["--force"]).exits(1).prints("second\nfirst\nnew\n");
+    });
+}
+
+#[test]
+fn a_file_that_was_deleted_after_the_run_is_put_back() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("write: .\n{PROGRAMS}"));
+        sandbox.file("f", "first\n");
+        let ran = record(sandbox, &["sh", "-c", "cat f; echo second > f; mkdir d; echo x > d/x"]);
+        ran.exits(0);
+        fs::remove_file(sandbox.path("f")).expect("is there");
+        fs::remove_dir_all(sandbox.path("d")).expect("is there");
+        replay(sandbox, &[]).exits(0).prints("first\n").complains("replay ok");
+    });
+}
