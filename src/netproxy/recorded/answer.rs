@@ -106,7 +106,8 @@ impl RecordedExchange {
     /// What it failed with.
     fn failure(&self) -> Option<NetproxyError> {
         let failure = Failure::recorded(&self.result)?;
-        let reason = self.result.get("error").and_then(Value::as_str).unwrap_or(failure.kind()).to_owned();
+        let reason =
+            self.result.get("error").and_then(Value::as_str).unwrap_or_else(|| failure.kind()).to_owned();
         Some(NetproxyError::Replayed { reason, failure })
     }
 
