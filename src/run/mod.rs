@@ -64,9 +64,10 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     mut streams: StreamOptions,
-    repeat: Repeat,
+    mut repeat: Repeat,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
+    repeat.keep_authority(launching.tls.as_ref());
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
     let armed = match arm(&plan, launching, &recorder, streams, &repeat) {
