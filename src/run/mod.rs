@@ -25,7 +25,7 @@ pub use failure::RunError;
 pub use launch::{Begun, begin};
 pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
-pub use stdio::{StdioError, Stream};
+pub use stdio::{Input, StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};
@@ -169,13 +169,15 @@ fn prepare(
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let stdio = launched.stdio.manifest();
-    let enforcement = Enforcement { landlock: launched.landlock, capture, reads_tls, stdio };
+    let enforcement =
+        Enforcement { landlock: launched.landlock, capture, reads_tls, seeded: plan.replay, stdio };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
     repeat.record(umask, base, recorder)?;
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
+    let keeps = repeat.private().is_some();
     let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
@@ -200,7 +202,7 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
-        keeps_former: controls.is_some(),
+        keeps_former: keeps,
         diverted,
         controls,
     };
@@ -208,7 +210,7 @@ fn prepare(
     if let Some(signal) = interrupted {
         return Err(RunError::Interrupted(signal));
     }
-    let streams = launched.stdio.start(guard.as_fd())?;
+    let streams = launched.stdio.start(guard.as_fd(), keeps.then_some(recorder))?;
     Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy, kept })
 }
 

@@ -2,6 +2,7 @@
 
 mod cli;
 mod clients;
+mod controls;
 mod clock;
 mod dns;
 mod escape;
