@@ -121,7 +121,9 @@ impl Lane {
             last: word(3),
             skew: word(4),
             mismatches: word(5),
-            next: std::array::from_fn(|kind| shorts.get(24 + kind).map_or(0, |short| u16::from_le_bytes(*short))),
+            next: std::array::from_fn(|kind| {
+                shorts.get(24 + kind).map_or(0, |short| u16::from_le_bytes(*short))
+            }),
         })
     }
 
