@@ -14,6 +14,7 @@
 
 mod control;
 mod kind;
+mod marks;
 mod points;
 mod raw;
 mod reel;
@@ -28,7 +29,7 @@ use std::collections::HashMap;
 pub use self::tapes::{OPERATION, TapeError, Tapes};
 
 use self::control::{Control, Mode};
-use self::reel::{Reel, Replay};
+use self::reel::{Record, Reel, Replay};
 use self::space::Lane;
 use self::visit::ClockError;
 use crate::sys::clock::{self, ClockBase};
@@ -194,7 +195,7 @@ impl Clock {
 
     fn begin_thread(&mut self, task: i32, process: i32, strand: String, lane: Option<Lane>, start: u64) {
         let reel = match &mut self.tapes {
-            None => Reel::record(lane.as_ref()),
+            None => Reel::Record(Record::new(lane.as_ref())),
             Some(tapes) => {
                 let mut replay = Replay::new(tapes.take(&strand), start);
                 // Its memory is ours and has its size: without it each read is answered by us.
