@@ -65,8 +65,15 @@ fn part(name: &str, recorded: Option<Value>, live: Option<Value>, fields: &mut V
         return;
     }
     let (ours, theirs) = (recorded.as_ref().and_then(parts), live.as_ref().and_then(parts));
+    // Where a word was put in, all that follow would seem to differ.
+    let comparable = match (&recorded, &live) {
+        (Some(Value::Array(ours)), Some(Value::Array(theirs))) => {
+            ours.len() == theirs.len() || !ours.iter().chain(theirs).all(Value::is_string)
+        }
+        _ => true,
+    };
     match (ours, theirs) {
-        (Some(mut ours), Some(mut theirs)) => {
+        (Some(mut ours), Some(mut theirs)) if comparable => {
             let mut names: Vec<String> = ours.keys().chain(theirs.keys()).cloned().collect();
             names.sort();
             names.dedup();
@@ -88,6 +95,9 @@ fn parts(value: &Value) -> Option<BTreeMap<String, Value>> {
     match value {
         Value::Object(members) => {
             Some(members.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+        }
+        Value::Array(words) if words.len() > 1 && words.iter().all(Value::is_string) => {
+            Some(words.iter().enumerate().map(|(at, word)| (at.to_string(), word.clone())).collect())
         }
         Value::Array(pairs) if !pairs.is_empty() => {
             let mut fields: BTreeMap<String, Vec<Value>> = BTreeMap::new();

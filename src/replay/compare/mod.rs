@@ -65,6 +65,7 @@ pub fn compare<R: Read + Seek, L: Read + Seek>(
         elsewhere: found.elsewhere,
         repeats: found.repeats,
         renamed: pairs.renamed.iter().map(|pair| telling.renamed(*pair)).collect(),
+        unordered: found.unordered.iter().map(|one| ours.processes.get(*one).lineage.clone()).collect(),
         unseen: telling.unseen(&found.blind)?,
         approximate: approximate(&ours, &theirs),
         torn: [ours.torn, theirs.torn],

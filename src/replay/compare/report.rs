@@ -157,6 +157,11 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
             renamed.recorded, style.recorded, renamed.live, style.live
         ));
     }
+    if !comparison.unordered.is_empty() {
+        let first: Vec<_> = comparison.unordered.iter().take(MOST_FIELDS).map(String::as_str).collect();
+        let more = if comparison.unordered.len() > first.len() { ", …" } else { "" };
+        note(format!("workers of a pool, whose order was not compared: {}{more}", first.join(", ")));
+    }
     if !comparison.unseen.is_empty() {
         note(format!("not compared, for not both runs saw it: {}", comparison.unseen.join(", ")));
     }
@@ -207,6 +212,7 @@ pub fn json(comparison: &Comparison) -> Value {
         "elsewhere": comparison.elsewhere,
         "repeats": comparison.repeats,
         "renamed": renamed.map(|one| json!({"recorded": one.recorded, "live": one.live})).collect::<Vec<_>>(),
+        "unordered": comparison.unordered,
         "unseen": comparison.unseen,
         "approximate": comparison.approximate,
         "torn": {"recorded": comparison.torn[0], "live": comparison.torn[1]},
