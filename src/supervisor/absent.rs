@@ -34,9 +34,8 @@ impl Supervisor {
                 && access == PathAccess::Read
             {
                 let label = self.access.label(Some(rule), "");
-                let event =
-                    Event::new(Kind::Observe, "fs.open_read").path("path", OsStr::from_bytes(&spelled.typed));
-                let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
+                let event = Event::new(Kind::Observe, "fs.open_read").arg("exists", false);
+                let event = spelled.add_to(event, "path", &path).proc(call.task.lineage.clone()).rule(label);
                 self.recorder.record_folded(event)?;
             }
             return Ok(Reply::Errno(Errno::ENOENT));

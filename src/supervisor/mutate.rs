@@ -15,7 +15,7 @@ use super::call::{Call, Reply};
 use super::first_change::Before;
 use super::view::{Found, Place, Spelled, View};
 use super::{Stop, Supervisor};
-use crate::policy::{FileId, PathAccess};
+use crate::policy::PathAccess;
 use crate::trace::{Event, Kind};
 
 /// A name that may be changed, and whether that is recorded.
@@ -215,7 +215,7 @@ impl Supervisor {
         };
         let path = place.path();
         let status = status_of(&place);
-        let id = status.map(|status| FileId { dev: status.st_dev, ino: status.st_ino });
+        let id = status.map(|status| self.view.id_at(&path, &status));
         let decision = self.access.decide(PathAccess::Write, &path, id);
         if let Decision::Deny { rule: None, .. } = &decision
             && creates(call)

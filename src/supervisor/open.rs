@@ -247,7 +247,7 @@ impl Supervisor {
     pub(super) fn decide_file(&self, access: PathAccess, found: &Found) -> Decision {
         match found.former_path() {
             None => Decision::Allow(Area::Private),
-            Some(path) => self.access.decide(access, path, Some(found.id())),
+            Some(path) => self.access.decide(access, path, Some(self.view.id_of(found))),
         }
     }
 

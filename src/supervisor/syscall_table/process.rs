@@ -181,10 +181,8 @@ const NEW_NAMESPACES: u32 = 0x7e02_0000;
 /// time and of devices.
 const CLOCKS: [u32; 9] = [0, 1, 4, 5, 6, 7, 8, 9, 11];
 
-const CLOCK: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[one_of(0, &CLOCKS)], Action::Notify)],
-    otherwise: Action::Allow,
-};
+const CLOCK: ArgumentRules =
+    ArgumentRules { clauses: &[clause(&[one_of(0, &CLOCKS)], Action::Notify)], otherwise: Action::Allow };
 
 /// The child of a traced process would escape its tracer; only kernel threads need it.
 const CLONE_UNTRACED: u32 = 0x0080_0000;
