@@ -3,6 +3,7 @@
 mod cli;
 mod clients;
 mod controls;
+mod diff;
 mod dns;
 mod escape;
 mod exec_rules;

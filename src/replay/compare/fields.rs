@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::essence::{Essence, Member};
+use super::normal;
 use crate::trace::brief::shorten;
 
 /// A member that differs; `None` where it is absent.
@@ -48,6 +49,23 @@ pub(super) fn differing(recorded: &Map<String, Value>, live: &Map<String, Value>
 /// Whether these fields tell the time, and nothing else.
 pub(super) fn tell_the_time(fields: &[Field]) -> bool {
     !fields.is_empty() && fields.iter().all(|field| TIMES.contains(&field.name.as_str()))
+}
+
+/// Whether these fields differ in nothing but names that were made up at random, as by mkstemp(3).
+pub(super) fn are_made_up(fields: &[Field]) -> bool {
+    let differ_so = |field: &Field| match (&field.recorded, &field.live) {
+        (Some(Value::String(ours)), Some(Value::String(theirs))) => normal::differ_by_chance(ours, theirs),
+        _ => false,
+    };
+    !fields.is_empty() && fields.iter().all(differ_so)
+}
+
+/// The words of one list that the other lacks.
+pub(super) fn lacking(words: Option<&Value>, other: Option<&Value>) -> Option<Value> {
+    let words = words?.as_array()?;
+    let others = other.and_then(Value::as_array);
+    let lacks = |word: &&Value| others.is_none_or(|others| !others.contains(word));
+    Some(Value::from_iter(words.iter().filter(lacks).cloned()))
 }
 
 fn named(entry: &Map<String, Value>) -> Vec<Member> {

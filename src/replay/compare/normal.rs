@@ -136,6 +136,26 @@ pub(super) fn mask_names(path: &str) -> String {
     out
 }
 
+/// Whether two names differ in one part of the same length alone, and that looks made up in one of them.
+pub(super) fn differ_by_chance(one: &str, other: &str) -> bool {
+    if one.len() != other.len() || !one.contains('/') {
+        return false;
+    }
+    let differs = |pair: &(u8, u8)| pair.0 != pair.1;
+    let pairs: Vec<(u8, u8)> = one.bytes().zip(other.bytes()).collect();
+    let (Some(from), Some(to)) = (pairs.iter().position(differs), pairs.iter().rposition(differs)) else {
+        return false;
+    };
+    // A letter at either end may be the same by chance.
+    let part = |text: &str| text.get(from..=to).map(str::to_owned).unwrap_or_default();
+    let (ours, theirs) = (part(one), part(other));
+    let is_word = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (MADE_UP - 2..=MADE_UP * 2).contains(&ours.len())
+        && is_word(&ours)
+        && is_word(&theirs)
+        && (is_mixed(&ours) || is_mixed(&theirs))
+}
+
 /// Whether capitals, other letters and digits alternate: hardly so in a chosen name.
 fn is_mixed(word: &str) -> bool {
     let class = |byte: u8| (byte.is_ascii_uppercase(), byte.is_ascii_digit());
@@ -199,6 +219,15 @@ mod tests {
         ] {
             assert_eq!(mask_names(name), masked);
         }
+    }
+
+    #[test]
+    fn a_part_that_differs_may_be_made_up() {
+        assert!(differ_by_chance("/tmp/ccJx93UB.s", "/tmp/ccSCFCGH.s"));
+        assert!(!differ_by_chance("/tmp/one.s", "/tmp/two.s"));
+        assert!(!differ_by_chance("/data/part01", "/data/part02"));
+        assert!(!differ_by_chance("Jx93UB", "SCFCGH"));
+        assert!(!differ_by_chance("/a/Jx93UB/b/x", "/b/Jx93UB/b/y"));
     }
 
     #[test]

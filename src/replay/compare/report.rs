@@ -114,6 +114,7 @@ fn ancestor(ancestor: &Ancestor) -> String {
 fn value(value: &Option<Value>) -> String {
     let text = match value {
         None => "none".to_owned(),
+        Some(Value::Array(words)) if words.is_empty() => "none".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(words)) if words.iter().all(Value::is_string) => shell_words(words),
         Some(other) => other.to_string(),
@@ -135,7 +136,7 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
         let parts = [
             (tiers.exact, "exact"),
             (tiers.normalised, "normalised"),
-            (tiers.elsewhere, "of another process"),
+            (tiers.elsewhere, "of another process or thread"),
         ];
         let parts = parts.into_iter().filter(|(count, _)| *count > 0);
         let parts: Vec<_> = parts.map(|(count, name)| format!("{count} {name}")).collect();

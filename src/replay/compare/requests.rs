@@ -14,7 +14,7 @@ pub struct Tiers {
     pub exact: u64,
     /// The same but for dates, ids, boundaries, the order of keys, and secrets.
     pub normalised: u64,
-    /// Either of them, by another process.
+    /// Either of them, by another process or thread.
     pub elsewhere: u64,
 }
 

@@ -41,7 +41,7 @@ fn a_pool_may_share_its_tasks_out_differently() {
     assert!(found.is_same(), "{found:#?}");
     assert_eq!((found.elsewhere, found.tiers.elsewhere, found.matched), (2, 1, 3));
     let report = report::text(&found, &report::Style { recorded: "A", live: "B", color: false });
-    assert!(report.contains("1 request: 1 of another process"), "{report}");
+    assert!(report.contains("1 request: 1 of another process or thread"), "{report}");
 }
 
 #[test]
