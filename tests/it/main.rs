@@ -4,6 +4,7 @@ mod cli;
 mod clients;
 mod clock;
 mod controls;
+mod diff;
 mod dns;
 mod escape;
 mod exec_rules;
