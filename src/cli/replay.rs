@@ -45,6 +45,9 @@ pub(super) struct ReplayCommand {
     /// Accept differences of this class, as time-only; they are counted
     #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
     lenient: Vec<Cause>,
+    /// Let waits last as long as they did, instead of leaving them out
+    #[arg(long)]
+    paced: bool,
     /// The command, if it is to be checked that it is the recorded one
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -70,7 +73,7 @@ impl ReplayCommand {
         let plan = plan(&recording, prepared, &placement);
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
-        let replayed = Replayed { private, clock, tapes };
+        let replayed = Replayed { private, clock, tapes, paced: self.paced };
         let streams = StreamOptions::default();
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;

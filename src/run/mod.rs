@@ -171,6 +171,7 @@ fn prepare(
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
     repeat.record(umask, base, recorder)?;
+    let skips_waits = repeat.skips_waits();
     let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
@@ -197,6 +198,7 @@ fn prepare(
         state,
         keeps_former: controls.is_some(),
         controls,
+        under_way: skips_waits.then(|| network.proxy.under_way()),
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {
