@@ -47,7 +47,9 @@ fn build_image() {
     match ended {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("{source} was not compiled: {status}: {command:?}"),
-        Err(error) => panic!("{source} needs a C compiler, as the linking does (set CC): {error}: {command:?}"),
+        Err(error) => {
+            panic!("{source} needs a C compiler, as the linking does (set CC): {error}: {command:?}")
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::sys::stat::{Mode, umask};
 
@@ -10,12 +11,12 @@ use super::Failure;
 use super::diff::parse_cause;
 use super::run::{Prepared, colored, protected, tell};
 use crate::command;
-use crate::netproxy::StreamOptions;
+use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
 use crate::replay::{Difference, Recording, ReplayError, differences};
-use crate::run::{self, Repeat, Replayed};
+use crate::run::{self, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch};
 
 /// What `replay --help` says after the options.
@@ -39,15 +40,18 @@ pub(super) struct ReplayCommand {
     /// Run it although the policy, the command or an input is another one, to see where it parts
     #[arg(long)]
     force: bool,
+    /// Copy what it would have written into this directory, which must be empty or absent
+    #[arg(long, value_name = "DIR", value_parser = empty_directory)]
+    keep: Option<PathBuf>,
+    /// Let answers come and waits last as they did
+    #[arg(long)]
+    paced: bool,
     /// Print the verdict as JSON, on stderr
     #[arg(long)]
     json: bool,
     /// Accept differences of this class, as time-only; they are counted
     #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
     lenient: Vec<Cause>,
-    /// Let waits last as long as they did, instead of leaving them out
-    #[arg(long)]
-    paced: bool,
     /// The command, if it is to be checked that it is the recorded one
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -65,16 +69,20 @@ impl ReplayCommand {
         restore_mask(&recording);
         let begun = run::begin(Some(recording.clock));
         let (prepared, mut found) = self.prepare(&recording)?;
-        found.extend(differences(&recording).map_err(refused)?);
+        let (initial, inputs) = differences(&recording).map_err(refused)?;
+        found.extend(inputs);
         self.judge(&found)?;
         let scratch = Scratch::new()?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
-        let plan = plan(&recording, prepared, &placement);
+        let mut plan = plan(&recording, prepared, &placement);
+        plan.divert(&initial.absent().cloned().collect::<Vec<_>>());
+        let files = ReplayedFiles { initial, blobs: recording.blobs.clone(), keep: self.keep.clone() };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
-        let replayed = Replayed { private, clock, tapes, paced: self.paced };
-        let streams = StreamOptions::default();
+        let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
+        let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
+        let streams = StreamOptions { upstream, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)
@@ -171,6 +179,17 @@ fn restore_mask(recording: &Recording) {
     let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
     if let Some(bits) = recorded.and_then(|bits| u32::try_from(bits).ok()) {
         umask(Mode::from_bits_truncate(bits));
+    }
+}
+
+/// An absolute path, for the replay changes its directory.
+fn empty_directory(text: &str) -> Result<PathBuf, String> {
+    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    match path.read_dir().map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(path),
+        Ok(false) => Err("it is not empty: name a directory that is empty or absent".to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(path),
+        Err(error) => Err(error.to_string()),
     }
 }
 

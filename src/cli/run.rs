@@ -140,7 +140,9 @@ impl RunCommand {
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
         let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders(), tls.is_some())?;
-        let streams = StreamOptions { tls, secrets, idle_timeout: self.idle_timeout };
+        let idle_timeout = self.idle_timeout;
+        let streams =
+            StreamOptions { tls, secrets, idle_timeout, replayable: replay, ..StreamOptions::default() };
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         if replay {
             trace::remember_head(&outcome.placed.head, &outcome.placed.path)?;

@@ -56,7 +56,9 @@ pub fn build(
     let (root, own) = match root {
         Some(Copied::Tree { tree, .. }) => (tree, false),
         // The host's own root: other file systems lie in it, and an overlay shows none of them.
-        Some(Copied::Lower { .. }) => return Err(FsviewError::new("fsconfig(overlay)", "/", Errno::EOPNOTSUPP)),
+        Some(Copied::Lower { .. }) => {
+            return Err(FsviewError::new("fsconfig(overlay)", "/", Errno::EOPNOTSUPP));
+        }
         Some(Copied::Link { .. }) | None => (new_root()?, true),
     };
     attach_root(&root)?;

@@ -7,7 +7,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ use nix::sys::time::TimeSpec;
 
 use super::{FsviewError, PendingRoot};
 use crate::policy::lossless;
+use crate::sys::descriptor::own_path;
 use crate::sys::mount::{self, NODEV, NOSUID};
 use crate::sys::xattr;
 
@@ -40,9 +41,9 @@ impl Divert {
 /// What holds the writes that do not reach the host.
 #[derive(Debug, Default)]
 pub struct Diverted {
-    /// The upper layer of each directory, with its place in the view.
+    /// For each place the upper layer of the directory, or the copy of the file.
     pub layers: Vec<(PathBuf, OwnedFd)>,
-    /// For each place that does not exist yet, the directory that will hold it, as O_PATH.
+    /// For each place that does not exist yet, the directory that will hold it.
     pub holders: Vec<OwnedFd>,
 }
 
@@ -71,7 +72,8 @@ impl Lower {
             SFlag::S_IFDIR => Ok((Self::Directory(found), status)),
             SFlag::S_IFREG => {
                 let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-                let file = nix::fcntl::open(link(&found).as_str(), flags, Mode::empty()).map_err(refused)?;
+                let file = nix::fcntl::open(own_path(found.as_fd()).as_str(), flags, Mode::empty())
+                    .map_err(refused)?;
                 Ok((Self::File(File::from(file)), status))
             }
             // What is written there is out of our hands.
@@ -80,16 +82,12 @@ impl Lower {
     }
 }
 
-fn link(file: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
 /// The file system of the upper layers.
 #[derive(Debug)]
 pub(super) struct Uppers {
     root: OwnedFd,
     made: usize,
-    /// The upper layer of each directory, with the place that it belongs to.
+    /// For each place the upper layer of the directory, or the copy of the file.
     layers: Vec<(PathBuf, OwnedFd)>,
 }
 
@@ -108,7 +106,7 @@ impl Uppers {
             .map_err(|error| FsviewError::new("move_mount", place, error))?;
         let uppers = Self { root, made: 0, layers: Vec::new() };
         // Without them a directory that takes the place of another cannot be told from it.
-        let probe = CString::new(link(&uppers.root)).unwrap_or_default();
+        let probe = CString::new(own_path(uppers.root.as_fd())).unwrap_or_default();
         xattr::set(&probe, c"user.overlay.probe", b"y", 0)
             .map_err(|error| FsviewError::new("setxattr(user.overlay.probe)", "tmpfs", error))?;
         Ok(uppers)
@@ -130,7 +128,7 @@ impl Uppers {
         // What is seen of the directory itself is the upper one's.
         set_status(&File::from(upper.try_clone().map_err(|e| FsviewError::new("dup", target, e))?), &status)
             .map_err(|errno| FsviewError::new("fchmod", target, errno))?;
-        let path = |file: &OwnedFd| CString::new(link(file)).unwrap_or_default();
+        let path = |file: &OwnedFd| CString::new(own_path(file.as_fd())).unwrap_or_default();
         let (lower, over, work) = (path(lower), path(&upper), path(&work));
         let options = [
             (c"userxattr", c""),
@@ -159,18 +157,19 @@ impl Uppers {
         let failed = |call: &'static str| move |error: std::io::Error| FsviewError::new(call, target, error);
         let status = fstat(&*file).map_err(|errno| FsviewError::new("fstat", target, errno))?;
         let name = self.name();
-        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_CLOEXEC;
         let made = openat(&self.root, name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR);
         let mut made = File::from(made.map_err(|errno| FsviewError::new("open", target, errno))?);
         std::io::copy(file, &mut made).map_err(failed("write"))?;
         set_status(&made, &status).map_err(|errno| FsviewError::new("fchmod", target, errno))?;
         let tree = mount::clone_tree(self.root.as_fd(), &name, false).map_err(failed("open_tree"))?;
         mount::set_attributes(tree.as_fd(), attributes, 0, false).map_err(failed("mount_setattr"))?;
+        self.layers.push((target.to_owned(), made.into()));
         Ok(tree)
     }
 
     /// In the place of the directory of the host that would hold a place that does not exist yet: an empty
-    /// one, as a mount and as O_PATH.
+    /// one, as a mount and opened.
     ///
     /// # Errors
     /// As [`Uppers::over`].
@@ -180,7 +179,7 @@ impl Uppers {
         let name = self.name();
         mkdirat(&self.root, name.as_c_str(), Mode::S_IRWXU)
             .map_err(|errno| FsviewError::new("mkdir", &place.path, errno))?;
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = openat(&self.root, name.as_c_str(), flags, Mode::empty())
             .map_err(|errno| FsviewError::new("open", &place.path, errno))?;
         let tree = mount::clone_tree(self.root.as_fd(), &name, false).map_err(failed("open_tree"))?;

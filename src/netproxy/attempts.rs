@@ -4,15 +4,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::decide::Grant;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::{Door, Flow, Metered};
 use super::idle::IdleClock;
+use super::moments;
+use super::origin::OriginStream;
 use super::stream;
 
 /// How long an address may be silent before the next one is tried beside it.
@@ -22,7 +22,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 const MAX_ATTEMPTS: usize = 6;
 
 /// What an attempt came to, and for which of the destinations it was.
-type Outcome = (usize, Result<Metered<TcpStream>, NetproxyError>);
+type Outcome = (usize, Result<Metered<OriginStream>, NetproxyError>);
 
 /// Dials judged destinations of one host. Each attempt is recorded; those that are still under way
 /// when one has answered are given up.
@@ -32,7 +32,7 @@ pub(crate) async fn first(
     door: Door,
     proc: Option<&str>,
     idle: &IdleClock,
-) -> Result<(usize, Metered<TcpStream>), NetproxyError> {
+) -> Result<(usize, Metered<OriginStream>), NetproxyError> {
     let mut attempts: JoinSet<Outcome> = JoinSet::new();
     let mut flows = Vec::new();
     let mut waiting = grants.iter().enumerate();
@@ -49,21 +49,21 @@ pub(crate) async fn first(
         }
         let alone = waiting.len() == 0 || attempts.len() == MAX_ATTEMPTS;
         let next = attempts.join_next();
-        let ended = if alone { Ok(next.await) } else { timeout(ATTEMPT_DELAY, next).await };
+        let ended = if alone { Some(next.await) } else { moments::within(ATTEMPT_DELAY, next).await };
         match ended {
-            Ok(Some(Ok((index, Ok(upstream))))) => {
+            Some(Some(Ok((index, Ok(upstream))))) => {
                 flows.swap_remove(index);
                 give_up(&flows);
                 return Ok((index, upstream));
             }
-            Ok(Some(Ok((_, Err(error @ NetproxyError::Dial { .. }))))) => failure = error,
-            Ok(Some(Ok((_, Err(error))))) => return Err(error),
-            Ok(Some(Err(panicked))) => {
+            Some(Some(Ok((_, Err(error @ NetproxyError::Dial { .. }))))) => failure = error,
+            Some(Some(Ok((_, Err(error))))) => return Err(error),
+            Some(Some(Err(panicked))) => {
                 return Err(NetproxyError::Thread { source: std::io::Error::other(panicked) });
             }
-            Ok(None) => return Err(failure),
+            Some(None) => return Err(failure),
             // It is silent: the next one is tried beside it.
-            Err(_) => {}
+            None => {}
         }
     }
 }

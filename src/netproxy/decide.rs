@@ -9,7 +9,9 @@ use std::sync::Arc;
 use super::authority::{Host, target};
 use super::pins::Pins;
 use super::rates::Rates;
-use crate::policy::{Denied, Effect, NetTarget, Policy, RuleBody, RuleId, Transport, Verdict, is_loopback};
+use crate::policy::{
+    Denied, Effect, NetTarget, Policy, RuleBody, RuleId, Transport, Verdict, canonical_address, is_loopback,
+};
 
 /// The name of the machine itself (RFC 6761 section 6.3): it needs no lookup to be known.
 pub(crate) const LOCALHOST: &str = "localhost";
@@ -208,7 +210,8 @@ impl Judge {
         claim: Claim<'_>,
         transport: Transport,
     ) -> Result<Grant, Refusal> {
-        let address = destination.ip().to_canonical();
+        // What is judged is what is dialled, and not what stands around it.
+        let address = canonical_address(destination.ip());
         let destination = SocketAddr::new(address, destination.port());
         let mut grant = Grant { destination, names: Vec::new(), literal: None, observed: false };
         let mut refusal = None;

@@ -1,7 +1,9 @@
 //! Fields and queries by which a request asks a lenient server for another method or another path than its own.
 
 use http::header::TRAILER;
-use http::request;
+use http::{HeaderMap, request};
+
+use crate::policy::Conditions;
 
 /// Servers that know these take the value for the method.
 const METHOD_FIELDS: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
@@ -47,6 +49,20 @@ pub(crate) fn path_field(request: &request::Parts) -> Option<String> {
     let named = request.headers.keys().map(|name| spelled(name.as_str()));
     let named = named.into_iter().find(|name| PATH_FIELDS.contains(&name.as_str()));
     named.or_else(|| in_trailer(request, &PATH_FIELDS))
+}
+
+/// What is wrong with fields that stand behind a body.
+pub(crate) fn in_trailers(fields: &HeaderMap, conditions: &Conditions) -> Option<String> {
+    let names = fields.keys().map(|name| spelled(name.as_str()));
+    names.into_iter().find_map(|name| {
+        let is_of = |list: &[&str]| list.contains(&name.as_str());
+        let what = match () {
+            () if conditions.methods && is_of(&METHOD_FIELDS) => "method",
+            () if conditions.paths && is_of(&PATH_FIELDS) => "path",
+            () => return None,
+        };
+        Some(format!("its trailer `{name}` may name another {what}"))
+    })
 }
 
 fn in_trailer(request: &request::Parts, fields: &[&str]) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, request, response};
@@ -12,8 +12,10 @@ use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::fields::Fields;
-use super::flow::round_micros;
+use super::flow::now;
 use super::idle::IdleClock;
+use super::places::Place;
+use super::recorded::{Asked, Matched};
 use super::relay::End;
 use super::scribe::{Desk, Reel};
 use super::segments::{Segments, Way};
@@ -54,6 +56,10 @@ struct Progress {
     upgraded: Option<Upgraded>,
     /// Room for the entry.
     promise: Promise,
+    /// Among those that may be under way.
+    place: Place,
+    /// In a replay: what it was answered from, and what is taken from there.
+    replayed: Map<String, Value>,
 }
 
 /// Room for an entry besides its heads: small bodies, segments, what an origin proved.
@@ -92,6 +98,7 @@ impl Exchange {
         rule: &str,
         proc: Option<&str>,
         idle: IdleClock,
+        place: Place,
     ) -> Result<Arc<Self>, NetproxyError> {
         let fields = Fields::of(&head.headers);
         let promise = egress.promise(ROOM + fields.bound() + 3 * (url.len() + rule.len()) as u64)?;
@@ -105,6 +112,7 @@ impl Exchange {
             start: now(),
             request: Copy { sighted: Sighted::of(&head.headers), ..Copy::default() },
             promise,
+            place,
             ..Progress::default()
         };
         Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) }))
@@ -140,6 +148,36 @@ impl Exchange {
         progress.response.sighted = Sighted::of(&head.headers);
         progress.answer = Some(answer);
         Ok(())
+    }
+
+    /// The request as a recording has it; `body` is the digest of its body.
+    pub(crate) fn asked(&self, body: Option<String>) -> Asked {
+        let redactor = &self.egress.redactor;
+        let progress = self.progress();
+        Asked {
+            method: progress.method.to_string(),
+            url: redactor.url(&progress.url),
+            headers: progress.fields.pairs(redactor),
+            trailers: progress
+                .request
+                .trailers
+                .as_ref()
+                .map(|fields| fields.pairs(redactor))
+                .unwrap_or_default(),
+            body,
+        }
+    }
+
+    /// The recorded exchange that answers it. Who answered then is who answers now.
+    pub(crate) fn set_matched(&self, matched: &Matched) {
+        let replayed = &mut self.progress().replayed;
+        replayed.insert("replayed".to_owned(), matched.value());
+        replayed.extend(matched.origin());
+    }
+
+    /// None answers it; the one that is the most like it.
+    pub(crate) fn set_closest(&self, closest: Value) {
+        self.progress().replayed.insert("closest".to_owned(), closest);
     }
 
     /// Why it failed; the first reason stays.
@@ -232,7 +270,12 @@ impl Progress {
     }
 
     /// The entry, made by the thread that stores the bodies.
-    fn event(mut self, ends: bool, redactor: &Redactor, desk: &mut Desk) -> Result<Event, TraceError> {
+    fn event(
+        mut self,
+        (ends, keeps): (bool, bool),
+        redactor: &Redactor,
+        desk: &mut Desk,
+    ) -> Result<Event, TraceError> {
         let mut event = Event::new(Kind::Effect, "http.exchange")
             .arg("method", self.method.as_str())
             .arg("url", redactor.url(&self.url))
@@ -245,6 +288,10 @@ impl Progress {
             event = event.arg("body", body);
         }
         let mut result = self.result(redactor);
+        if keeps && let Some(wire) = self.wire(redactor) {
+            let wire = desk.store(wire.to_string().as_bytes())?.private();
+            result.insert("wire".to_owned(), wire.into());
+        }
         if let Some(body) = self.response.describe(redactor, desk)? {
             result.insert("body".to_owned(), body);
         }
@@ -254,8 +301,21 @@ impl Progress {
         if let Some(upgraded) = self.upgraded {
             result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
         }
+        result.extend(self.replayed);
         event.proc = self.proc;
         Ok(event.rule(self.rule).result(Value::Object(result)))
+    }
+
+    /// The fields of the answer as they came, where the entry does not have them so.
+    fn wire(&self, redactor: &Redactor) -> Option<Value> {
+        let (_, fields) = self.answer.as_ref()?;
+        let trailers = self.response.trailers.as_ref();
+        let is_hidden = fields.hides(redactor) || trailers.is_some_and(|trailers| trailers.hides(redactor));
+        let mut wire = json!({"headers": fields.exact()});
+        if let Some(trailers) = trailers {
+            wire["trailers"] = trailers.exact();
+        }
+        is_hidden.then_some(wire)
     }
 
     /// What came of it, without what is stored beside the entry.
@@ -339,12 +399,9 @@ impl Drop for Exchange {
         progress.end(ends, &self.idle);
         // A failure stays with the recorder, and the run stops for it.
         let redactor = self.egress.redactor.clone();
+        drop(progress.place.take());
         let promise = std::mem::take(&mut progress.promise);
-        self.egress.scribe.record(promise, move |desk| progress.event(ends, &redactor, desk));
+        let how = (ends, self.egress.replayable);
+        self.egress.scribe.record(promise, move |desk| progress.event(how, &redactor, desk));
     }
-}
-
-fn now() -> f64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    round_micros(since.as_secs_f64())
 }

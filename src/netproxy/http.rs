@@ -35,8 +35,9 @@ use crate::policy::{canonical_address, is_loopback};
 /// The port of `http://` targets that name none.
 const HTTP_PORT: u16 = 80;
 
-/// Requests that may be under way at once on one HTTP/2 connection.
-const MAX_REQUESTS: u32 = 128;
+/// Requests that may be under way at once on one HTTP/2 connection. Clients that have not heard of it yet take it for
+/// 100 (RFC 9113 section 6.5.2), and what they send beyond it is refused.
+const MAX_STREAMS: u32 = 128;
 
 /// What is kept of one response for an HTTP/2 client that does not read it.
 const MAX_SENT_AHEAD: usize = 128 * 1024;
@@ -121,7 +122,7 @@ where
     // the library's own limit (CVE-2023-44487).
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_REQUESTS)
+        .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER_LIST)
         .max_send_buf_size(MAX_SENT_AHEAD)
         .auto_date_header(false)
@@ -170,18 +171,21 @@ impl Service {
             Ok(treatment) => treatment,
             Err(error) => return self.turn_away(&head, body, &error).await,
         };
+        let place = match self.egress.places.take(head_size(&head)).await {
+            Ok(place) => place,
+            Err(error) => return self.refuse_request(&head, &error),
+        };
         let url = first.url(&head.uri);
         let rule = first.grant.rule();
-        let exchange = match Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone()) {
-            Ok(exchange) => exchange,
-            Err(error) => return refusal(&error),
-        };
-        match self.forward(head, body, upgrade, &origins, treatment, &exchange).await {
-            Ok(response) => response,
-            Err(error) => {
-                exchange.fail(&error);
-                refusal(&error)
+        match Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone(), place) {
+            Ok(exchange) => {
+                let response = self.forward(head, body, upgrade, &origins, treatment, &exchange).await;
+                response.unwrap_or_else(|error| {
+                    exchange.fail(&error);
+                    refusal(&error)
+                })
             }
+            Err(error) => refusal(&error),
         }
     }
 
@@ -306,38 +310,6 @@ impl Service {
         }
         refusal_to(&head.headers, error)
     }
-
-    /// Answers and records a request that cannot be judged.
-    fn refuse_request(&self, head: &http::request::Parts, error: &NetproxyError) -> Response<Reply> {
-        let target = match &self.scope {
-            Scope::Bound { grant, .. } => grant.destination.to_string(),
-            // Without what stands before the host: a password.
-            Scope::Open => head.uri.host().unwrap_or("<none>").to_owned(),
-        };
-        match self.record_malformed(target, error.to_string()) {
-            Ok(()) => refusal(error),
-            Err(failed) => refusal(&failed),
-        }
-    }
-
-    /// The library answers what is no HTTP by itself (400, 431): the refusal is recorded all the same.
-    fn note_malformed(&self, error: &hyper::Error) {
-        if !(error.is_parse() || error.is_parse_too_large() || is_late(error)) {
-            return;
-        }
-        let target = match &self.scope {
-            Scope::Bound { grant, .. } => grant.destination.to_string(),
-            Scope::Open => "<none>".to_owned(),
-        };
-        // The connection has ended already.
-        let _ = self.record_malformed(target, format!("the request cannot be read: {error}"));
-    }
-
-    fn record_malformed(&self, target: String, reason: String) -> Result<(), NetproxyError> {
-        let refusal =
-            Refusal { target, name: None, address: None, port: None, reason, rule: None, remedy: None };
-        self.egress.refuse_always(&refusal, self.proc.as_deref())
-    }
 }
 
 /// The client's half of an upgrade, where one was asked for (CONNECT, or RFC 9110 section 7.8).
@@ -346,10 +318,11 @@ fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade
     asked.then(|| hyper::upgrade::on(request))
 }
 
-/// Whether the connection was ended by its [`HeadClock`](super::head_clock::HeadClock).
-fn is_late(error: &hyper::Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(|source| source.kind() == std::io::ErrorKind::TimedOut)
+/// The bytes of a head, roughly.
+fn head_size(head: &http::request::Parts) -> usize {
+    let fields = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64);
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    target + fields.sum::<usize>()
 }
 
 fn wrong_port(authority: &Authority, grant: &Grant) -> Refusal {

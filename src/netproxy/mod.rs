@@ -61,12 +61,17 @@ mod idle;
 mod intercept;
 mod link;
 mod listen;
+mod malformed;
+mod moments;
 mod names;
+mod origin;
 mod packet;
 mod pins;
+mod places;
 mod pool;
 mod publish;
 mod rates;
+pub mod recorded;
 mod records;
 mod relay;
 mod requests;
@@ -81,6 +86,7 @@ pub mod socks;
 mod stream;
 mod tapped;
 pub mod tls;
+mod trailers;
 mod transcript;
 mod unix;
 mod unread;
@@ -107,11 +113,12 @@ pub use self::names::Answer;
 pub use self::packet::Answers;
 pub use self::pins::Pins;
 pub use self::publish::{Inside, Published};
-pub use self::resolve::{Family, Found, HostNetwork, Pending, Upstream};
+pub use self::resolve::{Family, Found, HostNetwork, Outside, Pending};
 
 use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
+use self::recorded::Recording;
 use self::scribe::Scribe;
 use self::secret::Secrets;
 use self::tls::{Intention, Interception, Tls};
@@ -182,6 +189,21 @@ pub struct ProxySpec {
     pub secrets: Secrets,
     /// A stream on which no byte moves for so long is ended; none: it may be silent for ever.
     pub idle_timeout: Option<Duration>,
+    /// Where what was granted leads.
+    pub upstream: Upstream,
+    /// Keeps what a replay needs besides the record: facts of connections, and in private blobs the fields of
+    /// answers that hold credentials.
+    pub replayable: bool,
+}
+
+/// Where streams and names lead that were granted.
+#[derive(Debug, Default)]
+pub enum Upstream {
+    /// To the host's network.
+    #[default]
+    Live,
+    /// To what was recorded of another run; nothing else is ever asked, dialled or sent to.
+    Recorded(Arc<Recording>),
 }
 
 /// How the user wants streams to be treated.
@@ -193,6 +215,10 @@ pub struct StreamOptions {
     pub secrets: Secrets,
     /// As [`ProxySpec::idle_timeout`].
     pub idle_timeout: Option<Duration>,
+    /// As [`ProxySpec::upstream`].
+    pub upstream: Upstream,
+    /// As [`ProxySpec::replayable`].
+    pub replayable: bool,
 }
 
 /// A running proxy.
@@ -210,14 +236,18 @@ pub struct Proxy {
 /// # Errors
 /// When a socket cannot be used, or the machine gives no thread or event loop.
 pub fn start(spec: ProxySpec) -> Result<Proxy, NetproxyError> {
-    start_with(spec, Arc::new(HostNetwork::default()))
+    let outside: Arc<dyn Outside> = match &spec.upstream {
+        Upstream::Live => Arc::new(HostNetwork::default()),
+        Upstream::Recorded(recording) => Arc::clone(recording) as Arc<dyn Outside>,
+    };
+    start_with(spec, outside)
 }
 
 /// The same with another outside than the host's network.
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy, NetproxyError> {
+pub fn start_with(spec: ProxySpec, outside: Arc<dyn Outside>) -> Result<Proxy, NetproxyError> {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -241,7 +271,13 @@ pub fn start_with(spec: ProxySpec, upstream: Arc<dyn Upstream>) -> Result<Proxy,
         tls,
         secrets: spec.secrets,
         idle_timeout: spec.idle_timeout,
-        upstream,
+        outside,
+        recording: match spec.upstream {
+            Upstream::Live => None,
+            Upstream::Recorded(recording) => Some(recording),
+        },
+        replayable: spec.replayable,
+        places: Arc::default(),
         lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
         enforce: spec.enforce,
         ending: AtomicBool::new(false),
@@ -273,6 +309,12 @@ impl Proxy {
             dns::PORT => Ok(()),
             _ => egress.judge.destination(destination, decide::Claim::Silent).map(|_| ()),
         }
+    }
+
+    /// Whether something here goes on by itself in a moment, though all threads sleep.
+    #[must_use]
+    pub fn under_way(&self) -> Box<dyn Fn() -> bool> {
+        Box::new(moments::any)
     }
 
     /// Lets the proxy begin to end, as [`stop`](Self::stop) does; it goes on by itself.

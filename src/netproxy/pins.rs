@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::policy::canonical_address;
+
 /// A run's budget of (name, address) pairs: a program that looks up names without end must not
 /// eat the supervisor's memory.
 const MAX_PINS: usize = 65_536;
@@ -27,7 +29,7 @@ impl Pins {
     #[must_use]
     pub fn names_for(&self, address: IpAddr) -> Vec<String> {
         let table = self.table();
-        table.names.get(&address.to_canonical()).cloned().unwrap_or_default()
+        table.names.get(&canonical_address(address)).cloned().unwrap_or_default()
     }
 
     /// The addresses that were given for `name` in this run.
@@ -40,12 +42,12 @@ impl Pins {
     #[must_use]
     pub fn holds(&self, name: &str, address: IpAddr) -> bool {
         let table = self.table();
-        table.addresses.get(name).is_some_and(|list| list.contains(&address.to_canonical()))
+        table.addresses.get(name).is_some_and(|list| list.contains(&canonical_address(address)))
     }
 
     /// Keeps a pair. False when the run's budget is used up and the address must not be given.
     pub(crate) fn pin(&self, name: &str, address: IpAddr) -> bool {
-        let address = address.to_canonical();
+        let address = canonical_address(address);
         let mut table = self.table();
         let known = table.addresses.get(name).is_some_and(|list| list.contains(&address));
         if known {

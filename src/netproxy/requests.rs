@@ -166,16 +166,7 @@ impl Admission<'_> {
 
     /// A request that servers could read in two ways.
     fn unclear(&self, head: &request::Parts, grant: &Grant, reason: &str) -> Result<(), NetproxyError> {
-        let name = grant.names.first().map(|(name, _)| name.clone());
-        let refusal = Refusal {
-            target: target(name.as_deref(), grant.destination),
-            name,
-            address: Some(grant.destination.ip()),
-            port: Some(grant.destination.port()),
-            reason: format!("{reason}, and rules of its host name methods or paths"),
-            rule: None,
-            remedy: None,
-        };
+        let refusal = unclear(grant, reason);
         self.refuse(head, &refusal)?;
         match self.egress.enforce {
             true => Err(NetproxyError::Unclear(Box::new(refusal))),
@@ -240,6 +231,20 @@ impl Judge {
             path: normal_path(asked.path).unwrap_or_else(|_| asked.path.to_owned()),
         });
         (!line.starts_with('#')).then_some(line)
+    }
+}
+
+/// The refusal of a request that servers could read in two ways.
+pub(crate) fn unclear(grant: &Grant, reason: &str) -> Refusal {
+    let name = grant.names.first().map(|(name, _)| name.clone());
+    Refusal {
+        target: target(name.as_deref(), grant.destination),
+        name,
+        address: Some(grant.destination.ip()),
+        port: Some(grant.destination.port()),
+        reason: format!("{reason}, and rules of its host name methods or paths"),
+        rule: None,
+        remedy: None,
     }
 }
 

@@ -16,6 +16,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::OnceCell;
 
+use super::origin::OriginStream;
+use crate::policy::is_special;
+
 /// How long a name server may take, all tries together.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -78,18 +81,38 @@ pub enum Found {
     NoData,
     /// The name does not exist.
     NoName,
+    /// In a replay: nobody asked for it when the run was recorded.
+    NotRecorded,
+}
+
+/// A name that is asked for, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Lower case and without a trailing dot.
+    pub name: &'a str,
+    /// The process.
+    pub proc: Option<&'a str>,
+}
+
+/// Where a stream is to lead, and who wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Where to.
+    pub destination: SocketAddr,
+    /// The process.
+    pub proc: Option<&'a str>,
 }
 
 /// What the proxy needs of the outside. Every destination was judged before it is asked for.
-pub trait Upstream: Send + Sync {
-    /// Looks up one name, lower case and without a trailing dot. The error is one line.
-    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>>;
+pub trait Outside: Send + Sync {
+    /// Looks up one name. The error is one line.
+    fn lookup<'a>(&'a self, asked: Question<'a>, family: Family) -> Pending<'a, Result<Found, String>>;
 
     /// The same for records of another type than an address.
-    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>>;
+    fn records<'a>(&'a self, asked: Question<'a>, kind: RecordType) -> Pending<'a, Result<Found, String>>;
 
     /// Connects to an address.
-    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>>;
+    fn connect<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, io::Result<OriginStream>>;
 
     /// A socket that exchanges datagrams with `destination` alone.
     ///
@@ -165,25 +188,25 @@ impl HostNetwork {
     }
 }
 
-impl Upstream for HostNetwork {
-    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
+impl Outside for HostNetwork {
+    fn lookup<'a>(&'a self, asked: Question<'a>, family: Family) -> Pending<'a, Result<Found, String>> {
         Box::pin(async move {
-            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.addresses(name, family)).await;
+            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.addresses(asked.name, family)).await;
             found.unwrap_or_else(|_| unanswered())
         })
     }
 
-    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>> {
+    fn records<'a>(&'a self, asked: Question<'a>, kind: RecordType) -> Pending<'a, Result<Found, String>> {
         Box::pin(async move {
-            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.others(name, kind)).await;
+            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.others(asked.name, kind)).await;
             found.unwrap_or_else(|_| unanswered())
         })
     }
 
-    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>> {
+    fn connect<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, io::Result<OriginStream>> {
         Box::pin(async move {
-            match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(destination)).await {
-                Ok(connected) => connected.and_then(|stream| watch(&stream).map(|()| stream)),
+            match tokio::time::timeout(DIAL_TIMEOUT, dial(wanted.destination)).await {
+                Ok(connected) => connected.and_then(|stream| watch(&stream).map(|()| stream.into())),
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             }
         })
@@ -248,6 +271,25 @@ fn has_route(address: IpAddr) -> bool {
     leads_to(address) || !other_family()
 }
 
+/// Where the host has no IPv4 of its own, its network may translate.
+async fn dial(destination: SocketAddr) -> io::Result<TcpStream> {
+    match (TcpStream::connect(destination).await, translated(destination)) {
+        (Err(error), Some(translated)) if error.kind() == io::ErrorKind::NetworkUnreachable => {
+            TcpStream::connect(translated).await.map_err(|_| error)
+        }
+        (connected, _) => connected,
+    }
+}
+
+/// The address behind which a network without IPv4 has the same one (RFC 6052 section 2.1): of global ones alone
+/// (section 3.1).
+fn translated(destination: SocketAddr) -> Option<SocketAddr> {
+    let IpAddr::V4(v4) = destination.ip() else { return None };
+    let [a, b, c, d] = v4.octets().map(u16::from);
+    let translated = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a << 8 | b, c << 8 | d);
+    (!is_special(destination.ip())).then(|| SocketAddr::new(translated.into(), destination.port()))
+}
+
 /// Connecting a datagram socket asks the routing table and sends nothing (man 7 udp).
 fn leads_to(address: IpAddr) -> bool {
     let any: IpAddr = match address {
@@ -255,4 +297,16 @@ fn leads_to(address: IpAddr) -> bool {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     std::net::UdpSocket::bind((any, 0)).and_then(|socket| socket.connect((address, 443))).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn global_addresses_alone_are_translated() {
+        let of = |address: &str| translated(address.parse().unwrap()).map(|address| address.to_string());
+        assert_eq!(of("93.184.216.34:443").as_deref(), Some("[64:ff9b::5db8:d822]:443"));
+        assert_eq!((of("10.0.0.1:443"), of("[2606:4700::1111]:443")), (None, None));
+    }
 }

@@ -11,6 +11,7 @@ use super::client::HeadTap;
 use super::error::{Blame, NetproxyError};
 use super::exchange::{Exchange, Side};
 use super::secret::Passing;
+use super::trailers::Trailers;
 
 /// A body on its way through, copied into the record as it passes.
 pub(crate) struct Tapped {
@@ -20,6 +21,7 @@ pub(crate) struct Tapped {
     heads: Arc<HeadTap>,
     finished: bool,
     ends_by_close: bool,
+    trailers: Option<Trailers>,
     /// Why it broke off: told when what came before is on its way.
     broken: Option<NetproxyError>,
 }
@@ -33,6 +35,7 @@ impl Tapped {
             heads: Arc::clone(heads),
             finished: false,
             ends_by_close: false,
+            trailers: None,
             broken: None,
         };
         tapped.finish_at_end();
@@ -42,6 +45,11 @@ impl Tapped {
     /// The client takes the connection's end for the body's: when the body breaks off it must be a reset.
     pub(crate) fn ending_by_close(self) -> Self {
         Self { ends_by_close: true, ..self }
+    }
+
+    /// What stands behind it is judged.
+    pub(crate) fn with_trailers(self, trailers: Option<Trailers>) -> Self {
+        Self { trailers, ..self }
     }
 
     /// Notes that the body broke off. It is told with the next poll, for the library drops what it has
@@ -101,7 +109,15 @@ impl Body for Tapped {
             self.exchange.copy(self.side, data)?;
         }
         if let Some(trailers) = frame.trailers_ref() {
+            if let Some(Err(error)) = self.trailers.as_ref().map(|judge| judge.admit(trailers)) {
+                self.break_off(error, cx);
+                return Poll::Pending;
+            }
             self.exchange.set_trailers(self.side, trailers);
+            // Nothing follows them, and who has them does not ask again (RFC 9110 section 6.5).
+            if !self.finished {
+                self.finish();
+            }
         }
         self.finish_at_end();
         Poll::Ready(Some(Ok(frame)))

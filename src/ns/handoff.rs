@@ -40,6 +40,10 @@ pub enum Role {
     AnswersV4,
     /// The same for IPv6.
     AnswersV6,
+    /// What was changed of the diverted place with this number in the plan.
+    Upper(u16),
+    /// The directory that holds the place with this number that does not exist yet.
+    Holder(u16),
 }
 
 impl Role {
@@ -61,6 +65,8 @@ impl Role {
             Self::UnixFile(index) => (9, 0, index, [0; 16]),
             Self::AnswersV4 => (11, 0, 0, [0; 16]),
             Self::AnswersV6 => (12, 0, 0, [0; 16]),
+            Self::Upper(index) => (13, 0, index, [0; 16]),
+            Self::Holder(index) => (14, 0, index, [0; 16]),
             Self::Loopback(at) | Self::UdpLoopback(at) => {
                 let tag = if matches!(self, Self::Loopback(_)) { 7 } else { 10 };
                 match at.ip() {
@@ -104,6 +110,8 @@ impl Role {
             9 => Self::UnixFile(port),
             11 => Self::AnswersV4,
             12 => Self::AnswersV6,
+            13 => Self::Upper(port),
+            14 => Self::Holder(port),
             _ => return None,
         };
         // One spelling for each role.
@@ -210,6 +218,8 @@ mod tests {
             Role::UdpLoopback("[::1]:123".parse().expect("socket address")),
             Role::AnswersV4,
             Role::AnswersV6,
+            Role::Upper(2),
+            Role::Holder(0),
         ]
     }
 
@@ -223,7 +233,7 @@ mod tests {
     #[test]
     fn bytes_that_encode_no_role_are_refused() {
         let mut unknown = [0; Role::ENCODED];
-        unknown[0] = 13;
+        unknown[0] = 15;
         let mut second_spelling = Role::Proxy.encode();
         second_spelling[19] = 1;
         let mut no_family = roles()[9].encode();

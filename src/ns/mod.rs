@@ -10,8 +10,8 @@ pub mod idmap;
 pub mod init;
 pub mod net;
 pub mod privileges;
-pub mod time;
 mod role_socket;
+pub mod time;
 
 use nix::sched::CloneFlags;
 

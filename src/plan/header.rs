@@ -19,6 +19,8 @@ pub struct Enforcement {
     pub capture: String,
     /// Whether TLS is read; if not, it is relayed, and its server names alone are judged.
     pub reads_tls: bool,
+    /// Whether all randomness comes from a seed.
+    pub seeded: bool,
     /// For each of `stdin`, `stdout` and `stderr`: whether it is digested, and if not, why.
     pub stdio: Map<String, Value>,
 }
@@ -65,6 +67,8 @@ impl Enforcement {
         // A path that the kernel opens by itself may mean another file by then, which Landlock withholds.
         let racy = !self.landlock && !full_mediation;
         let read = if racy { format!("{judged}, racy") } else { judged.to_owned() };
+        // Instructions cannot be withheld from programs (arch_prctl(2), ARCH_SET_CPUID: not on every processor).
+        let randomness = if self.seeded { "replayable, RDRAND excepted" } else { "not covered" };
         let tls = if self.reads_tls { judged } else { "server names judged, bytes recorded unread" };
         let system = if full_mediation {
             "injected descriptors"
@@ -98,7 +102,7 @@ impl Enforcement {
                 "unix sockets": judged,
                 "environment": "enforced, recorded",
                 "clock": "not covered",
-                "randomness": "not covered",
+                "randomness": randomness,
                 "stdio": self.stdio,
             }),
         );

@@ -3,6 +3,7 @@
 //! [`LaunchPlan::new`] is pure but for looks at the host through [`Host`]; the launch carries the
 //! plan out and takes nothing else.
 
+mod divert;
 mod environment;
 mod error;
 mod facts;

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
-use super::{Recording, ReplayError};
+use super::inputs::Inputs;
+use super::{Recording, ReplayError, initial};
+use crate::fsview::InitialState;
 use crate::trace::display_bytes;
 
 /// Something that is not as it was.
@@ -47,11 +49,17 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares what the run was made from with what is there now.
+/// What was at the paths that the run changed, before it did, and which of its inputs are others now.
 ///
 /// # Errors
 /// When the trace cannot be read any more.
-pub fn differences(recording: &Recording) -> Result<Vec<Difference>, ReplayError> {
-    let _ = recording;
-    Ok(Vec::new())
+pub fn differences(recording: &Recording) -> Result<(InitialState, Vec<Difference>), ReplayError> {
+    let (mut state, mut inputs) = (InitialState::default(), Inputs::default());
+    for entry in recording.entries()? {
+        let entry = entry?;
+        initial::add(&mut state, &entry);
+        inputs.add(&entry);
+    }
+    let found = inputs.differences(&state);
+    Ok((state, found))
 }

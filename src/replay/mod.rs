@@ -7,6 +7,8 @@
 pub mod compare;
 mod differences;
 mod error;
+pub mod initial;
+pub mod inputs;
 mod recording;
 
 pub use differences::{Difference, differences};

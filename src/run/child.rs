@@ -17,7 +17,7 @@ use super::message::{Failure, Message, Step};
 use super::order::{self, Cell, Start};
 use super::signals;
 use super::stdio::CommandEnds;
-use crate::fsview::{self, Copies, Door, Pending};
+use crate::fsview::{self, Copies, Diverted, Door, Pending};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{self, Prepared};
 use crate::ns::{self, channel, idmap, init, privileges, time};
@@ -144,7 +144,8 @@ fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, F
     let mut contents =
         |number, file: &mut File| order::Contents::write(&mut heard, ends.channel.as_fd(), number, file);
     let built = fsview::build(&cell.fs, copies, &mut contents, &cell.unix).map_err(view)?;
-    hand_over(built.doors, &ends.sockets).map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
+    hand_over(cell, built.doors, built.diverted, &ends.sockets)
+        .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::enter(&built.root).map_err(view)?;
     // The command's process goes on while the old root is left behind.
     let root = mount_id(built.root.as_fd()).map_err(|error| Failure::new(Step::View, "statx", &error))?;
@@ -154,10 +155,22 @@ fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, F
     Ok(built.pending)
 }
 
-fn hand_over(doors: Vec<Door>, sockets: &OwnedFd) -> std::io::Result<()> {
+fn hand_over(
+    cell: &Cell<'_>,
+    doors: Vec<Door>,
+    diverted: Diverted,
+    sockets: &OwnedFd,
+) -> std::io::Result<()> {
     let doors = (0u16..).zip(doors);
-    let fds = doors.flat_map(|(at, door)| [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]);
-    handoff::send_fds(sockets, &fds.collect::<Vec<_>>())
+    let doors =
+        doors.flat_map(|(at, door)| [(Role::Unix(at), door.listener), (Role::UnixFile(at), door.file)]);
+    let roots = cell.fs.divert.iter().flat_map(|divert| &divert.roots).collect::<Vec<_>>();
+    let layers = diverted.layers.into_iter().filter_map(|(place, layer)| {
+        let at = roots.iter().position(|root| **root == place)?;
+        Some((Role::Upper(u16::try_from(at).ok()?), layer))
+    });
+    let holders = (0u16..).zip(diverted.holders).map(|(at, holder)| (Role::Holder(at), holder));
+    handoff::send_fds(sockets, &doors.chain(layers).chain(holders).collect::<Vec<_>>())
 }
 
 /// Nothing of the launcher may be read back through /proc/1.

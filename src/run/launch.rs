@@ -9,6 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getegid, geteuid};
 
 use super::child::{self, Ends};
+use super::diverted::Layers;
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
 use super::order::{self, Cell, Start};
@@ -37,6 +38,8 @@ pub(super) struct Launched {
     pub(super) root: OwnedFd,
     /// In the order of the plan's sockets.
     pub(super) doors: Vec<Door>,
+    /// What is written inside alone.
+    pub(super) layers: Layers,
     pub(super) landlock: bool,
     pub(super) stdio: Stdio,
     /// What its time namespace adds to CLOCK_MONOTONIC, in nanoseconds.
@@ -205,27 +208,43 @@ impl Begun {
         let Ok([listener, root]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(RunError::Silent);
         };
-        let doors = receive_doors(&self.sockets)?;
+        let (doors, layers) = receive_doors(&self.sockets)?;
         let Self { init, guard, channel, go, sockets: dialler, stdio, ahead } = self;
-        Ok(Launched { init, guard, channel, go, dialler, listener, root, doors, landlock, stdio, ahead })
+        Ok(Launched {
+            init,
+            guard,
+            channel,
+            go,
+            dialler,
+            listener,
+            root,
+            doors,
+            layers,
+            landlock,
+            stdio,
+            ahead,
+        })
     }
 }
 
 /// Receives what the child handed over before it was ready.
-fn receive_doors(sockets: &OwnedFd) -> Result<Vec<Door>, RunError> {
+fn receive_doors(sockets: &OwnedFd) -> Result<(Vec<Door>, Layers), RunError> {
     let mut fds = handoff::recv_fds(sockets).map_err(RunError::call("recvmsg"))?.into_iter();
-    let mut doors = Vec::new();
-    while let Some((role, listener)) = fds.next() {
-        match (role, fds.next()) {
-            (Role::Unix(at), Some((Role::UnixFile(same), file)))
-                if at == same && usize::from(at) == doors.len() =>
-            {
-                doors.push(Door { listener, file });
-            }
+    let (mut doors, mut layers) = (Vec::new(), Layers::default());
+    while let Some((role, first)) = fds.next() {
+        match role {
+            Role::Unix(at) if usize::from(at) == doors.len() => match fds.next() {
+                Some((Role::UnixFile(same), file)) if at == same => {
+                    doors.push(Door { listener: first, file })
+                }
+                _ => return Err(RunError::Silent),
+            },
+            Role::Upper(at) => layers.uppers.push((usize::from(at), first)),
+            Role::Holder(_) => layers.holders.push(first),
             _ => return Err(RunError::Silent),
         }
     }
-    Ok(doors)
+    Ok((doors, layers))
 }
 
 /// Memory, in bytes, that a run needs once it has started: blocks of the relays, stacks of threads.

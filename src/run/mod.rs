@@ -1,6 +1,7 @@
 //! One run: the plan is carried out, supervised and recorded.
 
 mod child;
+mod diverted;
 mod failure;
 mod launch;
 mod loopback;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
+pub use diverted::ReplayedFiles;
 pub use failure::RunError;
 pub use launch::{Begun, begin};
 pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
@@ -151,6 +153,8 @@ struct Ready {
     proxy: Proxy,
     streams: stdio::Running,
     policy: Arc<Policy>,
+    /// What is copied out at the end.
+    kept: Option<diverted::Kept>,
 }
 
 /// Everything up to the word: what fails here has run nothing.
@@ -165,13 +169,15 @@ fn prepare(
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let stdio = launched.stdio.manifest();
-    let enforcement = Enforcement { landlock: launched.landlock, capture, reads_tls, stdio };
+    let enforcement =
+        Enforcement { landlock: launched.landlock, capture, reads_tls, seeded: plan.replay, stdio };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
     repeat.record(umask, base, recorder)?;
     let skips_waits = repeat.skips_waits();
+    let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
     let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
@@ -197,6 +203,7 @@ fn prepare(
         relayed,
         state,
         keeps_former: controls.is_some(),
+        diverted,
         controls,
         under_way: skips_waits.then(|| network.proxy.under_way()),
     };
@@ -205,7 +212,7 @@ fn prepare(
         return Err(RunError::Interrupted(signal));
     }
     let streams = launched.stdio.start(guard.as_fd())?;
-    Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy })
+    Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy, kept })
 }
 
 /// A run that has ended.
@@ -219,7 +226,7 @@ struct Ended {
 
 /// Serves the run to its end.
 fn carry_out(ready: Ready) -> Result<Ended, RunError> {
-    let Ready { guard, go, mut supervisor, mut proxy, streams, policy } = ready;
+    let Ready { guard, go, mut supervisor, mut proxy, streams, policy, kept } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
     // A run that was stopped does nothing more; of one that has ended only pid 1 is left, which ends now.
@@ -230,6 +237,7 @@ fn carry_out(ready: Ready) -> Result<Ended, RunError> {
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
+    kept.map_or(Ok(()), diverted::Kept::copy_out)?;
     Ok(Ended { finished, streams, policy, guard })
 }
 

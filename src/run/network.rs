@@ -49,7 +49,7 @@ pub(super) fn start(
             Role::Loopback(at) => listeners.loopback.push((at, socket)),
             Role::Diag => diag = Some(socket),
             // They come by themselves.
-            Role::Unix(_) | Role::UnixFile(_) => {}
+            Role::Unix(_) | Role::UnixFile(_) | Role::Upper(_) | Role::Holder(_) => {}
         }
     }
     let diag = diag.map(|socket| Arc::new(Mutex::new(socket)));
@@ -64,6 +64,8 @@ pub(super) fn start(
         tls,
         secrets: streams.secrets,
         idle_timeout: streams.idle_timeout,
+        upstream: streams.upstream,
+        replayable: streams.replayable,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);

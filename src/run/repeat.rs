@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::RunError;
+use super::{ReplayedFiles, RunError};
 use crate::policy::lossless;
 use crate::supervisor::{Controls, Seed, Tapes, Timeline};
 use crate::sys::clock::ClockBase;
@@ -39,6 +39,8 @@ pub struct Replayed {
     pub tapes: Tapes,
     /// Waits last as long as they did.
     pub paced: bool,
+    /// Its files.
+    pub files: ReplayedFiles,
 }
 
 /// What nobody but the user may know of a run: lies in a private blob.
@@ -143,6 +145,11 @@ impl Repeat {
             Self::Recorded(private) => Some(private),
             Self::Replayed(replayed) => Some(&replayed.private),
         }
+    }
+
+    /// The files of a run that is run again.
+    pub(super) fn files(&self) -> Option<&ReplayedFiles> {
+        if let Self::Replayed(replayed) = self { Some(&replayed.files) } else { None }
     }
 
     /// The redactor of the run.

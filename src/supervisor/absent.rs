@@ -33,10 +33,9 @@ impl Supervisor {
             if let Area::Rule(rule) = area
                 && access == PathAccess::Read
             {
-                let label = self.access.label(Some(rule), "");
-                let event =
-                    Event::new(Kind::Observe, "fs.open_read").path("path", OsStr::from_bytes(&spelled.typed));
-                let event = event.arg("exists", false).proc(call.task.lineage.clone()).rule(label);
+                let label = self.access.grant_label(rule);
+                let event = Event::new(Kind::Observe, "fs.open_read").arg("exists", false);
+                let event = spelled.add_to(event, "path", &path).proc(call.task.lineage.clone()).rule(label);
                 self.recorder.record_folded(event)?;
             }
             return Ok(Reply::Errno(Errno::ENOENT));

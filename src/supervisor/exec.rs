@@ -161,13 +161,14 @@ impl Supervisor {
         if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
             return refuse("the file has no name");
         }
+        let id = self.view.id_of(file);
         if is_loader(&file.path) && !only_tells(argv) {
             return refuse("the dynamic loader runs any file");
         }
-        if self.access.is_protected(&file.path, Some(file.id())) {
+        if self.access.is_protected(&file.path, Some(id)) {
             return refuse("it belongs to the launcher");
         }
-        match self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv) {
+        match self.access.policy.decide_exec_of(spelled, &file.path, Some(id), argv) {
             Verdict::Deny { rule: Some(rule), reason } => Some((Some(rule), reason)),
             Verdict::Deny { rule: None, .. } | Verdict::Allow { .. } => None,
         }
@@ -184,15 +185,16 @@ impl Supervisor {
         if let Some(refusal) = self.refusal(spelled, file, argv) {
             return Err(refusal);
         }
-        let verdict = self.access.policy.decide_exec_of(spelled, &file.path, Some(file.id()), argv);
-        if self.command.own.iter().any(|own| own.id == file.id()) {
+        let id = self.view.id_of(file);
+        let verdict = self.access.policy.decide_exec_of(spelled, &file.path, Some(id), argv);
+        if self.command.own.iter().any(|own| own.id == id) {
             return Ok(("the command".to_owned(), false));
         }
         let Verdict::Allow { rule } = verdict else {
             return refuse(&reason_of(&verdict));
         };
         let writable =
-            matches!(self.access.decide(PathAccess::Write, &file.path, Some(file.id())), Decision::Allow(_));
+            matches!(self.access.decide(PathAccess::Write, &file.path, Some(id)), Decision::Allow(_));
         let rule_body = self.access.policy.rules.get(rule.0).map(|rule| &rule.body);
         let Some(RuleBody::Exec(exec)) = rule_body else { return refuse("no exec rule") };
         if writable && matches!(exec.program, ExecProgram::Word { .. }) {
@@ -243,7 +245,7 @@ impl Supervisor {
         let name = Path::new(OsStr::from_bytes(&spelled.typed)).file_name();
         let wanted = argv.first().and_then(|word| Path::new(word).file_name());
         // A runtime below a write root is the agent's to change.
-        let writable = self.access.decide(PathAccess::Write, &file.path, Some(file.id()));
+        let writable = self.access.decide(PathAccess::Write, &file.path, Some(self.view.id_of(file)));
         let fixed = self.access.is_system(&file.path) && matches!(writable, Decision::Deny { .. });
         expected == argv && name == wanted && fixed
     }

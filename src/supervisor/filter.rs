@@ -62,7 +62,13 @@ struct Compiler {
 
 impl Compiler {
     fn new(options: FilterOptions) -> Self {
-        Self { assembler: Assembler::new(), actions: Vec::new(), rules: Vec::new(), places: Vec::new(), options }
+        Self {
+            assembler: Assembler::new(),
+            actions: Vec::new(),
+            rules: Vec::new(),
+            places: Vec::new(),
+            options,
+        }
     }
 
     fn compile(mut self) -> Result<Vec<Instruction>, BpfError> {

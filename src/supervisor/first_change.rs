@@ -208,7 +208,9 @@ fn image(
         if status.st_nlink > 1 {
             image.insert("links".to_owned(), status.st_nlink.into());
         }
-        if kept == Kept::Whole && status.st_size != 0 {
+        if kept == Kept::Status {
+            image.insert("kept".to_owned(), "status".into());
+        } else if status.st_size != 0 {
             match content(file, status, recorder)? {
                 Ok(content) => image.insert("content".to_owned(), content),
                 Err(why) => image.insert("unkept".to_owned(), why.into()),

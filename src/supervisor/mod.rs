@@ -22,6 +22,7 @@ mod denials;
 mod destination;
 mod digest;
 mod dispatch;
+mod diverted;
 mod environment;
 mod exec;
 mod exec_event;
@@ -63,15 +64,16 @@ use std::time::Instant;
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
-use self::connections::Connections;
 use self::clock::Clock;
-use self::controls::Following;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
+use self::connections::Connections;
+use self::controls::Following;
 pub use self::controls::{Controls, Seed};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
+pub use self::diverted::DivertedRoots;
 pub use self::exec::{CommandTable, OwnProgram};
 use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
@@ -138,6 +140,8 @@ pub struct Setup {
     pub state: Option<OwnedFd>,
     /// Whether what was at each path before the run changed it is kept.
     pub keeps_former: bool,
+    /// What is written inside alone: in a replay everything.
+    pub diverted: DivertedRoots,
     /// There are some when the run is to be replayed.
     pub controls: Option<Controls>,
     /// There in a replay whose waits are left out.
@@ -234,8 +238,11 @@ impl Supervisor {
     ///
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
-    pub fn new(setup: Setup) -> Result<Self, Stop> {
-        let view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
+    pub fn new(mut setup: Setup) -> Result<Self, Stop> {
+        let mut view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
+        let DivertedRoots { roots, holders } = setup.diverted;
+        view.diverted = roots;
+        view.know_programs(&mut setup.command, &setup.access);
         let written = WrittenFiles::new().map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
@@ -271,7 +278,7 @@ impl Supervisor {
             first: setup.keeps_former.then(FirstChanges::default),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
-            pending: setup.pending.into_iter().map(pending::Place::new).collect(),
+            pending: pending::places(setup.pending, holders),
             last_words: None,
             silent: false,
             ended: false,
@@ -327,7 +334,7 @@ impl Supervisor {
             self.skip_waits(quiet);
         }
         self.hear_last_signals();
-        self.written.finish(&mut self.digests, &self.recorder)?;
+        self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
         self.hasher.finish();
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);

@@ -15,7 +15,7 @@ use super::call::{Call, Reply};
 use super::first_change::Before;
 use super::view::{Found, Place, Spelled, View};
 use super::{Stop, Supervisor};
-use crate::policy::{FileId, PathAccess};
+use crate::policy::PathAccess;
 use crate::trace::{Event, Kind};
 
 /// A name that may be changed, and whether that is recorded.
@@ -184,7 +184,7 @@ impl Supervisor {
         let reply = self.finish(call, &target, event, before, done)?;
         if let (Area::Rule(rule), Ok(()), 0) = (target.area, done, source.status.st_nlink) {
             // Made without a name (O_TMPFILE): its content counts from now on.
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let named = Found { path: target.place.path(), ..source };
             self.written.watch(named, &call.task.lineage, label, true).map_err(Stop::Watch)?;
         }
@@ -215,7 +215,7 @@ impl Supervisor {
         };
         let path = place.path();
         let status = status_of(&place);
-        let id = status.map(|status| FileId { dev: status.st_dev, ino: status.st_ino });
+        let id = status.map(|status| self.view.id_at(&path, &status));
         let decision = self.access.decide(PathAccess::Write, &path, id);
         if let Decision::Deny { rule: None, .. } = &decision
             && creates(call)
@@ -245,7 +245,7 @@ impl Supervisor {
         done: nix::Result<()>,
     ) -> Result<Reply, Stop> {
         if let (Area::Rule(rule), Ok(())) = (target.area, done) {
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let event = self.with_before(event, "before", before);
             let event = target.spelled.add_to(event, "path", &target.place.path());
             self.recorder.record(event.proc(call.task.lineage.clone()).rule(label))?;

@@ -20,17 +20,29 @@ pub(super) struct Place {
     path: PathBuf,
     /// The directory of the host that will hold it, pinned at the start; none when it is absent too.
     parent: Option<OwnedFd>,
+    /// It is made inside alone.
+    inside: bool,
     shown: bool,
     /// The trace says why it cannot be shown.
     noted: bool,
 }
 
+/// The places at `paths`; where there are `holders`, they stand for the directories of the host.
+pub(super) fn places(paths: Vec<PathBuf>, holders: Vec<OwnedFd>) -> Vec<Place> {
+    let mut holders = holders.into_iter();
+    let place = |path| match holders.next() {
+        Some(holder) => Place { path, parent: Some(holder), inside: true, shown: false, noted: false },
+        None => Place::new(path),
+    };
+    paths.into_iter().map(place).collect()
+}
+
 impl Place {
-    pub(super) fn new(path: PathBuf) -> Self {
+    fn new(path: PathBuf) -> Self {
         let parent = path.parent().unwrap_or_else(|| Path::new("/"));
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let parent = nix::fcntl::open(parent, flags, Mode::empty()).ok();
-        Self { path, parent, shown: false, noted: false }
+        Self { path, parent, inside: false, shown: false, noted: false }
     }
 
     fn name(&self) -> &OsStr {
@@ -90,7 +102,8 @@ impl Supervisor {
     pub(super) fn look_again(&mut self, path: &Path) -> Result<bool, Stop> {
         let index = self.pending.iter().position(|place| !place.shown && path.starts_with(&place.path));
         let Some(index) = index else { return Ok(false) };
-        if self.pending[index].path.symlink_metadata().is_err() {
+        let place = &self.pending[index];
+        if place.inside || place.path.symlink_metadata().is_err() {
             return Ok(false);
         }
         Ok(self.show(index)?.is_ok())

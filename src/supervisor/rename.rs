@@ -1,10 +1,9 @@
 //! Renames: carried out by us like other changes of names, judged at both ends.
 
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{RenameFlags, renameat2};
+use nix::fcntl::RenameFlags;
 use nix::sys::stat::SFlag;
 
 use super::access::{Area, Decision};
@@ -45,13 +44,7 @@ impl Supervisor {
         let (a, b) = (&source.place, &target.place);
         let exchanged = flags.contains(RenameFlags::RENAME_EXCHANGE);
         let directory = is_directory(a) || (exchanged && is_directory(b));
-        let done = renameat2(
-            a.directory.file.as_fd(),
-            a.name.as_os_str(),
-            b.directory.file.as_fd(),
-            b.name.as_os_str(),
-            flags,
-        );
+        let done = self.view.rename(a, b, flags);
         if done.is_ok() {
             self.written.renamed(&a.path(), &b.path());
         }

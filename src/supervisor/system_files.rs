@@ -50,7 +50,7 @@ impl Supervisor {
             && self.access.is_system(&found.path)
             // A file of no place here, which Landlock withholds.
             && found.path != Path::new("/dev/stdin")
-            && !self.access.is_protected(&found.path, Some(found.id()))
+            && !self.access.is_protected(&found.path, Some(self.view.id_of(found)))
             // /dev/shm: Landlock gives no right there.
             && !self.access.is_private(&found.path)
             // Landlock knows the view alone.

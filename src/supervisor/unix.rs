@@ -131,7 +131,8 @@ impl Supervisor {
     fn unix_absent(&mut self, call: &Call, absolute: &[u8]) -> Result<Reply, Stop> {
         let path = lexical(absolute);
         let parent = path.parent().unwrap_or(&path);
-        let inside = self.view.find(parent.as_os_str().as_encoded_bytes(), true).map(|found| found.id());
+        let inside =
+            self.view.find(parent.as_os_str().as_encoded_bytes(), true).map(|found| self.view.id_of(&found));
         let outside = stat(parent).map(|status| FileId { dev: status.st_dev, ino: status.st_ino });
         // The host's own directory shows what there is.
         let shown = inside.is_ok() && inside == outside;

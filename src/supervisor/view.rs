@@ -1,7 +1,7 @@
 //! Resolves paths in the root of the run, as the task would, and never on the host.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use super::spelling::{MagicLink, lexical, name_self, trim_slashes};
 use super::task::Task;
 use crate::policy::FileId;
 use crate::sys::descriptor;
+pub(super) use crate::sys::descriptor::own_path;
 use crate::trace::Event;
 
 /// A file that was found: pinned by an O_PATH descriptor.
@@ -71,11 +72,6 @@ impl Place {
     }
 }
 
-/// A path of ours that leads to what `file` refers to.
-pub(super) fn own_path(file: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
 /// A path as a task named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spelled {
@@ -107,6 +103,8 @@ pub(super) struct View {
     pub(super) descriptors: OwnedFd,
     /// Mounts outside of it that standard input, output and error lead to.
     inherited: Vec<u64>,
+    /// Places whose writes stay inside.
+    pub(super) diverted: Vec<PathBuf>,
 }
 
 impl View {
@@ -115,7 +113,7 @@ impl View {
     pub(super) fn of(root: OwnedFd, inherited: Vec<u64>) -> nix::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;
-        Ok(Self { root, descriptors, inherited })
+        Ok(Self { root, descriptors, inherited, diverted: Vec::new() })
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind

@@ -14,7 +14,7 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 
 use super::content::Content;
 use super::digest::{self, Digests};
-use super::view::{Found, own_path};
+use super::view::{Found, View, own_path};
 use crate::policy::FileId;
 use crate::sys::refused::Refused;
 use crate::trace::{Event, Kind, Recorder, TraceError};
@@ -155,7 +155,12 @@ impl WrittenFiles {
     }
 
     /// Records every file that is still open: the run has ended.
-    pub(super) fn finish(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+    pub(super) fn finish(
+        &mut self,
+        view: &View,
+        digests: &mut Digests,
+        recorder: &Recorder,
+    ) -> Result<(), TraceError> {
         digests.limit(Some(LAST));
         let settled = self.settle_within(digests, recorder);
         let recorded = settled
@@ -165,16 +170,21 @@ impl WrittenFiles {
         }
         self.open.clear();
         recorded?;
-        self.sweep(digests, recorder)
+        self.sweep(view, digests, recorder)
     }
 
     /// Looks once more at every file that was written: what no close explains (stores through a
     /// mapping that outlived the descriptor, a second descriptor) is recorded as unobserved.
-    fn sweep(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+    fn sweep(&mut self, view: &View, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
         for (id, settled) in self.settled.drain() {
             let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-            // Its root is the host's again; deleted or replaced since, or out of reach.
-            let Ok(file) = nix::fcntl::open(&settled.path, flags, Mode::empty()) else { continue };
+            // Its root is the host's again, unless it was written inside alone.
+            let opened = match view.is_diverted(&settled.path) {
+                true => view.open(settled.path.as_os_str().as_encoded_bytes(), flags, Mode::empty()),
+                false => nix::fcntl::open(&settled.path, flags, Mode::empty()),
+            };
+            // Deleted or replaced since, or out of reach.
+            let Ok(file) = opened else { continue };
             let Ok(status) = fstat(&file) else { continue };
             let same = FileId { dev: status.st_dev, ino: status.st_ino } == id;
             if !same || (stamp(&status) == settled.stamp && !settled.shareable) {

@@ -3,6 +3,12 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// A path of ours that leads to what `file` refers to (proc_pid_fd(5)).
+#[must_use]
+pub fn own_path(file: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
 /// Whether both descriptors of this process share one open file description: one offset.
 ///
 /// # Errors

@@ -52,6 +52,19 @@ fn rename_within(from: At<'_>, to: At<'_>, left: usize) -> nix::Result<()> {
     utimensat(to.0, to.1, &times[0], &times[1], UtimensatFlags::NoFollowSymlink)
 }
 
+/// Exchanges two directories as RENAME_EXCHANGE does (rename(2)), see [`rename_directory`].
+///
+/// # Errors
+/// The errno of the first step that failed.
+pub fn exchange(one: At<'_>, other: At<'_>) -> nix::Result<()> {
+    let mut name = one.1.to_owned();
+    name.push(".exchanged");
+    let apart = (one.0, name.as_os_str());
+    rename_directory(one, apart)?;
+    rename_directory(other, one)?;
+    rename_directory(apart, other)
+}
+
 /// Removes what is at a name, a directory with everything in it; nothing there is fine.
 ///
 /// # Errors

@@ -115,7 +115,8 @@ impl Visit {
         for _ in 0..STOPS {
             ptrace::cont(self.task, None)?;
             // An end stays to be seen by whoever waits for ends.
-            let peek = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT | WaitPidFlag::__WALL;
+            let peek =
+                WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT | WaitPidFlag::__WALL;
             let status = loop {
                 match waitid(Id::Pid(self.task), peek) {
                     Err(Errno::EINTR) => {}

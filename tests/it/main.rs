@@ -2,6 +2,7 @@
 
 mod cli;
 mod clients;
+mod controls;
 mod dns;
 mod escape;
 mod exec_rules;

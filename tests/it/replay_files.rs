@@ -1,10 +1,16 @@
 //! What a run keeps of the files that it changes, so that it can be replayed from there.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::support::{Ran, Sandbox, everyone};
+
+/// What the scripts start.
+const PROGRAMS: &str = "exec: cat\nexec: ls\nexec: rm\nexec: mv\nexec: ln\nexec: mkdir\nexec: chmod\n";
 
 /// The `before` of the entries of `op` for `path`, in order.
 fn before(sandbox: &Sandbox, ran: &Ran, op: &str, name: &str) -> Vec<Value> {
@@ -36,12 +42,15 @@ fn what_was_there_is_kept_at_the_first_change() {
         sandbox.file("moved", "moved\n");
         sandbox.file("mode", "mode\n");
         sandbox.link("old", "link");
-        let ran = sandbox.run(&[
-            "sh",
-            "-c",
-            "echo second > old; echo third >> old; rm gone link; mv moved new; echo x > new; \
+        let ran = record(
+            sandbox,
+            &[
+                "sh",
+                "-c",
+                "echo second > old; echo third >> old; rm gone link; mv moved new; echo x > new; \
              chmod 600 mode; echo y > mode; mkdir made; echo z > made/file; rm made/file; ln -s a sym",
-        ]);
+            ],
+        );
         ran.exits(0);
         let [first, second] = before(sandbox, &ran, "fs.open_write", "old").try_into().expect("two");
         assert_eq!(
@@ -76,11 +85,10 @@ fn what_is_below_a_renamed_directory_is_kept_under_its_first_name() {
     everyone(|sandbox| {
         sandbox.policy("write: .\nexec: sh\nexec: mv\nexec: mkdir\n");
         sandbox.file("a/f", "first\n");
-        let ran = sandbox.run(&[
-            "sh",
-            "-c",
-            "mv a b; echo second > b/f; echo new > b/g; mkdir a; echo third > a/f",
-        ]);
+        let ran = record(
+            sandbox,
+            &["sh", "-c", "mv a b; echo second > b/f; echo new > b/g; mkdir a; echo third > a/f"],
+        );
         ran.exits(0);
         let [directory] = before(sandbox, &ran, "fs.rename", "a").try_into().expect("one");
         assert_eq!(directory["type"], "dir");
@@ -90,5 +98,111 @@ fn what_is_below_a_renamed_directory_is_kept_under_its_first_name() {
         let [new] = before(sandbox, &ran, "fs.open_write", "b/g").try_into().expect("one");
         assert_eq!(new, json!({"at": sandbox.path("a/g").to_str(), "type": "absent"}));
         assert_eq!(before(sandbox, &ran, "fs.open_write", "a/f"), [Value::Null]);
+    });
+}
+
+/// Every file of the working directory, with its content.
+fn tree(sandbox: &Sandbox) -> BTreeMap<PathBuf, Vec<u8>> {
+    fn walk(directory: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for entry in fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let metadata = path.symlink_metadata().expect("is there");
+            let stamp = format!("{:o} {}.{}", metadata.mode(), metadata.mtime(), metadata.mtime_nsec());
+            let mut content = stamp.into_bytes();
+            if metadata.is_dir() {
+                walk(&path, found);
+            } else if metadata.is_file() {
+                content.extend(fs::read(&path).expect("reads"));
+            }
+            found.insert(path, content);
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(&sandbox.path(""), &mut found);
+    found
+}
+
+/// Runs what can be replayed.
+fn record(sandbox: &Sandbox, words: &[&str]) -> Ran {
+    sandbox.run_with(&["--replayable"], words)
+}
+
+/// Replays what [`record`] recorded: the host's files stay as they are.
+fn replay(sandbox: &Sandbox, options: &[&str]) -> Ran {
+    let before = tree(sandbox);
+    let trace = sandbox.trace();
+    let words = [&["replay", "-t", trace.to_str().expect("text")], options].concat();
+    let ran = sandbox.agentbox(&words);
+    assert_eq!(tree(sandbox), before, "the host's files\n{ran}");
+    ran
+}
+
+#[test]
+fn a_replay_writes_nothing_and_starts_from_the_first_state() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("write: .\nwrite: ../apart/file\nwrite: ../new\n{PROGRAMS}"));
+        sandbox.file("old", "first\n");
+        sandbox.file("a/deep/f", "moved\n");
+        sandbox.file("a/g", "stays\n");
+        sandbox.file("gone/x", "deleted\n");
+        sandbox.file("../apart/file", "apart\n");
+        sandbox.link("old", "link");
+        let script = "set -e; cat old; echo second >> old; cat old; rm link; ln -s a link; mv a b; cat b/deep/f; \
+             echo changed > b/deep/f; rm -r gone; mkdir gone; echo again > gone/x; cat ../apart/file; \
+             echo more >> ../apart/file; mkdir ../new; echo n > ../new/n; cat ../new/n; ls b gone; \
+             mkdir -p made/deep; echo z > made/deep/z; mv made/deep/z made/y; mv made other; cat other/y; chmod 600 b/g";
+        let ran = record(sandbox, &["sh", "-c", script]);
+        ran.exits(0);
+        let again = replay(sandbox, &[]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+        // A second one, and one that keeps what it writes.
+        let kept = sandbox.beside("kept");
+        replay(sandbox, &["--keep", kept.to_str().expect("text")]).exits(0);
+        let at = |name: &str| {
+            let path = sandbox.path("").join(name);
+            let path = fs::canonicalize(path).expect("is there");
+            fs::read_to_string(kept.join(path.strip_prefix("/").expect("absolute")))
+                .unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        assert_eq!(at("old"), "first\nsecond\n");
+        assert_eq!(at("b/deep/f"), "changed\n");
+        assert_eq!(at("../apart/file"), "apart\nmore\n");
+        assert_eq!(at("../new/n"), "n\n");
+        assert_eq!(at("other/y"), "z\n");
+        replay(sandbox, &["--keep", kept.to_str().expect("text")]).complains("not empty");
+    });
+}
+
+#[test]
+fn a_changed_input_is_named_before_anything_runs() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("write: .\nread: ../in\n{PROGRAMS}"));
+        sandbox.file("../in/a", "first\n");
+        sandbox.file("../in/b", "first\n");
+        let ran = record(sandbox, &["sh", "-c", "cat ../in/a ../in/b; cat ../in/c; echo x > out"]);
+        ran.exits(0);
+        replay(sandbox, &[]).exits(0).complains("replay ok");
+        sandbox.file("../in/a", "second\n");
+        sandbox.file("../in/c", "new\n");
+        let again = replay(sandbox, &[]);
+        again
+            .exits(1)
+            .prints("")
+            .complains("../in/a".trim_start_matches(".."))
+            .complains("in/c is another one");
+        replay(sandbox, &["--force"]).exits(1).prints("second\nfirst\nnew\n");
+    });
+}
+
+#[test]
+fn a_file_that_was_deleted_after_the_run_is_put_back() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("write: .\n{PROGRAMS}"));
+        sandbox.file("f", "first\n");
+        let ran = record(sandbox, &["sh", "-c", "cat f; echo second > f; mkdir d; echo x > d/x"]);
+        ran.exits(0);
+        fs::remove_file(sandbox.path("f")).expect("is there");
+        fs::remove_dir_all(sandbox.path("d")).expect("is there");
+        replay(sandbox, &[]).exits(0).prints("first\n").complains("replay ok");
     });
 }

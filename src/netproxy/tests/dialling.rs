@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::super::Family;
 use super::socks;
-use super::world::{Bench, PUBLIC, Plan, mirror, open, query_bytes, read_head, read_response, reply_of};
+use super::world::{
+    Bench, PUBLIC, Plan, mirror, names_query, open, query_bytes, read_head, read_response, reply_of,
+};
 
 const V6: &str = "2606:2800:220:1::1";
 const POLICY: &str = "net: a.test:80\nnet: slow.test";
@@ -115,4 +117,30 @@ fn queries_of_one_connection_do_not_wait_for_each_other() {
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).unwrap();
     assert_eq!(reply_of(&reply[2..]).1, [V6.parse::<std::net::IpAddr>().unwrap()]);
+}
+
+#[test]
+fn what_is_judged_is_what_is_dialled() {
+    // Mapped, compatible, NAT64 and 6to4; nothing answers at those addresses themselves.
+    let wrapped = ["[::ffff:93.184.216.34]:80", "[::93.184.216.34]:80", "[64:ff9b::5db8:d822]:80"];
+    let wrapped = [wrapped.as_slice(), &["[2002:5db8:d822::1]:80"]].concat();
+    let mut routes = vec![("93.184.216.34:80", Some(mirror()))];
+    routes.extend(wrapped.iter().map(|address| (*address, None)));
+    let names = [("a.test", "64:ff9b::5db8:d822")];
+    let plan = Plan {
+        policy: "net: 93.184.216.34:80\nnet: a.test:80",
+        names: &names,
+        routes: &routes,
+        ..Plan::default()
+    };
+    let bench = Bench::start(&plan);
+    names_query(bench.dns, "a.test", "AAAA");
+    for address in &wrapped {
+        let mut stream = bench.connect(address);
+        write!(stream, "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+        assert!(read_response(&mut stream).1.starts_with("GET /x"), "{address}");
+    }
+    let addresses: Vec<_> =
+        bench.events("net.connect").iter().map(|event| event.args["address"].clone()).collect();
+    assert_eq!(addresses, [PUBLIC; 4]);
 }

@@ -12,10 +12,13 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
 use super::super::ca::{AuthorityName, RunAuthority};
+use super::super::origin::OriginStream;
+use super::super::recorded::Recording;
+use super::super::resolve::{Question, Wanted};
 use super::super::secret::Secrets;
 use super::super::tls::Interception;
 use super::super::{
-    Family, Found, Listeners, NetproxyError, Pending, Proxy, ProxySpec, Upstream, start_with,
+    Family, Found, Listeners, NetproxyError, Outside, Pending, Proxy, ProxySpec, Upstream, start_with,
 };
 use crate::policy::{LaunchHost, Policy, parse};
 use crate::trace::redact::Redactor;
@@ -42,10 +45,16 @@ pub(super) struct World {
     pub(super) mute: Mutex<Vec<(String, Family)>>,
     /// Every name that was asked outside.
     pub(super) asked: Mutex<Vec<String>>,
+    /// What is played instead, in a replay: then all of the above are not asked.
+    pub(super) recording: Option<Arc<Recording>>,
 }
 
-impl Upstream for World {
-    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
+impl Outside for World {
+    fn lookup<'a>(&'a self, asked: Question<'a>, family: Family) -> Pending<'a, Result<Found, String>> {
+        if let Some(recording) = &self.recording {
+            return recording.lookup(asked, family);
+        }
+        let name = asked.name;
         self.asked.lock().unwrap().push(name.to_owned());
         let found = self.names.lock().unwrap().get(name).cloned();
         let mute = self.mute.lock().unwrap().contains(&(name.to_owned(), family));
@@ -63,7 +72,11 @@ impl Upstream for World {
         })
     }
 
-    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>> {
+    fn records<'a>(&'a self, asked: Question<'a>, kind: RecordType) -> Pending<'a, Result<Found, String>> {
+        if let Some(recording) = &self.recording {
+            return recording.records(asked, kind);
+        }
+        let name = asked.name;
         self.asked.lock().unwrap().push(format!("{name} {kind}"));
         let found = self.records.lock().unwrap().get(&(name.to_owned(), kind)).cloned();
         Box::pin(async move {
@@ -71,7 +84,11 @@ impl Upstream for World {
         })
     }
 
-    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<tokio::net::TcpStream>> {
+    fn connect<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, io::Result<OriginStream>> {
+        if let Some(recording) = &self.recording {
+            return recording.connect(wanted);
+        }
+        let destination = wanted.destination;
         let silent = self.silent.lock().unwrap().contains(&destination);
         let route = self.routes.lock().unwrap().get(&destination).copied();
         let route = route.or_else(|| destination.ip().is_loopback().then_some(destination));
@@ -80,7 +97,7 @@ impl Upstream for World {
                 std::future::pending::<()>().await;
             }
             match route {
-                Some(route) => tokio::net::TcpStream::connect(route).await,
+                Some(route) => tokio::net::TcpStream::connect(route).await.map(OriginStream::from),
                 None => Err(io::ErrorKind::ConnectionRefused.into()),
             }
         })
@@ -125,11 +142,17 @@ pub(super) struct Plan<'a> {
     pub(super) secrets: &'a [(&'a str, &'a str)],
     /// Reads TLS, and trusts these roots besides the host's.
     pub(super) tls: Option<&'a [CertificateDer<'static>]>,
+    /// Plays this.
+    pub(super) replays: Option<&'a Arc<Recording>>,
 }
+
+/// The key of all redactors here, so that a replay hides what its recording hid in the same way.
+const KEY: &[u8] = b"the same in each";
 
 impl Bench {
     pub(super) fn start(plan: &Plan<'_>) -> Self {
-        let world = Arc::new(World::default());
+        let recording = plan.replays.map(Arc::clone);
+        let world = Arc::new(World { recording, ..World::default() });
         for (name, address) in plan.names {
             world.give(name, address);
         }
@@ -160,7 +183,7 @@ impl Bench {
         let spec = spec(listeners, plan, &recorder);
         let placeholders = spec.secrets.placeholders();
         let authority = spec.tls.as_ref().map(|tls| tls.authority.certificate_pem().to_owned());
-        let proxy = start_with(spec, Arc::clone(&world) as Arc<dyn Upstream>).unwrap();
+        let proxy = start_with(spec, Arc::clone(&world) as Arc<dyn Outside>).unwrap();
         let proxy = Some(proxy);
         Self {
             world,
@@ -227,7 +250,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
     ProxySpec {
         listeners,
         recorder: recorder.clone(),
-        redactor: Redactor::new().unwrap(),
+        redactor: Redactor::with_key(KEY),
         who: Arc::new(|_, _, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
@@ -242,6 +265,8 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
             upstream_roots: roots.to_vec(),
         }),
         idle_timeout: None,
+        upstream: plan.replays.map_or(Upstream::Live, |recording| Upstream::Recorded(Arc::clone(recording))),
+        replayable: true,
     }
 }
 

@@ -43,15 +43,13 @@ impl Essence {
             Some(result) => members(rule.outcome, result),
             None => Vec::new(),
         };
-        let mut args = args.clone();
-        if is_empty_input(&args) {
-            args.extend([("sha256".to_owned(), EMPTY.into()), ("size".to_owned(), 0.into())]);
-        }
-        let args = &args;
         let mut essence =
             Self { rule, about: members(rule.about, args), more: members(rule.more, args), outcome };
         if kind == "deny" {
             essence.mask();
+        }
+        if is_empty_input(args) {
+            essence.more = vec![("sha256".to_owned(), EMPTY.into()), ("size".to_owned(), 0.into())];
         }
         Some(essence)
     }
@@ -91,9 +89,13 @@ pub(super) fn is_empty_input(args: &Map<String, Value>) -> bool {
 
 /// The members of these names that are there, each with its exact bytes where it has some.
 fn members(names: &[&str], from: &Map<String, Value>) -> Vec<Member> {
-    let mut found = Vec::new();
+    let mut found = Vec::with_capacity(names.len());
+    let has_exact = from.keys().any(|name| name.ends_with("_hex"));
     for name in names {
         found.extend(member(name, from).map(|value| ((*name).to_owned(), value)));
+        if !has_exact {
+            continue;
+        }
         let exact = format!("{name}_hex");
         found.extend(from.get(&exact).map(|value| (exact, value.clone())));
     }
@@ -153,9 +155,12 @@ pub(super) fn digest(first: &str, groups: &[&[Member]]) -> u128 {
         hash.update([0]);
         for (name, value) in *group {
             hash.update(name.as_bytes());
-            hash.update([1]);
-            // Text that is written into memory cannot fail.
-            hash.update(value.to_string().as_bytes());
+            // A text and what it would spell are not the same.
+            hash.update([1, u8::from(value.is_string())]);
+            match value {
+                Value::String(text) => hash.update(text.as_bytes()),
+                other => hash.update(other.to_string().as_bytes()),
+            }
             hash.update([2]);
         }
     }

@@ -147,13 +147,48 @@ impl Index {
 }
 
 impl Reading {
-    fn take(&mut self, entry: &Map<String, Value>, (offset, length): (u64, usize), names: &mut Names) {
+    fn take(&mut self, entry: &Map<String, Value>, place: (u64, usize), names: &mut Names) {
         let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
         let (kind, op) = (text("kind"), text("op"));
         if kind == "meta" {
             self.note(op, entry);
         }
         let Some(essence) = Essence::of(entry) else { return };
+        let what = format!("{kind} {op}");
+        let step = self.step(entry, &essence, &what, names.number(kind, op), place);
+        if step.counts {
+            self.index.events += step.weight;
+        }
+        let rule = essence.rule;
+        if rule.folds {
+            let next = self.next();
+            let known = self.folded.entry((step.process, step.thread, step.digest)).or_insert(next);
+            if *known != next {
+                self.index.steps[*known as usize].weight += step.weight;
+                return;
+            }
+        }
+        match (rule.lane, op) {
+            (Lane::Settled, _) => return self.settle(entry, step),
+            (Lane::Request, _) => {
+                let exchange = self.exchange(entry, &what, &essence);
+                self.index.exchanges.push(exchange);
+            }
+            (_, "proc.spawn") => self.index.processes.spawned(step.process, short(step.digest), self.next()),
+            (_, "fs.rename" | "fs.delete") => self.end_life(entry),
+            _ => {}
+        }
+        self.index.steps.push(step);
+    }
+
+    fn step(
+        &mut self,
+        entry: &Map<String, Value>,
+        essence: &Essence,
+        what: &str,
+        op: u16,
+        (offset, length): (u64, usize),
+    ) -> Step {
         let rule = essence.rule;
         let lineage = match entry.get("proc").and_then(Value::as_str) {
             Some(lineage) => lineage,
@@ -161,55 +196,23 @@ impl Reading {
             None => "0",
         };
         let (process, thread) = self.index.processes.of(lineage);
-        let number = self.index.processes.count(process);
-        let weight = entry.get("count").and_then(Value::as_u64).unwrap_or(1);
-        let counts = kind != "meta";
-        if counts {
-            self.index.events += weight;
-        }
-        let what = format!("{kind} {op}");
-        let whole = digest(&what, &[&essence.about, &essence.more, &essence.outcome]);
-        let mut step = Step {
+        Step {
             process,
             thread,
-            number,
+            number: self.index.processes.count(process),
             lane: rule.lane,
-            op: names.number(kind, op),
-            about: short(digest(&what, &[&essence.about])),
-            digest: whole,
+            op,
+            about: short(digest(what, &[&essence.about])),
+            digest: digest(what, &[&essence.about, &essence.more, &essence.outcome]),
             cause: rule.cause,
             blind: is_blind(entry),
-            weight,
-            counts,
+            weight: entry.get("count").and_then(Value::as_u64).unwrap_or(1),
+            // A statement about the run is none of its steps.
+            counts: !what.starts_with("meta "),
             entry: entry.get("i").and_then(Value::as_u64).unwrap_or_default(),
             offset,
             length: u32::try_from(length).unwrap_or(u32::MAX),
-        };
-        if rule.folds
-            && let Some(known) = self.folded.get(&(process, thread, whole))
-        {
-            self.index.steps[*known as usize].weight += weight;
-            return;
         }
-        if rule.lane == Lane::Settled {
-            self.settle(entry, step);
-            return;
-        }
-        if op == "proc.spawn" {
-            self.index.processes.spawned(process, short(whole), self.next());
-        }
-        if matches!(op, "fs.rename" | "fs.delete") {
-            self.end_life(entry);
-        }
-        if rule.folds {
-            self.folded.insert((process, thread, whole), self.next());
-        }
-        if rule.lane == Lane::Request {
-            let exchange = self.exchange(entry, &what, &essence);
-            self.index.exchanges.push(exchange);
-            step.about = short(digest(&what, &[&essence.about]));
-        }
-        self.index.steps.push(step);
     }
 
     fn next(&self) -> u32 {

@@ -266,7 +266,8 @@ fn before(cause: Cause, op: &str, fields: Vec<Field>) -> Divergence {
 /// The process and its ancestors, from the command down.
 fn chain(index: &Index, process: u32, from: &mut (impl Read + Seek)) -> io::Result<Vec<Ancestor>> {
     let mut chain = Vec::new();
-    let mut next = Some(process);
+    // What the launcher does is nobody's child.
+    let mut next = Some(process).filter(|process| index.processes.get(*process).lineage != "run");
     while let Some(process) = next {
         let process = index.processes.get(process);
         let argv = match process.spawn {

@@ -139,7 +139,8 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
         ];
         let parts = parts.into_iter().filter(|(count, _)| *count > 0);
         let parts: Vec<_> = parts.map(|(count, name)| format!("{count} {name}")).collect();
-        note(format!("{all} requests: {}", parts.join(", ")));
+        let requests = if all == 1 { "request" } else { "requests" };
+        note(format!("{all} {requests}: {}", parts.join(", ")));
     }
     for (count, what) in
         [(comparison.elsewhere, "by another process or thread"), (comparison.repeats, "more or fewer times")]

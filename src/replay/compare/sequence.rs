@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(left_over(&[1, 2, 3], &[1, 9, 3]), (vec![2], vec![9]));
         assert_eq!(left_over(&[1, 2], &[1, 2, 3]), (vec![], vec![3]));
         assert_eq!(left_over(&[], &[7]), (vec![], vec![7]));
-        assert_eq!(left_over(&[1, 2, 3], &[2, 1, 3]), (vec![1], vec![1]));
+        assert_eq!(left_over(&[1, 2, 3], &[2, 1, 3]), (vec![2], vec![2]));
     }
 
     #[test]

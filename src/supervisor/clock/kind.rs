@@ -30,7 +30,8 @@ pub(super) fn runs_at_real_rate(task: i32) -> bool {
 fn is_go(notes: &[u8]) -> bool {
     let mut rest = notes;
     while let Some((head, body)) = rest.split_first_chunk::<12>() {
-        let [name, content] = [0, 4].map(|at| number(head, at, 4).and_then(|size| usize::try_from(size).ok()));
+        let [name, content] =
+            [0, 4].map(|at| number(head, at, 4).and_then(|size| usize::try_from(size).ok()));
         let (Some(name), Some(content)) = (name, content) else { return false };
         if body.get(..name).is_some_and(|name| name == b"Go\0\0" || name == b"Go\0") {
             return true;
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn notes_of_go_are_found_among_others() {
         let note = |name: &[u8], content: &[u8]| {
-            let sizes = [name.len() as u32, content.len() as u32, 4];
+            let sizes = [name.len(), content.len(), 4].map(|size| u32::try_from(size).expect("short"));
             let mut note: Vec<u8> = sizes.into_iter().flat_map(u32::to_le_bytes).collect();
             for part in [name, content] {
                 note.extend_from_slice(part);

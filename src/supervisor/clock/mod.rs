@@ -33,8 +33,8 @@ use self::reel::{Reel, Replay};
 use self::space::Lane;
 use self::visit::ClockError;
 use crate::sys::clock::{self, ClockBase};
-use crate::sys::vdso::{self, Functions};
 use crate::sys::tracee::VisitError;
+use crate::sys::vdso::{self, Functions};
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 /// Where the run's timeline begins, and what it is replayed from.
@@ -131,9 +131,8 @@ impl Clock {
     pub(super) fn executed(&mut self, former: i32, process: i32, strand: String) -> Result<(), TraceError> {
         let start = self.now_of(former);
         self.programs.remove(&process);
-        let gone = |(task, thread): (&i32, &Thread)| {
-            (*task == former || thread.process == process).then_some(*task)
-        };
+        let gone =
+            |(task, thread): (&i32, &Thread)| (*task == former || thread.process == process).then_some(*task);
         for task in self.threads.iter().filter_map(gone).collect::<Vec<_>>() {
             self.end_thread(task)?;
         }

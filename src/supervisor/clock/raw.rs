@@ -5,14 +5,14 @@ use std::io;
 
 use nix::errno::Errno;
 
+use super::super::call::{Call, Reply};
+use super::super::{Stop, Supervisor};
 use super::points::Point;
 use super::reel::{Reel, drain};
 use super::space::Head;
-use super::super::call::{Call, Reply};
-use super::super::{Stop, Supervisor};
 use super::{Clock, Thread};
-use crate::sys::{clock, memory};
 use crate::sys::vdso::POINTS;
+use crate::sys::{clock, memory};
 use crate::trace::TraceError;
 
 const SECOND: u64 = 1_000_000_000;
@@ -42,7 +42,9 @@ impl Supervisor {
             libc::SYS_time => (libc::CLOCK_REALTIME_COARSE, first),
             _ => (libc::CLOCK_REALTIME, first),
         };
-        let (Some(clocks), Some(kind)) = (&mut self.clock, kind_of(clock)) else { return Ok(Reply::Continue) };
+        let (Some(clocks), Some(kind)) = (&mut self.clock, kind_of(clock)) else {
+            return Ok(Reply::Continue);
+        };
         let Some(now) = clocks.read(call.task.tid, call.task.tgid, (kind, clock))? else {
             return Ok(Reply::Continue);
         };
@@ -69,12 +71,7 @@ impl Supervisor {
 impl Clock {
     /// What `task` of `process` is to see of a clock, in nanoseconds; `None` when it is to read the machine's
     /// clock itself.
-    fn read(
-        &mut self,
-        task: i32,
-        process: i32,
-        (kind, clock): (u8, i32),
-    ) -> Result<Option<u64>, TraceError> {
+    fn read(&mut self, task: i32, process: i32, (kind, clock): (u8, i32)) -> Result<Option<u64>, TraceError> {
         let kernel = self.kernel_now();
         let offset = self.offsets.of_kind(kind);
         // At real rate, or unknown: the shift is that of the program's image.

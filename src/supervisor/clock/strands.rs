@@ -16,7 +16,8 @@ impl Clock {
     /// Task `maker` has made process `child`, which has not run yet.
     pub(in crate::supervisor) fn forked(&mut self, maker: i32, child: i32, strand: String) {
         let start = self.now_of(maker);
-        let Some(maker_process) = self.threads.get(&maker).map_or(Some(maker), |thread| Some(thread.process)) else {
+        let Some(maker_process) = self.threads.get(&maker).map_or(Some(maker), |thread| Some(thread.process))
+        else {
             return;
         };
         let Some(program) = self.programs.get(&maker_process) else {
@@ -135,7 +136,8 @@ impl Clock {
             let _ = blob.write_all(&bytes);
             blob.finish()?.into()
         };
-        let event = Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("reads", reads).arg("tape", tape);
+        let event =
+            Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("reads", reads).arg("tape", tape);
         let event = if self.is_full() { event.arg("cut", true) } else { event };
         self.recorder.record(event.proc(thread.strand.clone()))
     }

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::Supervisor;
+use super::Seed;
 use super::device::Feeds;
 use super::runtime::Runtimes;
-use super::Seed;
 use crate::sys::ptrace::{self, Stop};
 use crate::trace::TraceError;
 
@@ -69,7 +69,9 @@ impl Supervisor {
     /// Lets a new task go on that has waited for its name.
     fn named(&mut self, task: i32) {
         let stop = self.following.as_mut().and_then(|following| following.unnamed.remove(&task));
-        if stop.is_some() && let Some(clock) = &mut self.clock {
+        if stop.is_some()
+            && let Some(clock) = &mut self.clock
+        {
             clock.begins(task);
         }
         // Killed meanwhile: ESRCH.

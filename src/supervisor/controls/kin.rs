@@ -134,8 +134,10 @@ impl Kin {
         let Some(id) = self.process_of(maker) else { return self.adopt(child) };
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.threads += 1;
+        let number = process.threads;
         if lives {
-            self.threads.insert(child, Thread { process: id, number: process.threads, draws: 0 });
+            self.processes.remove(&child);
+            self.threads.insert(child, Thread { process: id, number, draws: 0 });
         }
     }
 

@@ -141,7 +141,8 @@ fn only_the_image_reads_the_machine_clock_in_a_replayable_run() {
     let real = crate::sys::vdso::REAL_CLOCK;
     let outcome = |number: Sysno, instruction_pointer, clock| {
         let args = [clock, 0, 0, 0, 0, 0];
-        let data = SeccompData { number: number.id().unsigned_abs(), arch: ARCHITECTURE, instruction_pointer, args };
+        let data =
+            SeccompData { number: number.id().unsigned_abs(), arch: ARCHITECTURE, instruction_pointer, args };
         run(&program, &data).value
     };
     let (allow, notify) = (return_value(ALLOW), return_value(NOTIFY));

@@ -215,10 +215,8 @@ const ABSOLUTE_TIMER: ArgumentRules = ArgumentRules {
     otherwise: Action::Allow,
 };
 
-const CLOCK: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[one_of(0, &CLOCKS)], Action::Notify)],
-    otherwise: Action::Allow,
-};
+const CLOCK: ArgumentRules =
+    ArgumentRules { clauses: &[clause(&[one_of(0, &CLOCKS)], Action::Notify)], otherwise: Action::Allow };
 
 /// The child of a traced process would escape its tracer; only kernel threads need it.
 const CLONE_UNTRACED: u32 = 0x0080_0000;

@@ -1,0 +1,66 @@
+//! Plans that nothing is written to the host: for a run that only repeats what was done before.
+
+use std::path::PathBuf;
+
+use super::LaunchPlan;
+use crate::fsview::{Divert, FsSpec, MountKind, PendingRoot};
+use crate::sys::mount::RDONLY;
+
+impl LaunchPlan {
+    /// Diverts every write. What is `absent` there now was made by the run that is repeated: a place that a
+    /// rule names is then one that does not exist yet.
+    pub fn divert(&mut self, absent: &[PathBuf]) {
+        self.fs.divert_writes(absent);
+    }
+}
+
+impl FsSpec {
+    fn divert_writes(&mut self, absent: &[PathBuf]) {
+        let is_bind = |kind: &MountKind| matches!(kind, MountKind::Bind { .. });
+        let is_absent = |target: &PathBuf| absent.iter().any(|path| target.starts_with(path));
+        for op in self.mounts.extract_if(.., |op| is_bind(&op.kind) && is_absent(&op.target)) {
+            let Some(base) = op.target.parent().map(PathBuf::from) else { continue };
+            let root = PendingRoot { path: op.target, base, attributes: op.attributes };
+            if !self.pending.iter().any(|known| known.path == root.path) {
+                self.pending.push(root);
+            }
+        }
+        let writable = self.mounts.iter().filter(|op| is_bind(&op.kind) && op.attributes & RDONLY == 0);
+        let roots = writable.map(|op| op.target.clone()).collect();
+        self.divert = Some(Divert { roots });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fsview::MountOp;
+
+    fn bind(path: &str, attributes: u64) -> MountOp {
+        let kind = MountKind::Bind { source: PathBuf::from(path), recursive: true };
+        MountOp { target: PathBuf::from(path), kind, attributes }
+    }
+
+    #[test]
+    fn what_may_be_written_is_diverted_and_nothing_else() {
+        let tmp = MountOp {
+            target: PathBuf::from("/tmp"),
+            kind: MountKind::New { filesystem: "tmpfs".to_owned(), options: Vec::new() },
+            attributes: 0,
+        };
+        let mounts = vec![bind("/usr", RDONLY), bind("/w", 0), bind("/w/docs", RDONLY), tmp];
+        let mut spec = FsSpec { mounts: mounts.clone(), ..FsSpec::default() };
+        spec.divert_writes(&[]);
+        assert_eq!(spec.divert.map(|divert| divert.roots), Some(vec![PathBuf::from("/w")]));
+        assert_eq!(spec.mounts, mounts);
+    }
+
+    #[test]
+    fn a_place_that_was_absent_may_appear_again() {
+        let mut spec = FsSpec { mounts: vec![bind("/w/out", 0), bind("/w/in", 0)], ..FsSpec::default() };
+        spec.divert_writes(&[PathBuf::from("/w/out"), PathBuf::from("/w/in/made")]);
+        assert_eq!(spec.mounts, [bind("/w/in", 0)]);
+        let [pending] = &*spec.pending else { panic!("{:?}", spec.pending) };
+        assert_eq!((&*pending.path, &*pending.base), ("/w/out".as_ref(), "/w".as_ref()));
+    }
+}

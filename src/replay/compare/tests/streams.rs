@@ -1,0 +1,201 @@
+//! What belongs to which stream, what has an order, and what is the same although it looks otherwise.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::report;
+use super::{Cause, compared, observe, read, request, run, spawn, with};
+
+fn fold(mut entry: Value, count: u64) -> Value {
+    entry["count"] = count.into();
+    entry
+}
+
+#[test]
+fn folded_repeats_are_one_step() {
+    let recorded = [read("0", "a", "1"), read("0", "b", "2"), fold(read("0", "a", "1"), 5)];
+    let live = [read("0", "a", "1"), read("0", "a", "1"), read("0", "b", "2"), fold(read("0", "a", "1"), 2)];
+    let found = compared(&recorded, &live);
+    assert!(found.is_same(), "{found:#?}");
+    assert_eq!((found.recorded, found.live, found.matched, found.repeats), (7, 5, 7, 1));
+    // Not so of what is never folded.
+    let found = compared(&[spawn("0", &["a"])], &[spawn("0", &["a"]), spawn("0", &["a"])]);
+    assert_eq!(found.differences(), 1);
+}
+
+#[test]
+fn children_that_swapped_places_are_told() {
+    let recorded = [spawn("0", &["sh"]), spawn("0.0", &["a"]), read("0.0", "x", "1"), spawn("0.1", &["b"])];
+    let live = [spawn("0", &["sh"]), spawn("0.0", &["b"]), spawn("0.1", &["a"]), read("0.1", "x", "1")];
+    let found = compared(&recorded, &live);
+    assert!(found.is_same(), "{found:#?}");
+    assert_eq!(found.renamed.len(), 2);
+    assert_eq!(found.elsewhere, 0);
+}
+
+#[test]
+fn a_pool_may_share_its_tasks_out_differently() {
+    let recorded = [read("0#1", "a", "1"), read("0#2", "b", "2"), request("0.0", "http://h/1", "1", (1, 2))];
+    let live = [read("0#1", "b", "2"), read("0#2", "a", "1"), request("0.1", "http://h/1", "1", (1, 2))];
+    let found = compared(&recorded, &live);
+    assert!(found.is_same(), "{found:#?}");
+    assert_eq!((found.elsewhere, found.tiers.elsewhere, found.matched), (2, 1, 3));
+    let report = report::text(&found, &report::Style { recorded: "A", live: "B", color: false });
+    assert!(report.contains("1 request: 1 of another process"), "{report}");
+}
+
+#[test]
+fn requests_match_by_tiers() {
+    let sent = |id: &str, date: &str| {
+        let mut sent = request("0", "http://h/1", "1", (1, 2));
+        sent["args"]["headers"] = json!([["x-request-id", id], ["date", date], ["host", "h"]]);
+        sent["args"]["body"] =
+            json!({"sha256": id, "size": 9, "text": format!("{{\"b\":1,\"id\":\"{id}\"}}")});
+        sent
+    };
+    let ids = ["0190163d-8694-739b-aea5-966c26f8ad91", "0190163d-8694-739b-aea5-966c26f8ad92"];
+    let found = compared(&[sent(ids[0], "a")], &[sent(ids[1], "b")]);
+    assert!(found.is_same(), "{found:#?}");
+    assert_eq!((found.tiers.exact, found.tiers.normalised), (0, 1));
+    // A replay says itself what it served.
+    let mut live = request("0", "http://h/other", "1", (1, 2));
+    live["result"]["replayed"] = json!({"entry": 0, "tier": 1});
+    let found = compared(&[request("0", "http://h/1", "1", (1, 2))], &[live]);
+    assert!(found.is_same() && found.tiers.normalised == 1, "{found:#?}");
+}
+
+#[test]
+fn identical_requests_have_the_answers_that_fit() {
+    let recorded = [request("0", "http://h/", "1", (1, 3)), request("0", "http://h/", "2", (1, 3))];
+    let live = [request("0", "http://h/", "2", (1, 3)), request("0", "http://h/", "1", (1, 3))];
+    let found = compared(&recorded, &live);
+    assert!(found.is_same() && found.tiers.exact == 2, "{found:#?}");
+}
+
+#[test]
+fn secrets_are_equal_though_their_digests_differ() {
+    let with_key = |key: &str| {
+        let mut sent = request("0", &format!("http://h/?token=redacted:{key}"), "1", (1, 2));
+        sent["args"]["headers"] = json!([["authorization", format!("redacted:{key}")]]);
+        sent
+    };
+    let found = compared(&[with_key("5bdcc146bf60754e")], &[with_key("6bdcc146bf60754e")]);
+    assert!(found.is_same() && found.tiers.normalised == 1, "{found:#?}");
+}
+
+#[test]
+fn a_file_counts_as_it_was_left() {
+    let write = |sha: &str| observe("0", "fs.write", json!({"path": "/w/o", "sha256": sha, "size": 1}));
+    let rename = || observe("0", "fs.rename", json!({"path": "o", "resolved": "/w/o", "to": "/w/p"}));
+    // How often it settled in between is a matter of time.
+    let found = compared(&[write("1"), write("2"), write("3")], &[write("3")]);
+    assert!(found.is_same() && found.matched == 3, "{found:#?}");
+    // Under the same name there may be several files, one after the other.
+    let found = compared(&[write("1"), rename(), write("2")], &[write("x"), rename(), write("2")]);
+    assert_eq!((found.differences(), found.divergences[0].step.as_str()), (1, "0@1"), "{found:#?}");
+    let found = compared(&[write("1"), rename(), write("2")], &[write("1"), rename(), write("x")]);
+    assert_eq!((found.differences(), found.divergences[0].step.as_str()), (1, "0@3"), "{found:#?}");
+}
+
+#[test]
+fn one_more_read_is_one_difference() {
+    let row: Vec<Value> = (0..500).map(|n| read("0", &format!("f{n}"), "1")).collect();
+    let mut live = row.clone();
+    live.insert(100, read("0", "more", "1"));
+    live.remove(300);
+    let found = compared(&row, &live);
+    let causes: Vec<_> = found.divergences.iter().map(|one| (one.cause, one.step.clone())).collect();
+    assert_eq!(causes, [(Cause::ExtraEffect, "0@101".to_owned())]);
+    assert_eq!(found.differences(), 2, "{found:#?}");
+}
+
+#[test]
+fn the_kernel_picks_ports() {
+    let listen = |port: u16| observe("0", "net.listen", json!({"address": "127.0.0.1", "port": port}));
+    assert!(compared(&[listen(40_001)], &[listen(50_002)]).is_same());
+    assert!(!compared(&[listen(8000)], &[listen(8001)]).is_same());
+}
+
+#[test]
+fn nothing_that_an_agent_named_can_forge_a_line() {
+    let forged = "x\n0@1  extra effect\u{1b}[2K\u{202e}";
+    let mut live = run();
+    live.push(read("0.9\n", forged, forged));
+    live[4]["args"]["sha256"] = forged.into();
+    live[10]["args"]["argv"] = json!([forged]);
+    let found = compared(&run(), &live);
+    let text = report::text(&found, &report::Style { recorded: "A", live: "B", color: false });
+    assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+    assert!(text.lines().all(|line| !line.starts_with("0@1 ")), "{text}");
+}
+
+#[test]
+fn the_report_says_what_differs() {
+    let mut live = run();
+    live[4]["args"]["sha256"] = "x".into();
+    live[17]["args"]["size"] = 5.into();
+    live.remove(5);
+    let found = compared(&run(), &live);
+    let style = report::Style { recorded: "recorded", live: "replayed", color: false };
+    assert_eq!(
+        report::text(&found, &style),
+        "0@2  input file changed  fs.open_read
+    recorded  entry 4: in.txt
+    replayed  entry 4: in.txt
+              sha256: a -> x
+    in        0 (python3 agent.py)
+run@3  output changed  stdio
+    recorded  entry 17: stdout
+    replayed  entry 16: stdout
+              size: 4 -> 5
+further differences: missing effect 1 (fs.open_read 1)
+"
+    );
+    assert_eq!(
+        report::verdict(&found, "replay ok", "diverged"),
+        "diverged — 14/17 recorded steps matched, 3 differences"
+    );
+    let found = with(&run(), &run(), &[]);
+    assert_eq!(report::verdict(&found, "replay ok", "diverged"), "replay ok — 17/17 recorded steps matched");
+    let machine = report::json(&compared(&run(), &live));
+    assert_eq!(machine["divergences"][0]["class"], "input-changed");
+    assert_eq!(machine["further"][0], json!({"class": "missing-effect", "op": "fs.open_read", "count": 1}));
+}
+
+const PROCESSES: [&str; 4] = ["0", "0.0", "0.1", "0.0.0"];
+
+/// Runs that do the same, with the entries of their processes between each other in any way.
+fn shuffled() -> impl Strategy<Value = (Vec<Value>, Vec<Value>)> {
+    let step = (0_usize..4, 0_usize..5, 0_u8..3).prop_map(|(process, file, what)| {
+        let proc = PROCESSES[process];
+        match what {
+            0 => read(proc, &format!("f{file}"), "1"),
+            1 => observe(proc, "fs.delete", json!({"path": format!("f{file}")})),
+            _ => request(proc, &format!("http://h/{file}"), "1", (1, 100)),
+        }
+    });
+    (prop::collection::vec(step, 0..40), prop::collection::vec(any::<u8>(), 40)).prop_map(|(row, order)| {
+        let mut queues: Vec<Vec<Value>> = vec![Vec::new(); PROCESSES.len()];
+        for entry in row.iter().rev() {
+            let known = PROCESSES.iter().position(|proc| entry["proc"] == *proc).expect("a process");
+            queues[known].push(entry.clone());
+        }
+        let mut other = Vec::new();
+        let mut order = order.into_iter().cycle();
+        while queues.iter().any(|queue| !queue.is_empty()) {
+            let chosen = usize::from(order.next().unwrap_or_default());
+            let full: Vec<usize> = (0..queues.len()).filter(|one| !queues[*one].is_empty()).collect();
+            other.extend(queues[full[chosen % full.len()]].pop());
+        }
+        (row, other)
+    })
+}
+
+proptest! {
+    #[test]
+    fn streams_have_no_order_among_each_other((recorded, live) in shuffled()) {
+        let found = compared(&recorded, &live);
+        prop_assert!(found.is_same(), "{:#?}", found);
+        prop_assert_eq!(found.matched, found.recorded);
+    }
+}
