@@ -175,7 +175,9 @@ impl Clock {
     fn anchor(&mut self, strand: &str) -> Result<u64, TraceError> {
         let now = self.kernel_now();
         if let Some(tapes) = &mut self.tapes {
-            return Ok(tapes.anchor(strand).map_or(self.skipped, |anchor| anchor.wrapping_sub(now)));
+            // Never behind the kernel: to that the program's deadlines would be over before they come, and it
+            // would ask again and again.
+            return Ok(tapes.anchor(strand).map_or(self.skipped, |anchor| anchor.saturating_sub(now)));
         }
         let event = Event::new(Kind::Meta, OPERATION).arg("clock", "shift").arg("reads", 0).arg("at", now);
         self.recorder.record(event.proc(strand))?;
