@@ -51,6 +51,7 @@ mod task;
 mod tracer;
 mod unix;
 mod view;
+mod waiter;
 mod waiting;
 mod written;
 
@@ -199,7 +200,7 @@ pub struct Supervisor {
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
     /// Threads that wait in place of tasks.
-    waiters: Vec<waiting::Waiter>,
+    waiting: waiting::Waiting,
     /// When they were looked after.
     looked: Instant,
     /// Signals that came before the command's process was seen.
@@ -289,7 +290,7 @@ impl Supervisor {
             follow_ups: HashMap::new(),
             command_pid: None,
             early_signals: Vec::new(),
-            waiters: Vec::new(),
+            waiting: waiting::Waiting::default(),
             looked: Instant::now(),
             interrupted: false,
             first_refusal: None,
