@@ -86,7 +86,7 @@ impl ReplayCommand {
             ReplayedFiles { initial: first.files, blobs: recording.blobs.clone(), keep: self.keep.clone() };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
-        let replayed = Replayed { private, clock, tapes, files };
+        let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
         let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
         let streams = StreamOptions { tls, upstream, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));

@@ -177,6 +177,7 @@ fn prepare(
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
     repeat.record(umask, base, recorder)?;
+    let skips_waits = repeat.skips_waits();
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
     let keeps = repeat.private().is_some();
     let controls = repeat.controls(base, launched.ahead)?;
@@ -206,6 +207,7 @@ fn prepare(
         keeps_former: keeps,
         diverted,
         controls,
+        under_way: skips_waits.then(|| network.proxy.under_way()),
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {

@@ -39,6 +39,8 @@ pub struct Replayed {
     pub clock: ClockBase,
     /// What it saw of them later.
     pub tapes: Tapes,
+    /// Waits last as long as they did.
+    pub paced: bool,
     /// Its files.
     pub files: ReplayedFiles,
 }
@@ -183,6 +185,11 @@ impl Repeat {
             Self::Never | Self::Recorded(_) => None,
         };
         Ok(Some(Controls { seed, clock: Timeline { base, ahead, tapes } }))
+    }
+
+    /// Whether waits are left out.
+    pub(super) fn skips_waits(&self) -> bool {
+        matches!(self, Self::Replayed(replayed) if !replayed.paced)
     }
 
     /// Records what a replay needs to know first.

@@ -28,6 +28,7 @@ mod readers;
 mod replay_files;
 mod sample;
 mod secrets;
+mod skip;
 mod socks;
 mod stdio;
 mod streams;
