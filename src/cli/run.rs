@@ -104,7 +104,8 @@ impl RunCommand {
     /// Runs the command; the code is the command's own.
     pub(super) fn run(self) -> Result<u8, Failure> {
         // First of all, for it goes on by itself; what it says is said when there is a plan.
-        let begun = run::begin(None);
+        let input = if self.replay.wanted() { run::Input::Kept } else { run::Input::Passed };
+        let begun = run::begin(None, input);
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
@@ -139,7 +140,7 @@ impl RunCommand {
             Request { policy, command, typed, facts, protected, enforce, authority, placeholders, replay };
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
-        let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders(), tls.is_some())?;
+        let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders())?;
         let idle_timeout = self.idle_timeout;
         let streams =
             StreamOptions { tls, secrets, idle_timeout, replayable: replay, ..StreamOptions::default() };

@@ -25,7 +25,7 @@ pub use failure::RunError;
 pub use launch::{Begun, begin};
 pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
-pub use stdio::{StdioError, Stream};
+pub use stdio::{Input, StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};
@@ -64,9 +64,10 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     mut streams: StreamOptions,
-    repeat: Repeat,
+    mut repeat: Repeat,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
+    repeat.keep_authority(launching.tls.as_ref());
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
     let armed = match arm(&plan, launching, &recorder, streams, &repeat) {
@@ -176,7 +177,9 @@ fn prepare(
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
     repeat.record(umask, base, recorder)?;
+    let skips_waits = repeat.skips_waits();
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
+    let keeps = repeat.private().is_some();
     let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
@@ -201,15 +204,16 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
-        keeps_former: controls.is_some(),
+        keeps_former: keeps,
         diverted,
         controls,
+        under_way: skips_waits.then(|| network.proxy.under_way()),
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {
         return Err(RunError::Interrupted(signal));
     }
-    let streams = launched.stdio.start(guard.as_fd())?;
+    let streams = launched.stdio.start(guard.as_fd(), keeps.then_some(recorder))?;
     Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy, kept })
 }
 

@@ -196,21 +196,17 @@ impl Supervisor {
         }
         let access = request.access();
         let decision = self.decide_file(access, &found);
-        let area = match self.judge(call, access, spelled, &found.path, &decision)? {
-            Some(area) => area,
-            None => return Ok(Reply::Errno(Errno::EACCES)),
+        let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
         };
-        if let Some(source) = source {
+        if source.is_some() || found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
             if let Area::Rule(rule) = area {
                 self.record_special(call, access, spelled, &found, rule)?;
             }
-            return Ok(self.open_source(call, request, source));
-        }
-        if found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
-            if let Area::Rule(rule) = area {
-                self.record_special(call, access, spelled, &found, rule)?;
-            }
-            return self.open_special(request, &found, area);
+            return match source {
+                Some(source) => Ok(self.open_source(call, request, source)),
+                None => self.open_special(request, &found, area),
+            };
         }
         let decided = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let flags = (request.flags & !decided) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
@@ -229,7 +225,7 @@ impl Supervisor {
         };
         match area {
             Area::Rule(rule) => {
-                let label = self.access.label(Some(rule), "");
+                let label = self.access.grant_label(rule);
                 self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
             }
             Area::Partial => {
@@ -257,12 +253,12 @@ impl Supervisor {
         access: PathAccess,
         spelled: &Spelled,
         found: &Found,
-        rule: RuleId,
+        rule: Option<RuleId>,
     ) -> Result<(), Stop> {
         let op = if access == PathAccess::Read { "fs.open_read" } else { "fs.open_write" };
         let kind = if found.kind() == SFlag::S_IFIFO { "fifo" } else { "device" };
         let event = spelled.add_to(Event::new(Kind::Observe, op).arg("type", kind), "path", &found.path);
-        let event = event.proc(call.task.lineage.clone()).rule(self.access.label(Some(rule), ""));
+        let event = event.proc(call.task.lineage.clone()).rule(self.access.grant_label(rule));
         Ok(self.recorder.record_folded(event)?)
     }
 

@@ -2,6 +2,7 @@
 
 mod cli;
 mod clients;
+mod clock;
 mod controls;
 mod diff;
 mod dns;
@@ -27,6 +28,7 @@ mod readers;
 mod replay_files;
 mod sample;
 mod secrets;
+mod skip;
 mod socks;
 mod stdio;
 mod streams;
