@@ -82,6 +82,10 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
         .map_err(|errno| Failure::new(Step::Namespaces, ns::UNSHARE_OTHERS, &errno.into()))?;
     let (uid, gid) = ends.ids;
     idmap::write(uid, gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
+    // While its files in /proc are its own.
+    if let Some(offsets) = ends.offsets {
+        offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
+    }
     // From here on 0, 1 and 2 are the command's; pid 1 closes them.
     let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
     // While its own files in /proc are still its own (proc(5), "dumpable").
