@@ -1,6 +1,11 @@
 //! Files that hold times of other files: two of them that say the same but for that.
 
 use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::trace::StoredBlobs;
 
 /// What a file may hold when it is unpacked, in bytes: an archive of zeros is small.
 const MOST: u64 = 64 << 20;
@@ -11,10 +16,29 @@ pub fn explains_by_time(recorded: &[u8], live: &[u8]) -> Option<&'static str> {
     explain(recorded, live, 2)
 }
 
-type Masked = fn(&[u8]) -> Option<Vec<u8>>;
+/// The same for the files that an entry of each of two traces says were written, where both are kept.
+pub fn between(
+    recorded: &Path,
+    live: &Path,
+) -> impl Fn(&Map<String, Value>, &Map<String, Value>) -> bool + use<> {
+    let (ours, theirs) = (StoredBlobs::beside(recorded), StoredBlobs::beside(live));
+    move |recorded, live| {
+        let files = (body(recorded, &ours), body(live, &theirs));
+        matches!(files, (Some(ours), Some(theirs)) if explains_by_time(&ours, &theirs).is_some())
+    }
+}
 
-/// Each kind, its first bytes, and how its times are taken out.
-const KINDS: [(&str, fn(&[u8]) -> bool, Masked); 5] = [
+fn body(entry: &Map<String, Value>, blobs: &StoredBlobs) -> Option<Vec<u8>> {
+    let content = entry.get("args")?.get("content")?.get("blob")?.as_str()?;
+    blobs.read(content, MOST).ok()
+}
+
+/// Takes the times out; `None` where the file cannot be read.
+type Masked = fn(&[u8]) -> Option<Vec<u8>>;
+/// What it holds of other files, whether a file is of it, and how its times are taken out.
+type FileKind = (&'static str, fn(&[u8]) -> bool, Masked);
+
+const KINDS: [FileKind; 5] = [
     ("the time of its source", |file| file.get(2..8) == Some(b"\r\n\0\0\0\0"), python),
     ("times and inode numbers of the files in it", |file| file.starts_with(b"DIRC"), git_index),
     ("the times of the files in it", |file| file.get(257..262) == Some(b"ustar"), tar),
