@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::sys::stat::{Mode, umask};
 
@@ -10,11 +11,11 @@ use super::Failure;
 use super::diff::parse_cause;
 use super::run::{Prepared, colored, protected, tell};
 use crate::command;
-use crate::netproxy::StreamOptions;
+use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
-use crate::replay::{Difference, Recording, ReplayError, differences};
+use crate::replay::{Difference, FirstState, Recording, ReplayError};
 use crate::run::{self, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch};
 
@@ -42,6 +43,9 @@ pub(super) struct ReplayCommand {
     /// Copy what it would have written into this directory, which must be empty or absent
     #[arg(long, value_name = "DIR", value_parser = empty_directory)]
     keep: Option<PathBuf>,
+    /// Let answers come and waits last as they did
+    #[arg(long)]
+    paced: bool,
     /// Print the verdict as JSON, on stderr
     #[arg(long)]
     json: bool,
@@ -63,21 +67,26 @@ impl ReplayCommand {
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
         })?;
         restore_mask(&recording);
-        let begun = run::begin(Some(recording.clock));
-        let (prepared, mut found) = self.prepare(&recording)?;
-        let (initial, inputs) = differences(&recording).map_err(refused)?;
-        found.extend(inputs);
-        self.judge(&found)?;
+        let first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
+        let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
+            Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
+        })?;
+        let begun = run::begin(Some(recording.clock), input);
+        let (prepared, mut found) = self.prepare(&recording)?;
+        found.extend(first.differences());
+        self.judge(&found)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
         let mut plan = plan(&recording, prepared, &placement);
-        plan.divert(&initial.absent().cloned().collect::<Vec<_>>());
-        let files = ReplayedFiles { initial, blobs: recording.blobs.clone(), keep: self.keep.clone() };
+        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
+        let files =
+            ReplayedFiles { initial: first.files, blobs: recording.blobs.clone(), keep: self.keep.clone() };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files };
-        let streams = StreamOptions::default();
+        let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
+        let streams = StreamOptions { upstream, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)

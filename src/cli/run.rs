@@ -104,7 +104,8 @@ impl RunCommand {
     /// Runs the command; the code is the command's own.
     pub(super) fn run(self) -> Result<u8, Failure> {
         // First of all, for it goes on by itself; what it says is said when there is a plan.
-        let begun = run::begin(None);
+        let input = if self.replay.wanted() { run::Input::Kept } else { run::Input::Passed };
+        let begun = run::begin(None, input);
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
@@ -140,7 +141,9 @@ impl RunCommand {
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
         let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders(), tls.is_some())?;
-        let streams = StreamOptions { tls, secrets, idle_timeout: self.idle_timeout };
+        let idle_timeout = self.idle_timeout;
+        let streams =
+            StreamOptions { tls, secrets, idle_timeout, replayable: replay, ..StreamOptions::default() };
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         if replay {
             trace::remember_head(&outcome.placed.head, &outcome.placed.path)?;

@@ -4,7 +4,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -13,6 +12,7 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::{Door, Flow, Metered};
 use super::idle::IdleClock;
+use super::origin::OriginStream;
 use super::stream;
 
 /// How long an address may be silent before the next one is tried beside it.
@@ -22,7 +22,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 const MAX_ATTEMPTS: usize = 6;
 
 /// What an attempt came to, and for which of the destinations it was.
-type Outcome = (usize, Result<Metered<TcpStream>, NetproxyError>);
+type Outcome = (usize, Result<Metered<OriginStream>, NetproxyError>);
 
 /// Dials judged destinations of one host. Each attempt is recorded; those that are still under way
 /// when one has answered are given up.
@@ -32,7 +32,7 @@ pub(crate) async fn first(
     door: Door,
     proc: Option<&str>,
     idle: &IdleClock,
-) -> Result<(usize, Metered<TcpStream>), NetproxyError> {
+) -> Result<(usize, Metered<OriginStream>), NetproxyError> {
     let mut attempts: JoinSet<Outcome> = JoinSet::new();
     let mut flows = Vec::new();
     let mut waiting = grants.iter().enumerate();

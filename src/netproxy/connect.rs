@@ -6,7 +6,6 @@ use std::sync::Arc;
 use hyper::Response;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use super::authority::{Authority, Host};
 use super::body::{Reply, refusal};
@@ -14,10 +13,12 @@ use super::client::Client;
 use super::decide::{Claim, Grant};
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::failure::NOT_RECORDED;
 use super::flow::{Door, Metered};
 use super::http::Service;
 use super::idle::IdleClock;
 use super::names::Answer;
+use super::origin::OriginStream;
 use super::resolve::Pending;
 use super::{attempts, stream};
 
@@ -43,7 +44,7 @@ pub(crate) async fn answer(
 async fn dial_authority(
     service: &Arc<Service>,
     authority: Option<Authority>,
-) -> Result<(Grant, Metered<TcpStream>), NetproxyError> {
+) -> Result<(Grant, Metered<OriginStream>), NetproxyError> {
     let unnamed = || NetproxyError::Request { reason: "CONNECT needs host:port".to_owned() };
     let Authority { host, port } = authority.ok_or_else(unnamed)?;
     let port = port.ok_or_else(unnamed)?;
@@ -59,7 +60,7 @@ pub(crate) async fn dial(
     door: Door,
     proc: Option<&str>,
     idle: &IdleClock,
-) -> Result<(Grant, Metered<TcpStream>), NetproxyError> {
+) -> Result<(Grant, Metered<OriginStream>), NetproxyError> {
     let mut grants = egress.grants(host, port, Claim::Silent, proc).await?;
     let (index, upstream) = attempts::first(egress, &grants, door, proc, idle).await?;
     Ok((grants.swap_remove(index), upstream))
@@ -69,7 +70,7 @@ pub(crate) async fn dial(
 fn tunnel(
     egress: Arc<Egress>,
     upgrade: OnUpgrade,
-    upstream: Metered<TcpStream>,
+    upstream: Metered<OriginStream>,
     grant: Grant,
 ) -> Pending<'static, ()> {
     Box::pin(async move {
@@ -150,6 +151,7 @@ fn no_address(name: &str, answers: [Answer; 2]) -> NetproxyError {
             Answer::Refused { refusal } => return NetproxyError::Denied(refusal),
             Answer::Failed { reason: why } => (reason, failed) = (why, true),
             Answer::NoName => {}
+            Answer::NotRecorded => (reason, failed) = (NOT_RECORDED.to_owned(), true),
             _ if failed => {}
             _ => reason = "it has no address".to_owned(),
         }

@@ -152,7 +152,7 @@ impl Question {
             Answer::Addresses { .. } | Answer::Names(_) | Answer::Records { .. } | Answer::Empty => {
                 ResponseCode::NoError
             }
-            Answer::NoName | Answer::Refused { .. } => ResponseCode::NXDomain,
+            Answer::NoName | Answer::NotRecorded | Answer::Refused { .. } => ResponseCode::NXDomain,
             Answer::Failed { .. } => ResponseCode::ServFail,
         };
         reply.add_query(self.query.clone());

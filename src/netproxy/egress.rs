@@ -13,7 +13,8 @@ use super::decide::{Claim, Grant, Judge, Refusal};
 use super::error::NetproxyError;
 use super::pins::Pins;
 use super::places::Places;
-use super::resolve::Upstream;
+use super::recorded::Recording;
+use super::resolve::Outside;
 use super::scribe::Scribe;
 use super::secret::Secrets;
 use super::tls::Tls;
@@ -44,7 +45,11 @@ pub(crate) struct Egress {
     pub(crate) secrets: Secrets,
     /// How long a stream may be silent; none: for ever.
     pub(crate) idle_timeout: Option<Duration>,
-    pub(crate) upstream: Arc<dyn Upstream>,
+    pub(crate) outside: Arc<dyn Outside>,
+    /// The same, where it is a recording.
+    pub(crate) recording: Option<Arc<Recording>>,
+    /// What a replay needs besides is kept.
+    pub(crate) replayable: bool,
     /// Requests that may be under way at once.
     pub(crate) places: Arc<Places>,
     /// Queries that may wait for the outside at once; further ones wait to be read.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::decide::Refusal;
+use super::failure::Failure;
 use crate::sys::refused::{Named, remedy};
 
 /// What helps where no limit is reached.
@@ -174,6 +175,20 @@ pub enum NetproxyError {
         /// Why.
         reason: String,
     },
+    /// In a replay: what failed when the run was recorded.
+    #[error("{reason}")]
+    Replayed {
+        /// As the recording has it.
+        reason: String,
+        /// The same for those who act on it.
+        failure: Failure,
+    },
+    /// In a replay: the recording has no answer.
+    #[error("replay: no recorded answer to {what}")]
+    NotRecorded {
+        /// What was asked for.
+        what: String,
+    },
     /// A message's body broke off.
     #[error("the body broke off: {source}")]
     Body {
@@ -203,12 +218,14 @@ impl NetproxyError {
             | Self::Tls { .. }
             | Self::Unsearchable { .. } => Blame::Upstream,
             Self::Body { blame, .. } => *blame,
+            Self::Replayed { failure, .. } => failure.blame(),
             Self::Runtime { .. }
             | Self::Thread { .. }
             | Self::Listener { .. }
             | Self::Certificate { .. }
             | Self::Roots { .. }
             | Self::Secret { .. }
+            | Self::NotRecorded { .. }
             | Self::Stop { .. }
             | Self::Trace { .. } => Blame::Proxy,
         }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, request, response};
@@ -12,9 +12,10 @@ use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::fields::Fields;
-use super::flow::round_micros;
+use super::flow::now;
 use super::idle::IdleClock;
 use super::places::Place;
+use super::recorded::{Asked, Matched};
 use super::relay::End;
 use super::scribe::{Desk, Reel};
 use super::segments::{Segments, Way};
@@ -57,6 +58,9 @@ struct Progress {
     promise: Promise,
     /// Among those that may be under way.
     place: Place,
+    /// What the result says besides: how a head is written; in a replay what it was answered from, and what is
+    /// taken from there.
+    beside: Map<String, Value>,
 }
 
 /// Room for an entry besides its heads: small bodies, segments, what an origin proved.
@@ -145,6 +149,47 @@ impl Exchange {
         progress.response.sighted = Sighted::of(&head.headers);
         progress.answer = Some(answer);
         Ok(())
+    }
+
+    /// The request as a recording has it; `body` is the digest of its body.
+    pub(crate) fn asked(&self, body: Option<String>) -> Asked {
+        let redactor = &self.egress.redactor;
+        let progress = self.progress();
+        Asked {
+            method: progress.method.to_string(),
+            url: redactor.url(&progress.url),
+            headers: progress.fields.pairs(redactor),
+            trailers: progress
+                .request
+                .trailers
+                .as_ref()
+                .map(|fields| fields.pairs(redactor))
+                .unwrap_or_default(),
+            body,
+        }
+    }
+
+    /// The recorded exchange that answers it. Who answered then is who answers now.
+    pub(crate) fn set_matched(&self, matched: &Matched) {
+        let beside = &mut self.progress().beside;
+        beside.insert("replayed".to_owned(), matched.value());
+        beside.extend(matched.origin());
+    }
+
+    /// None answers it; the one that is the most like it.
+    pub(crate) fn set_closest(&self, closest: Value) {
+        self.progress().beside.insert("closest".to_owned(), closest);
+    }
+
+    /// How the head of the answer is written, where that is not usual.
+    pub(crate) fn set_spelled(&self, names: Vec<String>, reason: Option<&[u8]>) {
+        let beside = &mut self.progress().beside;
+        if !names.is_empty() {
+            beside.insert("spelled".to_owned(), names.into());
+        }
+        if let Some(reason) = reason.and_then(|reason| std::str::from_utf8(reason).ok()) {
+            beside.insert("reason".to_owned(), reason.into());
+        }
     }
 
     /// Why it failed; the first reason stays.
@@ -237,7 +282,12 @@ impl Progress {
     }
 
     /// The entry, made by the thread that stores the bodies.
-    fn event(mut self, ends: bool, redactor: &Redactor, desk: &mut Desk) -> Result<Event, TraceError> {
+    fn event(
+        mut self,
+        (ends, keeps): (bool, bool),
+        redactor: &Redactor,
+        desk: &mut Desk,
+    ) -> Result<Event, TraceError> {
         let mut event = Event::new(Kind::Effect, "http.exchange")
             .arg("method", self.method.as_str())
             .arg("url", redactor.url(&self.url))
@@ -250,6 +300,10 @@ impl Progress {
             event = event.arg("body", body);
         }
         let mut result = self.result(redactor);
+        if keeps && let Some(wire) = self.wire(redactor) {
+            let wire = desk.store(wire.to_string().as_bytes())?.private();
+            result.insert("wire".to_owned(), wire.into());
+        }
         if let Some(body) = self.response.describe(redactor, desk)? {
             result.insert("body".to_owned(), body);
         }
@@ -259,8 +313,21 @@ impl Progress {
         if let Some(upgraded) = self.upgraded {
             result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
         }
+        result.extend(self.beside);
         event.proc = self.proc;
         Ok(event.rule(self.rule).result(Value::Object(result)))
+    }
+
+    /// The fields of the answer as they came, where the entry does not have them so.
+    fn wire(&self, redactor: &Redactor) -> Option<Value> {
+        let (_, fields) = self.answer.as_ref()?;
+        let trailers = self.response.trailers.as_ref();
+        let is_hidden = fields.hides(redactor) || trailers.is_some_and(|trailers| trailers.hides(redactor));
+        let mut wire = json!({"headers": fields.exact()});
+        if let Some(trailers) = trailers {
+            wire["trailers"] = trailers.exact();
+        }
+        is_hidden.then_some(wire)
     }
 
     /// What came of it, without what is stored beside the entry.
@@ -346,11 +413,7 @@ impl Drop for Exchange {
         let redactor = self.egress.redactor.clone();
         drop(progress.place.take());
         let promise = std::mem::take(&mut progress.promise);
-        self.egress.scribe.record(promise, move |desk| progress.event(ends, &redactor, desk));
+        let how = (ends, self.egress.replayable);
+        self.egress.scribe.record(promise, move |desk| progress.event(how, &redactor, desk));
     }
-}
-
-fn now() -> f64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    round_micros(since.as_secs_f64())
 }

@@ -6,10 +6,33 @@ use std::io;
 use serde_json::{Value, json};
 
 use super::error::{Blame, NetproxyError};
+use super::recorded::Diverged;
+
+/// The kind of what a replay has no answer to.
+pub(crate) const NOT_RECORDED: &str = "not recorded";
+
+/// Kinds of failures, besides those of a replay itself.
+const KINDS: [&str; 15] = [
+    "refused",
+    "unreachable",
+    "timeout",
+    "reset",
+    "truncated",
+    "malformed",
+    "certificate",
+    "tls",
+    "unresolved",
+    "denied",
+    "unrecorded",
+    "abandoned",
+    "ended",
+    "idle",
+    "failed",
+];
 
 /// The kind of a failure and the side that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     kind: &'static str,
     blame: Blame,
 }
@@ -17,6 +40,27 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(kind: &'static str, blame: Blame) -> Self {
         Self { kind, blame }
+    }
+
+    /// One that an entry tells of; none where it tells of none.
+    pub(crate) fn recorded(result: &Value) -> Option<Self> {
+        let failure = result.get("failure")?;
+        let kind = failure.get("kind").and_then(Value::as_str);
+        let kind = KINDS.into_iter().find(|one| Some(*one) == kind).unwrap_or("failed");
+        let blame = match failure.get("side").and_then(Value::as_str) {
+            Some("agent") => Blame::Agent,
+            Some("proxy") => Blame::Proxy,
+            _ => Blame::Upstream,
+        };
+        Some(Self { kind, blame })
+    }
+
+    pub(crate) fn kind(self) -> &'static str {
+        self.kind
+    }
+
+    pub(crate) fn blame(self) -> Blame {
+        self.blame
     }
 
     /// A socket's error.
@@ -35,6 +79,8 @@ impl Failure {
             | NetproxyError::Unsearchable { .. } => "malformed",
             NetproxyError::Resolve { .. } => "unresolved",
             NetproxyError::Trace { .. } => "unrecorded",
+            NetproxyError::NotRecorded { .. } => NOT_RECORDED,
+            NetproxyError::Replayed { failure, .. } => failure.kind,
             other => other.source().and_then(kind_of).unwrap_or("failed"),
         };
         Self::new(kind, error.blame())
@@ -56,6 +102,9 @@ fn kind_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<io::Error>() {
         let inner = error.get_ref().and_then(|inner| kind_of(inner));
         return inner.or_else(|| io_kind(error));
+    }
+    if let Some(diverged) = error.downcast_ref::<Diverged>() {
+        return Some(diverged.kind());
     }
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         let certificate = matches!(error, rustls::Error::InvalidCertificate(_));

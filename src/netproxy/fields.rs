@@ -2,8 +2,9 @@
 //! stores them, which makes the many small pieces of their JSON and lets go of them.
 
 use http::HeaderMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::trace::hex;
 use crate::trace::redact::Redactor;
 
 /// Names and values in order.
@@ -34,22 +35,50 @@ impl Fields {
 
     /// As the record has them: the values of credentials are redacted.
     pub(crate) fn value(&self, redactor: &Redactor) -> Value {
-        let mut start = 0;
-        let list = self.ends.iter().map(|&(name_ends, ends)| {
-            // The name of a field is a token (RFC 9110 section 5.1).
-            let name = String::from_utf8_lossy(&self.bytes[start..name_ends]).into_owned();
-            let value = redactor.header(&name, &self.bytes[name_ends..ends]);
-            start = ends;
+        let list = self.iter().map(|(name, value)| {
+            let value = redactor.header(&name, value);
             Value::from(vec![name, value])
         });
         Value::Array(list.collect())
+    }
+
+    /// The same as pairs.
+    pub(crate) fn pairs(&self, redactor: &Redactor) -> Vec<(String, String)> {
+        let pair = |(name, value): (String, &[u8])| {
+            let value = redactor.header(&name, value);
+            (name, value)
+        };
+        self.iter().map(pair).collect()
+    }
+
+    /// Whether the record has some otherwise than they are.
+    pub(crate) fn hides(&self, redactor: &Redactor) -> bool {
+        self.iter().any(|(name, value)| redactor.header(&name, value).as_bytes() != value)
+    }
+
+    /// As they are; a value that is no UTF-8 in hex.
+    pub(crate) fn exact(&self) -> Value {
+        let list = self.iter().map(|(name, value)| match std::str::from_utf8(value) {
+            Ok(text) => json!([name, text]),
+            Err(_) => json!([name, {"hex": hex(value)}]),
+        });
+        Value::Array(list.collect())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (String, &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(name_ends, ends)| {
+            // The name of a field is a token (RFC 9110 section 5.1).
+            let name = String::from_utf8_lossy(&self.bytes[start..name_ends]).into_owned();
+            start = ends;
+            (name, &self.bytes[name_ends..ends])
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
-    use serde_json::json;
 
     use super::*;
 

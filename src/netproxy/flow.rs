@@ -6,20 +6,26 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::decide::Grant;
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::idle::IdleClock;
+use super::origin::OriginStream;
+use super::recorded::Played;
 use super::relay::End;
+use super::resolve::Wanted;
+use super::tls::Facts;
 use super::transcript::Transcript;
 use crate::trace::{Event, Kind, Promise};
+
+/// An origin that takes so long to accept was not the only one that was tried.
+const SLOW: Duration = Duration::from_millis(200);
 
 /// The way by which a stream came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +71,8 @@ pub(crate) struct Flow {
     proc: Option<String>,
     idle: IdleClock,
     opened: Instant,
+    /// Seconds since the epoch.
+    opened_at: f64,
     up: AtomicU64,
     down: AtomicU64,
     learned: Mutex<Learned>,
@@ -79,6 +87,14 @@ struct Learned {
     end: Option<String>,
     failure: Option<Failure>,
     transcript: Option<Arc<Transcript>>,
+    /// How long the origin took to accept, where that was long.
+    waited: Option<Duration>,
+    /// Requests that were sent on it.
+    requests: u64,
+    /// What the origin proved.
+    tls: Option<Value>,
+    /// In a replay: what it is played from.
+    played: Option<Arc<Played>>,
 }
 
 impl Flow {
@@ -121,6 +137,7 @@ impl Flow {
             proc: proc.map(str::to_owned),
             idle: idle.clone(),
             opened: Instant::now(),
+            opened_at: now(),
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
             learned: Mutex::default(),
@@ -132,12 +149,21 @@ impl Flow {
     pub(crate) async fn dial(
         self: &Arc<Self>,
         destination: SocketAddr,
-    ) -> Result<Metered<TcpStream>, NetproxyError> {
-        let connected = self.egress.upstream.connect(destination).await;
+    ) -> Result<Metered<OriginStream>, NetproxyError> {
+        let begun = Instant::now();
+        let wanted = Wanted { destination, proc: self.proc.as_deref() };
+        let connected = self.egress.outside.connect(wanted).await;
         // Small writes must not wait for acknowledgements on either leg (40 ms stalls).
-        let connected = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        let connected = connected.and_then(|stream| stream.set_nodelay().map(|()| stream));
+        let waited = begun.elapsed();
         match connected {
-            Ok(stream) => Ok(self.meter(stream)),
+            Ok(stream) => {
+                self.learn(|learned| learned.waited = (waited > SLOW).then_some(waited));
+                if let Some(played) = stream.played() {
+                    self.set_played(played);
+                }
+                Ok(self.meter(stream))
+            }
             Err(source) => {
                 self.fail(&format!("cannot connect: {source}"), Failure::io(&source, Blame::Upstream));
                 Err(NetproxyError::Dial { address: destination, source })
@@ -177,6 +203,23 @@ impl Flow {
         self.learn(|learned| learned.server_name = name.map(str::to_owned));
     }
 
+    /// One more request goes out on it.
+    pub(crate) fn count_request(&self) {
+        self.learn(|learned| learned.requests += 1);
+    }
+
+    /// What the origin proved; the names of its certificate where clients are shown them too.
+    pub(crate) fn set_tls(&self, facts: &Facts, is_fresh: bool) {
+        if self.egress.replayable {
+            self.learn(|learned| learned.tls = Some(facts.stored(is_fresh)));
+        }
+    }
+
+    /// In a replay: it is played from this.
+    pub(crate) fn set_played(&self, played: &Arc<Played>) {
+        self.learn(|learned| learned.played = Some(Arc::clone(played)));
+    }
+
     /// Why it ended; the first reason stays.
     pub(crate) fn set_end(&self, reason: &str) {
         self.learn(|learned| {
@@ -214,6 +257,21 @@ impl Flow {
     }
 }
 
+impl Learned {
+    /// What a replay needs besides.
+    fn describe(&self, result: &mut Value) {
+        if self.requests > 0 {
+            result["requests"] = self.requests.into();
+        }
+        if let Some(waited) = self.waited {
+            result["waited"] = round_micros(waited.as_secs_f64()).into();
+        }
+        if let Some(tls) = &self.tls {
+            result["tls"] = tls.clone();
+        }
+    }
+}
+
 impl Drop for Flow {
     fn drop(&mut self) {
         self.egress.open.fetch_sub(1, Ordering::Relaxed);
@@ -232,11 +290,18 @@ impl Drop for Flow {
         if let Some(protocol) = learned.protocol {
             result["protocol"] = protocol.into();
         }
-        if let Some(name) = learned.server_name {
-            result["sni"] = name.into();
+        if let Some(name) = &learned.server_name {
+            result["sni"] = name.as_str().into();
         }
         if let Some(failure) = learned.failure {
             result["failure"] = failure.value(self.down.load(Ordering::Relaxed));
+        }
+        if self.egress.replayable {
+            result["opened"] = self.opened_at.into();
+            learned.describe(&mut result);
+        }
+        if let Some(played) = &learned.played {
+            played.describe(&mut result, learned.transcript.is_some());
         }
         let mut event = Event::new(Kind::Effect, "net.stream").rule(&*self.rule);
         event.args = std::mem::take(&mut self.args);
@@ -256,6 +321,12 @@ impl Drop for Flow {
 /// The most bytes that arguments take in an entry.
 pub(crate) fn text_bound(args: &Map<String, Value>) -> u64 {
     args.iter().map(|(name, value)| (name.len() + value.to_string().len() + 4) as u64).sum()
+}
+
+/// Seconds since the epoch.
+pub(crate) fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    round_micros(since.as_secs_f64())
 }
 
 /// Seconds with the precision of the trace's times.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::authority::Host;
 use super::body::Reply;
@@ -19,7 +21,7 @@ use super::http::{Scope, Service};
 use super::intercept::Secure;
 use super::link::{Link, Wire};
 use super::relay::relay;
-use super::secret::{Masking, Passing, Place, Treatment};
+use super::secret::{Masking, Passing, Treatment};
 use super::tapped::Tapped;
 use super::trailers::Trailers;
 use super::transcript::Transcript;
@@ -35,6 +37,12 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
 ];
+
+/// A client that asked for another protocol, and the record of its stream.
+pub(crate) struct Switch {
+    pub(crate) client: OnUpgrade,
+    pub(crate) flow: Arc<Flow>,
+}
 
 /// A place that a request may be sent to.
 pub(crate) struct Origin {
@@ -84,6 +92,10 @@ impl Service {
     ) -> Result<Response<Reply>, NetproxyError> {
         // Entries and bodies that wait to be stored hold back the next request.
         self.egress.scribe.ready().await?;
+        if let Some(recording) = &self.egress.recording {
+            let parts = (treatment, exchange);
+            return self.replay(recording, head, body, upgrade, origins, parts).await;
+        }
         let client = head.version;
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
@@ -96,7 +108,7 @@ impl Service {
         loop {
             let mut slot = self.link.lock().await;
             let mut link = self.link_to(slot.take(), origins, exchange, client).await?;
-            let reused = std::mem::replace(&mut link.used, true);
+            let reused = link.count();
             // Where a connection takes many requests at once, none waits for another.
             *slot = link.share();
             let slot = slot.is_none().then_some(slot);
@@ -104,6 +116,10 @@ impl Service {
             fit(&mut request, &origins[0], link.wire());
             match link.send(request).await {
                 Ok(response) => {
+                    if self.egress.replayable {
+                        let reason = response.extensions().get::<ReasonPhrase>();
+                        exchange.set_spelled(link.unusual(), reason.map(ReasonPhrase::as_bytes));
+                    }
                     let flow = self.secure().map_or_else(|| link.flow(), |secure| secure.flow.clone());
                     if let Some(mut slot) = slot {
                         *slot = Some(link);
@@ -123,7 +139,7 @@ impl Service {
     }
 
     /// The kept connection when it leads to one of `origins`, else a new one.
-    async fn link_to(
+    pub(crate) async fn link_to(
         &self,
         kept: Option<Link>,
         origins: &[Origin],
@@ -175,15 +191,10 @@ impl Service {
         treatment: &Treatment,
     ) -> Result<Response<Reply>, NetproxyError> {
         let place = treatment.place.as_ref();
-        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if let (true, Some(asking), Some(flow)) = (switched, upgrade, flow) {
-            let origin = hyper::upgrade::on(&mut response);
-            self.heads.stop();
-            let transcript = exchange.transcribe();
-            let place = place.map(Arc::clone);
-            let splice = splice(asking, origin, flow, transcript, Arc::clone(exchange), place);
-            self.idle.clone().spawn(splice);
-        }
+        let upgraded = hyper::upgrade::on(&mut response);
+        let switch = upgrade.zip(flow).map(|(client, flow)| Switch { client, flow });
+        let masking = place.map(Arc::clone);
+        let origin = async move { Some(Masking::new(TokioIo::new(upgraded.await.ok()?), masking.as_ref())) };
         let (mut head, body) = response.into_parts();
         let body = match place {
             Some(place) => {
@@ -195,6 +206,29 @@ impl Service {
             }
             None => body.into(),
         };
+        self.deliver(head, body, switch, origin, exchange, client)
+    }
+
+    /// Gives an answer to the client; where it switches protocols, what `origin` leads to is joined with it.
+    pub(crate) fn deliver<S>(
+        &self,
+        mut head: http::response::Parts,
+        body: Passing,
+        switch: Option<Switch>,
+        origin: impl Future<Output = Option<S>> + Send + 'static,
+        exchange: &Arc<Exchange>,
+        client: Version,
+    ) -> Result<Response<Reply>, NetproxyError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+        if let (true, Some(switch)) = (switched, switch) {
+            self.heads.stop();
+            let transcript = exchange.transcribe();
+            let splice = splice(switch, origin, transcript, Arc::clone(exchange));
+            self.idle.clone().spawn(splice);
+        }
         exchange.set_response(&head)?;
         if !switched {
             strip(&mut head.headers);
@@ -213,20 +247,19 @@ impl Service {
 }
 
 /// Relays what an upgrade has made of a connection.
-async fn splice(
-    client: OnUpgrade,
-    origin: OnUpgrade,
-    flow: Arc<Flow>,
+async fn splice<S>(
+    Switch { client, flow }: Switch,
+    origin: impl Future<Output = Option<S>>,
     transcript: Arc<Transcript>,
     exchange: Arc<Exchange>,
-    place: Option<Arc<Place>>,
-) {
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     flow.set_protocol("upgrade");
-    let (Ok(client), Ok(origin)) = (client.await, origin.await) else {
+    let (Ok(client), Some(mut origin)) = (client.await, origin.await) else {
         exchange.set_error("the upgrade failed");
         return flow.set_end("the upgrade failed");
     };
-    let mut origin = Masking::new(TokioIo::new(origin), place.as_ref());
     let end = relay(&mut TokioIo::new(client), &mut origin, &transcript).await;
     exchange.set_relayed(&end);
     flow.set_relayed(&end);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::{AlertDescription, Error};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::authority::{Host, target};
@@ -18,12 +18,15 @@ use super::failure::Failure;
 use super::flow::{Door, Flow};
 use super::http::{self, Scope};
 use super::link::{Link, Wire};
+use super::origin::OriginStream;
 use super::pool::Destination;
+use super::reached::Reached;
+use super::recorded::Playback;
 use super::relay::relay;
 use super::secret::{self, Watching};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
-use super::tls::{self, Facts, H2, HTTP_1_1, Hello, OuterStream, Tls};
+use super::tls::{self, Facts, H2, Hello, OuterStream, Tls};
 use super::unread;
 
 /// How long a client may take to end the handshake that it began.
@@ -56,13 +59,18 @@ impl Secure {
         if let Some(failure) = failure {
             return Err(failure);
         }
+        if egress.recording.is_some() {
+            return Ok(Link::recorded(None, grant.destination));
+        }
         let Some(tls) = &egress.tls else {
             return Err(NetproxyError::Request { reason: "TLS is not read in this run".to_owned() });
         };
         if let Some(link) = tls.pool.take(&destination(&self.host, grant, &self.offer)) {
             return Ok(link);
         }
-        let stream = stream::reach(egress, grant.destination).await?;
+        let OriginStream::Socket(stream) = stream::reach(egress, grant.destination).await? else {
+            return Ok(Link::recorded(None, grant.destination));
+        };
         let connected = tls.outer.connect(&self.host, grant.destination, self.offer.clone(), stream);
         let (stream, facts) = connected.await?;
         let wire = match facts.protocol.as_deref() {
@@ -100,7 +108,7 @@ fn speaks_http(offer: &[Vec<u8>]) -> bool {
 
 /// What leads to the origin.
 pub(crate) enum Leg {
-    Dialled(TcpStream),
+    Dialled(OriginStream),
     /// Left by an earlier client.
     Kept(Link),
     Failed(NetproxyError),
@@ -140,7 +148,11 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
     }
     let offer = tls::offer(&hello.protocols);
     let outer = match leg {
-        Leg::Dialled(stream) => {
+        Leg::Dialled(OriginStream::Recorded(playback)) => match playback.facts() {
+            Ok(facts) => Reached::Recorded(playback, Arc::new(facts)),
+            Err(error) => Reached::Failed(error),
+        },
+        Leg::Dialled(OriginStream::Socket(stream)) => {
             match tls.outer.connect(&host, grant.destination, offer.clone(), stream).await {
                 Ok((stream, facts)) => Reached::Fresh(Box::new(stream), Arc::new(facts)),
                 Err(error) => Reached::Failed(error),
@@ -150,10 +162,16 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
         Leg::Failed(error) => Reached::Failed(error),
     };
     let protocol = outer.protocol(&offer);
+    if let (Some(flow), Some(facts)) = (&flow, outer.facts()) {
+        flow.set_tls(facts, !matches!(outer, Reached::Kept(_)));
+    }
     let secure = Secure { host, offer, flow, failure: Mutex::default() };
     let names = outer.names(&egress, &secure.host);
     let config = match tls.leaves.config(names, protocol.as_deref()) {
-        Ok(config) => config,
+        Ok(leaf) => {
+            leaf.made.into_iter().for_each(|made| egress.keep_leaf(made));
+            leaf.config
+        }
         Err(error) => {
             secure.fail(&error);
             return client.reset();
@@ -167,41 +185,6 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
         }
         Ok(Err(error)) => note_refusal(&egress, &grant, &secure, &error, proc.as_deref()),
         Err(_) => secure.fail(&NetproxyError::Client { source: io::ErrorKind::TimedOut.into() }),
-    }
-}
-
-/// An origin that has proved who it is, or not.
-enum Reached {
-    Fresh(Box<OuterStream>, Arc<Facts>),
-    Kept(Link),
-    Failed(NetproxyError),
-}
-
-impl Reached {
-    /// What the client is told was agreed on.
-    fn protocol(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
-        match self {
-            Self::Fresh(_, facts) => facts.protocol.clone(),
-            Self::Kept(link) => link.facts.as_ref().and_then(|facts| facts.protocol.clone()),
-            // The reason is told in the simplest protocol that the client takes.
-            Self::Failed(_) => [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one)),
-        }
-    }
-}
-
-impl Reached {
-    /// The names in the client's certificate: the one that it asked for, and those of the origin's that
-    /// the policy allows. Not in HTTP/2, where a client would send requests for them here (RFC 9113
-    /// section 9.1.1), and each would be refused: a connection is for one name.
-    fn names(&self, egress: &Egress, host: &Host) -> Vec<Host> {
-        let mut names = vec![host.clone()];
-        if let Self::Fresh(_, facts) = self
-            && facts.protocol.as_deref() != Some(H2)
-        {
-            let allowed = facts.names.iter().filter(|name| egress.judge.name(name).is_ok());
-            names.extend(allowed.map(|name| Host::Name(name.clone())).filter(|name| name != host));
-        }
-        names
     }
 }
 
@@ -224,16 +207,34 @@ impl Inside {
                 let wire = link.wire();
                 return self.exchange(client, Some(link), wire).await;
             }
+            Reached::Recorded(playback, facts) => return self.play(client, *playback, facts).await,
             Reached::Fresh(stream, facts) => (*stream, facts),
         };
         let speech = match self.speech(&mut client, Server::Tls(&mut stream)).await {
             Ok(speech) => speech,
             Err(error) => return self.give_up(client, &error),
         };
-        let Some(wire) = speech.wire() else { return self.pass(client, stream).await };
+        let Some(wire) = speech.wire() else {
+            let reset = |stream: &OuterStream| _ = stream.get_ref().0.stream().set_zero_linger();
+            return self.pass(client, &mut stream, reset).await;
+        };
         match Link::secure(stream, wire, facts, self.grant.destination).await {
             Ok(link) => self.exchange(client, Some(link), wire).await,
             Err(error) => self.tell(client, error).await,
+        }
+    }
+
+    /// The same for what was recorded.
+    async fn play(self, mut client: Client, mut playback: Playback, facts: Arc<Facts>) {
+        match self.speech(&mut client, Server::Recorded(&playback)).await {
+            Err(error) => self.give_up(client, &error),
+            Ok(speech) => match speech.wire() {
+                None => self.pass(client, &mut playback, |_| {}).await,
+                Some(wire) => {
+                    let link = Link::recorded(Some(facts), self.grant.destination);
+                    self.exchange(client, Some(link), wire).await;
+                }
+            },
         }
     }
 
@@ -267,7 +268,10 @@ impl Inside {
     }
 
     /// Relays bytes that are no HTTP.
-    async fn pass(self, mut client: Client, mut stream: OuterStream) {
+    async fn pass<S>(self, mut client: Client, stream: &mut S, reset: impl FnOnce(&S))
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         if let Err(error) = unread::admit(&self.egress, &self.grant, client.proc.as_deref()) {
             return self.give_up(client, &error);
         }
@@ -277,9 +281,9 @@ impl Inside {
         let proc = client.proc.clone();
         let whereto = secret::refusal(&self.grant, String::new(), "");
         let mut watching = Watching::new(&mut client, &self.egress, whereto, proc.as_deref());
-        let end = relay(&mut watching, &mut stream, &transcript).await;
+        let end = relay(&mut watching, stream, &transcript).await;
         flow.set_relayed(&end);
-        stream::break_off(&self.egress, client, stream.get_ref().0.stream(), &self.grant, end);
+        stream::break_off(&self.egress, client, || reset(stream), &self.grant, end);
     }
 
     fn give_up(self, client: Client, error: &NetproxyError) {

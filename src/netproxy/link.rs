@@ -10,13 +10,15 @@ use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
 use super::ahead::Filling;
 use super::client::MAX_HEAD;
 use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::{Flow, Metered};
+use super::origin::OriginStream;
+use super::recorded::Played;
+use super::spelling::{Spelled, Spelling};
 use super::tapped::Tapped;
 use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
 
@@ -81,20 +83,34 @@ pub(crate) struct Link {
 }
 
 enum Sender {
-    One(http1::SendRequest<Tapped>),
+    One(http1::SendRequest<Tapped>, Arc<Spelling>),
     Many(http2::SendRequest<Tapped>),
+    /// In a replay: requests are answered without it.
+    Recorded(Arc<Standing>),
+}
+
+/// A connection that is none: it stands for one that was recorded.
+pub(crate) struct Standing {
+    /// The record of the stream, which lasts as long as this does.
+    _flow: Option<Arc<Flow>>,
+    played: Option<Arc<Played>>,
 }
 
 impl Link {
     /// Begins HTTP on a leg that was dialled.
     pub(crate) async fn open(
-        upstream: Metered<TcpStream>,
+        upstream: Metered<OriginStream>,
         wire: Wire,
         destination: SocketAddr,
     ) -> Result<Self, NetproxyError> {
         let flow = Arc::clone(upstream.flow());
         flow.set_protocol("http");
         let weak = Arc::downgrade(&flow);
+        if let Some(played) = upstream.stream().played() {
+            let played = Some(Arc::clone(played));
+            let sender = Sender::Recorded(Arc::new(Standing { _flow: Some(flow), played }));
+            return Ok(Self { sender, destination, flow: weak, used: false, facts: None, personal: false });
+        }
         let sender = match wire {
             Wire::Http1 => one(upstream, destination, Some(flow)).await?,
             Wire::Http2 => many(upstream, destination).await?,
@@ -116,11 +132,21 @@ impl Link {
         Ok(Self { sender, destination, flow: Weak::new(), used: false, facts: Some(facts), personal: false })
     }
 
+    /// In a replay: one over TLS.
+    pub(crate) fn recorded(facts: Option<Arc<Facts>>, destination: SocketAddr) -> Self {
+        let sender = Sender::Recorded(Arc::new(Standing { _flow: None, played: None }));
+        Self { sender, destination, flow: Weak::new(), used: false, facts, personal: false }
+    }
+
     /// Another handle of the same connection, where it takes many requests at once.
     pub(crate) fn share(&self) -> Option<Self> {
-        let Sender::Many(sender) = &self.sender else { return None };
+        let sender = match &self.sender {
+            Sender::One(..) => return None,
+            Sender::Many(sender) => Sender::Many(sender.clone()),
+            Sender::Recorded(standing) => Sender::Recorded(Arc::clone(standing)),
+        };
         Some(Self {
-            sender: Sender::Many(sender.clone()),
+            sender,
             destination: self.destination,
             flow: Weak::clone(&self.flow),
             used: self.used,
@@ -131,7 +157,7 @@ impl Link {
 
     pub(crate) fn wire(&self) -> Wire {
         match self.sender {
-            Sender::One(_) => Wire::Http1,
+            Sender::One(..) | Sender::Recorded(_) => Wire::Http1,
             Sender::Many(_) => Wire::Http2,
         }
     }
@@ -143,16 +169,19 @@ impl Link {
     /// Waits until it takes a request. False when it has ended.
     pub(crate) async fn ready(&mut self) -> bool {
         match &mut self.sender {
-            Sender::One(sender) => sender.ready().await.is_ok(),
+            Sender::One(sender, _) => sender.ready().await.is_ok(),
             Sender::Many(sender) => sender.ready().await.is_ok(),
+            Sender::Recorded(standing) => standing.played.as_ref().is_none_or(|played| played.takes_more()),
         }
     }
 
     /// Whether it can still take requests, now or later.
     pub(crate) fn is_open(&self) -> bool {
         match &self.sender {
-            Sender::One(sender) => !sender.is_closed(),
+            Sender::One(sender, _) => !sender.is_closed(),
             Sender::Many(sender) => !sender.is_closed(),
+            // Nobody may take it over: what is recorded of a stream is its own.
+            Sender::Recorded(_) => false,
         }
     }
 
@@ -166,12 +195,36 @@ impl Link {
         request: Request<Tapped>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Tapped>>> {
         match &mut self.sender {
-            Sender::One(sender) => {
+            Sender::One(sender, spelling) => {
+                spelling.expect();
                 self.personal |= proves_a_connection(request.headers());
                 sender.try_send_request(request).await
             }
             Sender::Many(sender) => sender.try_send_request(request).await,
+            // Requests of a replay are answered before they are sent.
+            Sender::Recorded(_) => std::future::pending().await,
         }
+    }
+
+    /// The names of the last answer's fields that are spelled as few are.
+    pub(crate) fn unusual(&self) -> Vec<String> {
+        match &self.sender {
+            Sender::One(_, spelling) => spelling.unusual(),
+            Sender::Many(_) | Sender::Recorded(_) => Vec::new(),
+        }
+    }
+
+    /// Counts a request that is sent on it; whether there was one before.
+    pub(crate) fn count(&mut self) -> bool {
+        if let Some(flow) = self.flow() {
+            flow.count_request();
+        }
+        if let Sender::Recorded(standing) = &self.sender
+            && let Some(played) = &standing.played
+        {
+            played.count_request();
+        }
+        std::mem::replace(&mut self.used, true)
     }
 
     /// The error of an exchange on it; `first` where it had brought no answer before.
@@ -202,6 +255,8 @@ async fn one<S>(stream: S, destination: SocketAddr, flow: Option<Arc<Flow>>) -> 
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let spelling = Arc::<Spelling>::default();
+    let stream = Spelled { stream, spelling: Arc::clone(&spelling) };
     let (sender, connection) = http1::Builder::new()
         .preserve_header_case(true)
         .max_buf_size(MAX_HEAD)
@@ -214,7 +269,7 @@ where
             flow.fail(&failure.to_string(), Failure::of(&failure));
         }
     });
-    Ok(Sender::One(sender))
+    Ok(Sender::One(sender, spelling))
 }
 
 async fn many<S>(stream: S, destination: SocketAddr) -> Result<Sender, NetproxyError>

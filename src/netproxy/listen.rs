@@ -112,7 +112,7 @@ async fn accept_streams(egress: Arc<Egress>, listener: TcpListener, kind: Kind, 
 fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaphorePermit) {
     let destination = match kind {
         Kind::Loopback(inside) => Ok(inside),
-        _ => egress.upstream.destination(&stream),
+        _ => egress.outside.destination(&stream),
     };
     let proc = egress.proc_of(&stream);
     let egress = Arc::clone(egress);

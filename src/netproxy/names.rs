@@ -12,8 +12,9 @@ use tokio::time::timeout;
 use super::decide::Refusal;
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::failure::NOT_RECORDED;
 use super::records::is_kept;
-use super::resolve::{Family, Found};
+use super::resolve::{Family, Found, Question};
 use crate::trace::{Event, Kind};
 
 /// The longest that a program may keep an answer, in seconds.
@@ -45,6 +46,8 @@ pub enum Answer {
     Empty,
     /// There is no such name.
     NoName,
+    /// In a replay: the recording does not know the name.
+    NotRecorded,
     /// The policy refuses the name, or every address of it.
     Refused {
         /// Why.
@@ -162,10 +165,11 @@ impl Egress {
             self.record_lookup(name, family.record_type(), &Answer::NoName, rule, proc)?;
             return Ok(Answer::NoName);
         }
-        let answer = match self.upstream.lookup(name, family).await {
+        let answer = match self.outside.lookup(Question { name, proc }, family).await {
             Ok(Found::Addresses { addresses, ttl }) => self.sift(name, addresses, ttl, port, proc)?,
             Ok(Found::NoData | Found::Records { .. }) => Answer::Empty,
             Ok(Found::NoName) => Answer::NoName,
+            Ok(Found::NotRecorded) => Answer::NotRecorded,
             Err(reason) => Answer::Failed { reason },
         };
         if !matches!(answer, Answer::Refused { .. }) {
@@ -206,6 +210,9 @@ impl Egress {
             }
             Answer::Empty => json!({"code": "NOERROR", "answers": []}),
             Answer::NoName | Answer::Refused { .. } => json!({"code": "NXDOMAIN", "answers": []}),
+            Answer::NotRecorded => {
+                json!({"code": "NXDOMAIN", "answers": [], "failure": NOT_RECORDED})
+            }
             Answer::Failed { reason } => {
                 json!({"code": "SERVFAIL", "answers": [], "error": reason})
             }

@@ -7,7 +7,7 @@ use super::decide::Refusal;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::names::{Answer, MAX_TTL};
-use super::resolve::Found;
+use super::resolve::{Found, Question};
 
 /// What is asked for outside. HTTPS and SVCB are not: they lead clients to QUIC and to encrypted
 /// names (RFC 9460, RFC 9849), which could not be judged.
@@ -42,9 +42,10 @@ impl Egress {
         let answer = if !ASKED.contains(&kind) || self.judge.is_local(name) || is_kept(name) {
             Answer::Empty
         } else {
-            match self.upstream.records(name, kind).await {
+            match self.outside.records(Question { name, proc }, kind).await {
                 Ok(Found::Records { records, ttl }) => Answer::Records { records, ttl: ttl.min(MAX_TTL) },
                 Ok(Found::NoName) => Answer::NoName,
+                Ok(Found::NotRecorded) => Answer::NotRecorded,
                 Ok(Found::NoData | Found::Addresses { .. }) => Answer::Empty,
                 Err(reason) => Answer::Failed { reason },
             }

@@ -16,6 +16,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::OnceCell;
 
+use super::origin::OriginStream;
 use crate::policy::is_special;
 
 /// How long a name server may take, all tries together.
@@ -80,18 +81,38 @@ pub enum Found {
     NoData,
     /// The name does not exist.
     NoName,
+    /// In a replay: nobody asked for it when the run was recorded.
+    NotRecorded,
+}
+
+/// A name that is asked for, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Lower case and without a trailing dot.
+    pub name: &'a str,
+    /// The process.
+    pub proc: Option<&'a str>,
+}
+
+/// Where a stream is to lead, and who wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Where to.
+    pub destination: SocketAddr,
+    /// The process.
+    pub proc: Option<&'a str>,
 }
 
 /// What the proxy needs of the outside. Every destination was judged before it is asked for.
-pub trait Upstream: Send + Sync {
-    /// Looks up one name, lower case and without a trailing dot. The error is one line.
-    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>>;
+pub trait Outside: Send + Sync {
+    /// Looks up one name. The error is one line.
+    fn lookup<'a>(&'a self, asked: Question<'a>, family: Family) -> Pending<'a, Result<Found, String>>;
 
     /// The same for records of another type than an address.
-    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>>;
+    fn records<'a>(&'a self, asked: Question<'a>, kind: RecordType) -> Pending<'a, Result<Found, String>>;
 
     /// Connects to an address.
-    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>>;
+    fn connect<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, io::Result<OriginStream>>;
 
     /// A socket that exchanges datagrams with `destination` alone.
     ///
@@ -167,25 +188,25 @@ impl HostNetwork {
     }
 }
 
-impl Upstream for HostNetwork {
-    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
+impl Outside for HostNetwork {
+    fn lookup<'a>(&'a self, asked: Question<'a>, family: Family) -> Pending<'a, Result<Found, String>> {
         Box::pin(async move {
-            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.addresses(name, family)).await;
+            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.addresses(asked.name, family)).await;
             found.unwrap_or_else(|_| unanswered())
         })
     }
 
-    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>> {
+    fn records<'a>(&'a self, asked: Question<'a>, kind: RecordType) -> Pending<'a, Result<Found, String>> {
         Box::pin(async move {
-            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.others(name, kind)).await;
+            let found = tokio::time::timeout(LOOKUP_TIMEOUT, self.others(asked.name, kind)).await;
             found.unwrap_or_else(|_| unanswered())
         })
     }
 
-    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<TcpStream>> {
+    fn connect<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, io::Result<OriginStream>> {
         Box::pin(async move {
-            match tokio::time::timeout(DIAL_TIMEOUT, dial(destination)).await {
-                Ok(connected) => connected.and_then(|stream| watch(&stream).map(|()| stream)),
+            match tokio::time::timeout(DIAL_TIMEOUT, dial(wanted.destination)).await {
+                Ok(connected) => connected.and_then(|stream| watch(&stream).map(|()| stream.into())),
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             }
         })

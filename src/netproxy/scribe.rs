@@ -281,6 +281,13 @@ impl Desk {
         self.take(reel)?.finish_in_entry(|text| !names_credentials(text))
     }
 
+    /// Stores a body that is there as a whole.
+    pub(crate) fn store(&mut self, bytes: &[u8]) -> Result<BlobRef, TraceError> {
+        let mut writer = self.scribe.recorder.blob()?;
+        std::io::Write::write_all(&mut writer, bytes).map_err(|source| TraceError::StoreBlob { source })?;
+        writer.finish()
+    }
+
     fn take(&mut self, mut reel: Reel) -> Result<BlobWriter, TraceError> {
         let number = std::mem::take(&mut reel.number);
         match self.reels.remove(&number) {

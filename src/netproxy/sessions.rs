@@ -116,7 +116,7 @@ impl Sessions {
         let grant = egress.judge_datagram(destination, proc.as_deref())?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         let mut record = Record::begin(egress, &grant, number, proc)?;
-        let socket = egress.upstream.datagrams(grant.destination).map_err(|source| {
+        let socket = egress.outside.datagrams(grant.destination).map_err(|source| {
             record.fail(&source);
             NetproxyError::Dial { address: destination, source }
         })?;

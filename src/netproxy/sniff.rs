@@ -12,6 +12,8 @@ use tokio::time::{Instant, timeout_at};
 use super::client::{Client, MAX_HEAD};
 use super::error::NetproxyError;
 use super::link::Wire;
+use super::origin::OriginStream;
+use super::recorded::Playback;
 use super::tls::OuterStream;
 
 /// How long the rest of a request line or ClientHello may take once it has begun.
@@ -76,7 +78,17 @@ impl Speech {
 pub(crate) enum Server<'a> {
     None,
     Plain(&'a TcpStream),
+    Recorded(&'a Playback),
     Tls(&'a mut OuterStream),
+}
+
+impl<'a> Server<'a> {
+    pub(crate) fn of(stream: &'a OriginStream) -> Self {
+        match stream {
+            OriginStream::Socket(socket) => Self::Plain(socket),
+            OriginStream::Recorded(playback) => Self::Recorded(playback),
+        }
+    }
 }
 
 /// Reads until it is clear what the client speaks. Where the server is the first to speak, the
@@ -136,6 +148,7 @@ async fn server_speaks(server: &mut Server<'_>) {
             let seen = stream.peek(&mut first).await.unwrap_or(0);
             is_settings(&first[..seen])
         }
+        Server::Recorded(playback) => playback.opening().is_none_or(is_settings),
         Server::Tls(stream) => is_settings(stream.fill_buf().await.unwrap_or_default()),
         Server::None => true,
     };

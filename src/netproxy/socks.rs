@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use self::message::{
@@ -24,6 +23,7 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::{Door, Metered};
 use super::link::Wire;
+use super::origin::OriginStream;
 use super::{connect, http, stream};
 
 /// How long a client may take to say whom it wants, and how long it may be silent before.
@@ -159,7 +159,7 @@ async fn dial(
     egress: &Arc<Egress>,
     client: &Client,
     request: Request,
-) -> Result<(Grant, Metered<TcpStream>), Failure> {
+) -> Result<(Grant, Metered<OriginStream>), Failure> {
     let Request { command, host, port } = request;
     let target = match &host {
         Ok(host) => format!("{host}:{port}"),

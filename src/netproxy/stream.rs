@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::authority::target;
@@ -18,7 +17,9 @@ use super::http;
 use super::idle::IdleClock;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
+use super::origin::OriginStream;
 use super::relay::{End, relay};
+use super::resolve::Wanted;
 use super::secret::{self, Watching};
 use super::sniff::{Glance, Server, Speech, classify, listen};
 use super::tls::Hello;
@@ -94,7 +95,7 @@ pub(crate) async fn dial(
     door: Door,
     proc: Option<&str>,
     idle: &IdleClock,
-) -> Result<Metered<TcpStream>, NetproxyError> {
+) -> Result<Metered<OriginStream>, NetproxyError> {
     let dialled = flow.dial(grant.destination).await;
     drop(flow);
     let (Err(NetproxyError::Dial { .. }), Some(twin)) = (&dialled, loopback_twin(grant.destination)) else {
@@ -122,11 +123,11 @@ fn loopback_twin(destination: SocketAddr) -> Option<SocketAddr> {
 pub(crate) async fn carry(
     egress: Arc<Egress>,
     mut client: Client,
-    upstream: Metered<TcpStream>,
+    upstream: Metered<OriginStream>,
     grant: Grant,
     door: Door,
 ) {
-    let speech = match listen(&mut client, Server::Plain(upstream.stream())).await {
+    let speech = match listen(&mut client, Server::of(upstream.stream())).await {
         Ok(speech) => speech,
         Err(error) => return give_up(&egress, client, Some(upstream.flow()), &grant, &error),
     };
@@ -176,7 +177,7 @@ async fn check_hello(
 }
 
 /// Relays bytes that nobody reads, where they may pass so.
-async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStream>, grant: &Grant) {
+async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<OriginStream>, grant: &Grant) {
     if let Err(error) = unread::admit(egress, grant, client.proc.as_deref()) {
         return give_up(egress, client, Some(upstream.flow()), grant, &error);
     }
@@ -187,16 +188,16 @@ async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<TcpStre
     let mut watching = Watching::new(&mut client, egress, whereto, proc.as_deref());
     let end = relay(&mut watching, &mut upstream, &transcript).await;
     upstream.flow().set_relayed(&end);
-    break_off(egress, client, upstream.stream(), grant, end);
+    break_off(egress, client, || upstream.stream().set_zero_linger(), grant, end);
 }
 
 /// What broke off must not look as if it had ended. Where it was broken off since it became what may not pass
 /// unread, that is recorded.
-pub(crate) fn break_off(egress: &Egress, client: Client, upstream: &TcpStream, grant: &Grant, end: End) {
+pub(crate) fn break_off(egress: &Egress, client: Client, reset: impl FnOnce(), grant: &Grant, end: End) {
     if matches!(end, End::Closed) {
         return;
     }
-    let _ = upstream.set_zero_linger();
+    reset();
     if let End::Client(source) = end
         && client.is_unmasked()
     {
@@ -261,8 +262,8 @@ async fn unreachable(
 }
 
 /// Dials for a stream whose connect is recorded already.
-pub(crate) async fn reach(egress: &Egress, destination: SocketAddr) -> Result<TcpStream, NetproxyError> {
-    let connected = egress.upstream.connect(destination).await;
-    let connected = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+pub(crate) async fn reach(egress: &Egress, destination: SocketAddr) -> Result<OriginStream, NetproxyError> {
+    let connected = egress.outside.connect(Wanted { destination, proc: None }).await;
+    let connected = connected.and_then(|stream| stream.set_nodelay().map(|()| stream));
     connected.map_err(|source| NetproxyError::Dial { address: destination, source })
 }

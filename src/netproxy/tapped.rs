@@ -114,6 +114,10 @@ impl Body for Tapped {
                 return Poll::Pending;
             }
             self.exchange.set_trailers(self.side, trailers);
+            // Nothing follows them, and who has them does not ask again (RFC 9110 section 6.5).
+            if !self.finished {
+                self.finish();
+            }
         }
         self.finish_at_end();
         Poll::Ready(Some(Ok(frame)))

@@ -88,13 +88,6 @@ pub(crate) async fn carry(
     let mut args = Map::new();
     args.extend(path_value("path", path.as_os_str().as_encoded_bytes()));
     let Ok(flow) = Flow::begin(&egress, args, &rule, Door::Unix, None, &idle) else { return };
-    let upstream = match connect(&host).await {
-        Ok(upstream) => upstream,
-        Err(error) => {
-            let failure = Failure::io(&error, Blame::Upstream);
-            return flow.fail(&format!("cannot connect: {error}"), failure);
-        }
-    };
     let watch = |from| {
         let (egress, path) = (Arc::clone(&egress), path.clone());
         move || {
@@ -102,10 +95,38 @@ pub(crate) async fn carry(
             egress.refuse_always(&refusal(&path, reason, None), None)
         }
     };
-    let mut client = BytesOnly::new(client, watch("the agent"));
-    let upstream = BytesOnly::new(upstream, watch("the host's program"));
+    let client = BytesOnly::new(client, watch("the agent"));
+    let connected = match &egress.recording {
+        Some(recording) => match recording.connect_unix(path, None).await {
+            Ok(playback) => {
+                if let Some(played) = playback.played() {
+                    flow.set_played(played);
+                }
+                return join(&egress, &flow, path, client, playback).await;
+            }
+            Err(error) => Err(error),
+        },
+        None => connect(&host).await,
+    };
+    match connected {
+        Ok(upstream) => {
+            let upstream = BytesOnly::new(upstream, watch("the host's program"));
+            join(&egress, &flow, path, client, upstream).await;
+        }
+        Err(error) => {
+            flow.fail(&format!("cannot connect: {error}"), Failure::io(&error, Blame::Upstream));
+        }
+    }
+}
+
+/// Relays between the two ends.
+async fn join<C, U>(egress: &Arc<Egress>, flow: &Arc<Flow>, path: &Path, mut client: C, upstream: U)
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    U: AsyncRead + AsyncWrite + Unpin,
+{
     let transcript = flow.transcribe();
-    let mut client = Watching::new(&mut client, &egress, refusal(path, String::new(), None), None);
+    let mut client = Watching::new(&mut client, egress, refusal(path, String::new(), None), None);
     let end = relay(&mut client, &mut flow.meter(upstream), &transcript).await;
     flow.set_relayed(&end);
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::roots::{Root, exec_reaches};
+use super::roots::{PRIVATE, Root, exec_reaches};
 use super::{HostFacts, PRIVATE_HOME, kernel, links, trust};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, Link, MountKind, MountOp, PendingRoot};
@@ -13,8 +13,6 @@ use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 
 /// Device nodes of the view.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
-/// Directories that a run has for itself.
-const PRIVATE: &[&str] = &["/tmp", "/run", "/dev/shm", "/var/tmp"];
 /// Most bytes in each private directory: what there are of them does not exceed the memory.
 const PRIVATE_SIZE: &str = "20%";
 

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::command::{self, Command};
-use crate::policy::{Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody, lossless};
+use crate::policy::{
+    Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody, Verdict, lossless,
+};
 
 /// Why a tree is visible.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -94,6 +96,8 @@ const SYSTEM: &[&str] = &[
     // How many processors there are: the C library and every runtime ask.
     "/sys/devices/system/cpu",
 ];
+/// Directories that a run has for itself.
+pub(super) const PRIVATE: &[&str] = &["/tmp", "/run", "/dev/shm", "/var/tmp"];
 /// Beginnings of names in /etc: versions of interpreters keep their settings there.
 const SYSTEM_PREFIXES: &[&str] = &["python3", "java-", "perl"];
 
@@ -119,12 +123,27 @@ pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Ve
         add(host.resolve(script), Why::Runtime("the script of the command".to_owned()));
     }
     add_rules(policy, host, &mut add);
+    if let Some(why) = hidden_cwd(policy, host) {
+        add(host.cwd().to_owned(), why);
+    }
     for root in &mut roots {
         root.writable = policy.decide_path(PathAccess::Write, &root.path).is_allow()
             || write_glob_reaches(policy, &root.path);
         root.executable = !root.writable || root.is_system() || exec_reaches(policy, &root.path);
     }
     roots
+}
+
+/// The rule that shows the working directory, when that lies in a directory that the run has for itself: a rule about
+/// something around such a directory (`read: /`) does not reach into it.
+fn hidden_cwd(policy: &Policy, host: &dyn Host) -> Option<Why> {
+    if !PRIVATE.iter().any(|own| host.cwd().starts_with(own)) {
+        return None;
+    }
+    match policy.decide_path(PathAccess::Read, host.cwd()) {
+        Verdict::Allow { rule } => policy.rules.get(rule.0).map(|rule| Why::Rule(rule.text.clone())),
+        Verdict::Deny { .. } => None,
+    }
 }
 
 fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)) {

@@ -19,7 +19,8 @@ pub fn add(state: &mut InitialState, entry: &Map<String, Value>) {
         if let (Some(before), Some(path)) = (args.get(key), path)
             && let Some(former) = former(before)
         {
-            let path = before.as_object().and_then(|before| path_of(before, "at")).unwrap_or(path.clone());
+            let path =
+                before.as_object().and_then(|before| path_of(before, "at")).unwrap_or_else(|| path.clone());
             note(state, path, former);
         }
     }

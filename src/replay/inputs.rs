@@ -110,7 +110,7 @@ fn today(initial: &InitialState, path: &Path) -> PathBuf {
 fn lost(initial: &InitialState, path: &Path, former: &Former) -> Option<Difference> {
     let Former::File { size, content: Content::Unkept(why), .. } = former else { return None };
     let now = today(initial, path).symlink_metadata();
-    let now = now.map_or("absent".to_owned(), |now| format!("{} bytes", now.len()));
+    let now = now.map_or_else(|_| "absent".to_owned(), |now| format!("{} bytes", now.len()));
     Some(difference("input", path, format!("{size} bytes, not kept ({why})"), now))
 }
 

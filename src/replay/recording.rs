@@ -1,13 +1,15 @@
 //! A trace that can be run again: verified, its beginning read, its entries one after the other.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::ReplayError;
+use crate::netproxy::recorded;
 use crate::run::{Private, VERSION};
 use crate::supervisor::{CLOCK_TAPE, Tapes};
 use crate::sys::clock::ClockBase;
@@ -126,6 +128,26 @@ impl Recording {
             })?;
         }
         Ok(tapes)
+    }
+
+    /// What the network answered.
+    ///
+    /// # Errors
+    /// When the trace cannot be read any more, or holds what cannot be answered again.
+    pub fn network(&self, is_paced: bool) -> Result<recorded::Recording, ReplayError> {
+        let mut failure = None;
+        let entries = self.entries()?.map_while(|entry| entry.map_err(|error| failure = Some(error)).ok());
+        let blobs = self.blobs.clone();
+        let open = move |sha256: &str| blobs.open(sha256).map(|body| Box::new(body) as Box<dyn Read + Send>);
+        let network = recorded::Recording::of(entries.map(Value::Object), Arc::new(open), is_paced);
+        match (failure, network.refusal()) {
+            (Some(error), _) => Err(error),
+            (None, Some(reason)) => {
+                let (path, reason) = (self.path.clone(), reason.to_owned());
+                Err(ReplayError::NotReplayable { path, reason })
+            }
+            (None, None) => Ok(network),
+        }
     }
 
     /// A text of `run.start`.

@@ -62,7 +62,7 @@ impl Layers {
             layers.push((place.clone(), copy(upper)?));
         }
         for (holder, place) in self.holders.iter().zip(&spec.pending) {
-            layers.push((place.path.parent().unwrap_or(Path::new("/")).to_owned(), copy(holder)?));
+            layers.push((place.path.parent().unwrap_or_else(|| Path::new("/")).to_owned(), copy(holder)?));
         }
         // What was put back is older.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

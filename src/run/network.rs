@@ -64,6 +64,8 @@ pub(super) fn start(
         tls,
         secrets: streams.secrets,
         idle_timeout: streams.idle_timeout,
+        upstream: streams.upstream,
+        replayable: streams.replayable,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
     let loopback = HostLoopback::new(&proxy, diag, captures, enforce);

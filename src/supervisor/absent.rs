@@ -33,7 +33,7 @@ impl Supervisor {
             if let Area::Rule(rule) = area
                 && access == PathAccess::Read
             {
-                let label = self.access.label(Some(rule), "");
+                let label = self.access.grant_label(rule);
                 let event = Event::new(Kind::Observe, "fs.open_read").arg("exists", false);
                 let event = spelled.add_to(event, "path", &path).proc(call.task.lineage.clone()).rule(label);
                 self.recorder.record_folded(event)?;

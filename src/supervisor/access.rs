@@ -72,8 +72,9 @@ pub enum Area {
     Private,
     /// A directory that shows only what rules name in it: its listing is recorded as partial.
     Partial,
-    /// Granted by this rule: recorded.
-    Rule(RuleId),
+    /// Granted by this rule, or by none under `--observe`, where the host's own stands for what would be the run's:
+    /// recorded.
+    Rule(Option<RuleId>),
 }
 
 /// The answer.
@@ -101,7 +102,7 @@ impl AccessTable {
             return Decision::Deny { rule: None, reason: "pid 1 is the launcher's".to_owned() };
         }
         match self.policy.decide_path(access, resolved) {
-            Verdict::Allow { rule } => Decision::Allow(Area::Rule(rule)),
+            Verdict::Allow { rule } => Decision::Allow(Area::Rule(Some(rule))),
             Verdict::Deny { rule: Some(rule), reason } => Decision::Deny { rule: Some(rule), reason },
             Verdict::Deny { rule: None, reason } => match self.without_rule(access, resolved) {
                 Some(area) => Decision::Allow(area),
@@ -112,7 +113,7 @@ impl AccessTable {
 
     fn without_rule(&self, access: PathAccess, path: &Path) -> Option<Area> {
         if self.is_private(path) {
-            return Some(Area::Private);
+            return Some(if self.enforce { Area::Private } else { Area::Rule(None) });
         }
         if self.devices.iter().any(|device| is_below(path, device)) {
             return Some(Area::System);
@@ -158,6 +159,12 @@ impl AccessTable {
     #[must_use]
     pub fn holds_protected(&self, directory: &Path) -> bool {
         self.protected.iter().any(|protected| protected.path.starts_with(directory))
+    }
+
+    /// What allows it, as a record names it.
+    #[must_use]
+    pub fn grant_label(&self, rule: Option<RuleId>) -> String {
+        rule.map_or_else(|| "--observe".to_owned(), |rule| self.policy.rule_label(rule))
     }
 
     /// The rule as a record names it.

@@ -189,7 +189,7 @@ impl Supervisor {
         };
         let done = act(&file.own_path(), &file);
         if let (Area::Rule(rule), Ok(())) = (area, done) {
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let event = Event::new(Kind::Observe, "fs.meta").arg("change", what);
             let event = self.with_before(spelled.add_to(event, "path", &file.path), "before", before);
             self.recorder.record_folded(event.proc(call.task.lineage.clone()).rule(label))?;

@@ -76,7 +76,7 @@ impl Supervisor {
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
         if let Area::Rule(rule) = area {
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let file = match reopened(&opened) {
                 Ok(file) => file,
                 Err(errno) => return Ok(Reply::Errno(errno)),

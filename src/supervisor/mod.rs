@@ -50,6 +50,7 @@ mod task;
 mod tracer;
 mod unix;
 mod view;
+mod waiter;
 mod waiting;
 mod written;
 
@@ -193,7 +194,7 @@ pub struct Supervisor {
     /// The command's process, once it was seen.
     command_pid: Option<i32>,
     /// Threads that wait in place of tasks.
-    waiters: Vec<waiting::Waiter>,
+    waiting: waiting::Waiting,
     /// When they were looked after.
     looked: Instant,
     /// Signals that came before the command's process was seen.
@@ -282,7 +283,7 @@ impl Supervisor {
             follow_ups: HashMap::new(),
             command_pid: None,
             early_signals: Vec::new(),
-            waiters: Vec::new(),
+            waiting: waiting::Waiting::default(),
             looked: Instant::now(),
             interrupted: false,
             first_refusal: None,

@@ -184,7 +184,7 @@ impl Supervisor {
         let reply = self.finish(call, &target, event, before, done)?;
         if let (Area::Rule(rule), Ok(()), 0) = (target.area, done, source.status.st_nlink) {
             // Made without a name (O_TMPFILE): its content counts from now on.
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let named = Found { path: target.place.path(), ..source };
             self.written.watch(named, &call.task.lineage, label, true).map_err(Stop::Watch)?;
         }
@@ -245,7 +245,7 @@ impl Supervisor {
         done: nix::Result<()>,
     ) -> Result<Reply, Stop> {
         if let (Area::Rule(rule), Ok(())) = (target.area, done) {
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let event = self.with_before(event, "before", before);
             let event = target.spelled.add_to(event, "path", &target.place.path());
             self.recorder.record(event.proc(call.task.lineage.clone()).rule(label))?;

@@ -257,7 +257,7 @@ impl Supervisor {
         area: Area,
     ) -> Result<(), Stop> {
         if let Area::Rule(rule) = area {
-            let label = self.access.label(Some(rule), "");
+            let label = self.access.grant_label(rule);
             let event = spelled.add_to(Event::new(Kind::Observe, "fs.mknod"), "path", target);
             self.recorder.record(event.arg("type", "socket").proc(call.task.lineage.clone()).rule(label))?;
         }

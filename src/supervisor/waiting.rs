@@ -7,7 +7,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -18,7 +17,8 @@ use super::call::Reply;
 use super::controls::Following;
 use super::dispatch::answer;
 use super::task::Task;
-use crate::sys::{process, seccomp};
+use super::waiter::{Idle, Waiter};
+use crate::sys::seccomp;
 
 /// How often the loop looks for signals while something waits, in milliseconds.
 const LOOK: u8 = 40;
@@ -29,12 +29,29 @@ const RESTART: i32 = 512;
 /// Threads that may wait at once.
 const MOST: usize = 2048;
 
-/// A thread that waits in place of a task.
+/// The threads that wait in place of tasks.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    calls: Vec<WaitingCall>,
+    idle: Idle,
+}
+
+/// A call that waits.
 #[derive(Debug)]
-pub(super) struct Waiter {
+struct WaitingCall {
     id: u64,
     task: Rc<Task>,
-    thread: JoinHandle<()>,
+    waiter: Waiter,
+    works: u64,
+}
+
+impl Waiting {
+    /// Takes back the threads whose calls are answered.
+    fn sweep(&mut self) {
+        for call in self.calls.extract_if(.., |call| call.waiter.is_done(call.works)) {
+            self.idle.keep(call.waiter);
+        }
+    }
 }
 
 impl Supervisor {
@@ -45,32 +62,34 @@ impl Supervisor {
         task: &Rc<Task>,
         find: Box<dyn FnOnce() -> Reply + Send>,
     ) -> nix::Result<()> {
-        if self.waiters.len() >= MOST {
-            self.waiters.retain(|waiter| !waiter.thread.is_finished());
+        if self.waiting.idle.is_empty() {
+            self.waiting.sweep();
         }
-        if self.waiters.len() >= MOST {
+        if self.waiting.calls.len() >= MOST {
             return Err(Errno::EAGAIN);
         }
-        // The thread must not stay where this one does.
-        self.hand_over.leave();
+        if self.waiting.idle.is_empty() {
+            // The thread must not stay where this one does.
+            self.hand_over.leave();
+        }
         let listener = Arc::clone(&self.listener);
         // In a process of several threads another one may take the signal: then nothing would start
         // the call again.
         let interrupted = if task.is_alone() { RESTART } else { libc::EINTR };
-        let spawned = std::thread::Builder::new().name("waiter".to_owned()).spawn(move || {
+        let given = self.waiting.idle.give(Box::new(move |busy| {
             let reply = match find() {
                 Reply::Errno(Errno::EINTR) => Reply::Interrupted(interrupted),
                 other => other,
             };
             // An answer with a descriptor that is interrupted would leave the task with descriptor 0 for
             // its result.
-            let reply = process::let_nothing_interrupt().map_or(Reply::Interrupted(interrupted), |()| reply);
+            let reply = busy.end().map_or(Reply::Interrupted(interrupted), |()| reply);
             // A host that refuses answers refuses those of the loop as well, which stops the run.
             let _ = answer(&listener, id, reply);
-        });
-        match spawned {
-            Ok(thread) => {
-                self.waiters.push(Waiter { id, task: Rc::clone(task), thread });
+        }));
+        match given {
+            Ok((waiter, works)) => {
+                self.waiting.calls.push(WaitingCall { id, task: Rc::clone(task), waiter, works });
                 Ok(())
             }
             Err(_) => Err(Errno::EAGAIN),
@@ -80,7 +99,7 @@ impl Supervisor {
     /// How long the loop may sleep.
     pub(super) fn patience(&self) -> PollTimeout {
         let unnamed = self.following.as_ref().is_some_and(Following::is_waiting);
-        match self.waiters.is_empty() && !unnamed {
+        match self.waiting.calls.is_empty() && !unnamed {
             _ if self.more_stops => PollTimeout::ZERO,
             true => PollTimeout::NONE,
             false => PollTimeout::from(LOOK),
@@ -90,14 +109,14 @@ impl Supervisor {
     /// Interrupts the threads whose task has got a signal, or is gone.
     pub(super) fn look_after_waiters(&mut self) {
         // Each look costs a read of /proc for each of them: not at every call that others make.
-        if self.waiters.is_empty() || self.looked.elapsed() < Duration::from_millis(LOOK.into()) {
+        if self.waiting.calls.is_empty() || self.looked.elapsed() < Duration::from_millis(LOOK.into()) {
             return;
         }
-        self.waiters.retain(|waiter| !waiter.thread.is_finished());
+        self.waiting.sweep();
         let listener: &OwnedFd = &self.listener;
-        for waiter in &self.waiters {
-            if waiter.task.has_signal() || !seccomp::still_waits(listener.as_fd(), waiter.id) {
-                process::interrupt(&waiter.thread);
+        for call in &self.waiting.calls {
+            if call.task.has_signal() || !seccomp::still_waits(listener.as_fd(), call.id) {
+                call.waiter.interrupt();
             }
         }
         self.looked = Instant::now();

@@ -190,6 +190,16 @@ pub fn let_threads_be_interrupted() -> io::Result<()> {
     super::checked(libc::c_long::from(result)).map(|_| ())
 }
 
+/// From now on [`interrupt`] reaches the calling thread; what came before has an effect no more.
+///
+/// # Errors
+/// The errno of sigprocmask(2).
+pub fn let_interrupt() -> io::Result<()> {
+    let mut set = SigSet::empty();
+    set.add(INTERRUPTION);
+    Ok(set.thread_unblock()?)
+}
+
 /// From now on [`interrupt`] does nothing to the calling thread.
 ///
 /// # Errors

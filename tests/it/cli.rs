@@ -184,6 +184,28 @@ subprocess.run(['true'], check=True)";
 }
 
 #[test]
+fn observe_records_the_hosts_own_temporary_places() {
+    everyone(|sandbox| {
+        let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).expect("chmod");
+        let program = format!(
+            "import os
+os.chdir('{}')
+with open('a', 'w') as file: file.write('x')
+os.rename('a', 'b'); print(open('b').read()); os.chmod('b', 0o600); os.unlink('b')",
+            place.path().display()
+        );
+        let ran = sandbox.run_with(&["--observe"], &["python3", "-c", &program]);
+        ran.exits(0).prints("x\n");
+        for op in ["fs.open_write", "fs.rename", "fs.open_read", "fs.meta", "fs.delete"] {
+            let entry = ran.of(op).into_iter().find(|entry| entry["rule"] == "--observe");
+            assert!(entry.is_some(), "{op}\n{ran}");
+        }
+        assert!(ran.denials("write").is_empty() && ran.denials("read").is_empty(), "{ran}");
+    });
+}
+
+#[test]
 fn a_missing_or_unreadable_policy_starts_nothing() {
     everyone(|sandbox| {
         let touch = ["--", "sh", "-c", "echo started"];

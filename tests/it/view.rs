@@ -189,6 +189,20 @@ fn the_working_directory_is_the_callers_wherever_it_is() {
 }
 
 #[test]
+fn a_rule_for_everything_shows_the_working_directory_also_in_a_private_place() {
+    everyone(|sandbox| {
+        sandbox.file("a.txt", "there");
+        let program = "import os; print(open('a.txt').read(), os.path.exists('/tmp/beside'))
+try: open('b.txt', 'w')
+except OSError as error: print(error.errno)";
+        let beside = std::path::Path::new("/tmp/beside");
+        let ran = sandbox.policy("read: /").run(&["python3", "-c", program]);
+        ran.exits(0).prints("there False\n13\n");
+        assert!(!beside.exists());
+    });
+}
+
+#[test]
 fn keys_beside_the_certificates_of_the_system_are_out_of_reach() {
     everyone(|sandbox| {
         let ran = sandbox.python(

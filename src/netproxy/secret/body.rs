@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 
 use super::super::decide::Refusal;
 use super::super::error::{Blame, NetproxyError};
+use super::super::recorded::RecordedBody;
 use super::admit::Alarm;
 use super::coding::Decoder;
 use super::mask::Mask;
@@ -25,6 +26,8 @@ pub(crate) enum Passing {
     Plain(Incoming),
     Watched(Box<Watched>),
     Masked(Box<Masked>),
+    /// A response's in a replay: values were taken out when it was recorded.
+    Recorded(Box<RecordedBody>),
 }
 
 /// A request's body, in which some placeholders may not stand.
@@ -70,6 +73,7 @@ impl Passing {
             Self::Plain(body) => poll(body, cx, blame),
             Self::Watched(watched) => watched.poll_frame(cx, blame),
             Self::Masked(masked) => masked.poll_frame(cx, blame),
+            Self::Recorded(body) => body.poll_frame(cx),
         }
     }
 
@@ -78,6 +82,7 @@ impl Passing {
             Self::Plain(body) => body.is_end_stream(),
             Self::Watched(watched) => watched.body.is_end_stream(),
             Self::Masked(masked) => masked.is_end_stream(),
+            Self::Recorded(body) => body.is_end_stream(),
         }
     }
 
@@ -90,6 +95,7 @@ impl Passing {
                 masked.body.size_hint()
             }
             Self::Masked(_) => SizeHint::default(),
+            Self::Recorded(body) => body.size_hint(),
         }
     }
 }

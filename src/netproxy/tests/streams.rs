@@ -11,7 +11,7 @@ use super::super::client::Client;
 use super::super::egress::Egress;
 use super::super::flow::Door;
 use super::super::secret::Secrets;
-use super::super::{Listeners, ProxySpec, start, stream};
+use super::super::{Listeners, ProxySpec, Upstream, start, stream};
 use super::world::{Bench, PUBLIC, Plan, open, server};
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
@@ -319,6 +319,8 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         tls: None,
         secrets: Secrets::default(),
         idle_timeout: None,
+        upstream: Upstream::Live,
+        replayable: false,
     }
 }
 

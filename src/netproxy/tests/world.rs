@@ -11,21 +11,26 @@ use hickory_proto::rr::{RData, RecordType};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
-use super::super::ca::{AuthorityName, RunAuthority};
+use super::super::ca::{AuthorityName, RunAuthority, StoredAuthority};
+use super::super::origin::OriginStream;
+use super::super::recorded::Recording;
+use super::super::resolve::{Question, Wanted};
 use super::super::secret::Secrets;
 use super::super::tls::Interception;
 use super::super::{
-    Family, Found, Listeners, NetproxyError, Pending, Proxy, ProxySpec, Upstream, start_with,
+    Family, Found, Listeners, NetproxyError, Outside, Pending, Proxy, ProxySpec, Upstream, start_with,
 };
 use crate::policy::{LaunchHost, Policy, parse};
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Recorder};
 
+pub(super) use super::queries::{names_query, query_bytes, reply_of};
+
 /// A public address, so that the policy's rules for special ranges do not apply.
 pub(super) const PUBLIC: &str = "93.184.216.34";
 
 /// How long a test waits for what must happen.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What lies outside, in a test.
 #[derive(Default)]
@@ -42,10 +47,16 @@ pub(super) struct World {
     pub(super) mute: Mutex<Vec<(String, Family)>>,
     /// Every name that was asked outside.
     pub(super) asked: Mutex<Vec<String>>,
+    /// What is played instead, in a replay: then all of the above are not asked.
+    pub(super) recording: Option<Arc<Recording>>,
 }
 
-impl Upstream for World {
-    fn lookup<'a>(&'a self, name: &'a str, family: Family) -> Pending<'a, Result<Found, String>> {
+impl Outside for World {
+    fn lookup<'a>(&'a self, asked: Question<'a>, family: Family) -> Pending<'a, Result<Found, String>> {
+        if let Some(recording) = &self.recording {
+            return recording.lookup(asked, family);
+        }
+        let name = asked.name;
         self.asked.lock().unwrap().push(name.to_owned());
         let found = self.names.lock().unwrap().get(name).cloned();
         let mute = self.mute.lock().unwrap().contains(&(name.to_owned(), family));
@@ -63,7 +74,11 @@ impl Upstream for World {
         })
     }
 
-    fn records<'a>(&'a self, name: &'a str, kind: RecordType) -> Pending<'a, Result<Found, String>> {
+    fn records<'a>(&'a self, asked: Question<'a>, kind: RecordType) -> Pending<'a, Result<Found, String>> {
+        if let Some(recording) = &self.recording {
+            return recording.records(asked, kind);
+        }
+        let name = asked.name;
         self.asked.lock().unwrap().push(format!("{name} {kind}"));
         let found = self.records.lock().unwrap().get(&(name.to_owned(), kind)).cloned();
         Box::pin(async move {
@@ -71,7 +86,11 @@ impl Upstream for World {
         })
     }
 
-    fn connect(&self, destination: SocketAddr) -> Pending<'_, io::Result<tokio::net::TcpStream>> {
+    fn connect<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, io::Result<OriginStream>> {
+        if let Some(recording) = &self.recording {
+            return recording.connect(wanted);
+        }
+        let destination = wanted.destination;
         let silent = self.silent.lock().unwrap().contains(&destination);
         let route = self.routes.lock().unwrap().get(&destination).copied();
         let route = route.or_else(|| destination.ip().is_loopback().then_some(destination));
@@ -80,7 +99,7 @@ impl Upstream for World {
                 std::future::pending::<()>().await;
             }
             match route {
-                Some(route) => tokio::net::TcpStream::connect(route).await,
+                Some(route) => tokio::net::TcpStream::connect(route).await.map(OriginStream::from),
                 None => Err(io::ErrorKind::ConnectionRefused.into()),
             }
         })
@@ -125,11 +144,19 @@ pub(super) struct Plan<'a> {
     pub(super) secrets: &'a [(&'a str, &'a str)],
     /// Reads TLS, and trusts these roots besides the host's.
     pub(super) tls: Option<&'a [CertificateDer<'static>]>,
+    /// What signs for both a run and its replay.
+    pub(super) authority: Option<&'a StoredAuthority>,
+    /// Plays this.
+    pub(super) replays: Option<&'a Arc<Recording>>,
 }
+
+/// The key of all redactors here, so that a replay hides what its recording hid in the same way.
+const KEY: &[u8] = b"the same in each";
 
 impl Bench {
     pub(super) fn start(plan: &Plan<'_>) -> Self {
-        let world = Arc::new(World::default());
+        let recording = plan.replays.map(Arc::clone);
+        let world = Arc::new(World { recording, ..World::default() });
         for (name, address) in plan.names {
             world.give(name, address);
         }
@@ -160,7 +187,7 @@ impl Bench {
         let spec = spec(listeners, plan, &recorder);
         let placeholders = spec.secrets.placeholders();
         let authority = spec.tls.as_ref().map(|tls| tls.authority.certificate_pem().to_owned());
-        let proxy = start_with(spec, Arc::clone(&world) as Arc<dyn Upstream>).unwrap();
+        let proxy = start_with(spec, Arc::clone(&world) as Arc<dyn Outside>).unwrap();
         let proxy = Some(proxy);
         Self {
             world,
@@ -227,7 +254,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
     ProxySpec {
         listeners,
         recorder: recorder.clone(),
-        redactor: Redactor::new().unwrap(),
+        redactor: Redactor::with_key(KEY),
         who: Arc::new(|_, _, _| Some("0.1".to_owned())),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
@@ -238,11 +265,20 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         .unwrap(),
         policy: Arc::new(policy),
         tls: plan.tls.map(|roots| Interception {
-            authority: RunAuthority::generate(AuthorityName::make().unwrap(), SystemTime::now()).unwrap(),
+            authority: match plan.authority {
+                Some(stored) => RunAuthority::restore(stored).unwrap(),
+                None => new_authority(),
+            },
             upstream_roots: roots.to_vec(),
         }),
         idle_timeout: None,
+        upstream: plan.replays.map_or(Upstream::Live, |recording| Upstream::Recorded(Arc::clone(recording))),
+        replayable: true,
     }
+}
+
+pub(super) fn new_authority() -> RunAuthority {
+    RunAuthority::generate(AuthorityName::make().unwrap(), SystemTime::now()).unwrap()
 }
 
 pub(super) fn policy(text: &str) -> Policy {
@@ -348,35 +384,4 @@ fn read_byte(stream: &mut TcpStream) -> Option<u8> {
     let mut byte = [0];
     stream.read_exact(&mut byte).ok()?;
     Some(byte[0])
-}
-
-/// Asks over UDP; the code of the reply and its addresses.
-pub(super) fn names_query(server: SocketAddr, name: &str, kind: &str) -> (String, Vec<IpAddr>) {
-    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.connect(server).unwrap();
-    socket.send(&query_bytes(name, kind)).unwrap();
-    let mut buffer = [0; 4096];
-    let length = socket.recv(&mut buffer).unwrap();
-    reply_of(&buffer[..length])
-}
-
-pub(super) fn query_bytes(name: &str, kind: &str) -> Vec<u8> {
-    use hickory_proto::op::{Message, MessageType, OpCode, Query};
-    use hickory_proto::rr::Name;
-    let mut message = Message::new(77, MessageType::Query, OpCode::Query);
-    message.metadata.recursion_desired = true;
-    let name = Name::from_ascii(format!("{name}.")).unwrap();
-    message.add_query(Query::query(name, kind.parse().unwrap()));
-    message.to_vec().unwrap()
-}
-
-pub(super) fn reply_of(bytes: &[u8]) -> (String, Vec<IpAddr>) {
-    let reply = hickory_proto::op::Message::from_vec(bytes).unwrap();
-    assert_eq!(reply.metadata.id, 77);
-    let addresses = reply.answers.iter().filter_map(|record| {
-        assert!(record.ttl <= 60, "{record}");
-        record.data.ip_addr()
-    });
-    (format!("{:?}", reply.metadata.response_code), addresses.collect())
 }

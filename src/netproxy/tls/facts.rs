@@ -47,6 +47,25 @@ impl Facts {
         });
         Self { names, name: name.to_owned(), protocol, wants_certificate, record }
     }
+
+    /// As a replay needs them: besides what is recorded, the names that the client is shown.
+    pub(crate) fn stored(&self, with_names: bool) -> Value {
+        let mut stored = self.record.clone();
+        stored["names"] = if with_names { self.names.clone() } else { Vec::new() }.into();
+        stored["wants_certificate"] = self.wants_certificate.into();
+        stored
+    }
+
+    /// Those that were stored. None when that is something else.
+    pub(crate) fn restored(stored: &Value) -> Option<Self> {
+        let mut record = stored.as_object()?.clone();
+        let names = record.remove("names")?;
+        let names = names.as_array()?.iter().filter_map(|name| name.as_str().and_then(normalize)).collect();
+        let wants_certificate = record.remove("wants_certificate")?.as_bool()?;
+        let protocol = record.get("alpn")?.as_str().map(|protocol| protocol.as_bytes().to_vec());
+        let name = record.get("sni")?.as_str()?.to_owned();
+        Some(Self { names, name, protocol, wants_certificate, record: Value::Object(record) })
+    }
 }
 
 /// Names that are looked at in one certificate.

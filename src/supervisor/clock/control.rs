@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::super::call::low_half;
 use super::Offsets;
 use crate::sys::memory;
 use crate::sys::vdso::{BASE, CONTROL, Functions, TABLE, THREADS};
@@ -76,7 +77,7 @@ impl Control {
 
     /// Empties the table in the memory of `task` as well.
     pub(super) fn clear_table(&self, task: i32) -> io::Result<()> {
-        memory::write(task, BASE + CONTROL + TABLE, &[0; THREADS * 16])
+        memory::write(task, BASE + CONTROL + TABLE as u64, &[0; THREADS * 16])
     }
 
     /// Tells the image that the thread with this base of FS has this lane. A thread that has ended leaves its
@@ -92,7 +93,7 @@ impl Control {
             return Ok(());
         }
         self.table.resize(THREADS, Entry::default());
-        let hash = (((fs_base >> 6) as u32).wrapping_mul(2_654_435_761) >> 24) as usize;
+        let hash = (low_half(fs_base >> 6).wrapping_mul(2_654_435_761) >> 24) as usize;
         let chain = || (0..THREADS).map(|step| (hash + step) % THREADS);
         let table = &self.table;
         let own = chain().take_while(|&at| table[at].fs_base != 0).find(|&at| table[at].fs_base == fs_base);
@@ -101,6 +102,6 @@ impl Control {
         let Some(place) = own.or_else(dead) else { return Ok(()) };
         self.table[place] = Entry { fs_base, lane };
         let words = [fs_base, u64::from(lane)].map(u64::to_le_bytes);
-        memory::write(task, BASE + CONTROL + TABLE + place as u64 * 16, words.as_flattened())
+        memory::write(task, BASE + CONTROL + TABLE as u64 + place as u64 * 16, words.as_flattened())
     }
 }

@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn notes_of_go_are_found_among_others() {
         let note = |name: &[u8], content: &[u8]| {
-            let sizes = [name.len() as u32, content.len() as u32, 4];
+            let sizes = [name.len(), content.len(), 4].map(|size| u32::try_from(size).expect("short"));
             let mut note: Vec<u8> = sizes.into_iter().flat_map(u32::to_le_bytes).collect();
             for part in [name, content] {
                 note.extend_from_slice(part);

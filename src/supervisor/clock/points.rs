@@ -54,10 +54,10 @@ impl Packer {
         let changed = point.kind != self.before.kind;
         let mut number = distance << 2 | negative << 1 | u64::from(changed);
         while number > 0x7f {
-            self.bytes.push(number as u8 | 0x80);
+            self.bytes.push(lowest(number) | 0x80);
             number >>= 7;
         }
-        self.bytes.push(number as u8);
+        self.bytes.push(lowest(number));
         if changed {
             self.bytes.push(point.kind);
         }
@@ -74,6 +74,11 @@ impl Packer {
         let Self { bytes, reads, .. } = std::mem::take(self);
         (bytes, reads)
     }
+}
+
+fn lowest(number: u64) -> u8 {
+    let [lowest, ..] = number.to_le_bytes();
+    lowest
 }
 
 /// Unpacks points, part after part. Bytes that are no points end a part.

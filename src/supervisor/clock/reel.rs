@@ -70,7 +70,7 @@ impl Replay {
         };
         let Some(point) = found else {
             self.beyond += u64::from(lane.is_none());
-            let skew = *self.skew.get_or_insert(self.last.wrapping_sub(kernel));
+            let skew = *self.skew.get_or_insert_with(|| self.last.wrapping_sub(kernel));
             self.last = self.last.max(kernel.wrapping_add(skew));
             return Ok(self.last);
         };

@@ -105,7 +105,7 @@ impl Lane {
     }
 
     pub(super) fn head(&self) -> io::Result<Head> {
-        let mut bytes = [0; LANE_HEAD as usize];
+        let mut bytes = [0; LANE_HEAD];
         read(&self.space.file, &mut bytes, self.at())?;
         let (words, _) = bytes.as_chunks::<8>();
         let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
@@ -132,7 +132,7 @@ impl Lane {
         read(&self.space.file, &mut cursor, self.at())?;
         let count = usize::try_from(u64::from_le_bytes(cursor)).unwrap_or(POINTS).min(POINTS);
         let mut bytes = vec![0; count * 8];
-        read(&self.space.file, &mut bytes, self.at() + LANE_HEAD)?;
+        read(&self.space.file, &mut bytes, self.at() + LANE_HEAD as u64)?;
         Ok(bytes.as_chunks::<8>().0.iter().map(|word| Point::from_word(u64::from_le_bytes(*word))).collect())
     }
 
@@ -140,7 +140,7 @@ impl Lane {
     pub(super) fn set_points(&self, points: &[Point]) -> io::Result<()> {
         let bytes: Vec<[u8; 8]> =
             points.iter().take(POINTS).map(|point| point.word().to_le_bytes()).collect();
-        write(&self.space.file, bytes.as_flattened(), self.at() + LANE_HEAD)
+        write(&self.space.file, bytes.as_flattened(), self.at() + LANE_HEAD as u64)
     }
 
     /// Moves the cursor alone.

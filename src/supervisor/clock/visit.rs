@@ -112,13 +112,13 @@ fn code() -> Vec<u8> {
         (TAPE, LENGTH - TAPE, READ | WRITE, SHARED | NO_RESERVE),
     ];
     let mut code = Code(Vec::new());
-    // The name stands behind the jump: lea rdi, [rip + 2]; jmp over it.
-    code.bytes(&[0x48, 0x8d, 0x3d]).word(2);
-    code.bytes(&[0xeb, NAME.len() as u8 + 1]).bytes(NAME.as_bytes()).bytes(&[0]);
+    // The name stands behind the jump: lea rdi, [rip + 5]; jmp over it.
+    code.bytes(&[0x48, 0x8d, 0x3d]).word(5);
+    code.bytes(&[0xe9]).word(small(NAME.len() as u64 + 1)).bytes(NAME.as_bytes()).bytes(&[0]);
     code.bytes(&[0xbe]).word(CLOEXEC_AND_SEALING); // mov esi
     code.call(MEMFD_CREATE).trap();
     code.bytes(&[0x41, 0x89, 0xc0]); // mov r8d, eax
-    for (index, (offset, length, protection, flags)) in mappings.into_iter().enumerate() {
+    for ((offset, length, protection, flags), left) in mappings.into_iter().zip([2, 1, 0]) {
         code.bytes(&[0xbf]).word(small(BASE + offset)); // mov edi
         code.bytes(&[0xbe]).word(small(length)); // mov esi
         code.bytes(&[0xba]).word(protection); // mov edx
@@ -126,9 +126,7 @@ fn code() -> Vec<u8> {
         code.bytes(&[0x41, 0xb9]).word(small(offset)); // mov r9d
         code.call(MMAP);
         code.bytes(&[0x48, 0x39, 0xf8]); // cmp rax, rdi
-        // jne to the end: each mapping that is left has 39 bytes.
-        let left = mappings.len() - 1 - index;
-        code.bytes(&[0x75, MAPPING * left as u8]);
+        code.bytes(&[0x75, left * MAPPING]); // jne to the end
     }
     code.bytes(&[0x48, 0x89, 0xc3]); // mov rbx, rax
     code.bytes(&[0x44, 0x89, 0xc7]); // mov edi, r8d

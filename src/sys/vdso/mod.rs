@@ -22,19 +22,19 @@ pub const LANES: u32 = 1024;
 /// Bytes of a lane.
 pub const LANE: u64 = 0x4000;
 /// Bytes of a lane before its points.
-pub const LANE_HEAD: u64 = 64;
+pub const LANE_HEAD: usize = 64;
 /// Points of a lane.
 pub const POINTS: usize = 2040;
 /// Threads in the table of the control page.
 pub const THREADS: usize = 256;
 /// From [`CONTROL`] to that table.
-pub const TABLE: u64 = 112;
+pub const TABLE: usize = 112;
 /// Bytes of everything.
 pub const LENGTH: u64 = TAPE + LANES as u64 * LANE;
 
 const _: () = assert!(IMAGE.len() <= 0x2000);
-const _: () = assert!(LANE_HEAD as usize + POINTS * 8 == 0x4000);
-const _: () = assert!(TABLE as usize + THREADS * 16 <= 0x2000);
+const _: () = assert!(LANE_HEAD + POINTS * 8 == 0x4000);
+const _: () = assert!(TABLE + THREADS * 16 <= 0x2000);
 
 /// Where functions lie in a vDSO, from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

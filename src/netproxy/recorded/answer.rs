@@ -1,0 +1,306 @@
+//! The answer of a recorded exchange: its head, its body piece by piece as it had come, and how it broke off.
+
+use std::collections::VecDeque;
+use std::future::Future as _;
+use std::io::{BufRead as _, BufReader, Read};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, response};
+use http_body::{Frame, SizeHint};
+use hyper::ext::ReasonPhrase;
+use serde_json::Value;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::super::error::{Blame, NetproxyError};
+use super::super::failure::Failure;
+use super::super::spelling::respell;
+use super::Blobs;
+use super::exchanges::{RecordedExchange, pairs};
+use crate::trace::unhex;
+
+/// The most that is read of a body at once.
+const PIECE: usize = 64 * 1024;
+
+/// The longest stored list of header fields.
+const MOST_FIELDS: u64 = 4 << 20;
+
+/// How a recorded exchange went on after its request.
+pub(super) enum Answer {
+    Head(Box<response::Parts>, Box<RecordedBody>),
+    Failed(NetproxyError),
+    /// The client had gone away before there was an answer, or the run had ended: there is none now either.
+    Silence,
+}
+
+/// A body that was recorded.
+pub(crate) struct RecordedBody {
+    content: Option<Box<dyn Read + Send>>,
+    /// Where the pieces of it end that came apart from each other, and when they came.
+    pieces: VecDeque<(u64, u64)>,
+    /// What of the present piece is left, and its time.
+    piece: Option<(u64, u64)>,
+    trailers: Option<HeaderMap>,
+    broken: Option<NetproxyError>,
+    /// It was never whole, and nobody knows how it would have gone on.
+    is_endless: bool,
+    /// The length that its head tells.
+    length: Option<u64>,
+    /// Bytes that were given.
+    given: u64,
+    is_empty: bool,
+    /// A piece has just been given: it goes on its way before the next.
+    is_pausing: bool,
+    pace: Option<(Instant, Pin<Box<Sleep>>)>,
+}
+
+impl RecordedExchange {
+    /// The answer to a request by `method`.
+    pub(super) fn answer(&self, method: &Method, blobs: &Blobs, is_paced: bool) -> Answer {
+        let error = self.failure();
+        let status = self.result.get("status").and_then(Value::as_u64);
+        let status = status.and_then(|status| StatusCode::from_u16(u16::try_from(status).ok()?).ok());
+        let Some(status) = status else {
+            return match error {
+                Some(NetproxyError::Replayed { failure, .. }) if is_ours(failure) => Answer::Silence,
+                Some(error) => Answer::Failed(error),
+                None => Answer::Silence,
+            };
+        };
+        match self.head(status, blobs) {
+            Ok((head, trailers)) => {
+                let body = self.content(method, &head, trailers, blobs, is_paced);
+                match body {
+                    Ok(body) => Answer::Head(Box::new(head), Box::new(body)),
+                    Err(error) => Answer::Failed(unreadable(self.entry, &error)),
+                }
+            }
+            Err(error) => Answer::Failed(unreadable(self.entry, &error)),
+        }
+    }
+
+    /// What writes its fields as they were spelled. In HTTP/2 all are in lower case.
+    pub(super) async fn respelled(&self, fields: &HeaderMap) -> Option<http::Extensions> {
+        if self.is_http_2() {
+            return None;
+        }
+        let unusual =
+            self.result.get("spelled").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let unusual: Vec<String> =
+            unusual.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        respell(fields, &unusual).await
+    }
+
+    /// The phrase beside the status, where it is its own.
+    pub(super) fn reason(&self) -> Option<ReasonPhrase> {
+        self.result.get("reason")?.as_str()?.to_owned().into_bytes().try_into().ok()
+    }
+
+    fn is_http_2(&self) -> bool {
+        self.result.get("tls").and_then(|tls| tls.get("alpn")).is_some_and(|alpn| alpn == "h2")
+    }
+
+    /// What it failed with.
+    fn failure(&self) -> Option<NetproxyError> {
+        let failure = Failure::recorded(&self.result)?;
+        let reason =
+            self.result.get("error").and_then(Value::as_str).unwrap_or_else(|| failure.kind()).to_owned();
+        Some(NetproxyError::Replayed { reason, failure })
+    }
+
+    /// The status and the fields as they had come, credentials too where those were kept.
+    fn head(
+        &self,
+        status: StatusCode,
+        blobs: &Blobs,
+    ) -> std::io::Result<(response::Parts, Option<HeaderMap>)> {
+        let mut head = Response::new(()).into_parts().0;
+        head.status = status;
+        let wire = self.result.get("wire").and_then(|wire| wire.get("blob")).and_then(Value::as_str);
+        let wire: Value = match wire {
+            Some(name) => serde_json::from_reader(blobs(name)?.take(MOST_FIELDS))?,
+            None => Value::Null,
+        };
+        let list = |key: &str| wire.get(key).or_else(|| self.result.get(key));
+        head.headers = fields(list("headers"));
+        Ok((head, list("trailers").map(|trailers| fields(Some(trailers)))))
+    }
+
+    fn content(
+        &self,
+        method: &Method,
+        head: &response::Parts,
+        trailers: Option<HeaderMap>,
+        blobs: &Blobs,
+        is_paced: bool,
+    ) -> std::io::Result<RecordedBody> {
+        let body = self.result.get("body");
+        let content: Option<Box<dyn Read + Send>> = match body {
+            None => None,
+            Some(body) => {
+                match (body.get("text").and_then(Value::as_str), body.get("blob").and_then(Value::as_str)) {
+                    (Some(text), _) => Some(Box::new(std::io::Cursor::new(text.as_bytes().to_vec()))),
+                    (None, Some(name)) => Some(blobs(name)?),
+                    (None, None) => None,
+                }
+            }
+        };
+        let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let ends_with_head = *method == Method::HEAD
+            || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            || head.status.is_informational();
+        let failure = self.failure();
+        let is_empty = content.is_none()
+            && trailers.is_none()
+            && failure.is_none()
+            && (ends_with_head || length == Some(0) || (self.is_http_2() && length.is_none()));
+        let is_endless = Failure::recorded(&self.result).is_some_and(is_ours);
+        Ok(RecordedBody {
+            content,
+            pieces: segments(self.result.get("segments"), blobs)?,
+            piece: None,
+            trailers,
+            broken: failure.filter(|_| !is_endless),
+            is_endless,
+            length,
+            given: 0,
+            is_empty,
+            is_pausing: false,
+            pace: is_paced.then(|| (Instant::now(), Box::pin(sleep_until(Instant::now())))),
+        })
+    }
+}
+
+/// Whether it was the client or the run that ended it: that happens again by itself.
+fn is_ours(failure: Failure) -> bool {
+    failure.blame() == Blame::Agent || failure.kind() == "idle"
+}
+
+fn unreadable(entry: u64, error: &std::io::Error) -> NetproxyError {
+    NetproxyError::NotRecorded { what: format!("it that can be read: entry {entry}: {error}") }
+}
+
+fn fields(list: Option<&Value>) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    let exact = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().iter().map(|pair| {
+        let bytes = pair.get(1).and_then(|value| value.get("hex")).and_then(Value::as_str).and_then(unhex);
+        Some((pair.get(0)?.as_str()?.to_owned(), bytes?))
+    });
+    let plain = pairs(list).into_iter().map(|(name, value)| (name, value.into_bytes()));
+    for (name, value) in plain.chain(exact.flatten()) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(&value)) {
+            fields.append(name, value);
+        }
+    }
+    fields
+}
+
+/// The pieces of the answer, from the entry or the blob that holds them.
+fn segments(value: Option<&Value>, blobs: &Blobs) -> std::io::Result<VecDeque<(u64, u64)>> {
+    let piece = |segment: &Value| {
+        let way = segment.get(0)?.as_str()?;
+        (way == "down").then_some((segment.get(1)?.as_u64()?, segment.get(2)?.as_u64()?))
+    };
+    match value {
+        Some(Value::Array(list)) => Ok(list.iter().filter_map(piece).collect()),
+        Some(other) => {
+            let Some(name) = other.get("blob").and_then(Value::as_str) else { return Ok(VecDeque::new()) };
+            let mut pieces = VecDeque::new();
+            for line in BufReader::new(blobs(name)?).lines() {
+                pieces.extend(piece(&serde_json::from_str(&line?)?));
+            }
+            Ok(pieces)
+        }
+        None => Ok(VecDeque::new()),
+    }
+}
+
+impl RecordedBody {
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
+        if std::mem::take(&mut self.is_pausing) {
+            // What came apart is sent apart: the library writes what it has when nothing more is there.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if let Some(bytes) = ready!(self.poll_piece(cx)) {
+            return Poll::Ready(Some(bytes.map(Frame::data)));
+        }
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if self.is_endless {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    /// The next bytes, none at the end.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, NetproxyError>>> {
+        let Some(content) = &mut self.content else { return Poll::Ready(None) };
+        if self.piece.is_none() {
+            self.piece = self.pieces.pop_front();
+        }
+        if let (Some((_, micros)), Some((begun, sleep))) = (self.piece, &mut self.pace) {
+            let at = *begun + Duration::from_micros(micros);
+            if sleep.deadline() != at {
+                sleep.as_mut().reset(at);
+            }
+            ready!(sleep.as_mut().poll(cx));
+        }
+        let most = self.piece.map_or(PIECE, |(left, _)| usize::try_from(left).unwrap_or(PIECE).min(PIECE));
+        let mut bytes = vec![0; most];
+        let read = match read_full(content, &mut bytes) {
+            Ok(read) => read,
+            Err(error) => {
+                self.content = None;
+                let what = format!("it that can be read to its end: {error}");
+                return Poll::Ready(Some(Err(NetproxyError::NotRecorded { what })));
+            }
+        };
+        if read == 0 {
+            self.content = None;
+            return Poll::Ready(None);
+        }
+        bytes.truncate(read);
+        self.given += read as u64;
+        if let Some((left, _)) = &mut self.piece {
+            *left -= read as u64;
+            if *left == 0 {
+                self.piece = None;
+                self.is_pausing = true;
+            }
+        }
+        Poll::Ready(Some(Ok(bytes.into())))
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        // Who knows the length does not ask for the end.
+        let is_whole = self.length == Some(self.given) && self.broken.is_none() && self.trailers.is_none();
+        self.is_empty || (is_whole && !self.is_endless)
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        if self.is_empty {
+            return SizeHint::with_exact(0);
+        }
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// Fills the buffer as far as there is something.
+fn read_full(content: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match content.read(&mut buffer[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,113 @@
+//! One judged request that the recording answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::Response;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use sha2::{Digest as _, Sha256};
+
+use super::super::body::Reply;
+use super::super::error::NetproxyError;
+use super::super::exchange::{Exchange, Side};
+use super::super::forward::{Origin, Switch};
+use super::super::http::Service;
+use super::super::secret::{Passing, Treatment};
+use super::super::tapped::Tapped;
+use super::Recording;
+use super::answer::Answer;
+use super::exchanges::MOST;
+use crate::trace::hex;
+
+/// A request's body once it has come.
+#[derive(Default)]
+struct Taken {
+    digest: Option<String>,
+    /// All of it, where it is small enough.
+    content: Option<Vec<u8>>,
+}
+
+impl Service {
+    /// Answers from the recording, as `forward` does from the origin.
+    pub(crate) async fn replay(
+        &self,
+        recording: &Arc<Recording>,
+        head: http::request::Parts,
+        body: Incoming,
+        upgrade: Option<OnUpgrade>,
+        origins: &[Origin],
+        (mut treatment, exchange): (Treatment, &Arc<Exchange>),
+    ) -> Result<Response<Reply>, NetproxyError> {
+        let proc = self.proc.as_deref();
+        if let Some(place) = &treatment.place {
+            exchange.set_secrets(place.fill(&mut head.headers.clone()));
+        }
+        let mut slot = self.link.lock().await;
+        let mut link = match self.link_to(slot.take(), origins, exchange, head.version).await {
+            Ok(link) => link,
+            Err(error) => {
+                let matched = recording.exchanges.take_unsent(&exchange.asked(None), proc);
+                matched.iter().for_each(|matched| exchange.set_matched(matched));
+                return Err(error);
+            }
+        };
+        link.count();
+        *slot = link.share();
+        drop(slot);
+        let flow = self.secure().map_or_else(|| link.flow(), |secure| secure.flow.clone());
+        let body = Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads);
+        let taken = match take(body).await {
+            Ok(taken) => taken,
+            Err(error) => return Err(treatment.refusal().unwrap_or(error)),
+        };
+        let asked = exchange.asked(taken.digest);
+        let content = taken.content.as_deref();
+        let Some(matched) = recording.exchanges.take(&asked, content, proc) else {
+            let redactor = &self.egress.redactor;
+            if let Some(closest) = recording.exchanges.closest(&asked, content, proc, redactor) {
+                exchange.set_closest(closest);
+            }
+            let what = format!("{} {}", asked.method, asked.url);
+            return Err(NetproxyError::NotRecorded { what });
+        };
+        exchange.set_matched(&matched);
+        let recorded = &matched.exchange;
+        match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
+            Answer::Failed(error) => Err(error),
+            Answer::Silence => std::future::pending().await,
+            Answer::Head(mut answer, body) => {
+                if let Some(spelled) = recorded.respelled(&answer.headers).await {
+                    answer.extensions = spelled;
+                }
+                if let Some(reason) = recorded.reason() {
+                    answer.extensions.insert(reason);
+                }
+                let switch = upgrade.zip(flow).map(|(client, flow)| Switch { client, flow });
+                let origin = Arc::clone(recording).upgraded(recorded.result.clone());
+                self.deliver(*answer, Passing::Recorded(body), switch, origin, exchange, head.version)
+            }
+        }
+    }
+}
+
+/// Takes a whole body, which is recorded as it passes.
+async fn take(mut body: Tapped) -> Result<Taken, NetproxyError> {
+    let mut taken = Taken { digest: None, content: Some(Vec::new()) };
+    let mut hash = Sha256::new();
+    let mut any = false;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        any = true;
+        hash.update(&data);
+        taken.content = taken.content.take().and_then(|content| grown(content, &data));
+    }
+    taken.digest = any.then(|| hex(&hash.finalize()));
+    Ok(taken)
+}
+
+fn grown(mut content: Vec<u8>, data: &Bytes) -> Option<Vec<u8>> {
+    content.extend_from_slice(data);
+    (content.len() <= MOST).then_some(content)
+}
