@@ -225,7 +225,7 @@ impl Supervisor {
         };
         match area {
             Area::Rule(rule) => {
-                let label = self.access.label(Some(rule), "");
+                let label = self.access.grant_label(rule);
                 self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
             }
             Area::Partial => {
@@ -253,12 +253,12 @@ impl Supervisor {
         access: PathAccess,
         spelled: &Spelled,
         found: &Found,
-        rule: RuleId,
+        rule: Option<RuleId>,
     ) -> Result<(), Stop> {
         let op = if access == PathAccess::Read { "fs.open_read" } else { "fs.open_write" };
         let kind = if found.kind() == SFlag::S_IFIFO { "fifo" } else { "device" };
         let event = spelled.add_to(Event::new(Kind::Observe, op).arg("type", kind), "path", &found.path);
-        let event = event.proc(call.task.lineage.clone()).rule(self.access.label(Some(rule), ""));
+        let event = event.proc(call.task.lineage.clone()).rule(self.access.grant_label(rule));
         Ok(self.recorder.record_folded(event)?)
     }
 
