@@ -68,7 +68,9 @@ impl ReplayCommand {
         })?;
         restore_mask(&recording);
         // The command inherits them too.
-        tell(recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")));
+        tell(
+            recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
+        );
         let first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
