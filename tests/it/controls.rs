@@ -162,6 +162,22 @@ print(call(large, 8 << 20, 0), any(ctypes.string_at(large + (8 << 20) - 64, 64))
 }
 
 #[test]
+fn a_process_that_hides_its_memory_has_its_bytes_as_well() {
+    everyone(|sandbox| {
+        let program = "import ctypes, os, ssl
+ctypes.CDLL(None).prctl(4, 0)
+print(os.urandom(8).hex(), ssl.RAND_bytes(8).hex(), os.getrandom(8).hex())
+import threading
+thread = threading.Thread(target=lambda: print(os.getrandom(8).hex()))
+thread.start(); thread.join()
+held = threading.Event()
+threading.Thread(target=held.wait).start()
+print(os.getrandom(8).hex()); held.set()";
+        printed(sandbox, &["python3", "-c", program]);
+    });
+}
+
+#[test]
 fn every_process_and_thread_has_the_same_name_in_every_run() {
     everyone(|sandbox| {
         sandbox.policy("exec: /usr/**\nwrite: ./out");
