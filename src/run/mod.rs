@@ -16,6 +16,7 @@ mod stdio;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
@@ -95,6 +96,7 @@ struct Armed {
     relayed: Sockets,
     capture: String,
     reads_tls: bool,
+    idle_timeout: Option<Duration>,
     /// What the launcher was started with, and the command has.
     umask: Mode,
 }
@@ -109,6 +111,7 @@ fn arm(
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
+    let published = publish::bind(&plan.access.policy)?;
     crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
     crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
     // What the supervisor makes for a task has the task's own mask already.
@@ -116,7 +119,7 @@ fn arm(
     let redactor = repeat.redactor()?;
     let connections = Arc::new(Connections::default());
     let launch::Launching { begun, sockets, tls } = launching;
-    let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
+    let (capture, reads_tls, idle_timeout) = (launch::capture(&sockets), tls.is_some(), streams.idle_timeout);
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         let enforce = plan.access.enforce;
@@ -138,10 +141,10 @@ fn arm(
         let mut launched = begun.finish()?;
         let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
         let dialler = launched.dialler.try_clone().map_err(RunError::call("dup"))?;
-        let listeners = publish::listeners(&plan.access.policy, unix, dialler)?;
+        let listeners = publish::listeners(published, unix, dialler);
         (launched, start(sockets, listeners)?, relayed)
     };
-    Ok(Armed { launched, network, connections, relayed, capture, reads_tls, umask })
+    Ok(Armed { launched, network, connections, relayed, capture, reads_tls, idle_timeout, umask })
 }
 
 /// A run that waits for nothing but the word.
@@ -165,12 +168,18 @@ fn prepare(
     state: Option<OwnedFd>,
     (recorder, repeat): (&Recorder, Repeat),
 ) -> Result<Ready, RunError> {
-    let Armed { launched, network, connections, relayed, capture, reads_tls, umask } = armed;
+    let Armed { launched, network, connections, relayed, capture, reads_tls, idle_timeout, umask } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
     let stdio = launched.stdio.manifest();
-    let enforcement =
-        Enforcement { landlock: launched.landlock, capture, reads_tls, seeded: plan.replay, stdio };
+    let enforcement = Enforcement {
+        landlock: launched.landlock,
+        capture,
+        reads_tls,
+        idle_timeout,
+        seeded: plan.replay,
+        stdio,
+    };
     let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
