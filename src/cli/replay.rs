@@ -15,7 +15,7 @@ use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
-use crate::replay::{Difference, Recording, ReplayError, differences};
+use crate::replay::{Difference, FirstState, Recording, ReplayError};
 use crate::run::{self, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch};
 
@@ -67,17 +67,21 @@ impl ReplayCommand {
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
         })?;
         restore_mask(&recording);
-        let begun = run::begin(Some(recording.clock));
-        let (prepared, mut found) = self.prepare(&recording)?;
-        let (initial, inputs) = differences(&recording).map_err(refused)?;
-        found.extend(inputs);
-        self.judge(&found)?;
+        let first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
+        let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
+            Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
+        })?;
+        let begun = run::begin(Some(recording.clock), input);
+        let (prepared, mut found) = self.prepare(&recording)?;
+        found.extend(first.differences());
+        self.judge(&found)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
         let mut plan = plan(&recording, prepared, &placement);
-        plan.divert(&initial.absent().cloned().collect::<Vec<_>>());
-        let files = ReplayedFiles { initial, blobs: recording.blobs.clone(), keep: self.keep.clone() };
+        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
+        let files =
+            ReplayedFiles { initial: first.files, blobs: recording.blobs.clone(), keep: self.keep.clone() };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files };

@@ -104,7 +104,8 @@ impl RunCommand {
     /// Runs the command; the code is the command's own.
     pub(super) fn run(self) -> Result<u8, Failure> {
         // First of all, for it goes on by itself; what it says is said when there is a plan.
-        let begun = run::begin(None);
+        let input = if self.replay.wanted() { run::Input::Kept } else { run::Input::Passed };
+        let begun = run::begin(None, input);
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));

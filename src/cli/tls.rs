@@ -34,6 +34,6 @@ impl TlsArguments {
             return Ok(None);
         }
         let name = AuthorityName::make().map_err(|error| Failure::launcher(error.to_string()))?;
-        Ok(Some(Intention { name, upstream_roots }))
+        Ok(Some(Intention { name, upstream_roots, stored: None }))
     }
 }

@@ -5,14 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType, SerialNumber,
 };
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::authority::Host;
 use super::error::NetproxyError;
+use crate::trace::{hex, unhex};
 
 /// How long before the run its certificates begin: a client's clock may be behind ours.
 const BACKDATED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -22,9 +25,44 @@ const VALID_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The authority that signs what clients of one run are shown instead of an origin's certificate.
 pub struct RunAuthority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    issuer: Issuer<'static, KeyPair>,
+    der: CertificateDer<'static>,
     pem: String,
     valid: (OffsetDateTime, OffsetDateTime),
+    name: AuthorityName,
+}
+
+/// An authority as it is kept for a replay, with its key: for private blobs alone.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct StoredAuthority {
+    /// In PEM.
+    certificate: String,
+    /// In PEM.
+    key: String,
+    /// Of the certificate, in hex.
+    serial: String,
+    common_name: String,
+    /// Seconds since the epoch, from which and until which its certificates count.
+    valid: (i64, i64),
+}
+
+impl StoredAuthority {
+    /// What it is called.
+    ///
+    /// # Errors
+    /// When it was not stored by [`RunAuthority::store`].
+    pub fn name(&self) -> Result<AuthorityName, NetproxyError> {
+        let serial = unhex(&self.serial).ok_or_else(|| unusable("its number is none"))?;
+        let serial = SerialNumber::from_slice(&serial);
+        Ok(AuthorityName { serial, common_name: self.common_name.clone() })
+    }
+}
+
+impl std::fmt::Debug for StoredAuthority {
+    /// Without the key.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("StoredAuthority").field("name", &self.common_name).finish_non_exhaustive()
+    }
 }
 
 /// What an authority is called: known before its key is made, so that a run can be planned meanwhile.
@@ -66,7 +104,7 @@ impl RunAuthority {
     /// When the kernel gives no randomness.
     pub fn generate(name: AuthorityName, now: SystemTime) -> Result<Self, NetproxyError> {
         let key = KeyPair::generate().map_err(refused("its key cannot be made"))?;
-        let AuthorityName { serial, common_name } = name;
+        let AuthorityName { serial, common_name } = name.clone();
         let mut params = CertificateParams::default();
         let valid = (
             OffsetDateTime::from(now.checked_sub(BACKDATED).unwrap_or(now)),
@@ -79,9 +117,38 @@ impl RunAuthority {
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let issuer = CertifiedIssuer::self_signed(params, key).map_err(refused("it cannot be signed"))?;
-        let pem = issuer.pem();
-        Ok(Self { issuer, pem, valid })
+        let certificate = params.self_signed(&key).map_err(refused("it cannot be signed"))?;
+        let (pem, der) = (certificate.pem(), certificate.der().clone());
+        Ok(Self { issuer: Issuer::new(params, key), der, pem, valid, name })
+    }
+
+    /// The same authority as in the run that stored it.
+    ///
+    /// # Errors
+    /// When it was not stored by [`store`](Self::store).
+    pub fn restore(stored: &StoredAuthority) -> Result<Self, NetproxyError> {
+        let key = KeyPair::from_pem(&stored.key).map_err(refused("its key cannot be read"))?;
+        let issuer = Issuer::from_ca_cert_pem(&stored.certificate, key);
+        let issuer = issuer.map_err(refused("it cannot be read"))?;
+        let der = CertificateDer::from_pem_slice(stored.certificate.as_bytes());
+        let der = der.map_err(|_| unusable("its certificate is none"))?;
+        let time = |seconds| {
+            OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| unusable("its times are none"))
+        };
+        let valid = (time(stored.valid.0)?, time(stored.valid.1)?);
+        Ok(Self { issuer, der, pem: stored.certificate.clone(), valid, name: stored.name()? })
+    }
+
+    /// All of it, the key too.
+    #[must_use]
+    pub fn store(&self) -> StoredAuthority {
+        StoredAuthority {
+            certificate: self.pem.clone(),
+            key: self.issuer.key().serialize_pem(),
+            serial: hex(&self.name.serial.to_bytes()),
+            common_name: self.name.common_name.clone(),
+            valid: (self.valid.0.unix_timestamp(), self.valid.1.unix_timestamp()),
+        }
     }
 
     /// Its certificate, for a bundle of roots.
@@ -93,7 +160,7 @@ impl RunAuthority {
     /// The same in DER.
     #[must_use]
     pub fn certificate_der(&self) -> &[u8] {
-        self.issuer.der()
+        &self.der
     }
 
     /// Signs a certificate of a server that is called by all of `names`.
@@ -147,6 +214,10 @@ fn serial_number() -> Result<SerialNumber, NetproxyError> {
     Ok(SerialNumber::from_slice(&bytes))
 }
 
+fn unusable(reason: &str) -> NetproxyError {
+    NetproxyError::Certificate { what: "it cannot be restored", reason: reason.to_owned() }
+}
+
 fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> NetproxyError {
     move |error| NetproxyError::Certificate { what, reason: error.to_string() }
 }
@@ -163,5 +234,21 @@ mod tests {
         assert_ne!(one.certificate_der(), other.certificate_der());
         assert!(one.certificate_pem().starts_with("-----BEGIN CERTIFICATE-----"));
         assert!(!format!("{one:?}").contains("key"));
+    }
+
+    #[test]
+    fn one_is_restored_as_it_was() {
+        let one = RunAuthority::generate(AuthorityName::make().unwrap(), SystemTime::now()).unwrap();
+        let stored = serde_json::to_string(&one.store()).unwrap();
+        let stored: StoredAuthority = serde_json::from_str(&stored).unwrap();
+        assert!(!format!("{stored:?}").contains("PRIVATE"));
+        let again = RunAuthority::restore(&stored).unwrap();
+        assert_eq!(one.certificate_der(), again.certificate_der());
+        assert_eq!(one.name.common_name(), stored.name().unwrap().common_name());
+        let names = [Host::Name("a.test".to_owned())];
+        let key = KeyPair::generate().unwrap();
+        let leaf = again.mint(&names, &key).unwrap();
+        let other = one.mint(&names, &key).unwrap();
+        assert_eq!(leaf.len(), other.len());
     }
 }

@@ -58,8 +58,9 @@ struct Progress {
     promise: Promise,
     /// Among those that may be under way.
     place: Place,
-    /// In a replay: what it was answered from, and what is taken from there.
-    replayed: Map<String, Value>,
+    /// What the result says besides: how a head is written; in a replay what it was answered from, and what is
+    /// taken from there.
+    beside: Map<String, Value>,
 }
 
 /// Room for an entry besides its heads: small bodies, segments, what an origin proved.
@@ -170,14 +171,25 @@ impl Exchange {
 
     /// The recorded exchange that answers it. Who answered then is who answers now.
     pub(crate) fn set_matched(&self, matched: &Matched) {
-        let replayed = &mut self.progress().replayed;
-        replayed.insert("replayed".to_owned(), matched.value());
-        replayed.extend(matched.origin());
+        let beside = &mut self.progress().beside;
+        beside.insert("replayed".to_owned(), matched.value());
+        beside.extend(matched.origin());
     }
 
     /// None answers it; the one that is the most like it.
     pub(crate) fn set_closest(&self, closest: Value) {
-        self.progress().replayed.insert("closest".to_owned(), closest);
+        self.progress().beside.insert("closest".to_owned(), closest);
+    }
+
+    /// How the head of the answer is written, where that is not usual.
+    pub(crate) fn set_spelled(&self, names: Vec<String>, reason: Option<&[u8]>) {
+        let beside = &mut self.progress().beside;
+        if !names.is_empty() {
+            beside.insert("spelled".to_owned(), names.into());
+        }
+        if let Some(reason) = reason.and_then(|reason| std::str::from_utf8(reason).ok()) {
+            beside.insert("reason".to_owned(), reason.into());
+        }
     }
 
     /// Why it failed; the first reason stays.
@@ -301,7 +313,7 @@ impl Progress {
         if let Some(upgraded) = self.upgraded {
             result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
         }
-        result.extend(self.replayed);
+        result.extend(self.beside);
         event.proc = self.proc;
         Ok(event.rule(self.rule).result(Value::Object(result)))
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
@@ -115,6 +116,10 @@ impl Service {
             fit(&mut request, &origins[0], link.wire());
             match link.send(request).await {
                 Ok(response) => {
+                    if self.egress.replayable {
+                        let reason = response.extensions().get::<ReasonPhrase>();
+                        exchange.set_spelled(link.unusual(), reason.map(ReasonPhrase::as_bytes));
+                    }
                     let flow = self.secure().map_or_else(|| link.flow(), |secure| secure.flow.clone());
                     if let Some(mut slot) = slot {
                         *slot = Some(link);

@@ -20,12 +20,13 @@ use super::http::{self, Scope};
 use super::link::{Link, Wire};
 use super::origin::OriginStream;
 use super::pool::Destination;
+use super::reached::Reached;
 use super::recorded::Playback;
 use super::relay::relay;
 use super::secret::{self, Watching};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
-use super::tls::{self, Facts, H2, HTTP_1_1, Hello, OuterStream, Tls};
+use super::tls::{self, Facts, H2, Hello, OuterStream, Tls};
 use super::unread;
 
 /// How long a client may take to end the handshake that it began.
@@ -167,7 +168,10 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
     let secure = Secure { host, offer, flow, failure: Mutex::default() };
     let names = outer.names(&egress, &secure.host);
     let config = match tls.leaves.config(names, protocol.as_deref()) {
-        Ok(config) => config,
+        Ok(leaf) => {
+            leaf.made.into_iter().for_each(|made| egress.keep_leaf(made));
+            leaf.config
+        }
         Err(error) => {
             secure.fail(&error);
             return client.reset();
@@ -181,52 +185,6 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
         }
         Ok(Err(error)) => note_refusal(&egress, &grant, &secure, &error, proc.as_deref()),
         Err(_) => secure.fail(&NetproxyError::Client { source: io::ErrorKind::TimedOut.into() }),
-    }
-}
-
-/// An origin that has proved who it is, or not.
-enum Reached {
-    Fresh(Box<OuterStream>, Arc<Facts>),
-    Recorded(Box<Playback>, Arc<Facts>),
-    Kept(Link),
-    Failed(NetproxyError),
-}
-
-impl Reached {
-    /// What it proved.
-    fn facts(&self) -> Option<&Arc<Facts>> {
-        match self {
-            Self::Fresh(_, facts) | Self::Recorded(_, facts) => Some(facts),
-            Self::Kept(link) => link.facts.as_ref(),
-            Self::Failed(_) => None,
-        }
-    }
-
-    /// What the client is told was agreed on.
-    fn protocol(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
-        match self {
-            Self::Fresh(..) | Self::Recorded(..) | Self::Kept(_) => {
-                self.facts().and_then(|facts| facts.protocol.clone())
-            }
-            // The reason is told in the simplest protocol that the client takes.
-            Self::Failed(_) => [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one)),
-        }
-    }
-}
-
-impl Reached {
-    /// The names in the client's certificate: the one that it asked for, and those of the origin's that
-    /// the policy allows. Not in HTTP/2, where a client would send requests for them here (RFC 9113
-    /// section 9.1.1), and each would be refused: a connection is for one name.
-    fn names(&self, egress: &Egress, host: &Host) -> Vec<Host> {
-        let mut names = vec![host.clone()];
-        if let Self::Fresh(_, facts) | Self::Recorded(_, facts) = self
-            && facts.protocol.as_deref() != Some(H2)
-        {
-            let allowed = facts.names.iter().filter(|name| egress.judge.name(name).is_ok());
-            names.extend(allowed.map(|name| Host::Name(name.clone())).filter(|name| name != host));
-        }
-        names
     }
 }
 

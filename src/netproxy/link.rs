@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::flow::{Flow, Metered};
 use super::origin::OriginStream;
 use super::recorded::Played;
+use super::spelling::{Spelled, Spelling};
 use super::tapped::Tapped;
 use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
 
@@ -82,7 +83,7 @@ pub(crate) struct Link {
 }
 
 enum Sender {
-    One(http1::SendRequest<Tapped>),
+    One(http1::SendRequest<Tapped>, Arc<Spelling>),
     Many(http2::SendRequest<Tapped>),
     /// In a replay: requests are answered without it.
     Recorded(Arc<Standing>),
@@ -140,7 +141,7 @@ impl Link {
     /// Another handle of the same connection, where it takes many requests at once.
     pub(crate) fn share(&self) -> Option<Self> {
         let sender = match &self.sender {
-            Sender::One(_) => return None,
+            Sender::One(..) => return None,
             Sender::Many(sender) => Sender::Many(sender.clone()),
             Sender::Recorded(standing) => Sender::Recorded(Arc::clone(standing)),
         };
@@ -156,7 +157,7 @@ impl Link {
 
     pub(crate) fn wire(&self) -> Wire {
         match self.sender {
-            Sender::One(_) | Sender::Recorded(_) => Wire::Http1,
+            Sender::One(..) | Sender::Recorded(_) => Wire::Http1,
             Sender::Many(_) => Wire::Http2,
         }
     }
@@ -168,7 +169,7 @@ impl Link {
     /// Waits until it takes a request. False when it has ended.
     pub(crate) async fn ready(&mut self) -> bool {
         match &mut self.sender {
-            Sender::One(sender) => sender.ready().await.is_ok(),
+            Sender::One(sender, _) => sender.ready().await.is_ok(),
             Sender::Many(sender) => sender.ready().await.is_ok(),
             Sender::Recorded(standing) => standing.played.as_ref().is_none_or(|played| played.takes_more()),
         }
@@ -177,7 +178,7 @@ impl Link {
     /// Whether it can still take requests, now or later.
     pub(crate) fn is_open(&self) -> bool {
         match &self.sender {
-            Sender::One(sender) => !sender.is_closed(),
+            Sender::One(sender, _) => !sender.is_closed(),
             Sender::Many(sender) => !sender.is_closed(),
             // Nobody may take it over: what is recorded of a stream is its own.
             Sender::Recorded(_) => false,
@@ -194,13 +195,22 @@ impl Link {
         request: Request<Tapped>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Tapped>>> {
         match &mut self.sender {
-            Sender::One(sender) => {
+            Sender::One(sender, spelling) => {
+                spelling.expect();
                 self.personal |= proves_a_connection(request.headers());
                 sender.try_send_request(request).await
             }
             Sender::Many(sender) => sender.try_send_request(request).await,
             // Requests of a replay are answered before they are sent.
             Sender::Recorded(_) => std::future::pending().await,
+        }
+    }
+
+    /// The names of the last answer's fields that are spelled as few are.
+    pub(crate) fn unusual(&self) -> Vec<String> {
+        match &self.sender {
+            Sender::One(_, spelling) => spelling.unusual(),
+            Sender::Many(_) | Sender::Recorded(_) => Vec::new(),
         }
     }
 
@@ -245,6 +255,8 @@ async fn one<S>(stream: S, destination: SocketAddr, flow: Option<Arc<Flow>>) -> 
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let spelling = Arc::<Spelling>::default();
+    let stream = Spelled { stream, spelling: Arc::clone(&spelling) };
     let (sender, connection) = http1::Builder::new()
         .preserve_header_case(true)
         .max_buf_size(MAX_HEAD)
@@ -257,7 +269,7 @@ where
             flow.fail(&failure.to_string(), Failure::of(&failure));
         }
     });
-    Ok(Sender::One(sender))
+    Ok(Sender::One(sender, spelling))
 }
 
 async fn many<S>(stream: S, destination: SocketAddr) -> Result<Sender, NetproxyError>

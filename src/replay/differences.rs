@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
+use super::input::StandardInput;
 use super::inputs::Inputs;
 use super::{Recording, ReplayError, initial};
 use crate::fsview::InitialState;
@@ -49,17 +50,38 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What was at the paths that the run changed, before it did, and which of its inputs are others now.
-///
-/// # Errors
-/// When the trace cannot be read any more.
-pub fn differences(recording: &Recording) -> Result<(InitialState, Vec<Difference>), ReplayError> {
-    let (mut state, mut inputs) = (InitialState::default(), Inputs::default());
-    for entry in recording.entries()? {
-        let entry = entry?;
-        initial::add(&mut state, &entry);
-        inputs.add(&entry);
+/// What the whole of a trace says of a run's first state.
+#[derive(Debug, Default)]
+pub struct FirstState {
+    /// What was at the paths that it changed.
+    pub files: InitialState,
+    /// What it was given as standard input.
+    pub input: StandardInput,
+    /// What it read.
+    inputs: Inputs,
+}
+
+impl FirstState {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When the trace cannot be read any more.
+    pub fn read(recording: &Recording) -> Result<Self, ReplayError> {
+        let mut state = Self::default();
+        for entry in recording.entries()? {
+            let entry = entry?;
+            initial::add(&mut state.files, &entry);
+            state.inputs.add(&entry);
+            if let Some(input) = StandardInput::of(&entry) {
+                state.input = input;
+            }
+        }
+        Ok(state)
     }
-    let found = inputs.differences(&state);
-    Ok((state, found))
+
+    /// Which inputs are others now.
+    #[must_use]
+    pub fn differences(&self) -> Vec<Difference> {
+        self.inputs.differences(&self.files)
+    }
 }

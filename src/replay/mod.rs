@@ -8,9 +8,10 @@ pub mod compare;
 mod differences;
 mod error;
 pub mod initial;
+pub mod input;
 pub mod inputs;
 mod recording;
 
-pub use differences::{Difference, differences};
+pub use differences::{Difference, FirstState};
 pub use error::ReplayError;
 pub use recording::{Entries, Recording};

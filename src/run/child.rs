@@ -82,16 +82,21 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
         .map_err(|errno| Failure::new(Step::Namespaces, ns::UNSHARE_OTHERS, &errno.into()))?;
     let (uid, gid) = ends.ids;
     idmap::write(uid, gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
+    // While its files in /proc are its own.
+    if let Some(offsets) = ends.offsets {
+        offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
+    }
     // From here on 0, 1 and 2 are the command's; pid 1 closes them.
     let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
+    // While its own files in /proc are still its own (proc(5), "dumpable").
+    if let Some(offsets) = ends.offsets {
+        offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
+    }
     // Before the fork: no process of the run ever sees a pid 1 that it could look into.
     process::set_dumpable(false)
         .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
     let (word, its_word) =
         channel::pair().map_err(|errno| Failure::new(Step::Init, "socketpair", &errno.into()))?;
-    if let Some(offsets) = ends.offsets {
-        offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
-    }
     let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
     let command = match side {
         clone::Side::Child => {

@@ -26,7 +26,7 @@ pub use failure::RunError;
 pub use launch::{Begun, begin};
 pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
-pub use stdio::{StdioError, Stream};
+pub use stdio::{Input, StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};
@@ -186,6 +186,7 @@ fn prepare(
     let base = repeat.clock()?;
     repeat.record(umask, base, recorder)?;
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
+    let keeps = repeat.private().is_some();
     let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
@@ -210,7 +211,7 @@ fn prepare(
         pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed,
         state,
-        keeps_former: controls.is_some(),
+        keeps_former: keeps,
         diverted,
         controls,
     };
@@ -218,7 +219,7 @@ fn prepare(
     if let Some(signal) = interrupted {
         return Err(RunError::Interrupted(signal));
     }
-    let streams = launched.stdio.start(guard.as_fd())?;
+    let streams = launched.stdio.start(guard.as_fd(), keeps.then_some(recorder))?;
     Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy, kept })
 }
 

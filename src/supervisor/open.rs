@@ -196,21 +196,17 @@ impl Supervisor {
         }
         let access = request.access();
         let decision = self.decide_file(access, &found);
-        let area = match self.judge(call, access, spelled, &found.path, &decision)? {
-            Some(area) => area,
-            None => return Ok(Reply::Errno(Errno::EACCES)),
+        let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
+            return Ok(Reply::Errno(Errno::EACCES));
         };
-        if let Some(source) = source {
+        if source.is_some() || found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
             if let Area::Rule(rule) = area {
                 self.record_special(call, access, spelled, &found, rule)?;
             }
-            return Ok(self.open_source(call, request, source));
-        }
-        if found.kind() == SFlag::S_IFIFO || found.kind() == SFlag::S_IFCHR {
-            if let Area::Rule(rule) = area {
-                self.record_special(call, access, spelled, &found, rule)?;
-            }
-            return self.open_special(request, &found, area);
+            return match source {
+                Some(source) => Ok(self.open_source(call, request, source)),
+                None => self.open_special(request, &found, area),
+            };
         }
         let decided = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
         let flags = (request.flags & !decided) | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;

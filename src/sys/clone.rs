@@ -19,10 +19,19 @@ pub enum Side {
     Child,
 }
 
-/// Number of threads of the calling process; the copy of a multi-threaded process may hold
-/// locks that nobody will ever release.
-fn thread_count() -> io::Result<usize> {
-    Ok(std::fs::read_dir("/proc/self/task")?.count())
+/// Looks, in milliseconds, for a thread to be gone that was joined: the kernel lists it a little longer.
+const PATIENCE: u32 = 200;
+
+/// Whether the calling process has one thread alone: the copy of one with several may hold locks
+/// that nobody will ever release.
+fn is_single_threaded() -> io::Result<bool> {
+    for _ in 0..PATIENCE {
+        if std::fs::read_dir("/proc/self/task")?.count() == 1 {
+            return Ok(true);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Ok(false)
 }
 
 /// Clones the calling process with `flags` (CLONE_NEW*).
@@ -32,7 +41,7 @@ fn thread_count() -> io::Result<usize> {
 /// process has more than one thread.
 pub fn clone_process(flags: libc::c_int) -> Result<Side, Refused> {
     const THREADS: &str = "open(/proc/self/task)";
-    if thread_count().map_err(Refused::by(THREADS))? != 1 {
+    if !is_single_threaded().map_err(Refused::by(THREADS))? {
         let source = io::Error::new(io::ErrorKind::WouldBlock, "the process has several threads");
         return Err(Refused { call: THREADS, source });
     }

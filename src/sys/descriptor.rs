@@ -23,6 +23,17 @@ pub fn same_open_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<
     Ok(order == 0)
 }
 
+/// Bytes that wait in a pipe (pipe(7), FIONREAD).
+///
+/// # Errors
+/// The errno of ioctl(2).
+pub fn waiting(pipe: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one int to `count`, which outlives the call.
+    super::checked(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut count) }.into())?;
+    usize::try_from(count).map_err(io::Error::other)
+}
+
 /// Takes or gives up a lock on the whole file (flock(2)), which belongs to the open file description.
 ///
 /// # Errors

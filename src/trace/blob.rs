@@ -134,6 +134,12 @@ pub struct BlobWriter {
     passed: Option<Held>,
 }
 
+impl std::fmt::Debug for BlobWriter {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("BlobWriter").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
 impl BlobWriter {
     /// Bytes that were written so far.
     pub fn size(&self) -> u64 {

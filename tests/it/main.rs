@@ -3,6 +3,7 @@
 mod cli;
 mod clients;
 mod controls;
+mod clock;
 mod dns;
 mod escape;
 mod exec_rules;

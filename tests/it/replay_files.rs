@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Sandbox, everyone};
+use crate::support::{Ran, Running, Sandbox, everyone};
 
 /// What the scripts start.
 const PROGRAMS: &str = "exec: cat\nexec: ls\nexec: rm\nexec: mv\nexec: ln\nexec: mkdir\nexec: chmod\n";
@@ -204,5 +205,46 @@ fn a_file_that_was_deleted_after_the_run_is_put_back() {
         fs::remove_file(sandbox.path("f")).expect("is there");
         fs::remove_dir_all(sandbox.path("d")).expect("is there");
         replay(sandbox, &[]).exits(0).prints("first\n").complains("replay ok");
+    });
+}
+
+/// Runs `script` with `input` as standard input, as a pipe or as a file, and replays it without.
+fn with_input(sandbox: &Sandbox, script: &str, input: &[u8], file: bool) -> (Ran, Ran) {
+    let mut command = sandbox.run_command(&["--replayable"], &["sh", "-c", script]);
+    let recorded = if file {
+        let path = sandbox.file("../input", input);
+        command.stdin(fs::File::open(path).expect("opens"));
+        Running::start(command).finish()
+    } else {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        command.stdin(reader);
+        let input = input.to_vec();
+        // The command may end before it has read everything.
+        let feeder = std::thread::spawn(move || writer.write_all(&input).is_ok());
+        let ran = Running::start(command).finish();
+        feeder.join().expect("ends");
+        ran
+    };
+    let again = replay(sandbox, &[]);
+    (recorded, again)
+}
+
+#[test]
+fn standard_input_is_given_again() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("write: .\n{PROGRAMS}exec: wc\nexec: stat\nexec: head\n"));
+        let script = "stat -L -c %F /proc/self/fd/0 2>&1; read line; echo \"$line\"; cat > copy; wc -c copy";
+        let mut input = b"first\n".to_vec();
+        input.extend((0..300_000u32).flat_map(u32::to_le_bytes));
+        for file in [false, true] {
+            let (ran, again) = with_input(sandbox, script, &input, file);
+            ran.exits(0);
+            assert!(ran.stdout.contains("first\n1200000 copy\n"), "{ran}");
+            assert_eq!(ran.stdout.contains("regular file"), file, "{ran}");
+            again.exits(0).prints(&ran.stdout).complains("replay ok");
+        }
+        let (ran, again) = with_input(sandbox, "head -c 5 && echo", &input, false);
+        ran.exits(0).prints("first\n");
+        again.exits(0).prints("first\n").complains("replay ok");
     });
 }

@@ -11,11 +11,13 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, response};
 use http_body::{Frame, SizeHint};
+use hyper::ext::ReasonPhrase;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::error::{Blame, NetproxyError};
 use super::super::failure::Failure;
+use super::super::spelling::respell;
 use super::Blobs;
 use super::exchanges::{RecordedExchange, pairs};
 use crate::trace::unhex;
@@ -80,10 +82,32 @@ impl RecordedExchange {
         }
     }
 
+    /// What writes its fields as they were spelled. In HTTP/2 all are in lower case.
+    pub(super) async fn respelled(&self, fields: &HeaderMap) -> Option<http::Extensions> {
+        if self.is_http_2() {
+            return None;
+        }
+        let unusual =
+            self.result.get("spelled").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let unusual: Vec<String> =
+            unusual.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        respell(fields, &unusual).await
+    }
+
+    /// The phrase beside the status, where it is its own.
+    pub(super) fn reason(&self) -> Option<ReasonPhrase> {
+        self.result.get("reason")?.as_str()?.to_owned().into_bytes().try_into().ok()
+    }
+
+    fn is_http_2(&self) -> bool {
+        self.result.get("tls").and_then(|tls| tls.get("alpn")).is_some_and(|alpn| alpn == "h2")
+    }
+
     /// What it failed with.
     fn failure(&self) -> Option<NetproxyError> {
         let failure = Failure::recorded(&self.result)?;
-        let reason = self.result.get("error").and_then(Value::as_str).unwrap_or(failure.kind()).to_owned();
+        let reason =
+            self.result.get("error").and_then(Value::as_str).unwrap_or_else(|| failure.kind()).to_owned();
         Some(NetproxyError::Replayed { reason, failure })
     }
 
@@ -128,13 +152,11 @@ impl RecordedExchange {
         let ends_with_head = *method == Method::HEAD
             || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
             || head.status.is_informational();
-        let is_http_2 =
-            self.result.get("tls").and_then(|tls| tls.get("alpn")).is_some_and(|alpn| alpn == "h2");
         let failure = self.failure();
         let is_empty = content.is_none()
             && trailers.is_none()
             && failure.is_none()
-            && (ends_with_head || length == Some(0) || (is_http_2 && length.is_none()));
+            && (ends_with_head || length == Some(0) || (self.is_http_2() && length.is_none()));
         let is_endless = Failure::recorded(&self.result).is_some_and(is_ours);
         Ok(RecordedBody {
             content,

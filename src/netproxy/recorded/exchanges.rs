@@ -150,7 +150,7 @@ impl Matched {
     /// Who had answered, and what it had proved.
     pub(crate) fn origin(&self) -> impl Iterator<Item = (String, Value)> {
         let member = |key: &str| Some((key.to_owned(), self.exchange.result.get(key)?.clone()));
-        ["address", "names", "tls"].into_iter().filter_map(member)
+        ["address", "names", "tls", "spelled", "reason"].into_iter().filter_map(member)
     }
 }
 

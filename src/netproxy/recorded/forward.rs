@@ -77,7 +77,13 @@ impl Service {
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),
             Answer::Silence => std::future::pending().await,
-            Answer::Head(answer, body) => {
+            Answer::Head(mut answer, body) => {
+                if let Some(spelled) = recorded.respelled(&answer.headers).await {
+                    answer.extensions = spelled;
+                }
+                if let Some(reason) = recorded.reason() {
+                    answer.extensions.insert(reason);
+                }
                 let switch = upgrade.zip(flow).map(|(client, flow)| Switch { client, flow });
                 let origin = Arc::clone(recording).upgraded(recorded.result.clone());
                 self.deliver(*answer, Passing::Recorded(body), switch, origin, exchange, head.version)

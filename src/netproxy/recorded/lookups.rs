@@ -27,10 +27,17 @@ pub(super) struct Lookup {
     ttl: u32,
 }
 
+/// Those that are left, and the last one of each name and type that was given.
+#[derive(Default)]
+struct Answers {
+    left: Shelf<Lookup>,
+    last: HashMap<String, Arc<Lookup>>,
+}
+
 /// All of a recording.
 #[derive(Default)]
 pub(super) struct Lookups {
-    shelf: Mutex<(Shelf<Lookup>, HashMap<String, Arc<Lookup>>)>,
+    answers: Mutex<Answers>,
     /// Addresses that the policy kept back, for each name and type.
     withheld: HashMap<String, Vec<IpAddr>>,
 }
@@ -73,8 +80,8 @@ impl Lookup {
 impl Lookups {
     pub(super) fn put(&mut self, entry: &Entry<'_>, lookup: Lookup) {
         let Some(key) = key_of(entry) else { return };
-        let (shelf, _) = self.shelf.get_mut().unwrap_or_else(PoisonError::into_inner);
-        shelf.put([key], entry.proc.map(str::to_owned), Arc::new(lookup));
+        let answers = self.answers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        answers.left.put([key], entry.proc.map(str::to_owned), Arc::new(lookup));
     }
 
     /// Of a `dns.withheld`.
@@ -111,9 +118,9 @@ impl Lookups {
     }
 
     fn next(&self, key: &str, proc: Option<&str>) -> Option<Arc<Lookup>> {
-        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        let (shelf, last) = &mut *shelf;
-        match shelf.take_by(key, proc) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Answers { left, last } = &mut *answers;
+        match left.take_by(key, proc) {
             Some((lookup, _)) => {
                 last.insert(key.to_owned(), Arc::clone(&lookup));
                 Some(lookup)

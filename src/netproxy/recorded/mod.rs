@@ -31,6 +31,8 @@ pub(crate) use self::exchanges::{Asked, Matched};
 pub(crate) use self::playback::Diverged;
 pub(crate) use self::streams::Played;
 
+use super::tls::StoredLeaf;
+
 use self::entry::Entry;
 use self::exchanges::{Exchanges, RecordedExchange};
 use self::lookups::{Lookup, Lookups};
@@ -38,6 +40,9 @@ use self::streams::{Dialled, RecordedStream, Streams};
 
 /// Reads a blob of the recorded trace by its name.
 pub type Blobs = Arc<dyn Fn(&str) -> io::Result<Box<dyn Read + Send>> + Send + Sync>;
+
+/// The largest certificate with its key.
+const LARGEST_LEAF: u64 = 1 << 20;
 
 /// What was recorded of the network of one run.
 pub struct Recording {
@@ -48,6 +53,8 @@ pub struct Recording {
     exchanges: Exchanges,
     /// Addresses at which somebody accepted.
     accepted: HashSet<SocketAddr>,
+    /// The blobs of what clients were shown.
+    leaves: Vec<String>,
     refusal: Option<String>,
 }
 
@@ -63,6 +70,7 @@ impl Recording {
             lookups: Lookups::default(),
             streams: Arc::default(),
             accepted: HashSet::new(),
+            leaves: Vec::new(),
             refusal: None,
         };
         let (mut streams, mut exchanges) = (Vec::new(), Vec::new());
@@ -74,6 +82,10 @@ impl Recording {
                 }
                 "dns.withheld" => {
                     recording.lookups.put_withheld(&entry);
+                    true
+                }
+                "tls.leaf" => {
+                    recording.leaves.extend(entry.blob(entry.args.get("leaf")));
                     true
                 }
                 "dns.lookup" => {
@@ -114,6 +126,15 @@ impl Recording {
     #[must_use]
     pub fn accepts(&self, address: SocketAddr) -> bool {
         self.accepted.contains(&address)
+    }
+
+    /// What clients were shown. One that cannot be read is made anew.
+    pub(super) fn leaves(&self) -> Vec<StoredLeaf> {
+        let read = |name: &String| {
+            let content = (self.blobs)(name).ok()?.take(LARGEST_LEAF);
+            serde_json::from_reader(content).ok()
+        };
+        self.leaves.iter().filter_map(read).collect()
     }
 
     pub(super) fn blobs(&self) -> &Blobs {

@@ -210,7 +210,9 @@ impl Played {
         if is_transcribed && !(is_same && is_ours(result)) {
             return;
         }
-        if !is_transcribed && result.get("failure").is_some() {
+        let kind = |failure: Option<&Value>| failure.and_then(|failure| failure.get("kind")).cloned();
+        let failed = kind(result.get("failure"));
+        if !is_transcribed && failed.is_some() && failed != kind(Some(&stream.failure_value)) {
             return;
         }
         // Who closed first, and how, is a race.

@@ -174,7 +174,9 @@ fn failures_are_met_again() {
     twice(&plan, |bench| {
         let mut stream = bench.connect(WEB);
         stream.write_all(b"GET / HTTP/1.1\r\nHost: 93.184.216.34\r\nConnection: close\r\n\r\n").unwrap();
-        (rest(&mut stream), rest(&mut bench.connect(OPAQUE)))
+        let mut opaque = bench.connect(OPAQUE);
+        opaque.write_all(b"\x01").unwrap();
+        (rest(&mut stream), rest(&mut opaque))
     });
 }
 

@@ -11,7 +11,7 @@ use hickory_proto::rr::{RData, RecordType};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
-use super::super::ca::{AuthorityName, RunAuthority};
+use super::super::ca::{AuthorityName, RunAuthority, StoredAuthority};
 use super::super::origin::OriginStream;
 use super::super::recorded::Recording;
 use super::super::resolve::{Question, Wanted};
@@ -24,11 +24,13 @@ use crate::policy::{LaunchHost, Policy, parse};
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Recorder};
 
+pub(super) use super::queries::{names_query, query_bytes, reply_of};
+
 /// A public address, so that the policy's rules for special ranges do not apply.
 pub(super) const PUBLIC: &str = "93.184.216.34";
 
 /// How long a test waits for what must happen.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What lies outside, in a test.
 #[derive(Default)]
@@ -142,6 +144,8 @@ pub(super) struct Plan<'a> {
     pub(super) secrets: &'a [(&'a str, &'a str)],
     /// Reads TLS, and trusts these roots besides the host's.
     pub(super) tls: Option<&'a [CertificateDer<'static>]>,
+    /// What signs for both a run and its replay.
+    pub(super) authority: Option<&'a StoredAuthority>,
     /// Plays this.
     pub(super) replays: Option<&'a Arc<Recording>>,
 }
@@ -261,13 +265,20 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         .unwrap(),
         policy: Arc::new(policy),
         tls: plan.tls.map(|roots| Interception {
-            authority: RunAuthority::generate(AuthorityName::make().unwrap(), SystemTime::now()).unwrap(),
+            authority: match plan.authority {
+                Some(stored) => RunAuthority::restore(stored).unwrap(),
+                None => new_authority(),
+            },
             upstream_roots: roots.to_vec(),
         }),
         idle_timeout: None,
         upstream: plan.replays.map_or(Upstream::Live, |recording| Upstream::Recorded(Arc::clone(recording))),
         replayable: true,
     }
+}
+
+pub(super) fn new_authority() -> RunAuthority {
+    RunAuthority::generate(AuthorityName::make().unwrap(), SystemTime::now()).unwrap()
 }
 
 pub(super) fn policy(text: &str) -> Policy {
@@ -373,35 +384,4 @@ fn read_byte(stream: &mut TcpStream) -> Option<u8> {
     let mut byte = [0];
     stream.read_exact(&mut byte).ok()?;
     Some(byte[0])
-}
-
-/// Asks over UDP; the code of the reply and its addresses.
-pub(super) fn names_query(server: SocketAddr, name: &str, kind: &str) -> (String, Vec<IpAddr>) {
-    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.connect(server).unwrap();
-    socket.send(&query_bytes(name, kind)).unwrap();
-    let mut buffer = [0; 4096];
-    let length = socket.recv(&mut buffer).unwrap();
-    reply_of(&buffer[..length])
-}
-
-pub(super) fn query_bytes(name: &str, kind: &str) -> Vec<u8> {
-    use hickory_proto::op::{Message, MessageType, OpCode, Query};
-    use hickory_proto::rr::Name;
-    let mut message = Message::new(77, MessageType::Query, OpCode::Query);
-    message.metadata.recursion_desired = true;
-    let name = Name::from_ascii(format!("{name}.")).unwrap();
-    message.add_query(Query::query(name, kind.parse().unwrap()));
-    message.to_vec().unwrap()
-}
-
-pub(super) fn reply_of(bytes: &[u8]) -> (String, Vec<IpAddr>) {
-    let reply = hickory_proto::op::Message::from_vec(bytes).unwrap();
-    assert_eq!(reply.metadata.id, 77);
-    let addresses = reply.answers.iter().filter_map(|record| {
-        assert!(record.ttl <= 60, "{record}");
-        record.data.ip_addr()
-    });
-    (format!("{:?}", reply.metadata.response_code), addresses.collect())
 }

@@ -10,11 +10,13 @@ use rustls::crypto::ring::{Ticketer, sign::any_ecdsa_type};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::ProducesTickets;
 use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
+use serde::{Deserialize, Serialize};
 
 use super::super::authority::Host;
 use super::super::ca::RunAuthority;
 use super::super::error::NetproxyError;
 use super::provider;
+use crate::trace::{hex, unhex};
 
 /// Certificates that are kept; a program that asks for names without end gets the oldest made anew.
 const MAX_LEAVES: usize = 1024;
@@ -22,9 +24,31 @@ const MAX_LEAVES: usize = 1024;
 /// The certificate of one list of names, and the protocol that goes with it.
 type Key = (Vec<Host>, Option<Vec<u8>>);
 
+/// A certificate as it is kept for a replay, with its key: for private blobs alone.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct StoredLeaf {
+    /// Whom a client asked for, and what else it is good for.
+    pub(crate) names: Vec<String>,
+    /// What was agreed on.
+    pub(crate) protocol: Option<String>,
+    /// In DER, in hex.
+    certificate: String,
+    /// PKCS #8 in DER, in hex.
+    key: String,
+}
+
+/// How a client is answered.
+pub(crate) struct Leaf {
+    pub(crate) config: Arc<ServerConfig>,
+    /// It was made just now.
+    pub(crate) made: Option<StoredLeaf>,
+}
+
 /// The certificates of one run.
 pub(crate) struct Leaves {
     authority: RunAuthority,
+    /// Those of the recorded run.
+    stored: Vec<StoredLeaf>,
     /// Made at the first use: most runs start without.
     keys: OnceLock<Result<Keys, String>>,
     made: Mutex<Made>,
@@ -56,22 +80,19 @@ struct Made {
 }
 
 impl Leaves {
-    pub(crate) fn new(authority: RunAuthority) -> Self {
-        Self { authority, keys: OnceLock::new(), made: Mutex::default() }
+    pub(crate) fn new(authority: RunAuthority, stored: Vec<StoredLeaf>) -> Self {
+        Self { authority, stored, keys: OnceLock::new(), made: Mutex::default() }
     }
 
     /// How a client that asked for the first of `names` is answered, when `protocol` was agreed on.
-    pub(crate) fn config(
-        &self,
-        names: Vec<Host>,
-        protocol: Option<&[u8]>,
-    ) -> Result<Arc<ServerConfig>, NetproxyError> {
+    pub(crate) fn config(&self, names: Vec<Host>, protocol: Option<&[u8]>) -> Result<Leaf, NetproxyError> {
         let key = (names, protocol.map(<[u8]>::to_vec));
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(config) = made.configs.get(&key) {
-            return Ok(Arc::clone(config));
+            return Ok(Leaf { config: Arc::clone(config), made: None });
         }
-        let config = Arc::new(self.make(&key.0, protocol)?);
+        let (config, stored) = self.make(&key.0, protocol)?;
+        let config = Arc::new(config);
         if made.order.len() >= MAX_LEAVES
             && let Some(oldest) = made.order.pop_front()
         {
@@ -79,15 +100,33 @@ impl Leaves {
         }
         made.order.push_back(key.clone());
         made.configs.insert(key, Arc::clone(&config));
-        Ok(config)
+        Ok(Leaf { config, made: Some(stored) })
     }
 
-    fn make(&self, names: &[Host], protocol: Option<&[u8]>) -> Result<ServerConfig, NetproxyError> {
+    fn make(
+        &self,
+        names: &[Host],
+        protocol: Option<&[u8]>,
+    ) -> Result<(ServerConfig, StoredLeaf), NetproxyError> {
         let failed = |reason: String| NetproxyError::Certificate { what: "its key cannot be made", reason };
         let keys = self.keys.get_or_init(Keys::generate).as_ref().map_err(|reason| failed(reason.clone()))?;
-        let leaf = self.authority.mint(names, &keys.pair)?;
+        let name = |protocol: &[u8]| String::from_utf8_lossy(protocol).into_owned();
+        let (names_shown, protocol_name) = (names.iter().map(Host::to_string).collect(), protocol.map(name));
+        let stored = self.stored.iter().find(|one| one.names == names_shown && one.protocol == protocol_name);
+        let (leaf, signer, stored) = match stored {
+            Some(stored) => {
+                let (leaf, signer) = stored.restore().map_err(failed)?;
+                (leaf, signer, stored.clone())
+            }
+            None => {
+                let leaf = self.authority.mint(names, &keys.pair)?;
+                let (certificate, key) = (hex(&leaf), hex(&keys.pair.serialize_der()));
+                let stored = StoredLeaf { names: names_shown, protocol: protocol_name, certificate, key };
+                (leaf, Arc::clone(&keys.signer), stored)
+            }
+        };
         let chain = vec![leaf, CertificateDer::from(self.authority.certificate_der().to_vec())];
-        let certified = CertifiedKey::new(chain, Arc::clone(&keys.signer));
+        let certified = CertifiedKey::new(chain, signer);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&keys.provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| failed(error.to_string()))?;
@@ -96,6 +135,15 @@ impl Leaves {
         config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();
         config.ticketer = Arc::clone(&keys.ticketer);
         config.send_tls13_tickets = 1;
-        Ok(config)
+        Ok((config, stored))
+    }
+}
+
+impl StoredLeaf {
+    fn restore(&self) -> Result<(CertificateDer<'static>, Arc<dyn SigningKey>), String> {
+        let certificate = unhex(&self.certificate).ok_or("it is not in hex")?;
+        let key = PrivatePkcs8KeyDer::from(unhex(&self.key).ok_or("it is not in hex")?);
+        let signer = any_ecdsa_type(&PrivateKeyDer::Pkcs8(key)).map_err(|error| error.to_string())?;
+        Ok((certificate.into(), signer))
     }
 }

@@ -21,10 +21,10 @@ pub use self::roots::read_roots;
 
 pub(crate) use self::facts::Facts;
 pub(crate) use self::hello::Hello;
-pub(crate) use self::leaf::Leaves;
+pub(crate) use self::leaf::{Leaves, StoredLeaf};
 pub(crate) use self::outer::{Outer, OuterStream, WANTS_CERTIFICATE};
 
-use super::ca::{AuthorityName, RunAuthority};
+use super::ca::{AuthorityName, RunAuthority, StoredAuthority};
 use super::error::NetproxyError;
 use super::pool::Pool;
 
@@ -42,15 +42,20 @@ pub struct Intention {
     pub name: AuthorityName,
     /// As in [`Interception`].
     pub upstream_roots: Vec<CertificateDer<'static>>,
+    /// In a replay: the authority of the recorded run.
+    pub stored: Option<StoredAuthority>,
 }
 
 impl Intention {
     /// Makes the authority.
     ///
     /// # Errors
-    /// When the kernel gives no randomness.
+    /// When the kernel gives no randomness, or what was stored is no authority.
     pub fn carry_out(self) -> Result<Interception, NetproxyError> {
-        let authority = RunAuthority::generate(self.name, SystemTime::now())?;
+        let authority = match &self.stored {
+            Some(stored) => RunAuthority::restore(stored)?,
+            None => RunAuthority::generate(self.name, SystemTime::now())?,
+        };
         Ok(Interception { authority, upstream_roots: self.upstream_roots })
     }
 }
@@ -73,9 +78,10 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    pub(crate) fn new(interception: Interception) -> Self {
+    /// In a replay clients are shown what they were shown before: `stored`.
+    pub(crate) fn new(interception: Interception, stored: Vec<StoredLeaf>) -> Self {
         Self {
-            leaves: Leaves::new(interception.authority),
+            leaves: Leaves::new(interception.authority, stored),
             outer: Outer::new(interception.upstream_roots),
             pool: Arc::default(),
         }

@@ -1,7 +1,7 @@
 //! A regular file as standard input: opened for reading alone, and digested beside the run.
 
 use std::fs::File;
-use std::io::{self, Seek as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::thread::JoinHandle;
@@ -17,7 +17,7 @@ use nix::unistd::{Whence, lseek};
 use sha2::{Digest as _, Sha256};
 
 use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
-use crate::trace::hex;
+use crate::trace::{BlobWriter, Recorder, hex};
 
 const BLOCK: usize = 128 * 1024;
 
@@ -72,10 +72,17 @@ pub(super) struct Content {
     pub(super) changed: bool,
 }
 
+/// Largest file that is kept, in bytes.
+const LARGEST: u64 = 1 << 30;
+
+/// What the thread gives: the content, and itself where it is kept.
+type Digested = io::Result<(Content, Option<BlobWriter>)>;
+
 /// The thread that digests.
 #[derive(Debug)]
 pub(super) struct Hashing {
-    thread: JoinHandle<io::Result<Content>>,
+    thread: JoinHandle<Digested>,
+    offset: u64,
     file: File,
     before: Stamp,
 }
@@ -84,24 +91,33 @@ pub(super) struct Hashing {
 type Stamp = (u64, i64, i64);
 
 impl Hashing {
-    pub(super) fn start(mut file: File) -> io::Result<Self> {
+    /// Starts it; what it reads is kept where there is a recorder.
+    pub(super) fn start(mut file: File, recorder: Option<&Recorder>) -> io::Result<Self> {
         let offset = file.stream_position()?;
         let copy = file.try_clone()?;
         let before = stamp(&file)?;
+        let small = before.0.saturating_sub(offset) <= LARGEST;
+        let kept = recorder.filter(|_| small).and_then(|recorder| recorder.blob().ok());
         let thread = std::thread::Builder::new()
             .name("stdin".to_owned())
-            .spawn(move || digest(&copy, offset, before.0))?;
-        Ok(Self { thread, file, before })
+            .spawn(move || digest(&copy, offset, before.0, kept))?;
+        Ok(Self { thread, offset, file, before })
+    }
+
+    /// Where the file was read from.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// Waits for the digest. What the command has read counts as read from the launcher's own
     /// standard input, whoever shares that.
-    pub(super) fn finish(mut self) -> io::Result<Content> {
-        let content = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the digest failed")))?;
+    pub(super) fn finish(mut self) -> Digested {
+        let (content, kept) =
+            self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the digest failed")))?;
         let changed = stamp(&self.file)? != self.before;
         let offset = i64::try_from(self.file.stream_position()?).map_err(io::Error::other)?;
         lseek(io::stdin(), offset, Whence::SeekSet)?;
-        Ok(Content { changed, ..content })
+        Ok((Content { changed, ..content }, kept))
     }
 }
 
@@ -113,8 +129,8 @@ pub(super) fn is_of_kernel(file: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Digests `file` from `offset` to `end`, without moving its offset.
-fn digest(file: &File, offset: u64, end: u64) -> io::Result<Content> {
+/// Digests `file` from `offset` to `end`, without moving its offset, and copies it into `kept`.
+fn digest(file: &File, offset: u64, end: u64, mut kept: Option<BlobWriter>) -> Digested {
     let mut block = vec![0; BLOCK];
     let mut hash = Sha256::new();
     let mut at = offset;
@@ -127,9 +143,12 @@ fn digest(file: &File, offset: u64, end: u64) -> io::Result<Content> {
             Err(error) => return Err(error),
         };
         hash.update(&block[..count]);
+        if let Some(kept) = &mut kept {
+            kept.write_all(&block[..count])?;
+        }
         at += count as u64;
     }
-    Ok(Content { sha256: hex(&hash.finalize()), size: at.saturating_sub(offset), changed: false })
+    Ok((Content { sha256: hex(&hash.finalize()), size: at.saturating_sub(offset), changed: false }, kept))
 }
 
 fn stamp(file: &File) -> io::Result<Stamp> {
@@ -148,7 +167,7 @@ mod tests {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(b"first\nabc").expect("written");
         file.seek(SeekFrom::Start(6)).expect("seeks");
-        let content = digest(&file, 6, 9).expect("digested");
+        let (content, _) = digest(&file, 6, 9, None).expect("digested");
         assert_eq!(content.size, 3);
         assert_eq!(content.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         let mut rest = String::new();

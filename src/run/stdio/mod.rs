@@ -26,6 +26,19 @@ pub(super) use self::report::{Report, Running};
 use self::treatment::{Descriptor, Treatment};
 use crate::sys::descriptor;
 use crate::sys::refused::{Named, remedy};
+use crate::trace::Recorder;
+
+/// What the command gets as standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// The launcher's own: what the command does not read of a pipe is left to others.
+    Passed,
+    /// The same; of a pipe what may be kept in the trace on its way, which is up to 64 KiB more than the
+    /// command reads.
+    Kept,
+    /// What the launcher's own holds, in a pipe.
+    Piped,
+}
 
 /// One of the three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,12 +138,12 @@ impl Stdio {
     ///
     /// # Errors
     /// When a descriptor cannot be looked at, is a directory, or no descriptor is left.
-    pub(super) fn prepare() -> Result<(Self, CommandEnds), StdioError> {
+    pub(super) fn prepare(input: Input) -> Result<(Self, CommandEnds), StdioError> {
         let (own_input, own_output, own_error) = (io::stdin(), io::stdout(), io::stderr());
         let own = [own_input.as_fd(), own_output.as_fd(), own_error.as_fd()];
         let (output, error) = treatment::outputs(own[1], own[2])?;
         let mut ends = CommandEnds::default();
-        let input = Descriptor::of(Stream::Input, own[0])?.as_input()?;
+        let input = Descriptor::of(Stream::Input, own[0])?.as_input()?.of(input);
         let mut stdio = Self { treatments: [input, output, error], flows: [None, None, None], file: None };
         for ((stream, own), treatment) in Stream::ALL.into_iter().zip(own).zip(stdio.treatments) {
             let failed = |call| move |source| StdioError::Call { stream, call, source };
@@ -194,11 +207,16 @@ impl Stdio {
             .collect()
     }
 
-    /// Starts to copy and to digest; `init` is pid 1 of the run.
+    /// Starts to copy and to digest; `init` is pid 1 of the run. What the command reads is kept where there is
+    /// a recorder.
     ///
     /// # Errors
     /// When no thread or descriptor is left.
-    pub(super) fn start(self, init: BorrowedFd<'_>) -> Result<Running, StdioError> {
+    pub(super) fn start(
+        self,
+        init: BorrowedFd<'_>,
+        recorder: Option<&Recorder>,
+    ) -> Result<Running, StdioError> {
         let (finished, finish) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| StdioError::Call {
             stream: Stream::Output,
             call: "pipe2",
@@ -208,14 +226,15 @@ impl Stdio {
         let mut relays = [None, None, None];
         for ((stream, flow), relay) in Stream::ALL.into_iter().zip(self.flows).zip(&mut relays) {
             let failed = |source| StdioError::Call { stream, call: "clone", source };
-            *relay =
-                flow.map(|flow| Relay::start(flow, finished.as_fd(), init)).transpose().map_err(failed)?;
+            let start = |flow: Flow| {
+                let kept = recorder.filter(|_| flow.inwards).and_then(|recorder| recorder.blob().ok());
+                Relay::start(flow, finished.as_fd(), init, kept)
+            };
+            *relay = flow.map(start).transpose().map_err(failed)?;
         }
-        let hashing = self.file.map(Hashing::start).transpose().map_err(|source| StdioError::Call {
-            stream: Stream::Input,
-            call: "clone",
-            source,
-        })?;
+        let hashing = self.file.map(|file| Hashing::start(file, recorder)).transpose();
+        let hashing =
+            hashing.map_err(|source| StdioError::Call { stream: Stream::Input, call: "clone", source })?;
         Ok(Running { treatments: self.treatments, relays, finish, hashing })
     }
 

@@ -1,7 +1,7 @@
 //! One thread that copies a stream between the command and the launcher's own descriptor, and
 //! digests what arrives.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,8 +11,8 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{pipe2, read, write};
 use sha2::{Digest as _, Sha256};
 
-use crate::sys::pidfd;
-use crate::trace::hex;
+use crate::sys::{descriptor, pidfd};
+use crate::trace::{BlobWriter, hex};
 
 /// As much as a pipe holds (pipe(7)).
 const BLOCK: usize = 64 * 1024;
@@ -46,19 +46,28 @@ impl Arrived {
 #[derive(Debug)]
 pub(super) struct Relay {
     arrived: Arc<Mutex<Arrived>>,
+    kept: Arc<Mutex<Option<BlobWriter>>>,
     /// Hangs up when the thread has ended.
     ended: OwnedFd,
 }
 
 impl Relay {
     /// Starts to copy. When `finish` hangs up nobody writes any more: what is there is copied
-    /// still. A stream outwards that cannot be written stops the run behind `init`.
-    pub(super) fn start(flow: Flow, finish: BorrowedFd<'_>, init: BorrowedFd<'_>) -> io::Result<Self> {
+    /// still. A stream outwards that cannot be written stops the run behind `init`. What arrives goes into
+    /// `kept` too.
+    pub(super) fn start(
+        flow: Flow,
+        finish: BorrowedFd<'_>,
+        init: BorrowedFd<'_>,
+        kept: Option<BlobWriter>,
+    ) -> io::Result<Self> {
         let arrived = Arc::new(Mutex::new(Arrived::default()));
+        let kept = Arc::new(Mutex::new(kept));
         let (ended, alive) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let worker = Worker {
             flow,
             arrived: Arc::clone(&arrived),
+            kept: Arc::clone(&kept),
             finish: finish.try_clone_to_owned()?,
             init: init.try_clone_to_owned()?,
         };
@@ -68,7 +77,14 @@ impl Relay {
             drop(worker);
             drop(alive);
         })?;
-        Ok(Self { arrived, ended })
+        Ok(Self { arrived, kept, ended })
+    }
+
+    /// What has arrived until now, as a body of the trace, if it was kept.
+    pub(super) fn take_kept(&self) -> (Arrived, Option<BlobWriter>) {
+        // Taken together: a byte more in one of them would make another content of it.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.arrived(), kept.take())
     }
 
     /// Hangs up when nothing more will arrive.
@@ -85,6 +101,7 @@ impl Relay {
 struct Worker {
     flow: Flow,
     arrived: Arc<Mutex<Arrived>>,
+    kept: Arc<Mutex<Option<BlobWriter>>>,
     finish: OwnedFd,
     init: OwnedFd,
 }
@@ -110,7 +127,8 @@ impl Worker {
     fn copy(&self) -> nix::Result<()> {
         let mut block = vec![0; BLOCK];
         while self.wait()? {
-            let count = match read(&self.flow.from, &mut block) {
+            let most = if self.flow.inwards { self.room() } else { BLOCK };
+            let count = match read(&self.flow.from, &mut block[..most]) {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(Errno::EINTR | Errno::EAGAIN) => continue,
@@ -149,11 +167,24 @@ impl Worker {
         }
     }
 
+    /// What the command's pipe takes without waiting, at least one byte: nothing is taken from others that it
+    /// might never read, as far as that can be told.
+    fn room(&self) -> usize {
+        let waiting = descriptor::waiting(self.flow.to.as_fd()).unwrap_or(0);
+        BLOCK.saturating_sub(waiting).max(1)
+    }
+
     fn deliver(&self, mut bytes: &[u8]) -> nix::Result<()> {
         while !bytes.is_empty() {
             match write(&self.flow.to, bytes) {
                 Ok(count) => {
                     let (written, rest) = bytes.split_at(count);
+                    let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    // Where it fails the trace has failed, which stops the run.
+                    let stored = kept.as_mut().map_or(Ok(()), |kept| kept.write_all(written));
+                    if stored.is_err() {
+                        *kept = None;
+                    }
                     let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
                     arrived.digest.update(written);
                     arrived.size += count as u64;

@@ -12,7 +12,7 @@ use super::input::Hashing;
 use super::relay::{Arrived, Relay};
 use super::treatment::Treatment;
 use super::{StdioError, Stream};
-use crate::trace::{Event, Kind};
+use crate::trace::{BlobRef, BlobWriter, Event, Kind};
 
 /// Why a stream is not digested.
 pub(super) fn why(treatment: Treatment) -> &'static str {
@@ -49,24 +49,29 @@ impl Running {
         let [input, output, error] = &relays;
         let outwards: Vec<&Relay> = [output, error].into_iter().flatten().collect();
         let complete = outwards.is_empty() || drain(&outwards, interrupted);
-        let stream = |stream: Stream, relay: &Option<Relay>| match treatments[stream as usize] {
+        let mut kept = Kept::default();
+        let mut stream = |stream: Stream, relay: &Option<Relay>| match treatments[stream as usize] {
             Treatment::WithOutput => Said::WithOutput,
-            Treatment::Relayed => {
-                relay.as_ref().map_or(Said::Nothing(""), |relay| Said::Arrived(relay.arrived()))
-            }
+            Treatment::Relayed => relay.as_ref().map_or(Said::Nothing(""), |relay| {
+                let (arrived, body) = relay.take_kept();
+                kept.take("pipe", body);
+                Said::Arrived(arrived)
+            }),
             other => Said::Nothing(why(other)),
         };
         let mut said =
             [stream(Stream::Input, input), stream(Stream::Output, output), stream(Stream::Error, error)];
         if let Some(hashing) = hashing {
+            kept.offset = Some(hashing.offset());
             said[0] = match hashing.finish() {
-                Ok(content) => {
+                Ok((content, body)) => {
+                    kept.take("file", body);
                     Said::Held { sha256: content.sha256, size: content.size, changed: content.changed }
                 }
                 Err(error) => Said::Unreadable(error),
             };
         }
-        Report { said, complete }
+        Report { said, complete, kept }
     }
 }
 
@@ -111,9 +116,37 @@ enum Said {
     WithOutput,
 }
 
+/// Standard input, where it is kept in the trace.
+#[derive(Debug, Default)]
+struct Kept {
+    kind: Option<&'static str>,
+    /// Of a file: where it was read from.
+    offset: Option<u64>,
+    content: Option<BlobRef>,
+}
+
+impl Kept {
+    fn take(&mut self, kind: &'static str, body: Option<BlobWriter>) {
+        let Some(body) = body else { return };
+        self.kind = Some(kind);
+        // Where it fails the trace has failed, and is not sealed.
+        self.content = body.finish().ok();
+    }
+
+    fn add_to(&self, event: Event) -> Event {
+        let (Some(kind), Some(content)) = (self.kind, &self.content) else { return event };
+        let event = event.arg("kind", kind).arg("content", content.clone().private());
+        match self.offset {
+            Some(offset) => event.arg("offset", offset),
+            None => event,
+        }
+    }
+}
+
 /// What became of the three streams.
 #[derive(Debug)]
 pub(in crate::run) struct Report {
+    kept: Kept,
     said: [Said; 3],
     /// All output has arrived, or its reader has left.
     complete: bool,
@@ -123,7 +156,10 @@ impl Report {
     /// One event for each stream.
     pub(in crate::run) fn events(&self) -> impl Iterator<Item = Event> {
         Stream::ALL.into_iter().zip(&self.said).map(|(stream, said)| {
-            let event = Event::new(Kind::Observe, "stdio").arg("stream", stream.key());
+            let mut event = Event::new(Kind::Observe, "stdio").arg("stream", stream.key());
+            if stream == Stream::Input {
+                event = self.kept.add_to(event);
+            }
             match said {
                 Said::Nothing(why) => event.arg("covered", false).arg("why", *why),
                 Said::Unreadable(error) => event.arg("covered", false).arg("why", error.to_string()),

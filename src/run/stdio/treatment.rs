@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 
-use super::{StdioError, Stream, input};
+use super::{Input, StdioError, Stream, input};
 use crate::sys::descriptor;
 
 /// What the command gets for one of the launcher's descriptors.
@@ -24,6 +24,16 @@ pub(super) enum Treatment {
     WithOutput,
     /// Something that gives EBADF, as the launcher's own would.
     Unusable,
+}
+
+impl Treatment {
+    /// The same for standard input that is wanted as `input`.
+    pub(super) fn of(self, input: Input) -> Self {
+        match (input, self) {
+            (Input::Kept, Self::Pipe) | (Input::Piped, Self::File | Self::Pipe) => Self::Relayed,
+            (_, other) => other,
+        }
+    }
 }
 
 /// One of the launcher's descriptors.

@@ -1,0 +1,103 @@
+//! Standard input of a replay: what the recorded run was given, in a file of the same kind.
+
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use nix::unistd::dup2_stdin;
+use serde_json::{Map, Value};
+
+use crate::run::Input;
+use crate::trace::StoredBlobs;
+
+/// What a run was given as standard input.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum StandardInput {
+    /// Nothing, or nothing that was kept.
+    #[default]
+    Empty,
+    /// A descriptor that cannot be read.
+    Unusable,
+    /// A pipe or a file.
+    Kept {
+        /// A file from there on; `None` of a pipe.
+        offset: Option<u64>,
+        /// The blob with its content.
+        sha256: String,
+    },
+}
+
+impl StandardInput {
+    /// What an entry says of it; `None` where it says nothing.
+    #[must_use]
+    pub fn of(entry: &Map<String, Value>) -> Option<Self> {
+        let args = entry.get("args")?.as_object()?;
+        let text = |key: &str| args.get(key).and_then(Value::as_str);
+        if entry.get("op").and_then(Value::as_str) != Some("stdio") || text("stream") != Some("stdin") {
+            return None;
+        }
+        let content = args.get("content").and_then(|content| content.get("blob")).and_then(Value::as_str);
+        Some(match (text("kind"), content) {
+            (Some(kind), Some(sha256)) => {
+                let offset = args.get("offset").and_then(Value::as_u64).unwrap_or(0);
+                let offset = (kind == "file").then_some(offset);
+                Self::Kept { offset, sha256: sha256.to_owned() }
+            }
+            _ if text("why") == Some("not open in that direction") => Self::Unusable,
+            _ => Self::Empty,
+        })
+    }
+
+    /// Makes it the standard input of this process; a file lies in `directory`.
+    ///
+    /// # Errors
+    /// When the content cannot be read or written.
+    pub fn serve(&self, blobs: &StoredBlobs, directory: &Path) -> io::Result<Input> {
+        let null = |how| nix::fcntl::open("/dev/null", how | OFlag::O_CLOEXEC, Mode::empty());
+        let (file, input): (OwnedFd, _) = match self {
+            Self::Empty => (null(OFlag::O_RDONLY)?, Input::Kept),
+            Self::Unusable => (null(OFlag::O_WRONLY)?, Input::Kept),
+            Self::Kept { offset, sha256 } => {
+                let path = directory.join("stdin");
+                let start = offset.unwrap_or(0);
+                let mut file = File::create_new(&path)?;
+                // What stood before was not kept: zeros stand for it.
+                file.seek(SeekFrom::Start(start))?;
+                io::copy(&mut blobs.open(sha256)?, &mut file)?;
+                let mut file = File::open(&path)?;
+                file.seek(SeekFrom::Start(start))?;
+                (file.into(), if offset.is_some() { Input::Kept } else { Input::Piped })
+            }
+        };
+        dup2_stdin(file)?;
+        Ok(input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(args: Value) -> Option<StandardInput> {
+        StandardInput::of(json!({"op": "stdio", "args": args}).as_object().expect("an entry"))
+    }
+
+    #[test]
+    fn what_was_kept_is_known() {
+        let kept = |offset| Some(StandardInput::Kept { offset, sha256: "ab".to_owned() });
+        let content = json!({"blob": "ab", "size": 3, "private": true});
+        assert_eq!(of(json!({"stream": "stdin", "kind": "pipe", "content": content})), kept(None));
+        let file = json!({"stream": "stdin", "kind": "file", "offset": 7, "content": content});
+        assert_eq!(of(file), kept(Some(7)));
+        let terminal = json!({"stream": "stdin", "covered": false, "why": "a terminal"});
+        assert_eq!(of(terminal), Some(StandardInput::Empty));
+        let closed = json!({"stream": "stdin", "covered": false, "why": "not open in that direction"});
+        assert_eq!(of(closed), Some(StandardInput::Unusable));
+        assert_eq!(of(json!({"stream": "stdout", "sha256": "ab"})), None);
+    }
+}

@@ -1,0 +1,172 @@
+//! The clock of a run that can be replayed: it is the machine's while recording, and the recorded one in the
+//! replay, whatever way a program reads it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::escape::compiled;
+use crate::support::{Ran, Running, Sandbox, copy_program, everyone, has, skip, until};
+
+/// A place with the guest in it.
+fn prepare(sandbox: &Sandbox) {
+    sandbox.policy("read: .\nexec: ./guest\nexec: sh\nexec: date\nexec: sleep\n");
+    copy_program(compiled("clock"), sandbox.path("guest"));
+}
+
+fn record(sandbox: &Sandbox, words: &[&str]) -> Ran {
+    sandbox.run_with(&["--replayable"], words)
+}
+
+fn replay(sandbox: &Sandbox) -> Ran {
+    sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")])
+}
+
+/// Records, replays, and demands that both print the same.
+fn both(sandbox: &Sandbox, words: &[&str]) -> Ran {
+    let ran = record(sandbox, words);
+    ran.exits(0);
+    let replayed = replay(sandbox);
+    assert_eq!(replayed.stdout, ran.stdout, "{replayed}");
+    replayed.exits(0).complains("replay ok");
+    ran
+}
+
+/// Reads on the tape of one thread.
+fn reads(ran: &Ran, proc: &str) -> u64 {
+    let tapes = ran.of("clock.tape");
+    let own = tapes.iter().filter(|entry| entry["proc"] == proc);
+    own.map(|entry| entry["args"]["reads"].as_u64().expect("a number")).sum()
+}
+
+fn number(text: &str, name: &str) -> f64 {
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no {name}: {text}"))
+}
+
+/// Demands that seconds since 1970 are those of now.
+#[track_caller]
+fn is_now(seconds: f64) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
+    assert!((now - seconds).abs() < 10.0, "{seconds} is not {now}");
+}
+
+#[test]
+fn every_way_to_read_a_clock_gives_the_recorded_time() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        // Beyond a lane as well, which holds 2040 reads.
+        for count in [100, 7000] {
+            let ran = both(sandbox, &["./guest", "read", &count.to_string()]);
+            is_now(number(&ran.stdout, "real") / 1e9);
+            is_now(number(&ran.stdout, "coarse") / 1e9);
+            is_now(number(&ran.stdout, "raw_seconds"));
+            let found = reads(&ran, "0");
+            // The guest's own, and a few of its C library's.
+            assert!((count + 107..count + 120).contains(&found), "{found} reads\n{ran}");
+            assert!(ran.of("clock.uncontrolled").is_empty(), "{ran}");
+        }
+    });
+}
+
+#[test]
+fn each_thread_and_each_process_has_a_tape_of_its_own() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let ran = both(sandbox, &["./guest", "threads"]);
+        for thread in 1..=40 {
+            assert_eq!(reads(&ran, &format!("0#{thread}")), 101, "thread {thread}\n{ran}");
+        }
+        let ran = both(sandbox, &["./guest", "forks"]);
+        for child in 0..5 {
+            let name = format!("0.{}", 2 * child);
+            assert!((10 + child..20 + child).contains(&reads(&ran, &name)), "{name}\n{ran}");
+        }
+        assert_eq!(reads(&ran, "0.2#40"), 101, "{ran}");
+    });
+}
+
+#[test]
+fn programs_print_the_time_that_they_printed() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let ran = both(sandbox, &["sh", "-c", "date +%s; sleep 0.1 & wait; date +%s.%N"]);
+        ran.stdout.lines().for_each(|line| is_now(line.parse().expect("a number")));
+        let python = "import time, datetime\nprint(time.time(), time.monotonic(), time.perf_counter_ns())\n\
+                      time.sleep(0.05)\nprint(datetime.datetime.now(), time.clock_gettime(time.CLOCK_BOOTTIME))";
+        if has("python3") {
+            both(sandbox, &["python3", "-c", python]);
+        } else {
+            skip("python", "there is none");
+        }
+        let node = "setTimeout(() => console.log(Date.now(), process.hrtime(), performance.now()), 50)";
+        if has("node") { drop(both(sandbox, &["node", "-e", node])) } else { skip("node", "there is none") }
+    });
+}
+
+#[test]
+fn a_clock_at_real_rate_is_near_the_recorded_one() {
+    let sandbox = Sandbox::new(crate::support::User::Caller);
+    if !has("go") {
+        return skip("go", "there is none");
+    }
+    sandbox.policy("read: .\nexec: ./time\n");
+    sandbox.file(
+        "time.go",
+        "package main\nimport (\"fmt\"; \"time\")\n\
+         func main() { time.Sleep(50 * time.Millisecond); fmt.Println(time.Now().UnixNano()) }\n",
+    );
+    let mut build = std::process::Command::new("go");
+    build.args(["build", "-o", "time", "time.go"]).current_dir(sandbox.path("")).env("GO111MODULE", "off");
+    build.env("GOCACHE", sandbox.beside("cache")).env("PATH", "/usr/local/go/bin:/usr/bin:/bin");
+    assert!(build.status().expect("go").success());
+    let ran = record(&sandbox, &["./time"]);
+    let nanoseconds = |ran: &Ran| ran.stdout.trim().parse::<f64>().expect("a number") / 1e9;
+    is_now(nanoseconds(ran.exits(0)));
+    assert_eq!(ran.of("clock.tape").first().expect("an entry")["args"]["clock"], "shift", "{ran}");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let apart = nanoseconds(&replay(&sandbox)) - nanoseconds(&ran);
+    assert!(apart.abs() < 0.25, "{apart} s");
+}
+
+#[test]
+fn who_writes_over_its_tape_deceives_itself_alone() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        // The trace is intact and sealed: `record` looks.
+        let ran = record(sandbox, &["./guest", "hostile"]);
+        ran.exits(0);
+        assert!(ran.stdout.contains("done"), "{ran}");
+        let bytes: u64 = ran
+            .of("clock.tape")
+            .iter()
+            .map(|entry| match &entry["args"]["tape"] {
+                Value::String(text) => text.len() as u64,
+                blob => blob["size"].as_u64().unwrap_or(0),
+            })
+            .sum();
+        assert!(bytes < 32 << 20, "{bytes} bytes of tape");
+        // It ends, in whatever way.
+        replay(sandbox);
+    });
+}
+
+#[test]
+fn a_launcher_that_is_killed_leaves_nothing_that_runs() {
+    let sandbox = Sandbox::new(crate::support::User::Caller);
+    prepare(&sandbox);
+    // Its name tells it from the guests of other tests.
+    copy_program(compiled("clock"), sandbox.path("clock-spins"));
+    let running = Running::start(sandbox.run_command(&["--replayable"], &["./clock-spins", "spin"]));
+    let runs = || {
+        let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+        all.into_iter().any(|entry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            line.starts_with(b"./clock-spins\0spin")
+        })
+    };
+    until("it runs", runs);
+    running.signal(nix::sys::signal::Signal::SIGKILL);
+    running.finish();
+    until("it is gone", || !runs());
+}
