@@ -45,6 +45,7 @@ mod decide;
 mod disguise;
 pub mod dns;
 mod dns_stream;
+mod door;
 mod doubt;
 mod drain;
 mod egress;

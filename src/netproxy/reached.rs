@@ -10,7 +10,7 @@ use super::error::NetproxyError;
 use super::link::Link;
 use super::recorded::Playback;
 use super::tls::{Facts, H2, HTTP_1_1, OuterStream, StoredLeaf};
-use crate::trace::{Event, Kind};
+use crate::trace::{Event, Kind, Promise};
 
 /// An origin that has proved who it is, or not.
 pub(crate) enum Reached {
@@ -65,7 +65,7 @@ impl Egress {
             return;
         }
         // A failure stays with the recorder, and the run stops for it.
-        self.scribe.record(move |desk| {
+        self.scribe.record(Promise::default(), move |desk| {
             let stored = json!(leaf).to_string();
             let stored = desk.store(stored.as_bytes())?.private();
             Ok(Event::new(Kind::Meta, "tls.leaf").arg("names", leaf.names).arg("leaf", stored))

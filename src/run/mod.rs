@@ -16,7 +16,6 @@ mod stdio;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
@@ -94,9 +93,8 @@ struct Armed {
     connections: Arc<Connections>,
     /// Sockets of the host, each with the file of ours that is connected instead.
     relayed: Sockets,
-    capture: String,
-    reads_tls: bool,
-    idle_timeout: Option<Duration>,
+    /// What the trace begins with.
+    header: Map<String, Value>,
     /// What the launcher was started with, and the command has.
     umask: Mode,
 }
@@ -144,7 +142,9 @@ fn arm(
         let listeners = publish::listeners(published, unix, dialler);
         (launched, start(sockets, listeners)?, relayed)
     };
-    Ok(Armed { launched, network, connections, relayed, capture, reads_tls, idle_timeout, umask })
+    let (landlock, seeded, stdio) = (launched.landlock, plan.replay, launched.stdio.manifest());
+    let header = header(plan, Enforcement { landlock, capture, reads_tls, idle_timeout, seeded, stdio });
+    Ok(Armed { launched, network, connections, relayed, header, umask })
 }
 
 /// A run that waits for nothing but the word.
@@ -168,19 +168,9 @@ fn prepare(
     state: Option<OwnedFd>,
     (recorder, repeat): (&Recorder, Repeat),
 ) -> Result<Ready, RunError> {
-    let Armed { launched, network, connections, relayed, capture, reads_tls, idle_timeout, umask } = armed;
+    let Armed { launched, network, connections, relayed, header, umask } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let stdio = launched.stdio.manifest();
-    let enforcement = Enforcement {
-        landlock: launched.landlock,
-        capture,
-        reads_tls,
-        idle_timeout,
-        seeded: plan.replay,
-        stdio,
-    };
-    let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
