@@ -22,6 +22,8 @@ pub struct Enforcement {
     pub reads_tls: bool,
     /// How long a stream may be silent, if not for ever.
     pub idle_timeout: Option<Duration>,
+    /// Names whose values are redacted besides the well-known ones.
+    pub redacted: Vec<String>,
     /// Whether all randomness comes from a seed.
     pub seeded: bool,
     /// For each of `stdin`, `stdout` and `stderr`: whether it is digested, and if not, why.
@@ -91,6 +93,9 @@ impl Enforcement {
         );
         if let Some(limit) = self.idle_timeout {
             header.insert("idle_timeout".to_owned(), limit.as_secs_f64().into());
+        }
+        if !self.redacted.is_empty() {
+            header.insert("redact".to_owned(), self.redacted.clone().into());
         }
         // What transcripts and segments look like: see docs/trace.md.
         header.insert("formats".to_owned(), json!({"streams": 1}));

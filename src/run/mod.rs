@@ -115,7 +115,8 @@ fn arm(
     crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
     // What the supervisor makes for a task has the task's own mask already.
     let umask = umask(Mode::empty());
-    let redactor = repeat.redactor()?;
+    let redacted = streams.redacted.given().into_iter().map(str::to_owned).collect();
+    let redactor = repeat.redactor()?.with_names(streams.redacted.clone());
     let connections = Arc::new(Connections::default());
     let launch::Launching { begun, sockets, tls } = launching;
     let (capture, reads_tls, idle_timeout) = (launch::capture(&sockets), tls.is_some(), streams.idle_timeout);
@@ -144,7 +145,8 @@ fn arm(
         (launched, start(sockets, listeners)?, relayed)
     };
     let (landlock, seeded, stdio) = (launched.landlock, plan.replay, launched.stdio.manifest());
-    let header = header(plan, Enforcement { landlock, capture, reads_tls, idle_timeout, seeded, stdio });
+    let header =
+        header(plan, Enforcement { landlock, capture, reads_tls, idle_timeout, redacted, seeded, stdio });
     Ok(Armed { launched, network, connections, relayed, header, umask })
 }
 

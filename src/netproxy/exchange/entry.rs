@@ -106,7 +106,7 @@ impl Copy {
             sighted.describe(redactor, &mut marks);
         }
         let is_private = marks.get("private").is_some();
-        let mut body = if is_private { desk.finish(reel)?.into() } else { desk.finish_body(reel)? };
+        let mut body = if is_private { desk.finish(reel)?.into() } else { desk.finish_body(reel, redactor)? };
         if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
             body.extend(marks);
         }
