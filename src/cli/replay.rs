@@ -16,7 +16,7 @@ use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
-use crate::replay::{Difference, FirstState, Recording, ReplayError};
+use crate::replay::{Difference, FirstState, Recording, ReplayError, embedded_times};
 use crate::run::{self, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch};
 
@@ -103,8 +103,9 @@ impl ReplayCommand {
         };
         let mut ours = File::open(recorded).map_err(unreadable(recorded))?;
         let mut theirs = File::open(live).map_err(unreadable(live))?;
-        let comparison =
-            compare::compare(&mut ours, &mut theirs, &self.lenient).map_err(unreadable(recorded))?;
+        let timed = embedded_times::between(recorded, live);
+        let comparison = compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
+            .map_err(unreadable(recorded))?;
         if self.json {
             tell([report::json(&comparison).to_string()]);
         } else {

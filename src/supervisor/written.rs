@@ -3,7 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::stat::{FileStat, Mode, fstat};
+use serde_json::Value;
 
 use super::content::Content;
 use super::digest::{self, Digests};
@@ -25,7 +27,7 @@ struct Written {
     proc: String,
     rule: String,
     /// O_PATH, so that the file can be read again whatever its name is by then.
-    file: std::os::fd::OwnedFd,
+    file: OwnedFd,
     recorded: Option<Content>,
     id: FileId,
     shareable: bool,
@@ -62,13 +64,16 @@ pub(super) struct WrittenFiles {
     settled: HashMap<FileId, Settled>,
     /// Files that memory may share: stores leave no trace in their times.
     shareable: HashSet<FileId>,
+    /// What holds times of other files is kept.
+    keeps: bool,
 }
 
 impl WrittenFiles {
-    pub(super) fn new() -> Result<Self, Refused> {
+    /// `keeps`: the content of files that hold times of others is kept, for it differs in each run.
+    pub(super) fn new(keeps: bool) -> Result<Self, Refused> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .map_err(Refused::by("inotify_init1"))?;
-        Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new(), shareable: HashSet::new() })
+        Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new(), shareable: HashSet::new(), keeps })
     }
 
     /// Becomes readable when a file was closed.
@@ -146,7 +151,7 @@ impl WrittenFiles {
             };
             for event in events {
                 if let Some(written) = self.open.get_mut(&event.wd) {
-                    record(written, digests, recorder)?;
+                    record(written, digests, recorder, self.keeps)?;
                     note(written, &mut self.settled);
                 }
             }
@@ -163,8 +168,8 @@ impl WrittenFiles {
     ) -> Result<(), TraceError> {
         digests.limit(Some(LAST));
         let settled = self.settle_within(digests, recorder);
-        let recorded = settled
-            .and_then(|()| self.open.values_mut().try_for_each(|written| record(written, digests, recorder)));
+        let record_one = |written| record(written, digests, recorder, self.keeps);
+        let recorded = settled.and_then(|()| self.open.values_mut().try_for_each(record_one));
         for written in self.open.values() {
             note(written, &mut self.settled);
         }
@@ -245,7 +250,12 @@ fn note(written: &Written, settled: &mut HashMap<FileId, Settled>) {
     );
 }
 
-fn record(written: &mut Written, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+fn record(
+    written: &mut Written,
+    digests: &mut Digests,
+    recorder: &Recorder,
+    keeps: bool,
+) -> Result<(), TraceError> {
     let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
     let event = event.proc(written.proc.clone()).rule(written.rule.clone());
     let content = File::open(own_path(written.file.as_fd())).and_then(|file| {
@@ -257,7 +267,39 @@ fn record(written: &mut Written, digests: &mut Digests, recorder: &Recorder) -> 
         return Ok(());
     }
     // Where there is no digest, that it was written still stands.
-    recorder.record(digest::add_to(event, &content))?;
+    let mut event = digest::add_to(event, &content);
+    if let (Ok(content), true) = (&content, keeps)
+        && let Some(body) = timed(&written.file, content, recorder)?
+    {
+        event = event.arg("content", body);
+    }
+    recorder.record(event)?;
     written.recorded = content.ok();
     Ok(())
+}
+
+/// Largest file that is kept because it holds times, in bytes.
+const LARGEST_TIMED: u64 = 16 << 20;
+
+/// The content as a private body where it holds times of other files: compiled Python, an index of git, an
+/// archive. So a replay's can be compared with it apart from those.
+fn timed(file: &OwnedFd, content: &Content, recorder: &Recorder) -> Result<Option<Value>, TraceError> {
+    if content.size == 0 || content.size > LARGEST_TIMED {
+        return Ok(None);
+    }
+    let mut head = [0; 262];
+    let Ok(opened) = File::open(own_path(file.as_fd())) else { return Ok(None) };
+    let Ok(length) = opened.read_at(&mut head, 0) else { return Ok(None) };
+    if !holds_times(&head[..length]) {
+        return Ok(None);
+    }
+    let kept = super::first_change::keep(file, i64::try_from(content.size).unwrap_or(0), recorder)?;
+    Ok(kept.ok().filter(|body| body["blob"] == content.sha256.as_str()))
+}
+
+fn holds_times(head: &[u8]) -> bool {
+    let starts: [&[u8]; 4] = [b"DIRC", b"PK\x03\x04", b"!<arch>\n", b"\x1f\x8b\x08"];
+    starts.iter().any(|start| head.starts_with(start))
+        || head.get(2..8) == Some(b"\r\n\0\0\0\0")
+        || head.get(257..262) == Some(b"ustar")
 }
