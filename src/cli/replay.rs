@@ -92,7 +92,8 @@ impl ReplayCommand {
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
         let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
-        let streams = StreamOptions { tls, upstream, replayable: true, ..StreamOptions::default() };
+        let redacted = recording.redacted();
+        let streams = StreamOptions { tls, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)
