@@ -16,7 +16,7 @@ use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
 use crate::replay::{Difference, FirstState, Recording, ReplayError};
-use crate::run::{self, Repeat, Replayed, ReplayedFiles};
+use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch};
 
 /// What `replay --help` says after the options.
@@ -67,6 +67,10 @@ impl ReplayCommand {
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
         })?;
         restore_mask(&recording);
+        // The command inherits them too.
+        tell(
+            recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
+        );
         let first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::{ReplayedFiles, RunError};
+use super::{Processors, ReplayedFiles, RunError};
 use crate::policy::lossless;
 use crate::supervisor::{Controls, Seed, Tapes, Timeline};
 use crate::sys::clock::ClockBase;
@@ -189,6 +189,7 @@ impl Repeat {
             .arg("version", VERSION)
             .arg("umask", umask.bits())
             .arg("clock", serde_json::json!(base))
+            .arg("processors", serde_json::json!(Processors::here()))
             .arg("private", blob.finish()?.private());
         Ok(recorder.record(event)?)
     }
