@@ -36,7 +36,7 @@ impl Clock {
     pub(in crate::supervisor) fn furthest(&self) -> u64 {
         let of = |thread: &super::Thread| match &thread.reel {
             Reel::Replay(replay) => replay.taken(thread.lane.as_ref()),
-            Reel::Record(_) => 0,
+            Reel::Record(_) | Reel::Full => 0,
         };
         self.threads.values().map(of).max().unwrap_or(0)
     }
@@ -46,7 +46,7 @@ impl Clock {
         match self.threads.get(&task) {
             Some(thread) => match &thread.reel {
                 Reel::Replay(replay) => replay.drifts_at(thread.lane.as_ref(), self.kernel_now()),
-                Reel::Record(_) => None,
+                Reel::Record(_) | Reel::Full => None,
             },
             None => {
                 let program = self.programs.get(&process)?;
