@@ -8,6 +8,7 @@ mod loopback;
 mod message;
 mod network;
 mod order;
+mod processors;
 mod publish;
 mod repeat;
 mod signals;
@@ -23,6 +24,7 @@ use serde_json::{Map, Value};
 pub use diverted::ReplayedFiles;
 pub use failure::RunError;
 pub use launch::{Begun, begin};
+pub use processors::Processors;
 pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, StdioError, Stream};
@@ -64,9 +66,10 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     mut streams: StreamOptions,
-    repeat: Repeat,
+    mut repeat: Repeat,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
+    repeat.keep_authority(launching.tls.as_ref());
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
     let armed = match arm(&plan, launching, &recorder, streams, &repeat) {
@@ -176,6 +179,7 @@ fn prepare(
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
     repeat.record(umask, base, recorder)?;
+    let skips_waits = repeat.skips_waits();
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
     let keeps = repeat.private().is_some();
     let controls = repeat.controls(base, launched.ahead)?;
@@ -205,6 +209,7 @@ fn prepare(
         keeps_former: keeps,
         diverted,
         controls,
+        under_way: skips_waits.then(|| network.proxy.under_way()),
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {

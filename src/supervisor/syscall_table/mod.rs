@@ -88,9 +88,18 @@ pub enum Disposition {
     },
     /// The supervisor answers under `FilterOptions::replayable`, else the kernel does.
     Replayable,
+    /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
+    ReplayableTimer(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
+    /// As `replayable` under `FilterOptions::replayable`, else as `otherwise`.
+    ReplayableArguments {
+        /// With the option.
+        replayable: &'static ArgumentRules,
+        /// Without it.
+        otherwise: &'static ArgumentRules,
+    },
 }
 
 /// A [`Disposition`] once the options are known.
@@ -119,11 +128,18 @@ impl Disposition {
             Self::GroupSignals { unscoped, .. } if !options.signals_are_scoped => {
                 Decision::Arguments(unscoped)
             }
+            Self::ReplayableArguments { replayable, .. } if options.replayable => {
+                Decision::Arguments(replayable)
+            }
+            Self::ReplayableArguments { otherwise, .. } => Decision::Arguments(otherwise),
             Self::Replayable if options.replayable => Decision::Always(Action::Notify),
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
-            Self::Replayable | Self::ReplayableClock(_) => Decision::Always(Action::Allow),
+            Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
+            Self::Replayable | Self::ReplayableClock(_) | Self::ReplayableTimer(_) => {
+                Decision::Always(Action::Allow)
+            }
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }

@@ -1,6 +1,6 @@
 //! Processes and threads: their life, signals, identity, scheduling and clocks.
 
-use libc::{EBUSY, EOPNOTSUPP, EPERM as NOT_PERMITTED};
+use libc::{EBUSY, EINVAL, EOPNOTSUPP, EPERM as NOT_PERMITTED};
 
 use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause, masked, one_of};
 use super::{ALLOW, Action, Disposition, ENOSYS, EPERM, Group, NOTIFY};
@@ -66,9 +66,24 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "the process's own signals and timers",
         syscalls: calls![
             rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend
-            sigaltstack pause alarm getitimer setitimer timer_create timer_settime timer_gettime
-            timer_getoverrun timer_delete
+            sigaltstack pause getitimer timer_create timer_gettime timer_getoverrun timer_delete
         ],
+    },
+    Group {
+        disposition: Disposition::Replayable,
+        reason: "the process's own timer: in a replay it is told when time is left out",
+        syscalls: calls![alarm],
+    },
+    Group {
+        disposition: Disposition::ReplayableTimer(&REAL_TIMER),
+        reason: "as above, ITIMER_REAL; with another upper half it is set by us, or by a program that \
+                 deceives nobody but itself",
+        syscalls: calls![setitimer],
+    },
+    Group {
+        disposition: Disposition::ReplayableTimer(&ABSOLUTE_TIMER),
+        reason: "the process's own timers: as above, where the time is one of a clock",
+        syscalls: calls![timer_settime],
     },
     Group {
         disposition: ALLOW,
@@ -138,13 +153,15 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![personality],
     },
     Group {
-        disposition: Disposition::Arguments(&PRCTL),
+        disposition: Disposition::ReplayableArguments { replayable: &PRCTL_UNFILTERED, otherwise: &PRCTL },
         reason: "the process's own settings, a further seccomp filter included",
         syscalls: calls![prctl],
     },
     Group {
-        disposition: Disposition::Arguments(&SECCOMP),
-        reason: "programs that confine themselves further may (Chromium, systemd, OpenSSH)",
+        disposition: Disposition::ReplayableArguments { replayable: &UNFILTERED, otherwise: &SECCOMP },
+        reason: "programs that confine themselves further may (Chromium, systemd, OpenSSH), but for runs \
+                 that are to be replayed: a filter could refuse the calls by which we set up a clock",
+
         syscalls: calls![seccomp],
     },
     Group {
@@ -180,6 +197,25 @@ const NEW_NAMESPACES: u32 = 0x7e02_0000;
 /// REALTIME, MONOTONIC, MONOTONIC_RAW, the coarse ones, BOOTTIME, the alarm ones, TAI: all but those of CPU
 /// time and of devices.
 const CLOCKS: [u32; 9] = [0, 1, 4, 5, 6, 7, 8, 9, 11];
+
+const ITIMER_REAL: u32 = 0;
+
+/// The kernel takes the lower half; the supervisor sets bits of the upper one in the calls that it makes a
+/// task make.
+const REAL_TIMER: ArgumentRules = ArgumentRules {
+    clauses: &[
+        clause(&[any_upper_bit(0)], Action::Allow),
+        clause(&[one_of(0, &[ITIMER_REAL])], Action::Notify),
+    ],
+    otherwise: Action::Allow,
+};
+
+const TIMER_ABSTIME: u32 = 1;
+
+const ABSOLUTE_TIMER: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Notify)],
+    otherwise: Action::Allow,
+};
 
 const CLOCK: ArgumentRules =
     ArgumentRules { clauses: &[clause(&[one_of(0, &CLOCKS)], Action::Notify)], otherwise: Action::Allow };
@@ -232,6 +268,27 @@ const PRCTL: ArgumentRules = ArgumentRules {
     otherwise: Action::Allow,
 };
 
+/// EINVAL is the answer of a kernel without seccomp, which programs know (prctl(2), seccomp(2)).
+const PRCTL_UNFILTERED: ArgumentRules = ArgumentRules {
+    clauses: &[
+        clause(&[one_of(0, &[PR_SET_MM])], Action::Errno(NOT_PERMITTED)),
+        clause(&[one_of(0, &[PR_SET_SECCOMP])], Action::Errno(EINVAL)),
+    ],
+    otherwise: Action::Allow,
+};
+
+const PR_SET_SECCOMP: u32 = 22;
+
+/// As above; what only asks may go on.
+const UNFILTERED: ArgumentRules = ArgumentRules {
+    clauses: &[clause(
+        &[one_of(0, &[SECCOMP_SET_MODE_STRICT, SECCOMP_SET_MODE_FILTER])],
+        Action::Errno(EINVAL),
+    )],
+    otherwise: Action::Allow,
+};
+
+const SECCOMP_SET_MODE_STRICT: u32 = 0;
 const SECCOMP_SET_MODE_FILTER: u32 = 1;
 const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 8;
 
@@ -257,7 +314,7 @@ const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 4;
 
 /// EINVAL is the answer of kernels before 6.9, which know no flags.
 const PIDFD_SEND_SIGNAL: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(3, PIDFD_SIGNAL_PROCESS_GROUP)], Action::Errno(libc::EINVAL))],
+    clauses: &[clause(&[any_bit(3, PIDFD_SIGNAL_PROCESS_GROUP)], Action::Errno(EINVAL))],
     otherwise: Action::Allow,
 };
 
