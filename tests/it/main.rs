@@ -2,8 +2,8 @@
 
 mod cli;
 mod clients;
-mod controls;
 mod clock;
+mod controls;
 mod dns;
 mod escape;
 mod exec_rules;
