@@ -119,6 +119,7 @@ pub use self::spec::{Listeners, ProxySpec, StreamOptions, Upstream, WhoAsked};
 use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
+use self::recorded::Recording;
 use self::scribe::Scribe;
 use self::tls::Tls;
 
@@ -221,6 +222,12 @@ impl Proxy {
             dns::PORT => Ok(()),
             _ => egress.judge.destination(destination, decide::Claim::Silent).map(|_| ()),
         }
+    }
+
+    /// What is played in place of the outside.
+    #[must_use]
+    pub fn recording(&self) -> Option<Arc<Recording>> {
+        self.egress.recording.clone()
     }
 
     /// Lets the proxy begin to end, as [`stop`](Self::stop) does; it goes on by itself.

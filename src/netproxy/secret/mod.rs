@@ -94,7 +94,9 @@ impl Secrets {
     /// No randomness.
     pub fn restore(policy: &Policy, placeholders: &[(String, String)]) -> Result<Self, NetproxyError> {
         Self::all(policy, |name| {
-            let Some((_, text)) = placeholders.iter().find(|(known, _)| known == name) else { return Ok(None) };
+            let Some((_, text)) = placeholders.iter().find(|(known, _)| known == name) else {
+                return Ok(None);
+            };
             let mut value = vec![0; NO_VALUE];
             getrandom::fill(&mut value).map_err(|error| error.to_string())?;
             Ok(Some((Value(value), Placeholder::restored(text))))

@@ -77,7 +77,8 @@ impl Placeholder {
 
     /// One of a run that was recorded.
     pub(super) fn restored(text: &str) -> Self {
-        let prefix = PREFIXES.iter().find(|prefix| text.starts_with(**prefix)).map_or(0, |prefix| prefix.len());
+        let prefix =
+            PREFIXES.iter().find(|prefix| text.starts_with(**prefix)).map_or(0, |prefix| prefix.len());
         Self { text: text.to_owned(), random_from: prefix }
     }
 
