@@ -11,6 +11,7 @@ use super::Failure;
 use super::diff::parse_cause;
 use super::run::{Prepared, colored, protected, tell};
 use crate::command;
+use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
@@ -78,15 +79,16 @@ impl ReplayCommand {
         self.judge(&found)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
-        let mut plan = plan(&recording, prepared, &placement);
+        let tls = interception(&recording)?;
+        let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
         let files =
             ReplayedFiles { initial: first.files, blobs: recording.blobs.clone(), keep: self.keep.clone() };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
-        let replayed = Replayed { private, clock, tapes, files };
+        let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
         let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
-        let streams = StreamOptions { upstream, replayable: true, ..StreamOptions::default() };
+        let streams = StreamOptions { tls, upstream, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)
@@ -178,6 +180,13 @@ impl ReplayCommand {
     }
 }
 
+/// What reads the TLS of clients: the authority of the recorded run.
+fn interception(recording: &Recording) -> Result<Option<Intention>, Failure> {
+    let Some(stored) = recording.private.authority.clone() else { return Ok(None) };
+    let name = stored.name().map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Some(Intention { name, upstream_roots: Vec::new(), stored: Some(stored) }))
+}
+
 /// The command inherits it.
 fn restore_mask(recording: &Recording) {
     let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
@@ -201,7 +210,12 @@ fn host_has(file: &Path) -> bool {
     file.symlink_metadata().is_ok()
 }
 
-fn plan(recording: &Recording, prepared: Prepared, placement: &Placement) -> LaunchPlan {
+fn plan(
+    recording: &Recording,
+    prepared: Prepared,
+    placement: &Placement,
+    tls: Option<&Intention>,
+) -> LaunchPlan {
     let Prepared { policy, command, facts, host } = prepared;
     let request = Request {
         policy,
@@ -210,7 +224,7 @@ fn plan(recording: &Recording, prepared: Prepared, placement: &Placement) -> Lau
         facts: &facts,
         protected: protected(placement),
         enforce: recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true),
-        authority: None,
+        authority: tls.map(|tls| tls.name.common_name()),
         placeholders: recording.private.placeholders.clone(),
         replay: true,
     };

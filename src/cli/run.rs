@@ -140,7 +140,7 @@ impl RunCommand {
             Request { policy, command, typed, facts, protected, enforce, authority, placeholders, replay };
         let plan = LaunchPlan::new(request, &host);
         secrets::check(&secrets, &words, &plan)?;
-        let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders(), tls.is_some())?;
+        let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders())?;
         let idle_timeout = self.idle_timeout;
         let streams =
             StreamOptions { tls, secrets, idle_timeout, replayable: replay, ..StreamOptions::default() };

@@ -62,6 +62,7 @@ mod intercept;
 mod link;
 mod listen;
 mod malformed;
+mod moments;
 mod names;
 mod origin;
 mod packet;
@@ -228,6 +229,12 @@ impl Proxy {
     #[must_use]
     pub fn recording(&self) -> Option<Arc<Recording>> {
         self.egress.recording.clone()
+    }
+
+    /// Whether something here goes on by itself in a moment, though all threads sleep.
+    #[must_use]
+    pub fn under_way(&self) -> Box<dyn Fn() -> bool> {
+        Box::new(moments::any)
     }
 
     /// Lets the proxy begin to end, as [`stop`](Self::stop) does; it goes on by itself.

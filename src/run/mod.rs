@@ -64,9 +64,10 @@ pub fn run(
     placement: Placement,
     signals: HeldSignals,
     mut streams: StreamOptions,
-    repeat: Repeat,
+    mut repeat: Repeat,
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
+    repeat.keep_authority(launching.tls.as_ref());
     let state = placement.state_directory();
     let (recorder, writer) = trace::create(placement)?;
     let armed = match arm(&plan, launching, &recorder, streams, &repeat) {
@@ -176,6 +177,7 @@ fn prepare(
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
     repeat.record(umask, base, recorder)?;
+    let skips_waits = repeat.skips_waits();
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
     let keeps = repeat.private().is_some();
     let controls = repeat.controls(base, launched.ahead)?;
@@ -205,6 +207,7 @@ fn prepare(
         keeps_former: keeps,
         diverted,
         controls,
+        under_way: skips_waits.then(|| network.proxy.under_way()),
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {

@@ -82,7 +82,7 @@ impl Supervisor {
                 ptrace::Stop::Cloned => self.made(pid, true),
                 ptrace::Stop::Forked => self.made(pid, false),
                 ptrace::Stop::Group | ptrace::Stop::Event => self.stood_still(pid, stop),
-                ptrace::Stop::Signal(signal) => ptrace::resume(pid, signal),
+                ptrace::Stop::Signal(signal) => self.signalled(pid, signal),
             };
         }
         self.more_stops = true;

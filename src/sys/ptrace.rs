@@ -44,6 +44,14 @@ pub fn resume(pid: i32, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_CONT, pid, signal.cast_unsigned() as usize)
 }
 
+/// Makes a tracee that was seized stop, as [`Stop::Event`]: the call in which it waits is interrupted.
+///
+/// # Errors
+/// The errno of ptrace(2).
+pub fn interrupt(pid: i32) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, pid, 0)
+}
+
 /// Lets the tracee go.
 ///
 /// # Errors

@@ -25,6 +25,8 @@ pub struct Comparison {
     pub repeats: u64,
     /// Processes that were found by what they run, under another lineage.
     pub renamed: Vec<Renamed>,
+    /// Processes in which no order was compared, for their threads or they themselves are workers of a pool.
+    pub unordered: Vec<String>,
     /// Steps of which one of the runs did not see what would have to be compared, as `stdio stdout`.
     pub unseen: Vec<String>,
     /// Processes whose clock is only approximate.

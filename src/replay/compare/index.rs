@@ -28,6 +28,10 @@ pub(super) struct Step {
     pub(super) about: u64,
     /// Digest of all that counts.
     pub(super) digest: u128,
+    /// The same digest, where names that were made up at random are left out.
+    pub(super) alike: u64,
+    /// Repeats of it are one step.
+    pub(super) folds: bool,
     /// What it is called where it differs.
     pub(super) cause: Cause,
     /// The run did not see what it would have to compare.
@@ -196,20 +200,29 @@ impl Reading {
             None => "0",
         };
         let (process, thread) = self.index.processes.of(lineage);
+        let number = entry.get("i").and_then(Value::as_u64).unwrap_or_default();
+        let about = digest(what, &[&essence.about]);
+        let whole = digest(what, &[&essence.about, &essence.more, &essence.outcome]);
+        let alike = match essence.without_made_up_names() {
+            Some(essence) => digest(what, &[&essence.about, &essence.more, &essence.outcome]),
+            None => whole,
+        };
         Step {
             process,
             thread,
-            number: self.index.processes.count(process),
+            number: self.index.processes.count((process, thread), number),
             lane: rule.lane,
             op,
-            about: short(digest(what, &[&essence.about])),
-            digest: digest(what, &[&essence.about, &essence.more, &essence.outcome]),
+            folds: rule.folds,
+            about: short(about),
+            digest: whole,
+            alike: short(alike),
             cause: rule.cause,
             blind: is_blind(entry),
             weight: entry.get("count").and_then(Value::as_u64).unwrap_or(1),
             // A statement about the run is none of its steps.
             counts: !what.starts_with("meta "),
-            entry: entry.get("i").and_then(Value::as_u64).unwrap_or_default(),
+            entry: number,
             offset,
             length: u32::try_from(length).unwrap_or(u32::MAX),
         }

@@ -65,6 +65,7 @@ pub fn compare<R: Read + Seek, L: Read + Seek>(
         elsewhere: found.elsewhere,
         repeats: found.repeats,
         renamed: pairs.renamed.iter().map(|pair| telling.renamed(*pair)).collect(),
+        unordered: found.unordered.iter().map(|one| ours.processes.get(*one).lineage.clone()).collect(),
         unseen: telling.unseen(&found.blind)?,
         approximate: approximate(&ours, &theirs),
         torn: [ours.torn, theirs.torn],
@@ -172,6 +173,12 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
             } else if fields::tell_the_time(&fields::differing(&recorded, &live)) {
                 refined.cause = Cause::TimeOnly;
             }
+        } else if matches!(finding.cause, Cause::CommandChanged | Cause::MissingEffect) {
+            let recorded = self.ours.entry(ours, self.recorded)?;
+            let live = self.theirs.entry(theirs, self.live)?;
+            if fields::are_made_up(&fields::differing(&recorded, &live)) {
+                refined.cause = Cause::UncontrolledSource;
+            }
         } else if finding.cause == Cause::OutputChanged {
             let entry = self.ours.entry(ours, self.recorded)?;
             if entry.get("args").and_then(|args| args.get("stream")).is_some_and(|name| name == "stdin") {
@@ -221,8 +228,9 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         }
         let (ours, theirs) = (&self.ours.environment, &self.theirs.environment);
         if ours != theirs {
-            let fields =
-                vec![Field { name: "names".to_owned(), recorded: ours.clone(), live: theirs.clone() }];
+            let (ours, theirs) = (ours.as_ref(), theirs.as_ref());
+            let (recorded, live) = (fields::lacking(ours, theirs), fields::lacking(theirs, ours));
+            let fields = vec![Field { name: "names".to_owned(), recorded, live }];
             found.push(before(Cause::EnvironmentChanged, "env.pass", fields));
         }
         found

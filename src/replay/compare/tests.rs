@@ -290,7 +290,7 @@ fn what_was_changed_before_the_start_is_found() {
 #[test]
 fn a_changed_argument_is_found_with_its_ancestors() {
     let live = changed("proc.spawn", "sh", |entry| entry["args"]["argv"] = json!(["sh", "-c", "false"]));
-    finds(&live, Cause::CommandChanged, "0.0@1", &["argv"]);
+    finds(&live, Cause::CommandChanged, "0.0@1", &["argv.2"]);
     let found = compared(&run(), &live);
     let chain: Vec<_> =
         found.divergences[0].chain.iter().map(|one| (one.proc.as_str(), one.argv.len())).collect();

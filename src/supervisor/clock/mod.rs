@@ -12,8 +12,10 @@
 //! What the program's memory holds is never followed: it goes into the trace, and in a replay back to the
 //! same program, as a time and nothing else.
 
+mod advance;
 mod control;
 mod kind;
+mod marks;
 mod points;
 mod raw;
 mod reel;
@@ -28,7 +30,7 @@ use std::collections::HashMap;
 pub use self::tapes::{OPERATION, TapeError, Tapes};
 
 use self::control::{Control, Mode};
-use self::reel::{Reel, Replay};
+use self::reel::{Record, Reel, Replay};
 use self::space::Lane;
 use self::visit::ClockError;
 use crate::sys::clock::{self, ClockBase};
@@ -105,6 +107,8 @@ pub(super) struct Clock {
     threads: HashMap<i32, Thread>,
     /// Packed bytes in the trace.
     spent: u64,
+    /// Nanoseconds that were left out.
+    skipped: u64,
 }
 
 impl Clock {
@@ -120,6 +124,7 @@ impl Clock {
             programs: HashMap::new(),
             threads: HashMap::new(),
             spent: 0,
+            skipped: 0,
         }
     }
 
@@ -171,7 +176,9 @@ impl Clock {
     fn anchor(&mut self, strand: &str) -> Result<u64, TraceError> {
         let now = self.kernel_now();
         if let Some(tapes) = &mut self.tapes {
-            return Ok(tapes.anchor(strand).map_or(0, |anchor| anchor.wrapping_sub(now)));
+            // Never behind the kernel: to that the program's deadlines would be over before they come, and it
+            // would ask again and again.
+            return Ok(tapes.anchor(strand).map_or(self.skipped, |anchor| anchor.saturating_sub(now)));
         }
         let event = Event::new(Kind::Meta, OPERATION).arg("clock", "shift").arg("reads", 0).arg("at", now);
         self.recorder.record(event.proc(strand))?;
@@ -194,7 +201,7 @@ impl Clock {
 
     fn begin_thread(&mut self, task: i32, process: i32, strand: String, lane: Option<Lane>, start: u64) {
         let reel = match &mut self.tapes {
-            None => Reel::record(lane.as_ref()),
+            None => Reel::Record(Record::new(lane.as_ref())),
             Some(tapes) => {
                 let mut replay = Replay::new(tapes.take(&strand), start);
                 // Its memory is ours and has its size: without it each read is answered by us.

@@ -8,10 +8,9 @@ use nix::errno::Errno;
 use super::super::call::{Call, Reply};
 use super::super::{Stop, Supervisor};
 use super::points::Point;
-use super::reel::{Reel, drain};
+use super::reel::Reel;
 use super::space::Head;
 use super::{Clock, Thread};
-use crate::sys::vdso::POINTS;
 use crate::sys::{clock, memory};
 use crate::trace::TraceError;
 
@@ -33,6 +32,16 @@ fn kind_of(clock: i32) -> Option<u8> {
 }
 
 impl Supervisor {
+    /// Marks how far the task has read its tape, or puts it back to where it was.
+    pub(in crate::supervisor) fn mark_clock(&mut self, call: &Call) {
+        let reads_clock = [libc::SYS_clock_gettime, libc::SYS_gettimeofday, libc::SYS_time];
+        if let Some(clock) = &mut self.clock
+            && !reads_clock.contains(&i64::from(call.number))
+        {
+            clock.called(call.task.tid, u64::from(call.number.unsigned_abs()));
+        }
+    }
+
     /// A call that reads a clock.
     pub(in crate::supervisor) fn read_clock(&mut self, call: &Call) -> Result<Reply, Stop> {
         let [first, second, ..] = call.arguments;
@@ -82,14 +91,11 @@ impl Clock {
         let lane = thread.lane.as_ref();
         let point = match &mut thread.reel {
             Reel::Replay(replay) => replay.next(lane, kind, kernel).ok(),
-            Reel::Record(packer) => {
-                if let Some(lane) = lane {
-                    // It is a file of ours: it can be read.
-                    let _ = drain(packer, lane);
-                }
+            Reel::Record(record) => {
+                record.drain(lane);
                 clock::read(clock).ok().map(|now| {
                     let point = Point::new(kind, now.wrapping_sub(offset));
-                    packer.push(point);
+                    record.push(point);
                     point.at
                 })
             }
@@ -109,17 +115,5 @@ fn stop_recording(thread: &mut Thread) -> io::Result<()> {
     match (&thread.reel, &thread.lane) {
         (Reel::Record(_), Some(lane)) => lane.set_head(Head::default()),
         _ => Ok(()),
-    }
-}
-
-impl Reel {
-    /// An empty tape.
-    pub(super) fn record(lane: Option<&super::Lane>) -> Self {
-        if let Some(lane) = lane {
-            let head = Head { count: POINTS as u64, more: true, ..Head::default() };
-            // It is a file of ours: it can be written.
-            let _ = lane.set_head(head);
-        }
-        Self::Record(super::points::Packer::default())
     }
 }

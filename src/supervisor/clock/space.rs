@@ -74,6 +74,8 @@ pub(super) struct Head {
     pub(super) skew: u64,
     pub(super) adrift: bool,
     pub(super) mismatches: u64,
+    /// Where the next read of each kind of clock is looked for.
+    pub(super) next: [u16; 8],
 }
 
 /// A thread's part of the tape. The thread can write to it at any time: nothing that is read here is more
@@ -108,29 +110,41 @@ impl Lane {
         let mut bytes = [0; LANE_HEAD];
         read(&self.space.file, &mut bytes, self.at())?;
         let (words, _) = bytes.as_chunks::<8>();
+        let (shorts, _) = bytes.as_chunks::<2>();
         let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
+        let flags = word(2);
         Ok(Head {
             cursor: word(0),
             count: word(1),
-            more: word(2) != 0,
+            more: flags & u64::from(u32::MAX) != 0,
+            adrift: flags >> 32 != 0,
             last: word(3),
             skew: word(4),
-            adrift: word(5) != 0,
-            mismatches: word(6),
+            mismatches: word(5),
+            next: std::array::from_fn(|kind| {
+                shorts.get(24 + kind).map_or(0, |short| u16::from_le_bytes(*short))
+            }),
         })
     }
 
     pub(super) fn set_head(&self, head: Head) -> io::Result<()> {
-        let Head { cursor, count, more, last, skew, adrift, mismatches } = head;
-        let words = [cursor, count, more.into(), last, skew, adrift.into(), mismatches, 0];
-        write(&self.space.file, words.map(u64::to_le_bytes).as_flattened(), self.at())
+        let Head { cursor, count, more, adrift, last, skew, mismatches, next } = head;
+        let flags = u64::from(more) | u64::from(adrift) << 32;
+        let mut bytes = [cursor, count, flags, last, skew, mismatches].map(u64::to_le_bytes).concat();
+        bytes.extend(next.map(u16::to_le_bytes).as_flattened());
+        write(&self.space.file, &bytes, self.at())
+    }
+
+    /// How far the image has come.
+    pub(super) fn cursor(&self) -> io::Result<u64> {
+        let mut cursor = [0; 8];
+        read(&self.space.file, &mut cursor, self.at())?;
+        Ok(u64::from_le_bytes(cursor))
     }
 
     /// The first points, as many as there are to the cursor.
     pub(super) fn points(&self) -> io::Result<Vec<Point>> {
-        let mut cursor = [0; 8];
-        read(&self.space.file, &mut cursor, self.at())?;
-        let count = usize::try_from(u64::from_le_bytes(cursor)).unwrap_or(POINTS).min(POINTS);
+        let count = usize::try_from(self.cursor()?).unwrap_or(POINTS).min(POINTS);
         let mut bytes = vec![0; count * 8];
         read(&self.space.file, &mut bytes, self.at() + LANE_HEAD as u64)?;
         Ok(bytes.as_chunks::<8>().0.iter().map(|word| Point::from_word(u64::from_le_bytes(*word))).collect())

@@ -7,14 +7,19 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::control::Mode;
-use super::reel::{Followed, Reel, drain};
+use super::reel::{Followed, Reel};
 use super::{Clock, INLINE, MOST, OPERATION, PART, Program, Thread};
 use crate::sys::{process, tracee};
 use crate::trace::{Event, Kind, TraceError};
 
+/// What stands in a mark for the call that makes a process or a thread, whichever it is: the number of
+/// clone(2).
+const BIRTH: u64 = libc::SYS_clone.cast_unsigned();
+
 impl Clock {
     /// Task `maker` has made process `child`, which has not run yet.
     pub(in crate::supervisor) fn forked(&mut self, maker: i32, child: i32, strand: String) {
+        self.called(maker, BIRTH);
         let start = self.now_of(maker);
         let Some(maker_process) = self.threads.get(&maker).map_or(Some(maker), |thread| Some(thread.process))
         else {
@@ -47,6 +52,7 @@ impl Clock {
 
     /// Task `maker`, which stands still, has made thread `child`, which has not run yet.
     pub(in crate::supervisor) fn cloned(&mut self, maker: i32, child: i32, strand: String) {
+        self.called(maker, BIRTH);
         let start = self.now_of(maker);
         let process = self.threads.get(&maker).map_or(maker, |thread| thread.process);
         let Some(program) = self.programs.get_mut(&process) else {
@@ -103,9 +109,8 @@ impl Clock {
         if let Reel::Replay(replay) = &thread.reel {
             return self.tell(&thread.strand, replay.followed(thread.lane.as_ref()));
         }
-        if let (Reel::Record(packer), Some(lane)) = (&mut thread.reel, &thread.lane) {
-            // It is a file of ours: it can be read.
-            let _ = drain(packer, lane);
+        if let Reel::Record(record) = &mut thread.reel {
+            record.drain(thread.lane.as_ref());
         }
         self.keep(&mut thread, true)
     }
@@ -122,24 +127,44 @@ impl Clock {
 
     /// Puts what is packed into the trace, if it is enough or the last of it.
     pub(super) fn keep(&mut self, thread: &mut Thread, last: bool) -> Result<(), TraceError> {
-        let Reel::Record(packer) = &mut thread.reel else { return Ok(()) };
-        if packer.size() == 0 || (packer.size() < PART && !last) {
+        let Reel::Record(record) = &mut thread.reel else { return Ok(()) };
+        let size = record.packer.size();
+        if size == 0 || (size < PART && !last) {
             return Ok(());
         }
-        let (bytes, reads) = packer.take();
-        self.spent += bytes.len() as u64;
-        let tape = if bytes.len() <= INLINE {
-            Value::from(STANDARD.encode(&bytes))
-        } else {
-            let mut blob = self.recorder.blob()?;
-            // What fails here fails the recorder, which `finish` says.
-            let _ = blob.write_all(&bytes);
-            blob.finish()?.into()
-        };
-        let event =
-            Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("reads", reads).arg("tape", tape);
-        let event = if self.is_full() { event.arg("cut", true) } else { event };
+        let (bytes, reads) = record.packer.take();
+        let marks = record.marker.take();
+        self.spent += (bytes.len() + marks.len()) as u64;
+        let event = Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("reads", reads);
+        let mut event = event.arg("tape", self.stored(&bytes)?);
+        if !marks.is_empty() {
+            event = event.arg("marks", self.stored(&marks)?);
+        }
+        if self.is_full() {
+            event = event.arg("cut", true);
+        }
         self.recorder.record(event.proc(thread.strand.clone()))
+    }
+
+    /// Bytes, in the entry itself if they are few.
+    fn stored(&self, bytes: &[u8]) -> Result<Value, TraceError> {
+        if bytes.len() <= INLINE {
+            return Ok(Value::from(STANDARD.encode(bytes)));
+        }
+        let mut blob = self.recorder.blob()?;
+        // What fails here fails the recorder, which `finish` says.
+        let _ = blob.write_all(bytes);
+        Ok(blob.finish()?.into())
+    }
+
+    /// Task `task` makes a call, which is not one that reads a clock.
+    pub(in crate::supervisor) fn called(&mut self, task: i32, number: u64) {
+        let Some(Thread { reel, lane, .. }) = self.threads.get_mut(&task) else { return };
+        match reel {
+            Reel::Record(record) => record.call(number, lane.as_ref()),
+            // Its memory is a file of ours: it can be read and written.
+            Reel::Replay(replay) => drop(replay.call(number, lane.as_ref())),
+        }
     }
 
     /// Whether no more reads are recorded.

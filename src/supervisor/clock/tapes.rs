@@ -6,8 +6,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::points::Unpacker;
-
 /// The operation under which the trace holds a tape.
 pub const OPERATION: &str = "clock.tape";
 
@@ -24,9 +22,10 @@ pub enum TapeError {
 
 /// What one thread of one program saw of the clock.
 #[derive(Debug, Default)]
-struct Strip {
-    parts: Vec<Vec<u8>>,
-    reads: u64,
+pub(super) struct Strip {
+    pub(super) parts: Vec<Vec<u8>>,
+    pub(super) marks: Vec<u8>,
+    pub(super) reads: u64,
     /// Where the timeline was when the program began, for one whose clock runs at real rate.
     anchor: Option<u64>,
 }
@@ -47,7 +46,7 @@ impl Tapes {
         &mut self,
         proc: &str,
         args: &Map<String, Value>,
-        content: impl FnOnce(&Value) -> std::io::Result<Vec<u8>>,
+        mut content: impl FnMut(&Value) -> std::io::Result<Vec<u8>>,
     ) -> Result<(), TapeError> {
         let strip = self.strips.entry(proc.to_owned()).or_default();
         match args.get("clock").and_then(Value::as_str) {
@@ -57,13 +56,11 @@ impl Tapes {
                 Ok(())
             }
             Some("tape") => {
-                let bytes = match args.get("tape") {
-                    Some(Value::String(text)) => {
-                        STANDARD.decode(text).map_err(|_| TapeError::Member("tape"))?
-                    }
-                    Some(blob @ Value::Object(_)) => content(blob).map_err(TapeError::Content)?,
-                    _ => return Err(TapeError::Member("tape")),
-                };
+                let tape = args.get("tape").ok_or(TapeError::Member("tape"))?;
+                let bytes = stored(tape, "tape", &mut content)?;
+                if let Some(marks) = args.get("marks") {
+                    strip.marks.extend(stored(marks, "marks", &mut content)?);
+                }
                 strip.reads += args.get("reads").and_then(Value::as_u64).ok_or(TapeError::Member("reads"))?;
                 strip.parts.push(bytes);
                 Ok(())
@@ -72,10 +69,9 @@ impl Tapes {
         }
     }
 
-    /// Takes the points of a thread, and how many they are; none where it read no clock.
-    pub(super) fn take(&mut self, strand: &str) -> (Unpacker, u64) {
-        let strip = self.strips.remove(strand).unwrap_or_default();
-        (Unpacker::new(strip.parts), strip.reads)
+    /// Takes the tape of a thread; an empty one where it read no clock.
+    pub(super) fn take(&mut self, strand: &str) -> Strip {
+        self.strips.remove(strand).unwrap_or_default()
     }
 
     /// Where the timeline was when a program began whose clock runs at real rate.
@@ -84,11 +80,24 @@ impl Tapes {
     }
 }
 
+/// Bytes that stand in the entry, or in a blob.
+fn stored(
+    value: &Value,
+    member: &'static str,
+    content: &mut impl FnMut(&Value) -> std::io::Result<Vec<u8>>,
+) -> Result<Vec<u8>, TapeError> {
+    match value {
+        Value::String(text) => STANDARD.decode(text).map_err(|_| TapeError::Member(member)),
+        blob @ Value::Object(_) => content(blob).map_err(TapeError::Content),
+        _ => Err(TapeError::Member(member)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::points::{Packer, Point};
+    use super::super::points::{Packer, Point, Unpacker};
     use super::*;
 
     fn add(tapes: &mut Tapes, args: Value) -> Result<(), TapeError> {
@@ -109,9 +118,10 @@ mod tests {
         add(&mut tapes, json!({"clock": "tape", "reads": 1, "tape": {"blob": "x"}})).expect("a tape");
         add(&mut tapes, json!({"clock": "shift", "reads": 0, "at": 7})).expect("an anchor");
         assert_eq!((tapes.anchor("0.1:1"), tapes.anchor("0.1:1"), tapes.anchor("0")), (Some(7), None, None));
-        let (points, reads) = tapes.take("0.1:1");
-        assert_eq!((points.map(|point| point.at).collect::<Vec<_>>(), reads), (vec![10, 20, 30], 3));
-        assert_eq!(tapes.take("0.1:1").0.count(), 0);
+        let strip = tapes.take("0.1:1");
+        let points: Vec<_> = Unpacker::new(strip.parts).map(|point| point.at).collect();
+        assert_eq!((points, strip.reads), (vec![10, 20, 30], 3));
+        assert_eq!(tapes.take("0.1:1").reads, 0);
     }
 
     #[test]

@@ -93,6 +93,12 @@ impl Kin {
         }
     }
 
+    /// Every task that lives, with its process.
+    pub(in crate::supervisor) fn tasks(&self) -> Vec<(i32, i32)> {
+        let others = self.threads.iter().map(|(task, thread)| (*task, thread.process));
+        self.processes.keys().map(|process| (*process, *process)).chain(others).collect()
+    }
+
     /// What this task does.
     pub(in crate::supervisor) fn strand(&self, task: i32) -> Option<Strand> {
         let (id, thread) = self.threads.get(&task).map_or((task, 0), |own| (own.process, own.number));

@@ -88,6 +88,8 @@ pub enum Disposition {
     },
     /// The supervisor answers under `FilterOptions::replayable`, else the kernel does.
     Replayable,
+    /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
+    ReplayableTimer(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
@@ -123,7 +125,8 @@ impl Disposition {
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
-            Self::Replayable | Self::ReplayableClock(_) => Decision::Always(Action::Allow),
+            Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
+            Self::Replayable | Self::ReplayableClock(_) | Self::ReplayableTimer(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }

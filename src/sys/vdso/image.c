@@ -68,13 +68,14 @@ struct lane {
 	u64 cursor;
 	/* Points that there are (replay), or room for them (record). */
 	u64 count;
-	/* Whether the supervisor is asked beyond them. */
-	u64 more;
-	/* The last point that was given out, and what real time adds to the kernel's clock from there on. */
-	u64 last, skew, adrift;
-	/* Reads of another kind of clock than was recorded. */
+	/* Whether the supervisor is asked beyond them, and whether the end was left behind. */
+	u32 more, adrift;
+	/* The last point that was given out, and what real time adds to the kernel's clock beyond the end. */
+	u64 last, skew;
+	/* Reads that were not the next on the tape. */
 	u64 mismatches;
-	u64 spare;
+	/* Where the next read of each kind of clock is looked for. */
+	unsigned short next[CLOCK_KINDS];
 	u64 points[POINTS];
 };
 
@@ -199,16 +200,48 @@ static u64 adrift(const struct control *control, struct lane *lane)
 	return lane->last;
 }
 
+/* The first read of this kind of clock from `place` on. */
+static u64 find(const struct lane *lane, u64 count, u64 place, u32 kind)
+{
+	while (place < count && lane->points[place] >> KIND_SHIFT != kind)
+		place++;
+	return place;
+}
+
+/*
+ * The place of this read on the tape.
+ *
+ * C libraries and runtimes read CLOCK_MONOTONIC where a thread waits for others: now and then more often, or
+ * less, than while it was recorded. Reads of the other clocks are the program's own: each is the next of its
+ * kind, and what follows goes on from there.
+ */
+static u64 seek(struct lane *lane, u64 count, u32 kind)
+{
+	if (kind != MONOTONIC) {
+		u64 place = find(lane, count, lane->next[kind], kind);
+		if (place < count) {
+			lane->mismatches += place != lane->cursor;
+			lane->cursor = place + 1;
+			lane->next[kind] = (unsigned short)(place + 1);
+		}
+		return place;
+	}
+	u64 place = advance(lane);
+	if (place < count && lane->points[place] >> KIND_SHIFT != kind) {
+		lane->mismatches++;
+		place = find(lane, count, place, kind);
+		lane->cursor = place + 1;
+	}
+	return place;
+}
+
 static long replay(const struct control *control, struct lane *lane, u32 kind, clock_id id, struct timespec *time)
 {
-	u64 place = advance(lane);
-	if (place < lane->count && place < POINTS) {
-		u64 found = lane->points[place];
-		u64 point = found & POINT_MASK;
-		lane->last = point;
-		if (found >> KIND_SHIFT != kind)
-			lane->mismatches++;
-		return give(point + control->offsets[kind], time);
+	u64 count = lane->count < POINTS ? lane->count : POINTS;
+	u64 place = seek(lane, count, kind);
+	if (place < count) {
+		lane->last = lane->points[place] & POINT_MASK;
+		return give(lane->last + control->offsets[kind], time);
 	}
 	if (lane->more)
 		return call(CLOCK_GETTIME, id, (long)time, 0);

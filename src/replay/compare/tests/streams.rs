@@ -35,13 +35,46 @@ fn children_that_swapped_places_are_told() {
 
 #[test]
 fn a_pool_may_share_its_tasks_out_differently() {
-    let recorded = [read("0#1", "a", "1"), read("0#2", "b", "2"), request("0.0", "http://h/1", "1", (1, 2))];
-    let live = [read("0#1", "b", "2"), read("0#2", "a", "1"), request("0.1", "http://h/1", "1", (1, 2))];
+    let recorded = [read("0", "a", "1"), read("0#1", "b", "2"), request("0.0", "http://h/1", "1", (1, 2))];
+    let live = [read("0", "b", "2"), read("0#1", "a", "1"), request("0.1", "http://h/1", "1", (1, 2))];
     let found = compared(&recorded, &live);
     assert!(found.is_same(), "{found:#?}");
     assert_eq!((found.elsewhere, found.tiers.elsewhere, found.matched), (2, 1, 3));
     let report = report::text(&found, &report::Style { recorded: "A", live: "B", color: false });
-    assert!(report.contains("1 request: 1 of another process"), "{report}");
+    assert!(report.contains("1 request: 1 of another process or thread"), "{report}");
+}
+
+#[test]
+fn workers_have_no_order() {
+    let workers = |order: [(&str, &str); 6]| -> Vec<Value> {
+        let read = order.map(|(proc, file)| read(proc, file, "1"));
+        [spawn("0", &["x"])].into_iter().chain(read).collect()
+    };
+    for names in [["0.0", "0.1"], ["0#1", "0#2"]] {
+        let [one, other] = names;
+        let recorded = [(one, "a"), (other, "b"), (one, "c"), (other, "d"), (one, "b"), (other, "e")];
+        let live = [(other, "d"), (one, "e"), (other, "c"), (one, "b"), (other, "a"), (one, "c")];
+        let found = compared(&workers(recorded), &workers(live));
+        assert!(found.is_same(), "{found:#?}");
+        assert_eq!((found.matched, found.unordered.len()), (7, if one == "0.0" { 2 } else { 1 }));
+        let less = [(other, "d"), (one, "x"), (other, "c"), (one, "b"), (other, "a"), (one, "c")];
+        assert_eq!(compared(&workers(recorded), &workers(less)).differences(), 2);
+    }
+}
+
+#[test]
+fn names_made_up_at_random_are_told_as_such() {
+    let run = |name: &str| {
+        let path = format!("/w/.git/tmp_obj_{name}");
+        [
+            observe("0", "fs.open_write", json!({"path": path})),
+            observe("0", "fs.write", json!({"path": path, "sha256": "1", "size": 1})),
+            observe("0", "fs.rename", json!({"path": path, "to": "/w/.git/object"})),
+        ]
+    };
+    let found = compared(&run("YUeJ9W"), &run("x2KTfG"));
+    assert_eq!(found.differences(), 3);
+    assert!(found.divergences.iter().all(|one| one.cause == Cause::UncontrolledSource), "{found:#?}");
 }
 
 #[test]
