@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::net::UdpSocket;
 
 use super::super::moments;
+use super::super::moments;
 use super::super::origin::OriginStream;
 use super::super::resolve::{Family, Found, Outside, Pending, Question, Wanted};
 use super::Recording;
