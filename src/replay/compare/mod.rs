@@ -5,7 +5,7 @@
 //! of the process `0.2`. What counts of each operation stands in one table, `table.rs`.
 //!
 //! The comparison reads both traces and holds a few numbers for each entry; it changes nothing, runs nothing and
-//! reads no bodies. The caller has verified the traces.
+//! reads no bodies but transcripts. The caller has verified the traces.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek};
@@ -24,6 +24,7 @@ pub mod report;
 mod requests;
 mod sequence;
 mod table;
+mod transcripts;
 
 pub use cause::Cause;
 pub use comparison::{Ancestor, Comparison, Divergence, Renamed};
@@ -35,6 +36,8 @@ use matching::{Finding, match_all};
 use processes::Pairs;
 use requests::match_requests;
 use table::Lane;
+
+use crate::trace::StoredBlobs;
 
 /// Differences that are told in full; the rest is counted.
 const MOST_TOLD: usize = 1000;
@@ -49,9 +52,23 @@ pub fn compare<R: Read + Seek, L: Read + Seek>(
     live: &mut L,
     lenient: &[Cause],
 ) -> io::Result<Comparison> {
+    compare_with(recorded, live, [None, None], lenient)
+}
+
+/// The same, where what was said over streams that were passed on unread is compared too: its bytes lie beside
+/// the traces. A replay has compared them already, as it served them.
+///
+/// # Errors
+/// Those of reading the traces.
+pub fn compare_with<R: Read + Seek, L: Read + Seek>(
+    recorded: &mut R,
+    live: &mut L,
+    blobs: [Option<&StoredBlobs>; 2],
+    lenient: &[Cause],
+) -> io::Result<Comparison> {
     let mut names = Names::default();
-    let ours = Index::read(recorded, &mut names)?;
-    let theirs = Index::read(live, &mut names)?;
+    let ours = Index::read(recorded, blobs[0], &mut names)?;
+    let theirs = Index::read(live, blobs[1], &mut names)?;
     let pairs = Pairs::new(&ours.processes, &theirs.processes);
     let mut found = match_all(&ours, &theirs, &pairs, &names);
     let (requests, tiers) = match_requests(&ours, &theirs, &pairs);
@@ -168,9 +185,13 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
             let answered = |entry: &serde_json::Map<String, Value>| {
                 entry.get("result").is_some_and(|result| result.get("failure").is_none())
             };
-            if answered(&recorded) && !answered(&live) {
+            let fields = fields::differing(&recorded, &live);
+            // What a stream's client says is its request.
+            if strayed(&live) || fields.iter().any(|field| field.name.ends_with(".said")) {
+                refined.cause = Cause::RequestChanged;
+            } else if answered(&recorded) && !answered(&live) {
                 refined.cause = Cause::ResponseMissing;
-            } else if fields::tell_the_time(&fields::differing(&recorded, &live)) {
+            } else if fields::tell_the_time(&fields) {
                 refined.cause = Cause::TimeOnly;
             }
         } else if matches!(finding.cause, Cause::CommandChanged | Cause::MissingEffect) {
@@ -193,12 +214,13 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         let stream = index.processes.get(step.process).lineage.clone();
         let (number, op) = (step.number, self.names.op(step.op).to_owned());
         let process = step.process;
-        let recorded = finding.recorded.map(|step| self.ours.entry(step, self.recorded)).transpose()?;
-        let live = finding.live.map(|step| self.theirs.entry(step, self.live)).transpose()?;
+        let mut recorded = finding.recorded.map(|step| self.ours.entry(step, self.recorded)).transpose()?;
+        let mut live = finding.live.map(|step| self.theirs.entry(step, self.live)).transpose()?;
         let fields = match (&recorded, &live) {
             (Some(recorded), Some(live)) => fields::differing(recorded, live),
             _ => Vec::new(),
         };
+        recorded.iter_mut().chain(&mut live).for_each(transcripts::remove);
         let chain = match finding.recorded {
             Some(_) => chain(self.ours, process, self.recorded)?,
             None => chain(self.theirs, process, self.live)?,
@@ -255,6 +277,12 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         }
         Ok(unseen.into_iter().collect())
     }
+}
+
+/// Whether a replay found that the agent said something else over a stream than was recorded.
+fn strayed(entry: &serde_json::Map<String, Value>) -> bool {
+    let kind = entry.get("result").and_then(|result| result.pointer("/failure/kind"));
+    kind.is_some_and(|kind| kind == "diverged")
 }
 
 /// A difference before anything ran.

@@ -117,7 +117,9 @@ impl Skip {
             self.timers.ran(caller.process);
         }
         let number = match blocked.call.number {
-            libc::SYS_restart_syscall => self.restarts.get(&task).copied().unwrap_or(libc::SYS_restart_syscall),
+            libc::SYS_restart_syscall => {
+                self.restarts.get(&task).copied().unwrap_or(libc::SYS_restart_syscall)
+            }
             number => number,
         };
         let wait = caller.understand(&WaitingCall { number, ..blocked.call });

@@ -8,8 +8,8 @@ use std::os::unix::fs::FileTypeExt as _;
 
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::sight::WaitingCall;
 use super::super::call::low_half;
+use super::sight::WaitingCall;
 use crate::sys::{memory, pidfd};
 
 const SECOND: u64 = 1_000_000_000;
@@ -103,9 +103,7 @@ impl Caller {
                 let time = nanoseconds(seconds, microseconds.checked_mul(1000)?)?;
                 self.sets(zeroing(self.relative(time, 0), e), call)
             }
-            libc::SYS_pselect6 if e != 0 => {
-                self.sets(zeroing(self.relative(self.timespec(e)?, 0), e), call)
-            }
+            libc::SYS_pselect6 if e != 0 => self.sets(zeroing(self.relative(self.timespec(e)?, 0), e), call),
             libc::SYS_futex => self.futex(call),
             // futex_wait(2), futex_waitv(2)
             455 if e != 0 => self.absolute(f, e, libc::ETIMEDOUT),
@@ -113,9 +111,7 @@ impl Caller {
             libc::SYS_rt_sigtimedwait if c != 0 => {
                 Some(touchy(self.relative(self.timespec(c)?, libc::EAGAIN)))
             }
-            libc::SYS_semtimedop if d != 0 => {
-                Some(touchy(self.relative(self.timespec(d)?, libc::EAGAIN)))
-            }
+            libc::SYS_semtimedop if d != 0 => Some(touchy(self.relative(self.timespec(d)?, libc::EAGAIN))),
             libc::SYS_mq_timedreceive | libc::SYS_mq_timedsend if e != 0 => {
                 self.absolute(libc::CLOCK_REALTIME as u64, e, libc::ETIMEDOUT)
             }
@@ -316,7 +312,8 @@ mod tests {
     #[test]
     fn the_sets_of_select_are_emptied() {
         let time = [1, 500_000];
-        let wait = wait(&caller(None), libc::SYS_select, [65, 16, 0, 32, place(&time), 0]).expect("understood");
+        let wait =
+            wait(&caller(None), libc::SYS_select, [65, 16, 0, 32, place(&time), 0]).expect("understood");
         assert_eq!(wait.deadline, Some(NOW + SECOND + SECOND / 2));
         assert_eq!(wait.ending.zeroes, [(place(&time), 16), (16, 16), (32, 16)]);
     }
