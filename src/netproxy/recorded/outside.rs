@@ -11,7 +11,6 @@ use serde_json::Value;
 use tokio::net::UdpSocket;
 
 use super::super::moments;
-use super::super::moments;
 use super::super::origin::OriginStream;
 use super::super::resolve::{Family, Found, Outside, Pending, Question, Wanted};
 use super::Recording;
