@@ -17,7 +17,7 @@ use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
 use crate::replay::{Difference, FirstState, Recording, ReplayError, embedded_times};
-use crate::run::{self, Repeat, Replayed, ReplayedFiles};
+use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch};
 
 /// What `replay --help` says after the options.
@@ -68,12 +68,18 @@ impl ReplayCommand {
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
         })?;
         restore_mask(&recording);
+        // The command inherits them too.
+        tell(
+            recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
+        );
         let first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
         })?;
-        let begun = run::begin(Some(recording.clock), input);
+        // Where waits are left out, it is for us to say when they end.
+        let clock = if self.paced { recording.clock } else { recording.clock.behind() };
+        let begun = run::begin(Some(clock), input);
         let (prepared, mut found) = self.prepare(&recording)?;
         found.extend(first.differences());
         self.judge(&found)?;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::ReplayError;
 use crate::netproxy::recorded;
-use crate::run::{Private, VERSION};
+use crate::run::{Private, Processors, VERSION};
 use crate::supervisor::{CLOCK_TAPE, Tapes};
 use crate::sys::clock::ClockBase;
 use crate::trace::redact::{ChosenName, ChosenNames};
@@ -149,6 +149,12 @@ impl Recording {
             }
             (None, None) => Ok(network),
         }
+    }
+
+    /// The processors that it ran on, where it says so.
+    #[must_use]
+    pub fn processors(&self) -> Option<Processors> {
+        self.replay.get("processors").and_then(|processors| Processors::deserialize(processors).ok())
     }
 
     /// What was redacted besides well-known names.

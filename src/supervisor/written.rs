@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -258,9 +259,12 @@ fn record(
 ) -> Result<(), TraceError> {
     let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
     let event = event.proc(written.proc.clone()).rule(written.rule.clone());
-    let content = File::open(own_path(written.file.as_fd())).and_then(|file| {
-        if written.shareable { digests.anew(file.as_fd()) } else { digests.of(file.as_fd()) }
-    });
+    let opened = File::open(own_path(written.file.as_fd()));
+    let content = match &opened {
+        Ok(file) if written.shareable => digests.anew(file.as_fd()),
+        Ok(file) => digests.of(file.as_fd()),
+        Err(error) => Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))),
+    };
     if let Ok(content) = &content
         && written.recorded.as_ref() == Some(content)
     {
@@ -268,7 +272,8 @@ fn record(
     }
     // Where there is no digest, that it was written still stands.
     let mut event = digest::add_to(event, &content);
-    if let (Ok(content), true) = (&content, keeps)
+    if let (Ok(file), Ok(content), true) = (&opened, &content, keeps)
+        && holds_times(file, content.size)
         && let Some(body) = timed(&written.file, content, recorder)?
     {
         event = event.arg("content", body);
@@ -278,26 +283,23 @@ fn record(
     Ok(())
 }
 
-/// Largest file that is kept because it holds times, in bytes.
-const LARGEST_TIMED: u64 = 16 << 20;
-
-/// The content as a private body where it holds times of other files: compiled Python, an index of git, an
-/// archive. So a replay's can be compared with it apart from those.
+/// The content as a private body, so that a replay's can be compared with it apart from times.
 fn timed(file: &OwnedFd, content: &Content, recorder: &Recorder) -> Result<Option<Value>, TraceError> {
-    if content.size == 0 || content.size > LARGEST_TIMED {
-        return Ok(None);
-    }
-    let mut head = [0; 262];
-    let Ok(opened) = File::open(own_path(file.as_fd())) else { return Ok(None) };
-    let Ok(length) = opened.read_at(&mut head, 0) else { return Ok(None) };
-    if !holds_times(&head[..length]) {
-        return Ok(None);
-    }
     let kept = super::first_change::keep(file, i64::try_from(content.size).unwrap_or(0), recorder)?;
+    // Written to meanwhile: the next digest has the next body.
     Ok(kept.ok().filter(|body| body["blob"] == content.sha256.as_str()))
 }
 
-fn holds_times(head: &[u8]) -> bool {
+/// Whether it holds times of other files: compiled Python, an index of git, an archive.
+fn holds_times(file: &File, size: u64) -> bool {
+    /// Smallest and largest file that is looked at, in bytes.
+    const SIZES: std::ops::RangeInclusive<u64> = 16..=16 << 20;
+    let mut head = [0; 262];
+    if !SIZES.contains(&size) {
+        return false;
+    }
+    let Ok(length) = file.read_at(&mut head, 0) else { return false };
+    let head = &head[..length];
     let starts: [&[u8]; 4] = [b"DIRC", b"PK\x03\x04", b"!<arch>\n", b"\x1f\x8b\x08"];
     starts.iter().any(|start| head.starts_with(start))
         || head.get(2..8) == Some(b"\r\n\0\0\0\0")
