@@ -23,6 +23,7 @@ mod stack;
 mod strands;
 mod tapes;
 mod visit;
+mod waits;
 
 use std::collections::HashMap;
 
@@ -106,6 +107,8 @@ pub(super) struct Clock {
     threads: HashMap<i32, Thread>,
     /// Packed bytes in the trace.
     spent: u64,
+    /// Tasks in a call that was translated.
+    waits: HashMap<i32, waits::Own>,
 }
 
 impl Clock {
@@ -121,6 +124,7 @@ impl Clock {
             programs: HashMap::new(),
             threads: HashMap::new(),
             spent: 0,
+            waits: HashMap::new(),
         }
     }
 
