@@ -11,11 +11,12 @@ use super::Failure;
 use super::diff::parse_cause;
 use super::run::{Prepared, colored, protected, tell};
 use crate::command;
+use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
-use crate::replay::{Difference, FirstState, Recording, ReplayError};
+use crate::replay::{Difference, FirstState, Recording, ReplayError, embedded_times};
 use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch};
 
@@ -82,15 +83,17 @@ impl ReplayCommand {
         self.judge(&found)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
-        let mut plan = plan(&recording, prepared, &placement);
+        let tls = interception(&recording)?;
+        let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
         let files =
             ReplayedFiles { initial: first.files, blobs: recording.blobs.clone(), keep: self.keep.clone() };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
-        let replayed = Replayed { private, clock, tapes, files };
+        let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
         let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
-        let streams = StreamOptions { upstream, replayable: true, ..StreamOptions::default() };
+        let redacted = recording.redacted();
+        let streams = StreamOptions { tls, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)
@@ -104,8 +107,9 @@ impl ReplayCommand {
         };
         let mut ours = File::open(recorded).map_err(unreadable(recorded))?;
         let mut theirs = File::open(live).map_err(unreadable(live))?;
-        let comparison =
-            compare::compare(&mut ours, &mut theirs, &self.lenient).map_err(unreadable(recorded))?;
+        let timed = embedded_times::between(recorded, live);
+        let comparison = compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
+            .map_err(unreadable(recorded))?;
         if self.json {
             tell([report::json(&comparison).to_string()]);
         } else {
@@ -182,6 +186,13 @@ impl ReplayCommand {
     }
 }
 
+/// What reads the TLS of clients: the authority of the recorded run.
+fn interception(recording: &Recording) -> Result<Option<Intention>, Failure> {
+    let Some(stored) = recording.private.authority.clone() else { return Ok(None) };
+    let name = stored.name().map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Some(Intention { name, upstream_roots: Vec::new(), stored: Some(stored) }))
+}
+
 /// The command inherits it.
 fn restore_mask(recording: &Recording) {
     let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
@@ -205,7 +216,12 @@ fn host_has(file: &Path) -> bool {
     file.symlink_metadata().is_ok()
 }
 
-fn plan(recording: &Recording, prepared: Prepared, placement: &Placement) -> LaunchPlan {
+fn plan(
+    recording: &Recording,
+    prepared: Prepared,
+    placement: &Placement,
+    tls: Option<&Intention>,
+) -> LaunchPlan {
     let Prepared { policy, command, facts, host } = prepared;
     let request = Request {
         policy,
@@ -214,7 +230,7 @@ fn plan(recording: &Recording, prepared: Prepared, placement: &Placement) -> Lau
         facts: &facts,
         protected: protected(placement),
         enforce: recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true),
-        authority: None,
+        authority: tls.map(|tls| tls.name.common_name()),
         placeholders: recording.private.placeholders.clone(),
         replay: true,
     };

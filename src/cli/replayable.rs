@@ -36,7 +36,6 @@ impl ReplayArguments {
         facts: &HostFacts,
         argv: &[OsString],
         placeholders: Vec<(String, String)>,
-        reads_tls: bool,
     ) -> Result<Repeat, Failure> {
         if !plan.replay {
             return Ok(Repeat::Never);
@@ -54,7 +53,7 @@ impl ReplayArguments {
             },
         };
         let environment = needed(plan, facts);
-        let start = Start { argv, cwd: facts.cwd.clone(), environment, placeholders, reads_tls, seed };
+        let start = Start { argv, cwd: facts.cwd.clone(), environment, placeholders, seed };
         Ok(Repeat::Recorded(Private::new(start)?))
     }
 }

@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::decide::Grant;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::{Door, Flow, Metered};
 use super::idle::IdleClock;
+use super::moments;
 use super::origin::OriginStream;
 use super::stream;
 
@@ -49,21 +49,21 @@ pub(crate) async fn first(
         }
         let alone = waiting.len() == 0 || attempts.len() == MAX_ATTEMPTS;
         let next = attempts.join_next();
-        let ended = if alone { Ok(next.await) } else { timeout(ATTEMPT_DELAY, next).await };
+        let ended = if alone { Some(next.await) } else { moments::within(ATTEMPT_DELAY, next).await };
         match ended {
-            Ok(Some(Ok((index, Ok(upstream))))) => {
+            Some(Some(Ok((index, Ok(upstream))))) => {
                 flows.swap_remove(index);
                 give_up(&flows);
                 return Ok((index, upstream));
             }
-            Ok(Some(Ok((_, Err(error @ NetproxyError::Dial { .. }))))) => failure = error,
-            Ok(Some(Ok((_, Err(error))))) => return Err(error),
-            Ok(Some(Err(panicked))) => {
+            Some(Some(Ok((_, Err(error @ NetproxyError::Dial { .. }))))) => failure = error,
+            Some(Some(Ok((_, Err(error))))) => return Err(error),
+            Some(Some(Err(panicked))) => {
                 return Err(NetproxyError::Thread { source: std::io::Error::other(panicked) });
             }
-            Ok(None) => return Err(failure),
+            Some(None) => return Err(failure),
             // It is silent: the next one is tried beside it.
-            Err(_) => {}
+            None => {}
         }
     }
 }

@@ -45,6 +45,7 @@ mod decide;
 mod disguise;
 pub mod dns;
 mod dns_stream;
+mod door;
 mod doubt;
 mod drain;
 mod egress;
@@ -62,6 +63,7 @@ mod intercept;
 mod link;
 mod listen;
 mod malformed;
+mod moments;
 mod names;
 mod origin;
 mod packet;
@@ -213,14 +215,24 @@ impl Proxy {
         Arc::clone(&self.pins)
     }
 
-    /// The decision about a connection that has said nothing yet, for whoever sees it first.
-    pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<(), Refusal> + use<> {
+    /// The decision about a connection that has said nothing yet, for whoever sees it first: the rule that
+    /// allows it.
+    pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<String, Refusal> + use<> {
         let egress = Arc::clone(&self.egress);
         move |destination| match destination.port() {
             // Whatever name server is meant, ours answers.
-            dns::PORT => Ok(()),
-            _ => egress.judge.destination(destination, decide::Claim::Silent).map(|_| ()),
+            dns::PORT => Ok("the name server inside".to_owned()),
+            _ => {
+                let grant = egress.judge.destination(destination, decide::Claim::Silent);
+                grant.map(|grant| grant.rule().to_owned())
+            }
         }
+    }
+
+    /// Whether something here goes on by itself in a moment, though all threads sleep.
+    #[must_use]
+    pub fn under_way(&self) -> Box<dyn Fn() -> bool> {
+        Box::new(moments::any)
     }
 
     /// Lets the proxy begin to end, as [`stop`](Self::stop) does; it goes on by itself.

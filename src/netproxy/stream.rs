@@ -17,6 +17,7 @@ use super::http;
 use super::idle::IdleClock;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
+use super::moments;
 use super::origin::OriginStream;
 use super::relay::{End, relay};
 use super::resolve::Wanted;
@@ -67,8 +68,8 @@ async fn take_over(
     let Some(tls) = egress.tls.as_ref().filter(|tls| tls.pool.knows(grant.destination)) else {
         return Err(client);
     };
-    let first = timeout(FIRST_BYTES, client.read_ahead()).await;
-    if !matches!(first, Ok(Ok(1..))) || !matches!(classify(client.prefix()), Glance::Clear(Speech::Tls)) {
+    let first = moments::within(FIRST_BYTES, client.read_ahead()).await;
+    if !matches!(first, Some(Ok(1..))) || !matches!(classify(client.prefix()), Glance::Clear(Speech::Tls)) {
         return Err(client);
     }
     let (hello, grant) = match check_hello(egress, &mut client, Some(flow), grant).await {

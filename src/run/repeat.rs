@@ -8,6 +8,8 @@ use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::{Processors, ReplayedFiles, RunError};
+use crate::netproxy::ca::StoredAuthority;
+use crate::netproxy::tls::Interception;
 use crate::policy::lossless;
 use crate::supervisor::{Controls, Seed, Tapes, Timeline};
 use crate::sys::clock::ClockBase;
@@ -37,6 +39,8 @@ pub struct Replayed {
     pub clock: ClockBase,
     /// What it saw of them later.
     pub tapes: Tapes,
+    /// Waits last as long as they did.
+    pub paced: bool,
     /// Its files.
     pub files: ReplayedFiles,
 }
@@ -61,8 +65,8 @@ pub struct Private {
     environment: Vec<PathBuf>,
     /// What stood for the values of secrets.
     pub placeholders: Vec<(String, String)>,
-    /// Whether TLS was read.
-    pub reads_tls: bool,
+    /// Signs what clients are shown, where TLS is read.
+    pub authority: Option<StoredAuthority>,
 }
 
 /// Never its values.
@@ -83,8 +87,6 @@ pub struct Start<'a> {
     pub environment: Vec<(OsString, OsString)>,
     /// What stands for the values of secrets.
     pub placeholders: Vec<(String, String)>,
-    /// Whether TLS is read.
-    pub reads_tls: bool,
     /// Where all randomness comes from; fresh where none is given.
     pub seed: Option<Seed>,
 }
@@ -112,7 +114,7 @@ impl Private {
             cwd: start.cwd,
             environment: start.environment.into_iter().map(variable).collect(),
             placeholders: start.placeholders,
-            reads_tls: start.reads_tls,
+            authority: None,
         })
     }
 
@@ -137,6 +139,13 @@ impl Private {
 }
 
 impl Repeat {
+    /// What reads the run's TLS is known by now.
+    pub(super) fn keep_authority(&mut self, tls: Option<&Interception>) {
+        if let Self::Recorded(private) = self {
+            private.authority = tls.map(|tls| tls.authority.store());
+        }
+    }
+
     pub(super) fn private(&self) -> Option<&Private> {
         match self {
             Self::Never => None,
@@ -176,6 +185,11 @@ impl Repeat {
             Self::Never | Self::Recorded(_) => None,
         };
         Ok(Some(Controls { seed, clock: Timeline { base, ahead, tapes } }))
+    }
+
+    /// Whether waits are left out.
+    pub(super) fn skips_waits(&self) -> bool {
+        matches!(self, Self::Replayed(replayed) if !replayed.paced)
     }
 
     /// Records what a replay needs to know first.

@@ -40,6 +40,7 @@ mod ready;
 mod remembered;
 mod rename;
 mod reopen;
+mod skip;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
@@ -79,6 +80,7 @@ use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::image::Heads;
+pub use self::skip::UnderWay;
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
@@ -143,6 +145,8 @@ pub struct Setup {
     pub diverted: DivertedRoots,
     /// There are some when the run is to be replayed.
     pub controls: Option<Controls>,
+    /// There in a replay whose waits are left out.
+    pub under_way: Option<UnderWay>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -189,6 +193,8 @@ pub struct Supervisor {
     following: Option<Following>,
     /// Its clocks are under control as well.
     clock: Option<Clock>,
+    /// Its waits are left out.
+    skip: Option<skip::Skip>,
     /// Stopped tasks are left that were not looked at.
     more_stops: bool,
     /// The command's process, once it was seen.
@@ -238,7 +244,7 @@ impl Supervisor {
         let DivertedRoots { roots, holders } = setup.diverted;
         view.diverted = roots;
         view.know_programs(&mut setup.command, &setup.access);
-        let written = WrittenFiles::new().map_err(Stop::Watch)?;
+        let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
@@ -264,6 +270,7 @@ impl Supervisor {
             tasks: Tasks::new(following.is_some()),
             following: following.map(Following::new),
             clock,
+            skip: setup.under_way.map(skip::Skip::new),
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
@@ -300,6 +307,7 @@ impl Supervisor {
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
+            let quiet = ready.is_nothing();
             self.look_after_waiters();
             self.look_after_unnamed();
             if let Some(following) = &mut self.following {
@@ -324,6 +332,7 @@ impl Supervisor {
             if ((ready.signal || self.more_stops) && self.handle_signal()?) || self.ended {
                 break;
             }
+            self.skip_waits(quiet);
         }
         self.hear_last_signals();
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;

@@ -19,6 +19,13 @@ pub(super) struct Ready {
     pub(super) devices: Vec<bool>,
 }
 
+impl Ready {
+    pub(super) fn is_nothing(&self) -> bool {
+        let Self { signal, channel, written, call, closed, devices } = self;
+        !(*signal || *channel || *written || *call || *closed || devices.contains(&true))
+    }
+}
+
 impl Supervisor {
     pub(super) fn wait(&self, listening: bool) -> Result<Ready, Stop> {
         let mut watched = vec![

@@ -84,7 +84,7 @@ impl Supervisor {
                 ptrace::Stop::Call => self.translate_wait(pid),
                 ptrace::Stop::Returned => self.wait_returned(pid),
                 ptrace::Stop::Group | ptrace::Stop::Event => self.stood_still(pid, stop),
-                ptrace::Stop::Signal(signal) => ptrace::resume(pid, signal),
+                ptrace::Stop::Signal(signal) => self.signalled(pid, signal),
             };
         }
         self.more_stops = true;

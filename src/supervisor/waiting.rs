@@ -16,6 +16,7 @@ use super::Supervisor;
 use super::call::Reply;
 use super::controls::Following;
 use super::dispatch::answer;
+use super::skip::Skip;
 use super::task::Task;
 use super::waiter::{Idle, Waiter};
 use crate::sys::seccomp;
@@ -99,11 +100,18 @@ impl Supervisor {
     /// How long the loop may sleep.
     pub(super) fn patience(&self) -> PollTimeout {
         let unnamed = self.following.as_ref().is_some_and(Following::is_waiting);
+        let skip = self.skip.as_ref().map(Skip::delay);
         match self.waiting.calls.is_empty() && !unnamed {
             _ if self.more_stops => PollTimeout::ZERO,
-            true => PollTimeout::NONE,
-            false => PollTimeout::from(LOOK),
+            true => skip.map_or(PollTimeout::NONE, PollTimeout::from),
+            false => PollTimeout::from(skip.map_or(LOOK, |delay| delay.min(LOOK))),
         }
+    }
+
+    /// The tasks in whose place a thread waits.
+    pub(super) fn represented(&self) -> impl Iterator<Item = i32> {
+        let calls = self.waiting.calls.iter().filter(|call| !call.waiter.is_done(call.works));
+        calls.map(|call| call.task.tid)
     }
 
     /// Interrupts the threads whose task has got a signal, or is gone.

@@ -54,6 +54,14 @@ pub fn resume_to_return(pid: i32) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, pid, 0)
 }
 
+/// Makes a tracee that was seized stop, as [`Stop::Event`]: the call in which it waits is interrupted.
+///
+/// # Errors
+/// The errno of ptrace(2).
+pub fn interrupt(pid: i32) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, pid, 0)
+}
+
 /// Lets the tracee go.
 ///
 /// # Errors

@@ -169,7 +169,7 @@ fn is_fault(signal: Signal) -> bool {
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
 
-fn signal_mask(task: i32) -> Result<u64, VisitError> {
+pub(super) fn signal_mask(task: i32) -> Result<u64, VisitError> {
     let mut mask = 0_u64;
     let size = std::ptr::without_provenance_mut::<libc::c_void>(size_of::<u64>());
     // SAFETY: the kernel writes one signal set of the given size, which outlives the call.
@@ -178,7 +178,7 @@ fn signal_mask(task: i32) -> Result<u64, VisitError> {
     Ok(mask)
 }
 
-fn set_signal_mask(task: i32, mask: u64) -> Result<(), VisitError> {
+pub(super) fn set_signal_mask(task: i32, mask: u64) -> Result<(), VisitError> {
     let size = std::ptr::without_provenance_mut::<libc::c_void>(size_of::<u64>());
     // SAFETY: the kernel reads one signal set of the given size, which outlives the call.
     let set = unsafe { libc::ptrace(PTRACE_SETSIGMASK, task, size, &raw const mask) };

@@ -9,8 +9,8 @@ use std::time::Duration;
 use hickory_proto::rr::RecordType;
 use serde_json::Value;
 use tokio::net::UdpSocket;
-use tokio::time::sleep;
 
+use super::super::moments;
 use super::super::origin::OriginStream;
 use super::super::resolve::{Family, Found, Outside, Pending, Question, Wanted};
 use super::Recording;
@@ -54,7 +54,7 @@ impl Recording {
     async fn dial(&self, key: &str, proc: Option<&str>) -> io::Result<Playback> {
         let played = self.streams.take(key, proc).ok_or(Diverged::NotRecorded)?;
         if played.stream().waited() > LONG {
-            sleep(LONG_ENOUGH).await;
+            moments::pass(LONG_ENOUGH).await;
         }
         match played.stream().dialled() {
             Dialled::Failed(error) => return Err(error),

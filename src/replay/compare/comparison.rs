@@ -25,6 +25,8 @@ pub struct Comparison {
     pub repeats: u64,
     /// Processes that were found by what they run, under another lineage.
     pub renamed: Vec<Renamed>,
+    /// Processes in which no order was compared, for their threads or they themselves are workers of a pool.
+    pub unordered: Vec<String>,
     /// Steps of which one of the runs did not see what would have to be compared, as `stdio stdout`.
     pub unseen: Vec<String>,
     /// Processes whose clock is only approximate.
@@ -43,7 +45,20 @@ impl Comparison {
     /// Whether nothing differs but what was accepted.
     #[must_use]
     pub fn is_same(&self) -> bool {
-        self.divergences.is_empty()
+        self.divergences.is_empty() && self.further.is_empty()
+    }
+
+    /// Gives differences that are told another class, where the caller knows more than the traces say (that a
+    /// written file differs in an embedded time alone). Those of an accepted class become accepted.
+    pub fn reclassify(&mut self, lenient: &[Cause], class: impl Fn(&Divergence) -> Option<Cause>) {
+        for mut divergence in std::mem::take(&mut self.divergences) {
+            divergence.cause = class(&divergence).unwrap_or(divergence.cause);
+            if lenient.contains(&divergence.cause) {
+                *self.accepted.entry((divergence.cause, divergence.op)).or_default() += 1;
+            } else {
+                self.divergences.push(divergence);
+            }
+        }
     }
 
     /// All differences that were not accepted.

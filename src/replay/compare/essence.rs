@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::table::{self, NEVER, PRINCIPAL, Rule};
+use super::normal;
+use super::table::{self, Lane, NEVER, PRINCIPAL, Rule};
 
 /// Ports from which the kernel picks (ip(7), ip_local_port_range).
 const PICKED: std::ops::RangeInclusive<u64> = 32_768..=60_999;
@@ -71,13 +72,37 @@ impl Essence {
         Self { rule, about, more, outcome }
     }
 
+    /// The same without names that were made up at random; `None` where there is none.
+    pub(super) fn without_made_up_names(&self) -> Option<Self> {
+        let masked = |members: &[Member]| -> Vec<Member> {
+            let masked = members.iter().map(|(name, value)| (name.clone(), without_names(value)));
+            masked.collect()
+        };
+        let named = |members: &[Member]| members.iter().any(|(_, value)| without_names(value) != *value);
+        (self.rule.lane != Lane::Request && (named(&self.about) || named(&self.more))).then(|| Self {
+            rule: self.rule,
+            about: masked(&self.about),
+            more: masked(&self.more),
+            outcome: self.outcome.clone(),
+        })
+    }
+
     /// Keyed digests of secrets are equal within one run alone.
     fn mask(&mut self) {
         for (_, value) in self.about.iter_mut().chain(&mut self.more) {
             if let Value::String(text) = value {
-                *text = super::normal::mask(text);
+                *text = normal::mask(text);
             }
         }
+    }
+}
+
+fn without_names(value: &Value) -> Value {
+    match value {
+        // Digests are no names.
+        Value::String(text) if text.contains('/') => Value::from(normal::mask_names(text)),
+        Value::Array(words) => Value::from_iter(words.iter().map(without_names)),
+        other => other.clone(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::essence::{Essence, Member};
+use super::normal;
 use crate::trace::brief::shorten;
 
 /// A member that differs; `None` where it is absent.
@@ -50,6 +51,23 @@ pub(super) fn tell_the_time(fields: &[Field]) -> bool {
     !fields.is_empty() && fields.iter().all(|field| TIMES.contains(&field.name.as_str()))
 }
 
+/// Whether these fields differ in nothing but names that were made up at random, as by mkstemp(3).
+pub(super) fn are_made_up(fields: &[Field]) -> bool {
+    let differ_so = |field: &Field| match (&field.recorded, &field.live) {
+        (Some(Value::String(ours)), Some(Value::String(theirs))) => normal::differ_by_chance(ours, theirs),
+        _ => false,
+    };
+    !fields.is_empty() && fields.iter().all(differ_so)
+}
+
+/// The words of one list that the other lacks.
+pub(super) fn lacking(words: Option<&Value>, other: Option<&Value>) -> Option<Value> {
+    let words = words?.as_array()?;
+    let others = other.and_then(Value::as_array);
+    let lacks = |word: &&Value| others.is_none_or(|others| !others.contains(word));
+    Some(Value::from_iter(words.iter().filter(lacks).cloned()))
+}
+
 fn named(entry: &Map<String, Value>) -> Vec<Member> {
     let Some(essence) = Essence::of(entry) else { return Vec::new() };
     let outcome = essence.outcome.into_iter().map(|(name, value)| {
@@ -65,8 +83,15 @@ fn part(name: &str, recorded: Option<Value>, live: Option<Value>, fields: &mut V
         return;
     }
     let (ours, theirs) = (recorded.as_ref().and_then(parts), live.as_ref().and_then(parts));
+    // Where a word was put in, all that follow would seem to differ.
+    let comparable = match (&recorded, &live) {
+        (Some(Value::Array(ours)), Some(Value::Array(theirs))) => {
+            ours.len() == theirs.len() || !ours.iter().chain(theirs).all(Value::is_string)
+        }
+        _ => true,
+    };
     match (ours, theirs) {
-        (Some(mut ours), Some(mut theirs)) => {
+        (Some(mut ours), Some(mut theirs)) if comparable => {
             let mut names: Vec<String> = ours.keys().chain(theirs.keys()).cloned().collect();
             names.sort();
             names.dedup();
@@ -88,6 +113,9 @@ fn parts(value: &Value) -> Option<BTreeMap<String, Value>> {
     match value {
         Value::Object(members) => {
             Some(members.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+        }
+        Value::Array(words) if words.len() > 1 && words.iter().all(Value::is_string) => {
+            Some(words.iter().enumerate().map(|(at, word)| (at.to_string(), word.clone())).collect())
         }
         Value::Array(pairs) if !pairs.is_empty() => {
             let mut fields: BTreeMap<String, Vec<Value>> = BTreeMap::new();

@@ -10,7 +10,8 @@ use super::essence::{Essence, digest, is_empty_input};
 use super::normal;
 use super::processes::{ARGV_UNKNOWN, Processes};
 use super::table::Lane;
-use crate::trace::{Line, Reader};
+use super::transcripts;
+use crate::trace::{Line, Reader, StoredBlobs};
 
 /// One step of a run.
 #[derive(Clone, Debug)]
@@ -28,6 +29,10 @@ pub(super) struct Step {
     pub(super) about: u64,
     /// Digest of all that counts.
     pub(super) digest: u128,
+    /// The same digest, where names that were made up at random are left out.
+    pub(super) alike: u64,
+    /// Repeats of it are one step.
+    pub(super) folds: bool,
     /// What it is called where it differs.
     pub(super) cause: Cause,
     /// The run did not see what it would have to compare.
@@ -98,6 +103,8 @@ pub(super) struct Index {
     pub(super) torn: Option<usize>,
     /// Events that count as steps.
     pub(super) events: u64,
+    /// The bodies beside the trace, where transcripts are to be read.
+    blobs: Option<StoredBlobs>,
 }
 
 /// What is remembered while a trace is read.
@@ -114,10 +121,15 @@ struct Reading {
 
 impl Index {
     /// Reads a trace that was verified.
-    pub(super) fn read(input: &mut (impl Read + Seek), names: &mut Names) -> io::Result<Self> {
+    pub(super) fn read(
+        input: &mut (impl Read + Seek),
+        blobs: Option<&StoredBlobs>,
+        names: &mut Names,
+    ) -> io::Result<Self> {
         input.seek(SeekFrom::Start(0))?;
         let mut reader = Reader::new(input);
         let mut reading = Reading::default();
+        reading.index.blobs = blobs.cloned();
         let mut offset = 0;
         while let Some(line) = reader.next_line()? {
             let bytes = match line {
@@ -128,7 +140,8 @@ impl Index {
                 }
                 Line::TooLong => break,
             };
-            if let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(bytes) {
+            if let Ok(mut entry) = serde_json::from_slice::<Map<String, Value>>(bytes) {
+                transcripts::add(&mut entry, blobs);
                 reading.take(&entry, (offset, bytes.len()), names);
             }
             offset += bytes.len() as u64 + 1;
@@ -142,7 +155,9 @@ impl Index {
         from.seek(SeekFrom::Start(step.offset))?;
         let mut line = vec![0; step.length as usize];
         from.read_exact(&mut line)?;
-        Ok(serde_json::from_slice(&line)?)
+        let mut entry = serde_json::from_slice(&line)?;
+        transcripts::add(&mut entry, self.blobs.as_ref());
+        Ok(entry)
     }
 }
 
@@ -196,20 +211,29 @@ impl Reading {
             None => "0",
         };
         let (process, thread) = self.index.processes.of(lineage);
+        let number = entry.get("i").and_then(Value::as_u64).unwrap_or_default();
+        let about = digest(what, &[&essence.about]);
+        let whole = digest(what, &[&essence.about, &essence.more, &essence.outcome]);
+        let alike = match essence.without_made_up_names() {
+            Some(essence) => digest(what, &[&essence.about, &essence.more, &essence.outcome]),
+            None => whole,
+        };
         Step {
             process,
             thread,
-            number: self.index.processes.count(process),
+            number: self.index.processes.count((process, thread), number),
             lane: rule.lane,
             op,
-            about: short(digest(what, &[&essence.about])),
-            digest: digest(what, &[&essence.about, &essence.more, &essence.outcome]),
+            folds: rule.folds,
+            about: short(about),
+            digest: whole,
+            alike: short(alike),
             cause: rule.cause,
             blind: is_blind(entry),
             weight: entry.get("count").and_then(Value::as_u64).unwrap_or(1),
             // A statement about the run is none of its steps.
             counts: !what.starts_with("meta "),
-            entry: entry.get("i").and_then(Value::as_u64).unwrap_or_default(),
+            entry: number,
             offset,
             length: u32::try_from(length).unwrap_or(u32::MAX),
         }

@@ -1,6 +1,6 @@
 //! Finds for each recorded step the live one, stream by stream, and tells what is left over.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::cause::Cause;
 use super::index::{Index, Names, Step};
@@ -24,6 +24,8 @@ pub(super) struct Found {
     pub(super) elsewhere: u64,
     /// Steps that happened more or fewer times than recorded.
     pub(super) repeats: u64,
+    /// Processes in which the order of steps was not compared, by their number in the recorded trace.
+    pub(super) unordered: BTreeSet<u32>,
     /// Steps of which one run did not see what it would have to compare.
     pub(super) blind: Vec<u32>,
 }
@@ -46,6 +48,7 @@ pub(super) fn match_all(recorded: &Index, live: &Index, pairs: &Pairs, names: &N
     matching.by_stream(pairs);
     matching.reordered();
     matching.elsewhere();
+    matching.made_up();
     matching.changed();
     matching.rest();
     matching.found
@@ -60,10 +63,24 @@ struct Matching<'a> {
     right: Vec<Loose>,
 }
 
-/// The stream of a step of a process whose number in the recorded trace, or one that no recorded process has,
-/// is `process`.
-fn stream(step: &Step, process: u64) -> Option<Stream> {
+/// Whose a step is.
+#[derive(Clone, Copy)]
+struct Owner {
+    /// The number of its process in the recorded trace, or one that no recorded process has.
+    process: u64,
+    /// The number of its parent, where the process is a worker of a pool.
+    pool: Option<u64>,
+    /// Whether its threads share out what there is to do.
+    has_pool: bool,
+}
+
+/// The stream of a step; none of a request.
+fn stream(step: &Step, owner: Owner) -> Option<Stream> {
+    let Owner { process, pool, has_pool } = owner;
     match step.lane {
+        // Which worker gets what is a matter of chance.
+        Lane::Ordered | Lane::Any if let Some(pool) = pool => Some((4, pool, 0)),
+        Lane::Ordered if has_pool && step.thread > 0 => Some((5, process, 0)),
         Lane::Ordered => Some((0, process, step.thread)),
         Lane::Any => Some((1, process, 0)),
         Lane::End => Some((2, process, 0)),
@@ -77,14 +94,25 @@ impl Matching<'_> {
     fn by_stream(&mut self, pairs: &Pairs) {
         let mut streams: BTreeMap<Stream, [Vec<u32>; 2]> = BTreeMap::new();
         for (number, step) in (0..).zip(&self.recorded.steps) {
-            if let Some(stream) = stream(step, step.process.into()) {
+            let parent =
+                self.recorded.processes.get(step.process).parent.filter(|_| pairs.works(step.process));
+            let (pool, has_pool) = (parent.map(u64::from), pairs.has_pool(step.process));
+            if let Some(stream) = stream(step, Owner { process: step.process.into(), pool, has_pool }) {
+                if stream.0 >= 4 {
+                    self.found.unordered.insert(step.process);
+                }
                 streams.entry(stream).or_default()[0].push(number);
             }
         }
+        let known = |live: u32| {
+            let only_live = u64::from(u32::MAX) + 1 + u64::from(live);
+            pairs.recorded(live).map_or(only_live, u64::from)
+        };
         for (number, step) in (0..).zip(&self.live.steps) {
-            let only_live = u64::from(u32::MAX) + 1 + u64::from(step.process);
-            let process = pairs.recorded(step.process).map_or(only_live, u64::from);
-            if let Some(stream) = stream(step, process) {
+            let parent =
+                self.live.processes.get(step.process).parent.filter(|_| pairs.works_live(step.process));
+            let (pool, has_pool) = (parent.map(known), pairs.has_pool_live(step.process));
+            if let Some(stream) = stream(step, Owner { process: known(step.process), pool, has_pool }) {
                 streams.entry(stream).or_default()[1].push(number);
             }
         }
@@ -126,13 +154,22 @@ impl Matching<'_> {
         for step in theirs {
             free.entry(self.live.steps[*step as usize].digest).or_default().push_back(*step);
         }
+        let mut known = HashSet::new();
         for step in ours {
-            match free.get_mut(&self.recorded.steps[*step as usize].digest).and_then(VecDeque::pop_front) {
-                Some(other) => self.same(*step, other),
-                None => self.left.push(Loose { stream, gap: 0, step: *step }),
+            let Step { digest, folds, .. } = self.recorded.steps[*step as usize];
+            known.insert(digest);
+            match free.get_mut(&digest).map(VecDeque::pop_front) {
+                Some(Some(other)) => self.same(*step, other),
+                // One more worker did it as well.
+                Some(None) if folds => self.found.repeats += 1,
+                _ => self.left.push(Loose { stream, gap: 0, step: *step }),
             }
         }
         let mut rest: Vec<u32> = free.into_values().flatten().collect();
+        rest.retain(|step| {
+            let Step { digest, folds, .. } = self.live.steps[*step as usize];
+            !(folds && known.contains(&digest))
+        });
         rest.sort_unstable();
         self.right.extend(rest.into_iter().map(|step| Loose { stream, gap: 0, step }));
     }
@@ -184,6 +221,15 @@ impl Matching<'_> {
         let of_process = |step: &Step| matches!(step.lane, Lane::Ordered | Lane::Any);
         let pairs = self.take(|_, step| of_process(step).then_some(step.digest));
         self.found.elsewhere += pairs.len() as u64;
+    }
+
+    /// The same but for names that were made up at random.
+    fn made_up(&mut self) {
+        let in_gap = self.take(|loose, step| Some((loose.stream, loose.gap, step.alike)));
+        let anywhere = self.take(|loose, step| Some((loose.stream, step.alike)));
+        for (ours, theirs) in in_gap.into_iter().chain(anywhere) {
+            self.find(Cause::UncontrolledSource, Some(ours), Some(theirs));
+        }
     }
 
     /// What is about the same thing, and differs; else the same operation at the same place.

@@ -102,11 +102,66 @@ pub(super) fn mask(text: &str) -> String {
             }
             _ => None,
         };
-        let (length, word) = masked.unwrap_or((first.len_utf8(), &rest[..first.len_utf8()]));
+        let as_it_is = || (first.len_utf8(), &rest[..first.len_utf8()]);
+        let (length, word) = masked.unwrap_or_else(as_it_is);
         out.push_str(word);
         rest = &rest[length..];
     }
     out
+}
+
+/// Letters that mkstemp(3) and its like make up at the end of a name.
+const MADE_UP: usize = 6;
+
+/// Replaces the parts of file names that look as if they were made up at random.
+pub(super) fn mask_names(path: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut out = String::with_capacity(path.len());
+    let mut rest = path;
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let (word, tail) = rest.split_at(end);
+        let is_temporary = word.starts_with("tmp") && !word.starts_with("tmp_");
+        let kept = if is_temporary { "tmp".len() } else { word.len().saturating_sub(MADE_UP) };
+        let (kept, made_up) = word.split_at(kept);
+        out.push_str(kept);
+        if made_up.len() >= MADE_UP && (is_temporary || is_mixed(made_up)) {
+            out.extend(std::iter::repeat_n('?', made_up.len()));
+        } else {
+            out.push_str(made_up);
+        }
+        let next = tail.find(is_word).unwrap_or(tail.len());
+        out.push_str(&tail[..next]);
+        rest = &tail[next..];
+    }
+    out
+}
+
+/// Whether two names differ in one part of the same length alone, and that looks made up in one of them.
+pub(super) fn differ_by_chance(one: &str, other: &str) -> bool {
+    if one.len() != other.len() || !one.contains('/') {
+        return false;
+    }
+    let differs = |pair: &(u8, u8)| pair.0 != pair.1;
+    let pairs: Vec<(u8, u8)> = one.bytes().zip(other.bytes()).collect();
+    let (Some(from), Some(to)) = (pairs.iter().position(differs), pairs.iter().rposition(differs)) else {
+        return false;
+    };
+    // A letter at either end may be the same by chance.
+    let part = |text: &str| text.get(from..=to).map(str::to_owned).unwrap_or_default();
+    let (ours, theirs) = (part(one), part(other));
+    let is_word = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (MADE_UP - 2..=MADE_UP * 2).contains(&ours.len())
+        && is_word(&ours)
+        && is_word(&theirs)
+        && (is_mixed(&ours) || is_mixed(&theirs))
+}
+
+/// Whether capitals, other letters and digits alternate: hardly so in a chosen name.
+fn is_mixed(word: &str) -> bool {
+    let class = |byte: u8| (byte.is_ascii_uppercase(), byte.is_ascii_digit());
+    let changes = word.as_bytes().windows(2).filter(|pair| class(pair[0]) != class(pair[1])).count();
+    changes > 2 || (changes > 1 && word.bytes().any(|byte| byte.is_ascii_uppercase()))
 }
 
 const UUID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
@@ -149,6 +204,31 @@ mod tests {
         for plain in ["2026-11-29", "deadbeef", "redacted:x", "r", "", "x2026-11-29T21:50:06"] {
             assert_eq!(mask(plain), plain);
         }
+    }
+
+    #[test]
+    fn names_that_were_made_up_are_masked() {
+        for (name, masked) in [
+            (".git/objects/d0/tmp_obj_YUeJ9W", ".git/objects/d0/tmp_obj_??????"),
+            ("/tmp/ccd6DVML.s", "/tmp/cc??????.s"),
+            ("/tmp/cc9yg1g4.res", "/tmp/cc??????.res"),
+            ("/tmp/tmpab12cd_x/é", "/tmp/tmp????????/é"),
+            ("/usr/lib/python3/site-packages", "/usr/lib/python3/site-packages"),
+            ("src/Makefile", "src/Makefile"),
+            ("src/part12.rs", "src/part12.rs"),
+            ("README1", "README1"),
+        ] {
+            assert_eq!(mask_names(name), masked);
+        }
+    }
+
+    #[test]
+    fn a_part_that_differs_may_be_made_up() {
+        assert!(differ_by_chance("/tmp/ccJx93UB.s", "/tmp/ccSCFCGH.s"));
+        assert!(!differ_by_chance("/tmp/one.s", "/tmp/two.s"));
+        assert!(!differ_by_chance("/data/part01", "/data/part02"));
+        assert!(!differ_by_chance("Jx93UB", "SCFCGH"));
+        assert!(!differ_by_chance("/a/Jx93UB/b/x", "/b/Jx93UB/b/y"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The processes of a trace, and which of one trace is which of the other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Stands for the argv of a process that never started a program: a child that only forked.
 pub(super) const ARGV_UNKNOWN: u64 = 0;
@@ -17,6 +17,11 @@ pub(super) struct Process {
     /// The step in which it started that.
     pub(super) spawn: Option<u32>,
     entries: u32,
+    /// Its first and its last entry, by their numbers in the trace.
+    from: u64,
+    to: u64,
+    /// Its threads other than the main one.
+    threads: BTreeSet<u32>,
 }
 
 /// All processes of a trace, in the order in which they are first named.
@@ -50,14 +55,30 @@ impl Processes {
         let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
         let lineage = lineage.to_owned();
         self.known.insert(lineage.clone(), number);
-        self.all.push(Process { lineage, parent, depth, argv: ARGV_UNKNOWN, spawn: None, entries: 0 });
+        let (argv, spawn, threads) = (ARGV_UNKNOWN, None, BTreeSet::new());
+        self.all.push(Process {
+            lineage,
+            parent,
+            depth,
+            argv,
+            spawn,
+            entries: 0,
+            from: u64::MAX,
+            to: 0,
+            threads,
+        });
         number
     }
 
-    /// Counts an entry of a process, and gives its number.
-    pub(super) fn count(&mut self, process: u32) -> u32 {
+    /// Counts an entry of a process, and gives its number; `entry` is its number in the trace.
+    pub(super) fn count(&mut self, (process, thread): (u32, u32), entry: u64) -> u32 {
         let process = &mut self.all[process as usize];
         process.entries += 1;
+        process.from = process.from.min(entry);
+        process.to = process.to.max(entry);
+        if thread > 0 {
+            process.threads.insert(thread);
+        }
         process.entries
     }
 
@@ -86,6 +107,40 @@ impl Processes {
     }
 }
 
+impl Process {
+    /// Whether threads of it share out what there is to do.
+    fn has_pool(&self) -> bool {
+        self.threads.len() > 1
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.from < other.to && other.from < self.to
+    }
+}
+
+impl Processes {
+    /// Which processes are workers of a pool: siblings that run the same, at the same time.
+    fn workers(&self) -> Vec<bool> {
+        let mut alike: HashMap<(Option<u32>, u64), Vec<u32>> = HashMap::new();
+        for (number, process) in (0..).zip(&self.all).filter(|(_, process)| process.parent.is_some()) {
+            alike.entry((process.parent, process.argv)).or_default().push(number);
+        }
+        let mut workers = vec![false; self.all.len()];
+        for mut siblings in alike.into_values() {
+            siblings.sort_by_key(|number| self.get(*number).from);
+            for pair in siblings.windows(2) {
+                if let [one, other] = pair
+                    && self.get(*one).overlaps(self.get(*other))
+                {
+                    workers[*one as usize] = true;
+                    workers[*other as usize] = true;
+                }
+            }
+        }
+        workers
+    }
+}
+
 /// Which process of the recorded trace is which of the live one.
 #[derive(Debug)]
 pub(super) struct Pairs {
@@ -93,6 +148,10 @@ pub(super) struct Pairs {
     to_recorded: Vec<Option<u32>>,
     /// Those that were found by what they started, under another lineage.
     pub(super) renamed: Vec<(u32, u32)>,
+    /// Which recorded and which live processes are workers of a pool.
+    workers: [Vec<bool>; 2],
+    /// In which of them threads are.
+    pools: [Vec<bool>; 2],
 }
 
 impl Pairs {
@@ -101,6 +160,8 @@ impl Pairs {
             to_live: vec![None; recorded.len()],
             to_recorded: vec![None; live.len()],
             renamed: Vec::new(),
+            workers: [recorded.workers(), live.workers()],
+            pools: [recorded, live].map(|all| all.all.iter().map(Process::has_pool).collect()),
         };
         let (ours, theirs) = (recorded.children(), live.children());
         let mut parents = vec![(None, None)];
@@ -110,6 +171,16 @@ impl Pairs {
             pairs.siblings((recorded, these), (live, those));
             let found = these.iter().filter_map(|process| Some((*process, pairs.live(*process)?)));
             parents.extend(found.map(|(process, other)| (Some(process), Some(other))));
+        }
+        // A pool that looks like one in either run is one in both.
+        for (process, other) in pairs.to_live.iter().enumerate() {
+            let Some(other) = *other else { continue };
+            for [ours, theirs] in [&mut pairs.workers, &mut pairs.pools] {
+                let one = &mut ours[process];
+                let counterpart = &mut theirs[other as usize];
+                *one |= *counterpart;
+                *counterpart = *one;
+            }
         }
         pairs
     }
@@ -147,6 +218,26 @@ impl Pairs {
 
     pub(super) fn live(&self, recorded: u32) -> Option<u32> {
         self.to_live[recorded as usize]
+    }
+
+    /// Whether a recorded process is a worker of a pool.
+    pub(super) fn works(&self, recorded: u32) -> bool {
+        self.workers[0][recorded as usize]
+    }
+
+    /// The same of a live one.
+    pub(super) fn works_live(&self, live: u32) -> bool {
+        self.workers[1][live as usize]
+    }
+
+    /// Whether threads of a recorded process share out what there is to do.
+    pub(super) fn has_pool(&self, recorded: u32) -> bool {
+        self.pools[0][recorded as usize]
+    }
+
+    /// The same of a live one.
+    pub(super) fn has_pool_live(&self, live: u32) -> bool {
+        self.pools[1][live as usize]
     }
 
     pub(super) fn recorded(&self, live: u32) -> Option<u32> {

@@ -114,6 +114,7 @@ fn ancestor(ancestor: &Ancestor) -> String {
 fn value(value: &Option<Value>) -> String {
     let text = match value {
         None => "none".to_owned(),
+        Some(Value::Array(words)) if words.is_empty() => "none".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(words)) if words.iter().all(Value::is_string) => shell_words(words),
         Some(other) => other.to_string(),
@@ -135,7 +136,7 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
         let parts = [
             (tiers.exact, "exact"),
             (tiers.normalised, "normalised"),
-            (tiers.elsewhere, "of another process"),
+            (tiers.elsewhere, "of another process or thread"),
         ];
         let parts = parts.into_iter().filter(|(count, _)| *count > 0);
         let parts: Vec<_> = parts.map(|(count, name)| format!("{count} {name}")).collect();
@@ -155,6 +156,14 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
         note(format!(
             "process {} of {} is {} of {}: it runs the same",
             renamed.recorded, style.recorded, renamed.live, style.live
+        ));
+    }
+    if !comparison.unordered.is_empty() {
+        let first: Vec<_> = comparison.unordered.iter().take(MOST_FIELDS).map(String::as_str).collect();
+        let more = if comparison.unordered.len() > first.len() { ", …" } else { "" };
+        note(format!(
+            "pools of threads or processes, whose order was not compared: {}{more}",
+            first.join(", ")
         ));
     }
     if !comparison.unseen.is_empty() {
@@ -207,6 +216,7 @@ pub fn json(comparison: &Comparison) -> Value {
         "elsewhere": comparison.elsewhere,
         "repeats": comparison.repeats,
         "renamed": renamed.map(|one| json!({"recorded": one.recorded, "live": one.live})).collect::<Vec<_>>(),
+        "unordered": comparison.unordered,
         "unseen": comparison.unseen,
         "approximate": comparison.approximate,
         "torn": {"recorded": comparison.torn[0], "live": comparison.torn[1]},

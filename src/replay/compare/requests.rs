@@ -14,7 +14,7 @@ pub struct Tiers {
     pub exact: u64,
     /// The same but for dates, ids, boundaries, the order of keys, and secrets.
     pub normalised: u64,
-    /// Either of them, by another process.
+    /// Either of them, by another process or thread.
     pub elsewhere: u64,
 }
 
@@ -179,7 +179,10 @@ impl Matching<'_> {
         let mut by_process: HashMap<u32, Vec<(&Exchange, &Exchange)>> = HashMap::new();
         for pair in found.iter().filter(|pair| pair.tier < Tier::Elsewhere) {
             let (ours, theirs) = (&self.recorded.exchanges[pair.recorded], &self.live.exchanges[pair.live]);
-            if self.process(theirs) == Some(self.own_process(ours)) {
+            let process = self.own_process(ours);
+            // Which of several threads or workers comes first is a matter of chance.
+            let shared = self.processes.works(process) || self.processes.has_pool(process);
+            if !shared && self.process(theirs) == Some(process) {
                 by_process.entry(self.own_process(ours)).or_default().push((ours, theirs));
             }
         }

@@ -290,7 +290,7 @@ fn what_was_changed_before_the_start_is_found() {
 #[test]
 fn a_changed_argument_is_found_with_its_ancestors() {
     let live = changed("proc.spawn", "sh", |entry| entry["args"]["argv"] = json!(["sh", "-c", "false"]));
-    finds(&live, Cause::CommandChanged, "0.0@1", &["argv"]);
+    finds(&live, Cause::CommandChanged, "0.0@1", &["argv.2"]);
     let found = compared(&run(), &live);
     let chain: Vec<_> =
         found.divergences[0].chain.iter().map(|one| (one.proc.as_str(), one.argv.len())).collect();
@@ -318,6 +318,17 @@ fn a_stream_that_one_run_did_not_see_is_told() {
     let found = compared(&run(), &live);
     assert!(found.is_same(), "{found:#?}");
     assert_eq!(found.unseen, ["stdio stdout"]);
+}
+
+#[test]
+fn a_class_may_be_known_better() {
+    let live = changed("fs.write", "out", |entry| entry["args"]["sha256"] = "x".into());
+    let mut found = compared(&run(), &live);
+    let of_file = |one: &super::Divergence| (one.op == "fs.write").then_some(Cause::TimeOnly);
+    found.reclassify(&[], of_file);
+    assert_eq!((found.is_same(), found.divergences[0].cause), (false, Cause::TimeOnly));
+    found.reclassify(&[Cause::TimeOnly], of_file);
+    assert!(found.is_same() && found.accepted.len() == 1, "{found:#?}");
 }
 
 #[test]

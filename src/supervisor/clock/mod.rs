@@ -12,6 +12,7 @@
 //! What the program's memory holds is never followed: it goes into the trace, and in a replay back to the
 //! same program, as a time and nothing else.
 
+mod advance;
 mod control;
 mod kind;
 mod marks;
@@ -109,6 +110,8 @@ pub(super) struct Clock {
     spent: u64,
     /// Tasks in a call that was translated.
     waits: HashMap<i32, waits::Own>,
+    /// Nanoseconds that were left out.
+    skipped: u64,
 }
 
 impl Clock {
@@ -125,6 +128,7 @@ impl Clock {
             threads: HashMap::new(),
             spent: 0,
             waits: HashMap::new(),
+            skipped: 0,
         }
     }
 
@@ -176,7 +180,9 @@ impl Clock {
     fn anchor(&mut self, strand: &str) -> Result<u64, TraceError> {
         let now = self.kernel_now();
         if let Some(tapes) = &mut self.tapes {
-            return Ok(tapes.anchor(strand).map_or(0, |anchor| anchor.wrapping_sub(now)));
+            // Never behind the kernel: to that the program's deadlines would be over before they come, and it
+            // would ask again and again.
+            return Ok(tapes.anchor(strand).map_or(self.skipped, |anchor| anchor.saturating_sub(now)));
         }
         let event = Event::new(Kind::Meta, OPERATION).arg("clock", "shift").arg("reads", 0).arg("at", now);
         self.recorder.record(event.proc(strand))?;

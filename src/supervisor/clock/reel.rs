@@ -86,7 +86,7 @@ pub(super) struct Replay {
     beyond: u64,
     mismatches: u64,
     /// What the timeline is ahead of the program's kernel, beyond the end.
-    skew: Option<u64>,
+    pub(super) skew: Option<u64>,
 }
 
 /// How a replayed tape was followed.
@@ -195,10 +195,15 @@ impl Replay {
 
     /// Where the timeline stands for this thread.
     pub(super) fn now(&self, lane: Option<&Lane>) -> u64 {
-        let head = lane.and_then(|lane| lane.head().ok()).unwrap_or_default();
-        if head.adrift {
-            return head.last;
+        match lane.and_then(|lane| lane.head().ok()) {
+            Some(head) if head.adrift => head.last,
+            _ => self.taken(lane),
         }
+    }
+
+    /// The last point that the thread has taken from its tape.
+    pub(super) fn taken(&self, lane: Option<&Lane>) -> u64 {
+        let head = lane.and_then(|lane| lane.head().ok()).unwrap_or_default();
         let given = usize::try_from(head.cursor).unwrap_or(usize::MAX).min(self.window.len());
         given.checked_sub(1).and_then(|at| self.window.get(at)).map_or(self.last, |point| point.at)
     }

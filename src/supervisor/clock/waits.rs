@@ -88,6 +88,11 @@ impl Clock {
         Ok(true)
     }
 
+    /// The first four arguments with which `task` has made the call in which it waits, if they were changed.
+    pub(in crate::supervisor) fn original(&self, task: i32) -> Option<[u64; 4]> {
+        self.waits.get(&task).map(|own| [own.rdi, own.rsi, own.rdx, own.r10])
+    }
+
     /// Where the timeline stands for a task of `process`.
     fn now(&self, task: i32, process: i32) -> u64 {
         match self.programs.get(&process) {
@@ -101,7 +106,8 @@ impl Clock {
 
 /// A `struct timespec` that the kernel takes.
 fn nanoseconds(time: [u8; 16]) -> Option<u64> {
-    let [seconds, rest] = [time.first_chunk::<8>()?, time.last_chunk::<8>()?].map(|word| u64::from_le_bytes(*word));
+    let [seconds, rest] =
+        [time.first_chunk::<8>()?, time.last_chunk::<8>()?].map(|word| u64::from_le_bytes(*word));
     if rest >= SECOND {
         return None;
     }

@@ -84,6 +84,9 @@ impl Supervisor {
 
     /// A task stands still, as new ones do: lets it go on, if it has a name.
     pub(in crate::supervisor) fn stood_still(&mut self, task: i32, stop: Stop) -> std::io::Result<()> {
+        if stop == Stop::Event && self.ran_errand(task) {
+            return Ok(());
+        }
         if let Some(following) = &mut self.following
             && let Some(kin) = self.tasks.kin()
         {
@@ -104,6 +107,7 @@ impl Supervisor {
     pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
         self.seized.remove(&task);
         self.expected.remove(&task);
+        self.forget_waits(task);
         if let Some(following) = &mut self.following {
             following.unnamed.remove(&task);
         }

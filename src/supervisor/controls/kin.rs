@@ -93,6 +93,12 @@ impl Kin {
         }
     }
 
+    /// Every task that lives, with its process.
+    pub(in crate::supervisor) fn tasks(&self) -> Vec<(i32, i32)> {
+        let others = self.threads.iter().map(|(task, thread)| (*task, thread.process));
+        self.processes.keys().map(|process| (*process, *process)).chain(others).collect()
+    }
+
     /// A thread of this process other than the main one.
     pub(in crate::supervisor) fn thread_of(&self, process: i32) -> Option<i32> {
         self.threads.iter().find(|(_, thread)| thread.process == process).map(|(id, _)| *id)

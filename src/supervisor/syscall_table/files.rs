@@ -113,9 +113,14 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "pipes, event descriptors and waiting on them stay within the run",
         syscalls: calls![
             pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
-            epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 timerfd_create
-            timerfd_settime timerfd_gettime
+            epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 timerfd_settime
+            timerfd_gettime
         ],
+    },
+    Group {
+        disposition: Disposition::Replayable,
+        reason: "as above; in a replay it is told when time is left out",
+        syscalls: calls![timerfd_create],
     },
     Group {
         disposition: ALLOW,

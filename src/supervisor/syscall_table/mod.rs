@@ -92,6 +92,8 @@ pub enum Disposition {
     },
     /// The supervisor answers under `FilterOptions::replayable`, else the kernel does.
     Replayable,
+    /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
+    ReplayableTimer(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
@@ -140,8 +142,12 @@ impl Disposition {
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
+            Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
             Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
-            Self::Replayable | Self::ReplayableClock(_) | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
+            Self::Replayable
+            | Self::ReplayableClock(_)
+            | Self::ReplayableTimer(_)
+            | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }

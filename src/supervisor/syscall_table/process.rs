@@ -66,9 +66,24 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "the process's own signals and timers",
         syscalls: calls![
             rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend
-            sigaltstack pause alarm getitimer setitimer timer_create timer_settime timer_gettime
-            timer_getoverrun timer_delete
+            sigaltstack pause getitimer timer_create timer_gettime timer_getoverrun timer_delete
         ],
+    },
+    Group {
+        disposition: Disposition::Replayable,
+        reason: "the process's own timer: in a replay it is told when time is left out",
+        syscalls: calls![alarm],
+    },
+    Group {
+        disposition: Disposition::ReplayableTimer(&REAL_TIMER),
+        reason: "as above, ITIMER_REAL; with another upper half it is set by us, or by a program that \
+                 deceives nobody but itself",
+        syscalls: calls![setitimer],
+    },
+    Group {
+        disposition: Disposition::ReplayableTimer(&ABSOLUTE_TIMER),
+        reason: "the process's own timers: as above, where the time is one of a clock",
+        syscalls: calls![timer_settime],
     },
     Group {
         disposition: ALLOW,
@@ -184,8 +199,6 @@ pub(super) const GROUPS: &[Group] = &[
 /// among them: the low byte of clone's flags is the exit signal, which the kernel cuts off first.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
-const TIMER_ABSTIME: u32 = 1;
-
 const SLEEP: ArgumentRules = ArgumentRules {
     clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Trace)],
     otherwise: Action::Allow,
@@ -194,6 +207,25 @@ const SLEEP: ArgumentRules = ArgumentRules {
 /// REALTIME, MONOTONIC, MONOTONIC_RAW, the coarse ones, BOOTTIME, the alarm ones, TAI: all but those of CPU
 /// time and of devices.
 const CLOCKS: [u32; 9] = [0, 1, 4, 5, 6, 7, 8, 9, 11];
+
+const ITIMER_REAL: u32 = 0;
+
+/// The kernel takes the lower half; the supervisor sets bits of the upper one in the calls that it makes a
+/// task make.
+const REAL_TIMER: ArgumentRules = ArgumentRules {
+    clauses: &[
+        clause(&[any_upper_bit(0)], Action::Allow),
+        clause(&[one_of(0, &[ITIMER_REAL])], Action::Notify),
+    ],
+    otherwise: Action::Allow,
+};
+
+const TIMER_ABSTIME: u32 = 1;
+
+const ABSOLUTE_TIMER: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Notify)],
+    otherwise: Action::Allow,
+};
 
 const CLOCK: ArgumentRules =
     ArgumentRules { clauses: &[clause(&[one_of(0, &CLOCKS)], Action::Notify)], otherwise: Action::Allow };

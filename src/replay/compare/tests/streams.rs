@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::index::{Exchange, Step};
 use super::super::report;
 use super::{Cause, compared, observe, read, request, run, spawn, with};
 
@@ -35,13 +36,46 @@ fn children_that_swapped_places_are_told() {
 
 #[test]
 fn a_pool_may_share_its_tasks_out_differently() {
-    let recorded = [read("0#1", "a", "1"), read("0#2", "b", "2"), request("0.0", "http://h/1", "1", (1, 2))];
-    let live = [read("0#1", "b", "2"), read("0#2", "a", "1"), request("0.1", "http://h/1", "1", (1, 2))];
+    let recorded = [read("0", "a", "1"), read("0#1", "b", "2"), request("0.0", "http://h/1", "1", (1, 2))];
+    let live = [read("0", "b", "2"), read("0#1", "a", "1"), request("0.1", "http://h/1", "1", (1, 2))];
     let found = compared(&recorded, &live);
     assert!(found.is_same(), "{found:#?}");
     assert_eq!((found.elsewhere, found.tiers.elsewhere, found.matched), (2, 1, 3));
     let report = report::text(&found, &report::Style { recorded: "A", live: "B", color: false });
-    assert!(report.contains("1 request: 1 of another process"), "{report}");
+    assert!(report.contains("1 request: 1 of another process or thread"), "{report}");
+}
+
+#[test]
+fn workers_have_no_order() {
+    let workers = |order: [(&str, &str); 6]| -> Vec<Value> {
+        let read = order.map(|(proc, file)| read(proc, file, "1"));
+        [spawn("0", &["x"])].into_iter().chain(read).collect()
+    };
+    for names in [["0.0", "0.1"], ["0#1", "0#2"]] {
+        let [one, other] = names;
+        let recorded = [(one, "a"), (other, "b"), (one, "c"), (other, "d"), (one, "b"), (other, "e")];
+        let live = [(other, "d"), (one, "e"), (other, "c"), (one, "b"), (other, "a"), (one, "c")];
+        let found = compared(&workers(recorded), &workers(live));
+        assert!(found.is_same(), "{found:#?}");
+        assert_eq!((found.matched, found.unordered.len()), (7, if one == "0.0" { 2 } else { 1 }));
+        let less = [(other, "d"), (one, "x"), (other, "c"), (one, "b"), (other, "a"), (one, "c")];
+        assert_eq!(compared(&workers(recorded), &workers(less)).differences(), 2);
+    }
+}
+
+#[test]
+fn names_made_up_at_random_are_told_as_such() {
+    let run = |name: &str| {
+        let path = format!("/w/.git/tmp_obj_{name}");
+        [
+            observe("0", "fs.open_write", json!({"path": path})),
+            observe("0", "fs.write", json!({"path": path, "sha256": "1", "size": 1})),
+            observe("0", "fs.rename", json!({"path": path, "to": "/w/.git/object"})),
+        ]
+    };
+    let found = compared(&run("YUeJ9W"), &run("x2KTfG"));
+    assert_eq!(found.differences(), 3);
+    assert!(found.divergences.iter().all(|one| one.cause == Cause::UncontrolledSource), "{found:#?}");
 }
 
 #[test]
@@ -107,6 +141,22 @@ fn one_more_read_is_one_difference() {
     let causes: Vec<_> = found.divergences.iter().map(|one| (one.cause, one.step.clone())).collect();
     assert_eq!(causes, [(Cause::ExtraEffect, "0@101".to_owned())]);
     assert_eq!(found.differences(), 2, "{found:#?}");
+}
+
+#[test]
+fn a_long_trace_is_held_in_few_bytes() {
+    let row: Vec<Value> = (0..20_000)
+        .map(|n| match n % 10 {
+            3 => request(&format!("0.{}", n % 20), &format!("http://h/{n}"), "1", (n, n)),
+            _ => read(&format!("0.{}", n % 20), &format!("f{n}"), "1"),
+        })
+        .collect();
+    let mut live = row.clone();
+    live.remove(15_000);
+    live.insert(5_000, read("0.3", "more", "1"));
+    let found = compared(&row, &live);
+    assert_eq!((found.differences(), found.matched), (2, 19_999));
+    assert!(size_of::<Step>() <= 128 && size_of::<Exchange>() <= 128);
 }
 
 #[test]

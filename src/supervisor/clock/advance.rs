@@ -1,0 +1,86 @@
+//! Time that a replay leaves out: clocks at real rate take it in at once.
+//!
+//! Tapes hold the time that had passed when they were recorded; nothing is to be done to them.
+
+use super::Clock;
+use super::control::Mode;
+use super::reel::{Reel, Replay};
+use super::space::Lane;
+
+impl Clock {
+    /// CLOCK_MONOTONIC as the run's kernel has it, and what CLOCK_REALTIME and CLOCK_BOOTTIME are ahead of the
+    /// timeline.
+    pub(in crate::supervisor) fn kernel(&self) -> (u64, u64, u64) {
+        (self.kernel_now(), self.offsets.of_kind(0), self.offsets.of_kind(7))
+    }
+
+    /// Nanoseconds pass at once.
+    pub(in crate::supervisor) fn advance(&mut self, by: u64) {
+        self.skipped = self.skipped.wrapping_add(by);
+        for (process, program) in &mut self.programs {
+            if program.control.mode == Mode::Shift {
+                program.control.shift = program.control.shift.wrapping_add(by);
+                // Killed meanwhile: nobody reads it.
+                let _ = program.control.write(*process);
+            }
+        }
+        let kernel = self.kernel_now();
+        for thread in self.threads.values_mut() {
+            if let Reel::Replay(replay) = &mut thread.reel {
+                replay.advance(thread.lane.as_ref(), by, kernel);
+            }
+        }
+    }
+
+    /// The furthest point of the timeline that any thread has taken from its tape.
+    pub(in crate::supervisor) fn furthest(&self) -> u64 {
+        let of = |thread: &super::Thread| match &thread.reel {
+            Reel::Replay(replay) => replay.taken(thread.lane.as_ref()),
+            Reel::Record(_) | Reel::Full => 0,
+        };
+        self.threads.values().map(of).max().unwrap_or(0)
+    }
+
+    /// What a task reads from its clock now, if that goes at real rate.
+    pub(in crate::supervisor) fn at_real_rate(&self, task: i32, process: i32) -> Option<u64> {
+        match self.threads.get(&task) {
+            Some(thread) => match &thread.reel {
+                Reel::Replay(replay) => replay.drifts_at(thread.lane.as_ref(), self.kernel_now()),
+                Reel::Record(_) | Reel::Full => None,
+            },
+            None => {
+                let program = self.programs.get(&process)?;
+                let shift = program.control.shift;
+                (program.control.mode == Mode::Shift).then(|| self.kernel_now().wrapping_add(shift))
+            }
+        }
+    }
+}
+
+impl Replay {
+    /// Beyond the end of the tape time goes on at real rate, and takes in what is left out.
+    fn advance(&mut self, lane: Option<&Lane>, by: u64, kernel: u64) {
+        if let Some(skew) = &mut self.skew {
+            *skew = skew.wrapping_add(by);
+        }
+        let Some((lane, mut head)) = lane.and_then(|lane| Some((lane, lane.head().ok()?))) else { return };
+        if !head.adrift {
+            if head.more || head.cursor < head.count {
+                return;
+            }
+            head.last = self.taken(Some(lane));
+            head.skew = head.last.wrapping_sub(kernel);
+            head.adrift = true;
+        }
+        head.skew = head.skew.wrapping_add(by);
+        // It is a file of ours: it can be written.
+        let _ = lane.set_head(head);
+    }
+
+    /// What the thread reads now, if it has left the end of its tape.
+    fn drifts_at(&self, lane: Option<&Lane>, kernel: u64) -> Option<u64> {
+        let head = lane.and_then(|lane| lane.head().ok()).filter(|head| head.adrift);
+        let skew = head.map(|head| head.skew).or(self.skew)?;
+        Some(kernel.wrapping_add(skew))
+    }
+}

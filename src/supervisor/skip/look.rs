@@ -1,0 +1,196 @@
+//! A look at a run in which nothing seems to happen, and the jump to the next time that something waits for.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::time::Instant;
+
+use super::super::Supervisor;
+use super::super::clock::Clock;
+use super::super::controls::Following;
+use super::Skip;
+use super::errand::Errand;
+use super::sight::{self, Blocked, Sight, WaitingCall};
+use super::timers::Which;
+use super::wait::{Caller, Clocks};
+use crate::sys::ptrace;
+
+/// A task that is blocked.
+struct Waiting {
+    task: i32,
+    process: i32,
+    blocked: Blocked,
+    /// The call as the task has made it.
+    original: WaitingCall,
+}
+
+/// The call before its first arguments were changed for the kernel.
+fn original(call: WaitingCall, changed: Option<[u64; 4]>) -> WaitingCall {
+    let Some([first, second, third, fourth]) = changed else { return call };
+    let [.., fifth, sixth] = call.arguments;
+    WaitingCall { arguments: [first, second, third, fourth, fifth, sixth], ..call }
+}
+
+impl Supervisor {
+    /// Looks at every task. Whether the run has waited for a time, which has come now.
+    pub(super) fn look(&mut self, skip: &mut Skip) -> io::Result<bool> {
+        let Some(kin) = self.tasks.kin() else { return Ok(false) };
+        let tasks = kin.tasks();
+        let represented: HashSet<i32> = self.represented().collect();
+        let Some(clock) = &mut self.clock else { return Ok(false) };
+        let mut moving = self.more_stops || self.following.as_ref().is_some_and(Following::is_waiting);
+        let mut waiting = Vec::new();
+        for (task, process) in tasks {
+            match sight::of(task) {
+                Sight::Blocked(blocked) => {
+                    let original = original(blocked.call, clock.original(task));
+                    waiting.push(Waiting { task, process, blocked, original });
+                }
+                Sight::Dead => {}
+                Sight::Moving => moving = true,
+            }
+        }
+        if !moving {
+            // Answers come at once, so that a thread can be far ahead.
+            let ahead = clock.furthest().saturating_sub(skip.now(clock));
+            skip.leave_out(clock, ahead)?;
+        }
+        for Waiting { task, process, blocked, original } in &waiting {
+            let clocks = skip.clocks(clock, *task, *process);
+            let is_represented = represented.contains(task);
+            let caller = Caller { task: *task, process: *process, is_represented, clocks };
+            skip.note(&caller, *blocked, *original);
+        }
+        if moving || waiting.is_empty() || !skip.understands(&waiting) || (skip.under_way)() {
+            return Ok(false);
+        }
+        let bystanders = sight::bystanders(self.init);
+        let is_still = |waiting: &Waiting| sight::is_as_it_was(waiting.task, &waiting.blocked);
+        if bystanders.is_none() || !waiting.iter().all(is_still) || sight::bystanders(self.init) != bystanders
+        {
+            return Ok(false);
+        }
+        if skip.asks_for_timers(&waiting, &represented)? {
+            return Ok(true);
+        }
+        skip.jump(clock, &waiting, &represented)
+    }
+}
+
+impl Skip {
+    fn now(&self, clock: &Clock) -> u64 {
+        clock.kernel().0.wrapping_add(self.skew)
+    }
+
+    fn clocks(&self, clock: &Clock, task: i32, process: i32) -> Clocks {
+        let (kernel, real, boot) = clock.kernel();
+        let own = clock.at_real_rate(task, process);
+        Clocks { now: kernel.wrapping_add(self.skew), own, real, boot }
+    }
+
+    /// The timeline goes on at once.
+    fn leave_out(&mut self, clock: &mut Clock, by: u64) -> io::Result<()> {
+        if by == 0 {
+            return Ok(());
+        }
+        self.skew = self.skew.wrapping_add(by);
+        clock.advance(by);
+        self.timers.left_out(by)
+    }
+
+    /// Whether every wait is understood.
+    fn understands(&self, waiting: &[Waiting]) -> bool {
+        waiting.iter().all(|one| self.known.get(&one.task).is_some_and(|known| known.wait.is_some()))
+    }
+
+    /// Interrupts tasks to learn of the timers of their processes; false where all are known.
+    fn asks_for_timers(&mut self, waiting: &[Waiting], represented: &HashSet<i32>) -> io::Result<bool> {
+        let processes: HashSet<i32> = waiting.iter().map(|one| one.process).collect();
+        let mut asks = HashMap::new();
+        for process in processes {
+            let Some(timers) = self.timers.unknown(process)? else { continue };
+            let of = |which: Which| {
+                let is_absolute = self.timers.take_absolute(process, which);
+                (which, if is_absolute { self.skew } else { 0 })
+            };
+            let timers = timers.into_iter().map(of).collect();
+            let task = self.messenger(process, waiting, represented).ok_or(io::ErrorKind::NotFound)?;
+            let errand = Errand { since: Instant::now(), process, timers, asks: true, expires: None };
+            asks.insert(task, errand);
+        }
+        let any = !asks.is_empty();
+        self.send(asks)?;
+        Ok(any)
+    }
+
+    /// The task of a process that is best interrupted.
+    fn messenger(&self, process: i32, waiting: &[Waiting], represented: &HashSet<i32>) -> Option<i32> {
+        let of_process = waiting.iter().filter(|one| one.process == process);
+        // It waits for us, or for a child, and hears of nothing else.
+        let can_stop = |one: &&Waiting| {
+            let number = one.blocked.call.number;
+            let bears = [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3].contains(&number);
+            !bears && !represented.contains(&one.task)
+        };
+        let is_touchy = |one: &&Waiting| {
+            let known = self.known.get(&one.task).and_then(|known| known.wait.as_ref());
+            known.is_none_or(|wait| wait.is_touchy)
+        };
+        of_process.filter(can_stop).min_by_key(is_touchy).map(|one| one.task)
+    }
+
+    /// Lets the next time come that something waits for; false where there is none.
+    fn jump(
+        &mut self,
+        clock: &mut Clock,
+        waiting: &[Waiting],
+        represented: &HashSet<i32>,
+    ) -> io::Result<bool> {
+        let now = self.now(clock);
+        let deadline_of = |one: &Waiting| self.known.get(&one.task)?.wait.as_ref()?.deadline;
+        let first = waiting
+            .iter()
+            .filter_map(|one| Some((deadline_of(one)?, one)))
+            .min_by_key(|(at, one)| (*at, one.task));
+        let first_wait = first.map(|(at, _)| at);
+        let mut first_timer = self.timers.earliest();
+        for process in waiting.iter().map(|one| one.process).collect::<HashSet<_>>() {
+            let of_descriptors = self.timers.earliest_descriptor(process, now, self.skew)?;
+            first_timer = first_timer.into_iter().chain(of_descriptors).min();
+        }
+        let Some(next) = first_wait.into_iter().chain(first_timer).min() else { return Ok(false) };
+        self.leave_out(clock, next.saturating_sub(now))?;
+        let mut errands = HashMap::new();
+        for (process, timers, by) in self.timers.running() {
+            let task = self.messenger(process, waiting, represented).ok_or(io::ErrorKind::NotFound)?;
+            let timers = timers.into_iter().map(|which| (which, by)).collect();
+            errands
+                .insert(task, Errand { since: Instant::now(), process, timers, asks: false, expires: None });
+        }
+        if let Some((at, one)) = first
+            && at <= next
+        {
+            let ending = self.known.get(&one.task).and_then(|known| known.wait.clone());
+            let errand = errands.entry(one.task).or_insert_with(|| Errand {
+                since: Instant::now(),
+                process: one.process,
+                timers: Vec::new(),
+                asks: false,
+                expires: None,
+            });
+            // Interrupted, it has its own registers again.
+            errand.expires = ending.map(|wait| (one.original, wait.ending));
+        }
+        let any = !errands.is_empty();
+        self.send(errands)?;
+        self.timers.forget_ended(now);
+        Ok(any || next > now)
+    }
+
+    fn send(&mut self, errands: HashMap<i32, Errand>) -> io::Result<()> {
+        for (task, errand) in errands {
+            ptrace::interrupt(task)?;
+            self.errands.insert(task, errand);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! Waits are left out of a replay: when nothing of the run can go on before a time comes, it comes at once.
+//!
+//! The loop looks when it has been quiet for a moment. Every task must be blocked in a call that is understood
+//! (`sight`, `wait`), on two looks with nothing between them, and nobody beside the run may be at work for it:
+//! no thread of this process, and no exchange of the proxy. Then the timeline jumps to the earliest deadline. A
+//! call whose time is over is ended in its task (`errand`); kernel timers are set forward (`timers`), and end by
+//! themselves. Clocks at real rate take the jump in ([`super::clock`]); tapes hold it already.
+//!
+//! A task that waits for a time counts it on the timeline from when it was first seen in its call. The kernel
+//! counts on as well, from when the call began: whichever is first ends it. What is not understood is not left
+//! out: then time passes as it does.
+
+mod errand;
+mod look;
+mod sight;
+mod timers;
+mod wait;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use self::errand::Errand;
+use self::sight::{Blocked, WaitingCall};
+use self::timers::Timers;
+use self::wait::{Caller, Wait};
+use super::Supervisor;
+use super::call::{Call, Reply, low_half};
+use crate::sys::ptrace;
+
+/// Says whether something is under way beside the run that a task may wait for.
+pub type UnderWay = Box<dyn Fn() -> bool>;
+
+/// The longest time between two looks while something runs, in milliseconds.
+const SELDOM: u8 = 16;
+/// When the loop looks although it is not quiet.
+const LATEST: Duration = Duration::from_millis(20);
+/// How long a task that was interrupted may take to stop.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A blocked task.
+#[derive(Debug)]
+struct Known {
+    blocked: Blocked,
+    /// The call, under its first number.
+    number: i64,
+    /// `None` where it is not understood.
+    wait: Option<Wait>,
+    /// We have interrupted it, and it waits on.
+    waits_on: bool,
+}
+
+/// What is left out of a replay, and what is known of its waits.
+pub(super) struct Skip {
+    under_way: UnderWay,
+    /// What the timeline is ahead of the kernel's clock.
+    skew: u64,
+    known: HashMap<i32, Known>,
+    /// Calls that go on under another number, by task.
+    restarts: HashMap<i32, i64>,
+    errands: HashMap<i32, Errand>,
+    timers: Timers,
+    /// Milliseconds of quiet before the next look.
+    delay: u8,
+    looked: Instant,
+}
+
+impl Skip {
+    pub(super) fn new(under_way: UnderWay) -> Self {
+        Self {
+            under_way,
+            skew: 0,
+            known: HashMap::new(),
+            restarts: HashMap::new(),
+            errands: HashMap::new(),
+            timers: Timers::default(),
+            delay: 1,
+            looked: Instant::now(),
+        }
+    }
+
+    /// How long the loop may sleep, in milliseconds.
+    pub(super) fn delay(&self) -> u8 {
+        self.delay
+    }
+
+    /// Whether it is time to look.
+    fn is_due(&mut self, quiet: bool) -> bool {
+        if !quiet {
+            self.delay = 1;
+        }
+        self.errands.retain(|_, errand| errand.since.elapsed() < PATIENCE);
+        self.errands.is_empty() && (quiet || self.looked.elapsed() > LATEST)
+    }
+
+    /// A task is blocked; `original` is the call as it has made it.
+    fn note(&mut self, caller: &Caller, blocked: Blocked, original: WaitingCall) {
+        let task = caller.task;
+        let known = self.known.get_mut(&task);
+        if let Some(known) = known {
+            if known.blocked == blocked {
+                return;
+            }
+            let before = std::mem::replace(&mut known.blocked, blocked);
+            let goes_on = blocked.call.number == libc::SYS_restart_syscall
+                && self.restarts.get(&task) == Some(&known.number);
+            let is_same = before.call.arguments == blocked.call.arguments
+                && (before.call.number == blocked.call.number
+                    || blocked.call.number == libc::SYS_restart_syscall);
+            if std::mem::take(&mut known.waits_on) && is_same {
+                return;
+            }
+            self.timers.ran(caller.process);
+            if goes_on && is_same {
+                return;
+            }
+        } else {
+            self.timers.ran(caller.process);
+        }
+        let number = match blocked.call.number {
+            libc::SYS_restart_syscall => {
+                self.restarts.get(&task).copied().unwrap_or(libc::SYS_restart_syscall)
+            }
+            number => number,
+        };
+        let wait = caller.understand(&WaitingCall { number, ..original });
+        self.known.insert(task, Known { blocked, number, wait, waits_on: false });
+    }
+
+    fn ended(&mut self, task: i32) {
+        self.known.remove(&task);
+        self.restarts.remove(&task);
+        self.errands.remove(&task);
+        self.timers.ended(task);
+    }
+}
+
+impl Supervisor {
+    /// Leaves out the wait of a run in which nothing happens; `quiet` says that nothing has come since.
+    pub(super) fn skip_waits(&mut self, quiet: bool) {
+        let Some(mut skip) = self.skip.take() else { return };
+        if skip.is_due(quiet) {
+            // Tasks can be gone at any time, and an answer be missing: then nothing is left out.
+            skip.delay = match self.look(&mut skip) {
+                Ok(true) => 1,
+                Ok(false) | Err(_) => skip.delay.saturating_mul(2).min(SELDOM),
+            };
+            skip.looked = Instant::now();
+        }
+        self.skip = Some(skip);
+    }
+
+    /// A task stands still: whether that was for us. Then it goes on already.
+    pub(super) fn ran_errand(&mut self, task: i32) -> bool {
+        let Some(skip) = &mut self.skip else { return false };
+        let Some(errand) = skip.errands.remove(&task) else { return false };
+        let process = errand.process;
+        match errand.run(task) {
+            Ok(done) => {
+                let kernel = self.clock.as_ref().map_or(0, |clock| clock.kernel().0);
+                if let Some(left) = done.left {
+                    skip.timers.learned(process, left, kernel.wrapping_add(skip.skew));
+                }
+                if let Some(known) = skip.known.get_mut(&task) {
+                    known.waits_on = done.waits_on;
+                }
+            }
+            Err(_) => {
+                // Gone, or it goes on as it is.
+                let _ = ptrace::resume(task, 0);
+            }
+        }
+        true
+    }
+
+    /// A task is about to get a signal, and goes on.
+    pub(super) fn signalled(&mut self, task: i32, signal: i32) -> std::io::Result<()> {
+        let Some(skip) = &mut self.skip else { return ptrace::resume(task, signal) };
+        if let Some(number) = errand::restarting(task) {
+            skip.restarts.insert(task, number);
+        }
+        ptrace::resume(task, signal)?;
+        // The stop for the signal took the place of ours.
+        if let Some(errand) = skip.errands.get_mut(&task) {
+            errand.expires = None;
+            ptrace::interrupt(task)?;
+        }
+        Ok(())
+    }
+
+    /// A task has ended: nothing of it is waited for.
+    pub(super) fn forget_waits(&mut self, task: i32) {
+        if let Some(skip) = &mut self.skip {
+            skip.ended(task);
+        }
+    }
+
+    /// A call that makes or sets a timer.
+    pub(super) fn note_timer(&mut self, call: &Call) -> Reply {
+        let [first, ..] = call.arguments;
+        if let Some(skip) = &mut self.skip {
+            match i64::from(call.number) {
+                libc::SYS_timerfd_create => skip.timers.made_descriptor(),
+                libc::SYS_timer_settime => {
+                    skip.timers.set_absolute(call.task.tgid, low_half(first).cast_signed());
+                }
+                _ => skip.timers.set_alarm(call.task.tgid),
+            }
+        }
+        Reply::Continue
+    }
+}

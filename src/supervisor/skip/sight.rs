@@ -1,0 +1,159 @@
+//! What /proc shows of a task: whether it is blocked, and in which call.
+//!
+//! A task that is seen blocked in the same call twice may have run in between. So the number of times that it
+//! was taken from its CPU is read before the first look at its call and after the second: the call is shown of
+//! a task alone that is off its CPU (proc_pid_syscall(5)), and a task that has run meanwhile was taken from it
+//! once more by then.
+
+use std::fs;
+
+/// A task that is blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blocked {
+    /// How often it was taken from its CPU.
+    pub(super) switches: u64,
+    pub(super) call: WaitingCall,
+}
+
+/// The call in which it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WaitingCall {
+    pub(super) number: i64,
+    pub(super) arguments: [u64; 6],
+}
+
+/// What a look at a task shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// It waits.
+    Blocked(Blocked),
+    /// It is dead, and waits to be buried.
+    Dead,
+    /// It runs, or stands still in our hands, or is gone.
+    Moving,
+}
+
+/// Calls whose caller waits, uninterruptibly, for the child that shares its memory.
+const BIRTHS: [i64; 3] = [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3];
+
+/// Looks at a task.
+pub(super) fn of(task: i32) -> Sight {
+    let Some((state, switches)) = status(&format!("/proc/{task}/status")) else { return Sight::Moving };
+    match state {
+        b'Z' | b'X' => Sight::Dead,
+        b'S' | b'D' => match call_of(task) {
+            Some(call) if state == b'S' || BIRTHS.contains(&call.number) => {
+                Sight::Blocked(Blocked { switches, call })
+            }
+            _ => Sight::Moving,
+        },
+        _ => Sight::Moving,
+    }
+}
+
+/// Whether a task has not moved since it was seen so.
+pub(super) fn is_as_it_was(task: i32, seen: &Blocked) -> bool {
+    call_of(task) == Some(seen.call)
+        && status(&format!("/proc/{task}/status"))
+            .is_some_and(|(state, switches)| switches == seen.switches && (state == b'S' || state == b'D'))
+}
+
+/// Pid 1 of the run and the threads of this process but the calling one, and how often each was taken from
+/// its CPU; `None` when one of them is at work.
+pub(super) fn bystanders(init: i32) -> Option<Vec<(String, u64)>> {
+    let own = nix::unistd::gettid().as_raw();
+    let mut found = vec![format!("/proc/{init}/status")];
+    for entry in fs::read_dir("/proc/self/task").ok()? {
+        let name = entry.ok()?.file_name();
+        let thread: i32 = name.to_str()?.parse().ok()?;
+        if thread != own {
+            found.push(format!("/proc/self/task/{thread}/status"));
+        }
+    }
+    let asleep = |path: String| match status(&path)? {
+        (b'S', switches) => Some((path, switches)),
+        _ => None,
+    };
+    found.into_iter().map(asleep).collect()
+}
+
+/// The state of the task behind a file `status`, and how often it was taken from its CPU.
+fn status(path: &str) -> Option<(u8, u64)> {
+    let text = fs::read(path).ok()?;
+    let mut state = None;
+    let mut switches = 0_u64;
+    for line in text.split(|byte| *byte == b'\n') {
+        if let Some(rest) = line.strip_prefix(b"State:\t") {
+            state = rest.first().copied();
+        } else if let Some(rest) = line
+            .strip_prefix(b"voluntary_ctxt_switches:\t")
+            .or(line.strip_prefix(b"nonvoluntary_ctxt_switches:\t"))
+        {
+            switches = switches.wrapping_add(std::str::from_utf8(rest).ok()?.parse().ok()?);
+        }
+    }
+    Some((state?, switches))
+}
+
+fn call_of(task: i32) -> Option<WaitingCall> {
+    let text = fs::read_to_string(format!("/proc/{task}/syscall")).ok()?;
+    parse(&text)
+}
+
+fn parse(text: &str) -> Option<WaitingCall> {
+    let mut words = text.split_whitespace();
+    // `running`, or -1 outside of a call.
+    let number: i64 = words.next()?.parse().ok().filter(|number| *number >= 0)?;
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some(WaitingCall { number, arguments })
+}
+
+/// Whether a signal waits for the task that it does not block.
+pub(super) fn has_signal(task: i32) -> bool {
+    let Ok(text) = fs::read_to_string(format!("/proc/{task}/status")) else { return false };
+    let set = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn calls_are_read_as_the_kernel_writes_them() {
+        let text = "230 0x1 0x0 0x7ffe0 0x0 0x6 0xff 0x7ffd 0x7f01\n";
+        let call = WaitingCall { number: 230, arguments: [1, 0, 0x7ffe0, 0, 6, 0xff] };
+        assert_eq!(parse(text), Some(call));
+        assert!(
+            ["running\n", "-1 0x7ffe 0x7f\n", "", "3 0x1\n"].into_iter().all(|text| parse(text).is_none())
+        );
+    }
+
+    #[test]
+    fn a_sleeping_task_is_blocked_and_stays_so() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("starts");
+        let task = i32::try_from(child.id()).expect("a pid");
+        let blocked = loop {
+            match of(task) {
+                Sight::Blocked(blocked) if blocked.call.number == libc::SYS_clock_nanosleep => break blocked,
+                _ => std::thread::yield_now(),
+            }
+        };
+        assert!(is_as_it_was(task, &blocked) && !has_signal(task));
+        assert!(!is_as_it_was(task, &Blocked { switches: blocked.switches + 1, ..blocked }));
+        child.kill().expect("kill");
+        while of(task) != Sight::Dead {
+            std::thread::yield_now();
+        }
+        child.wait().expect("ends");
+        assert_eq!(of(task), Sight::Moving);
+    }
+}

@@ -1,0 +1,154 @@
+//! Waits are left out of a replay, and the program tells the time that it told before.
+
+mod clocks;
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Ran, Sandbox, User, everyone, has, skip};
+
+/// What programs of every kind need to run.
+const POLICY: &str = "write: .\nexec: /**\nread: /usr\nread: /etc\n";
+
+/// Records a command, which waits for so long at least.
+fn recorded(sandbox: &Sandbox, waits: Duration, words: &[&str]) -> Ran {
+    let begun = Instant::now();
+    let ran = sandbox.run_with(&["--replayable"], words);
+    assert!(begun.elapsed() >= waits, "it did not wait\n{ran}");
+    ran
+}
+
+/// Replays what was recorded: with the same output, and how long it took.
+fn replayed(sandbox: &Sandbox, recorded: &Ran, options: &[&str]) -> Duration {
+    let trace = sandbox.trace();
+    let mut words = vec!["replay", "-t", trace.to_str().expect("text")];
+    words.extend(options);
+    let begun = Instant::now();
+    let ran = sandbox.agentbox(&words);
+    let took = begun.elapsed();
+    assert_eq!(ran.stdout, recorded.stdout, "stdout\n{recorded}\n{ran}");
+    ran.complains("replay ok");
+    took
+}
+
+/// A command that waits for so long is replayed in half of it.
+#[track_caller]
+fn is_skipped(sandbox: &Sandbox, waits: Duration, words: &[&str]) -> Ran {
+    let ran = recorded(sandbox, waits, words);
+    let took = replayed(sandbox, &ran, &[]);
+    assert!(took < waits / 2, "the replay took {took:?}\n{ran}");
+    ran
+}
+
+fn seconds(seconds: f32) -> Duration {
+    Duration::from_secs_f32(seconds)
+}
+
+#[test]
+fn sleeping_is_left_out() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        let ran = recorded(sandbox, seconds(3.0), &["sh", "-c", "sleep 3; echo done"]);
+        ran.prints("done\n");
+        let took = replayed(sandbox, &ran, &[]);
+        assert!(took < seconds(1.5), "the replay took {took:?}\n{ran}");
+        let took = replayed(sandbox, &ran, &["--paced"]);
+        assert!(took >= seconds(3.0), "the replay took {took:?}\n{ran}");
+    });
+}
+
+#[test]
+fn processes_go_on_in_the_order_of_their_times() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    let script = "(sleep 1; echo a) & (sleep 3; echo c) & (sleep 2; echo b) & wait; echo d";
+    is_skipped(&sandbox, seconds(3.0), &["sh", "-c", script]).prints("a\nb\nc\nd\n");
+    let script = "mkfifo f; (sleep 3; echo hi > f) & cat f; rm f";
+    is_skipped(&sandbox, seconds(3.0), &["sh", "-c", script]).prints("hi\n");
+}
+
+#[test]
+fn timers_end_what_waits_longer() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    is_skipped(&sandbox, seconds(3.0), &["sh", "-c", "timeout 3 sleep 100; echo $?"]).prints("124\n");
+    let script = "sleep 100 & sleep 3; kill $!; wait $!; echo $?";
+    is_skipped(&sandbox, seconds(3.0), &["sh", "-c", script]).prints("143\n");
+    if has("perl") {
+        let script =
+            "$SIG{ALRM} = sub { print \"alarm\\n\" }; alarm 2; sleep 10; select undef, undef, undef, 1";
+        is_skipped(&sandbox, seconds(3.0), &["perl", "-e", script]).prints("alarm\n");
+    }
+}
+
+#[test]
+fn nothing_is_shortened_while_something_runs() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    sandbox.file(
+        "busy.py",
+        "import os, time\n\
+         if not os.fork():\n    time.sleep(2)\n    os.write(1, b'slept\\n')\n    os._exit(0)\n\
+         until = time.process_time() + 0.5\n\
+         while time.process_time() < until:\n    pass\n\
+         os.write(1, b'computed\\n')\nos.wait()\ntime.sleep(2)\nprint('end')\n",
+    );
+    let ran = recorded(&sandbox, seconds(4.0), &["python3", "busy.py"]);
+    ran.prints("computed\nslept\nend\n");
+    let took = replayed(&sandbox, &ran, &[]);
+    assert!(took > seconds(0.5) && took < seconds(3.0), "the replay took {took:?}\n{ran}");
+}
+
+#[test]
+fn pauses_between_attempts_are_left_out() {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let server = std::thread::spawn(move || {
+        for attempt in 0..3 {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut head = [0; 1024];
+            let _ = stream.read(&mut head).expect("a request");
+            let answer = if attempt < 2 {
+                "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            } else {
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+            };
+            stream.write_all(answer.as_bytes()).expect("an answer");
+        }
+    });
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(&format!("{POLICY}net: 127.0.0.1:{port}\n"));
+    sandbox.file(
+        "client.py",
+        format!(
+            "import time, urllib.request\nbegun = time.monotonic()\n\
+             for attempt in range(3):\n    try:\n        \
+             print(urllib.request.urlopen('http://127.0.0.1:{port}/', timeout=9).read())\n    \
+             except Exception as error:\n        print(error)\n        time.sleep(1 + attempt)\n    \
+             print(time.monotonic() - begun)\n"
+        ),
+    );
+    let ran = recorded(&sandbox, seconds(3.0), &["python3", "client.py"]);
+    server.join().expect("the server");
+    let trace = sandbox.trace();
+    let begun = Instant::now();
+    let again = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
+    let took = begun.elapsed();
+    assert_eq!(again.stdout, ran.stdout, "{ran}\n{again}");
+    assert!(ran.stdout.contains("b'ok'") && took < seconds(2.0), "the replay took {took:?}\n{ran}");
+}
+
+#[test]
+fn timers_of_programs_in_c() {
+    if !has("gcc") {
+        return skip("C", "there is no gcc");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    let source = sandbox.file("timers.c", include_str!("skip/timers.c"));
+    let mut build = std::process::Command::new("gcc");
+    build.arg("-o").arg(sandbox.path("timers")).arg(source).args(["-pthread", "-lrt"]);
+    assert!(build.status().expect("gcc").success());
+    let ran = is_skipped(&sandbox, seconds(6.0), &["./timers"]);
+    assert_eq!(ran.stdout.lines().count(), 7, "{ran}");
+}

@@ -1,0 +1,128 @@
+//! Languages, each with waits of its own, and what its programs tell of the time.
+
+use super::{POLICY, is_skipped, recorded, seconds};
+use crate::support::{Sandbox, User, everyone, has, skip};
+
+const PYTHON: &str = "\
+import asyncio, os, queue, select, signal, subprocess, threading, time
+begun = time.monotonic()
+def lap(name): print(name, time.monotonic() - begun, time.time())
+time.sleep(1); lap('sleep')
+async def several():
+    await asyncio.gather(asyncio.sleep(0.5), asyncio.sleep(0.7))
+    try: await asyncio.wait_for(asyncio.sleep(60), 0.3)
+    except asyncio.TimeoutError: lap('timeout')
+asyncio.run(several())
+try: queue.Queue().get(timeout=0.5)
+except queue.Empty: lap('queue')
+subprocess.run(['sleep', '0.5']); lap('subprocess')
+try: subprocess.run(['sleep', '60'], timeout=0.5)
+except subprocess.TimeoutExpired: lap('expired')
+read, write = os.pipe()
+print(select.select([read], [], [], 0.5)); lap('select')
+poll = select.poll(); poll.register(read); print(poll.poll(300)); lap('poll')
+print(threading.Event().wait(0.4)); lap('event')
+signal.signal(signal.SIGALRM, lambda *_: lap('alarm'))
+signal.alarm(3); time.sleep(1); print('left', signal.alarm(2)); signal.pause()
+signal.setitimer(signal.ITIMER_REAL, 0.5, 0.25); signal.pause(); signal.pause()
+print(signal.setitimer(signal.ITIMER_REAL, 0)[1]); lap('interval')
+print(signal.sigtimedwait([signal.SIGUSR1], 0.5)); lap('sigtimedwait')
+";
+
+const NODE: &str = "\
+const begun = Date.now(); let count = 0;
+setTimeout(() => console.log('one', Date.now() - begun), 1000);
+const interval = setInterval(() => {
+  console.log('interval', Date.now() - begun);
+  if (++count == 4) clearInterval(interval);
+}, 400);
+setTimeout(() => console.log('last', Date.now() - begun, new Date().toISOString()), 3000);
+";
+
+const GO: &str = "\
+package main
+import (\"fmt\"; \"sync\"; \"time\")
+func main() {
+	begun := time.Now()
+	lap := func(name string) { fmt.Println(name, time.Since(begun).Round(200*time.Millisecond)) }
+	time.Sleep(time.Second); lap(\"sleep\")
+	select { case <-make(chan int): case <-time.After(time.Second): lap(\"after\") }
+	var all sync.WaitGroup
+	for i := 3; i > 0; i-- {
+		all.Add(1)
+		go func(i int) { defer all.Done(); time.Sleep(time.Duration(i) * 600 * time.Millisecond); fmt.Println(i) }(i)
+	}
+	all.Wait(); lap(\"goroutines\")
+}
+";
+
+const JAVA: &str = "\
+import java.util.concurrent.*;
+public class Waits {
+  static long begun = System.nanoTime();
+  static void lap(String name) { System.out.println(name + \" \" + Math.round((System.nanoTime() - begun) / 1e9)); }
+  public static void main(String[] words) throws Exception {
+    Thread.sleep(2000); lap(\"sleep\");
+    new LinkedBlockingQueue<String>().poll(2000, TimeUnit.MILLISECONDS); lap(\"poll\");
+    ScheduledExecutorService pool = Executors.newScheduledThreadPool(2);
+    pool.schedule(() -> lap(\"scheduled\"), 2, TimeUnit.SECONDS).get();
+    pool.shutdown();
+  }
+}
+";
+
+#[test]
+fn python_tells_the_same_times() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        sandbox.file("waits.py", PYTHON);
+        let ran = is_skipped(sandbox, seconds(8.0), &["python3", "waits.py"]);
+        assert!(ran.stdout.contains("left 2\n"), "{ran}");
+    });
+}
+
+#[test]
+fn node_tells_the_same_times() {
+    if !has("node") {
+        return skip("node", "there is no node");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    sandbox.file("waits.js", NODE);
+    is_skipped(&sandbox, seconds(3.0), &["node", "waits.js"]);
+}
+
+#[test]
+fn go_tells_about_the_same_times() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    sandbox.file("waits.go", GO);
+    let mut build = std::process::Command::new("go");
+    build.args(["build", "-o", "waits", "waits.go"]).current_dir(sandbox.path(""));
+    build
+        .env("GOCACHE", sandbox.beside("cache"))
+        .env("GOFLAGS", "-mod=mod")
+        .env("HOME", sandbox.beside("home"));
+    if !build.status().is_ok_and(|status| status.success()) {
+        return skip("Go", "there is no go");
+    }
+    let ran = is_skipped(&sandbox, seconds(3.8), &["./waits"]);
+    ran.prints("sleep 1s\nafter 2s\n1\n2\n3\ngoroutines 3.8s\n");
+}
+
+#[test]
+fn java_tells_about_the_same_times() {
+    if !has("javac") {
+        return skip("Java", "there is no javac");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    let source = sandbox.file("Waits.java", JAVA);
+    let built = std::process::Command::new("javac").arg(source).status().expect("javac");
+    assert!(built.success());
+    let words = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "Waits"];
+    let ran = recorded(&sandbox, seconds(6.0), &words);
+    ran.prints("sleep 2\npoll 4\nscheduled 6\n");
+    let took = super::replayed(&sandbox, &ran, &[]);
+    assert!(took < seconds(4.0), "the replay took {took:?}\n{ran}");
+}
