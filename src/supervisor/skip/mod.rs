@@ -103,7 +103,7 @@ impl Skip {
 
     /// A task is blocked; the caller is only looked at where that is new.
     fn note(&mut self, waiting: &Waiting, caller: impl FnOnce(&mut Self) -> Caller) {
-        let Waiting { task, process, blocked } = *waiting;
+        let Waiting { task, process, blocked, original } = *waiting;
         let known = self.known.get_mut(&task);
         if let Some(known) = known {
             if known.blocked == blocked {
@@ -131,7 +131,7 @@ impl Skip {
             }
             number => number,
         };
-        let wait = caller(self).understand(&WaitingCall { number, ..blocked.call });
+        let wait = caller(self).understand(&WaitingCall { number, ..original });
         self.known.insert(task, Known { blocked, number, wait, waits_on: false });
     }
 
