@@ -77,7 +77,9 @@ impl ReplayCommand {
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
         })?;
-        let begun = run::begin(Some(recording.clock), input);
+        // Where waits are left out, it is for us to say when they end.
+        let clock = if self.paced { recording.clock } else { recording.clock.behind() };
+        let begun = run::begin(Some(clock), input);
         let (prepared, mut found) = self.prepare(&recording)?;
         found.extend(first.differences());
         self.judge(&found)?;
@@ -92,7 +94,8 @@ impl ReplayCommand {
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
         let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
-        let streams = StreamOptions { tls, upstream, replayable: true, ..StreamOptions::default() };
+        let redacted = recording.redacted();
+        let streams = StreamOptions { tls, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)

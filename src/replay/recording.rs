@@ -13,6 +13,7 @@ use crate::netproxy::recorded;
 use crate::run::{Private, Processors, VERSION};
 use crate::supervisor::{CLOCK_TAPE, Tapes};
 use crate::sys::clock::ClockBase;
+use crate::trace::redact::{ChosenName, ChosenNames};
 use crate::trace::{self, Expectation, Line, Outcome, Reader, StoredBlobs};
 
 /// The longest private blob that is read, in bytes.
@@ -154,6 +155,13 @@ impl Recording {
     #[must_use]
     pub fn processors(&self) -> Option<Processors> {
         self.replay.get("processors").and_then(|processors| Processors::deserialize(processors).ok())
+    }
+
+    /// What was redacted besides well-known names.
+    #[must_use]
+    pub fn redacted(&self) -> ChosenNames {
+        let names = self.start.get("redact").and_then(Value::as_array).into_iter().flatten();
+        names.filter_map(|name| name.as_str()?.parse::<ChosenName>().ok()).collect()
     }
 
     /// A text of `run.start`.
