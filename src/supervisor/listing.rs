@@ -35,7 +35,7 @@ const ROOM: u64 = 1 << 20;
 
 /// What was recorded of directories that the run changes.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+struct Listed {
     changed: HashSet<PathBuf>,
     moved: Vec<PathBuf>,
 }
@@ -49,9 +49,10 @@ impl Listed {
 /// A list while it is given out: which directory, whose descriptor.
 type Open = (u64, u64, i32, i32);
 
-/// Lists that a replay gives out.
+/// Lists that are recorded, and lists that a replay gives out.
 #[derive(Debug, Default)]
 pub(super) struct Listings {
+    listed: Option<Listed>,
     orders: Orders,
     open: HashMap<Open, Vec<Entry>>,
 }
@@ -60,7 +61,7 @@ impl Supervisor {
     /// A name at `place` is about to change: what its directory listed until then is recorded once.
     pub(super) fn note_change(&mut self, place: &Place) -> Result<(), Stop> {
         let Found { path, file, .. } = &place.directory;
-        match &mut self.listed {
+        match &mut self.listings.listed {
             Some(listed) if !listed.covers(path) => {
                 listed.changed.insert(path.clone());
                 Ok(record(path, file, &self.recorder)?)
@@ -71,21 +72,21 @@ impl Supervisor {
 
     /// The run made this directory, which lists nothing yet.
     pub(super) fn note_new_directory(&mut self, path: PathBuf) {
-        if let Some(listed) = &mut self.listed {
+        if let Some(listed) = &mut self.listings.listed {
             listed.changed.insert(path);
         }
     }
 
     /// The run gave this directory its name, with everything in it.
     pub(super) fn note_moved_directory(&mut self, path: PathBuf) {
-        if let Some(listed) = &mut self.listed {
+        if let Some(listed) = &mut self.listings.listed {
             listed.moved.push(path);
         }
     }
 
     /// A directory is about to be listed: what it lists is recorded where it was changed.
     pub(super) fn note_listed(&mut self, directory: &Found) -> Result<(), Stop> {
-        match &self.listed {
+        match &self.listings.listed {
             Some(listed) if listed.covers(&directory.path) => {
                 Ok(record(&directory.path, &directory.file, &self.recorder)?)
             }
@@ -136,8 +137,9 @@ impl Supervisor {
 }
 
 impl Listings {
-    pub(super) fn of(orders: Orders) -> Self {
-        Self { orders, open: HashMap::new() }
+    /// `records`: what directories list is recorded; `orders`: what was recorded before.
+    pub(super) fn new(records: bool, orders: Orders) -> Self {
+        Self { listed: records.then(Listed::default), orders, open: HashMap::new() }
     }
 
     /// The entries that come next, packed, and the offset after them.

@@ -81,8 +81,8 @@ use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::image::Heads;
+use self::listing::Listings;
 pub use self::listing::Orders;
-use self::listing::{Listed, Listings};
 pub use self::skip::UnderWay;
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
@@ -173,7 +173,6 @@ pub struct Supervisor {
     digests: Digests,
     written: WrittenFiles,
     first: Option<FirstChanges>,
-    listed: Option<Listed>,
     listings: Listings,
     hasher: Hasher,
     denials: Denials,
@@ -245,9 +244,8 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let mut view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
         let DivertedRoots { roots, holders, orders } = setup.diverted;
-        view.diverted = roots;
+        let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
         let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
@@ -257,10 +255,8 @@ impl Supervisor {
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
-        let skip = setup.under_way.map(|under_way| {
-            let behind = clock.as_mut().map_or(0, Clock::catch_up);
-            skip::Skip::new(under_way, behind)
-        });
+        let behind = |clock: &mut Option<Clock>| clock.as_mut().map_or(0, Clock::catch_up);
+        let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, behind(&mut clock)));
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -286,8 +282,7 @@ impl Supervisor {
             digests: Digests::default(),
             written,
             first: setup.keeps_former.then(FirstChanges::default),
-            listed: setup.keeps_former.then(Listed::default),
-            listings: Listings::of(orders),
+            listings: Listings::new(setup.keeps_former, orders),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),
