@@ -88,8 +88,8 @@ impl ReplayCommand {
         let tls = interception(&recording)?;
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
-        let files =
-            ReplayedFiles { initial: first.files, blobs: recording.blobs.clone(), keep: self.keep.clone() };
+        let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
+        let files = ReplayedFiles { initial: first.files, orders: first.orders, blobs, keep };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
