@@ -40,8 +40,8 @@ mod ready;
 mod remembered;
 mod rename;
 mod reopen;
-pub mod sockaddr;
 mod skip;
+pub mod sockaddr;
 mod sockets;
 pub mod spelling;
 mod stop;
@@ -80,8 +80,8 @@ use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::image::Heads;
-pub use self::stop::Stop;
 pub use self::skip::UnderWay;
+pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
@@ -252,10 +252,7 @@ impl Supervisor {
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
-        let skip = setup.under_way.map(|under_way| {
-            let behind = clock.as_mut().map_or(0, Clock::catch_up);
-            skip::Skip::new(under_way, behind)
-        });
+        let skip = setup.under_way.zip(clock.as_mut()).map(|(way, clock)| skip::Skip::new(way, clock));
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,

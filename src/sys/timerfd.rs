@@ -41,8 +41,7 @@ pub fn set(timer: BorrowedFd<'_>, running: Running) -> io::Result<()> {
         tv_sec: (time / SECOND).cast_signed(),
         tv_nsec: (time % SECOND).cast_signed(),
     };
-    let value =
-        libc::itimerspec { it_interval: time(running.interval), it_value: time(running.left.max(1)) };
+    let value = libc::itimerspec { it_interval: time(running.interval), it_value: time(running.left.max(1)) };
     let none = std::ptr::null_mut();
     // SAFETY: the kernel reads one itimerspec, which outlives the call, and writes none.
     let set = unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const value, none) };

@@ -74,7 +74,8 @@ fn timers_end_what_waits_longer() {
     let script = "sleep 100 & sleep 3; kill $!; wait $!; echo $?";
     is_skipped(&sandbox, seconds(3.0), &["sh", "-c", script]).prints("143\n");
     if has("perl") {
-        let script = "$SIG{ALRM} = sub { print \"alarm\\n\" }; alarm 2; sleep 10; select undef, undef, undef, 1";
+        let script =
+            "$SIG{ALRM} = sub { print \"alarm\\n\" }; alarm 2; sleep 10; select undef, undef, undef, 1";
         is_skipped(&sandbox, seconds(3.0), &["perl", "-e", script]).prints("alarm\n");
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
+use super::super::Supervisor;
+use super::super::clock::Clock;
+use super::super::controls::Following;
+use super::Skip;
 use super::errand::Errand;
 use super::sight::{self, Blocked, Sight};
 use super::timers::Which;
 use super::wait::{Caller, Clocks};
-use super::Skip;
-use super::super::Supervisor;
-use super::super::clock::Clock;
-use super::super::controls::Following;
 use crate::sys::ptrace;
 
 /// The kernel ends a wait for a time by itself: after so many nanoseconds it has not.
@@ -60,7 +60,8 @@ impl Supervisor {
         }
         let bystanders = sight::bystanders(self.init);
         let is_still = |waiting: &Waiting| sight::is_as_it_was(waiting.task, &waiting.blocked);
-        if bystanders.is_none() || !waiting.iter().all(is_still) || sight::bystanders(self.init) != bystanders {
+        if bystanders.is_none() || !waiting.iter().all(is_still) || sight::bystanders(self.init) != bystanders
+        {
             return Ok(false);
         }
         if skip.asks_for_timers(&waiting, &represented)? {
@@ -175,7 +176,10 @@ impl Skip {
     ) -> io::Result<bool> {
         let now = self.now(clock);
         let deadline_of = |one: &Waiting| self.known.get(&one.task)?.wait.as_ref()?.deadline;
-        let first = waiting.iter().filter_map(|one| Some((deadline_of(one)?, one))).min_by_key(|(at, one)| (*at, one.task));
+        let first = waiting
+            .iter()
+            .filter_map(|one| Some((deadline_of(one)?, one)))
+            .min_by_key(|(at, one)| (*at, one.task));
         let first_wait = first.map(|(at, _)| at);
         let mut first_timer = self.timers.earliest();
         for process in waiting.iter().map(|one| one.process).collect::<HashSet<_>>() {

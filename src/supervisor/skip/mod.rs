@@ -26,6 +26,7 @@ use self::timers::Timers;
 use self::wait::{Caller, Wait};
 use super::Supervisor;
 use super::call::{Call, Reply, low_half};
+use super::clock::Clock;
 use crate::sys::ptrace;
 
 /// Says whether something is under way beside the run that a task may wait for.
@@ -70,11 +71,11 @@ pub(super) struct Skip {
 }
 
 impl Skip {
-    /// Where the timeline is `skew` ahead of the kernel's clock.
-    pub(super) fn new(under_way: UnderWay, skew: u64) -> Self {
+    /// The run begins now.
+    pub(super) fn new(under_way: UnderWay, clock: &mut Clock) -> Self {
         Self {
             under_way,
-            skew,
+            skew: clock.catch_up(),
             readings: HashMap::new(),
             known: HashMap::new(),
             restarts: HashMap::new(),
@@ -125,7 +126,9 @@ impl Skip {
             self.timers.ran(process);
         }
         let number = match blocked.call.number {
-            libc::SYS_restart_syscall => self.restarts.get(&task).copied().unwrap_or(libc::SYS_restart_syscall),
+            libc::SYS_restart_syscall => {
+                self.restarts.get(&task).copied().unwrap_or(libc::SYS_restart_syscall)
+            }
             number => number,
         };
         let wait = caller(self).understand(&WaitingCall { number, ..blocked.call });

@@ -54,9 +54,8 @@ pub(super) fn of(task: i32) -> Sight {
 /// Whether a task has not moved since it was seen so.
 pub(super) fn is_as_it_was(task: i32, seen: &Blocked) -> bool {
     call_of(task) == Some(seen.call)
-        && status(&format!("/proc/{task}/status")).is_some_and(|(state, switches)| {
-            switches == seen.switches && (state == b'S' || state == b'D')
-        })
+        && status(&format!("/proc/{task}/status"))
+            .is_some_and(|(state, switches)| switches == seen.switches && (state == b'S' || state == b'D'))
 }
 
 /// How often a task was taken from its CPU.
@@ -91,8 +90,9 @@ fn status(path: &str) -> Option<(u8, u64)> {
     for line in text.split(|byte| *byte == b'\n') {
         if let Some(rest) = line.strip_prefix(b"State:\t") {
             state = rest.first().copied();
-        } else if let Some(rest) =
-            line.strip_prefix(b"voluntary_ctxt_switches:\t").or(line.strip_prefix(b"nonvoluntary_ctxt_switches:\t"))
+        } else if let Some(rest) = line
+            .strip_prefix(b"voluntary_ctxt_switches:\t")
+            .or_else(|| line.strip_prefix(b"nonvoluntary_ctxt_switches:\t"))
         {
             switches = switches.wrapping_add(std::str::from_utf8(rest).ok()?.parse().ok()?);
         }
@@ -137,7 +137,9 @@ mod tests {
         let text = "230 0x1 0x0 0x7ffe0 0x0 0x6 0xff 0x7ffd 0x7f01\n";
         let call = WaitingCall { number: 230, arguments: [1, 0, 0x7ffe0, 0, 6, 0xff] };
         assert_eq!(parse(text), Some(call));
-        assert!(["running\n", "-1 0x7ffe 0x7f\n", "", "3 0x1\n"].into_iter().all(|text| parse(text).is_none()));
+        assert!(
+            ["running\n", "-1 0x7ffe 0x7f\n", "", "3 0x1\n"].into_iter().all(|text| parse(text).is_none())
+        );
     }
 
     #[test]

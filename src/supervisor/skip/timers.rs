@@ -126,9 +126,10 @@ impl Timers {
         for held in self.held.values_mut() {
             held.owed = held.owed.saturating_add(by);
         }
-        let files = self.held.iter().flat_map(|(process, held)| {
-            held.descriptors.iter().flatten().map(|number| (*process, *number))
-        });
+        let files = self
+            .held
+            .iter()
+            .flat_map(|(process, held)| held.descriptors.iter().flatten().map(|number| (*process, *number)));
         // One that several hold is set to the same time by each: all are read first.
         let mut read = Vec::new();
         for (process, number) in files {
@@ -157,7 +158,12 @@ impl Timers {
 
     /// The earliest end of the timerfds of a process, on the timeline; `skew` is what that is ahead of the
     /// kernel's clock.
-    pub(super) fn earliest_descriptor(&mut self, process: i32, now: u64, skew: u64) -> io::Result<Option<u64>> {
+    pub(super) fn earliest_descriptor(
+        &mut self,
+        process: i32,
+        now: u64,
+        skew: u64,
+    ) -> io::Result<Option<u64>> {
         if !self.has_descriptors {
             return Ok(None);
         }

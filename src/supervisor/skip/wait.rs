@@ -8,8 +8,8 @@ use std::os::unix::fs::FileTypeExt as _;
 
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::sight::WaitingCall;
 use super::super::call::low_half;
+use super::sight::WaitingCall;
 use crate::sys::{memory, pidfd};
 
 const SECOND: u64 = 1_000_000_000;
@@ -101,9 +101,7 @@ impl Caller {
                 let time = nanoseconds(seconds, microseconds.checked_mul(1000)?)?;
                 self.sets(zeroing(self.relative(time, 0), e), call)
             }
-            libc::SYS_pselect6 if e != 0 => {
-                self.sets(zeroing(self.relative(self.timespec(e)?, 0), e), call)
-            }
+            libc::SYS_pselect6 if e != 0 => self.sets(zeroing(self.relative(self.timespec(e)?, 0), e), call),
             libc::SYS_futex => self.futex(call),
             // futex_wait(2), futex_waitv(2)
             455 if e != 0 => self.absolute(f, e, libc::ETIMEDOUT),
@@ -111,9 +109,7 @@ impl Caller {
             libc::SYS_rt_sigtimedwait if c != 0 => {
                 Some(touchy(self.relative(self.timespec(c)?, libc::EAGAIN)))
             }
-            libc::SYS_semtimedop if d != 0 => {
-                Some(touchy(self.relative(self.timespec(d)?, libc::EAGAIN)))
-            }
+            libc::SYS_semtimedop if d != 0 => Some(touchy(self.relative(self.timespec(d)?, libc::EAGAIN))),
             libc::SYS_mq_timedreceive | libc::SYS_mq_timedsend if e != 0 => {
                 self.absolute(libc::CLOCK_REALTIME as u64, e, libc::ETIMEDOUT)
             }

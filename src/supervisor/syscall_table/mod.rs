@@ -126,7 +126,9 @@ impl Disposition {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
             Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
-            Self::Replayable | Self::ReplayableClock(_) | Self::ReplayableTimer(_) => Decision::Always(Action::Allow),
+            Self::Replayable | Self::ReplayableClock(_) | Self::ReplayableTimer(_) => {
+                Decision::Always(Action::Allow)
+            }
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }

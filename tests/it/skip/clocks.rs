@@ -99,7 +99,10 @@ fn go_tells_about_the_same_times() {
     sandbox.file("waits.go", GO);
     let mut build = std::process::Command::new("go");
     build.args(["build", "-o", "waits", "waits.go"]).current_dir(sandbox.path(""));
-    build.env("GOCACHE", sandbox.beside("cache")).env("GOFLAGS", "-mod=mod").env("HOME", sandbox.beside("home"));
+    build
+        .env("GOCACHE", sandbox.beside("cache"))
+        .env("GOFLAGS", "-mod=mod")
+        .env("HOME", sandbox.beside("home"));
     if !build.status().is_ok_and(|status| status.success()) {
         return skip("Go", "there is no go");
     }
