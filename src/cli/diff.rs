@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use crate::replay::compare::{self, Cause, Comparison, report};
-use crate::trace::{self, Expectation, Outcome, TraceError, escape};
+use crate::replay::embedded_times;
+use crate::trace::{self, Expectation, Outcome, StoredBlobs, TraceError, escape};
 
 /// Exit codes: nothing differs; something does, or a trace was tampered with; no answer.
 const SAME: u8 = 0;
@@ -38,15 +39,17 @@ pub(super) struct DiffCommand {
 impl DiffCommand {
     /// Runs the command and returns its exit code.
     pub(super) fn run(self) -> anyhow::Result<u8> {
-        let mut opened = Vec::new();
-        for path in [&self.recorded, &self.live] {
-            match open(path)? {
-                Ok(file) => opened.push(file),
-                Err(code) => return Ok(code),
-            }
-        }
-        let [recorded, live] = &mut opened[..] else { return Ok(UNREADABLE) };
-        let comparison = compare::compare(recorded, live, &self.lenient)?;
+        let (mut recorded, ours) = match open(&self.recorded)? {
+            Ok(opened) => opened,
+            Err(code) => return Ok(code),
+        };
+        let (mut live, theirs) = match open(&self.live)? {
+            Ok(opened) => opened,
+            Err(code) => return Ok(code),
+        };
+        let blobs = [Some(&ours), Some(&theirs)];
+        let timed = embedded_times::between(&trace::locate(&self.recorded), &trace::locate(&self.live));
+        let comparison = compare::compare_with(&mut recorded, &mut live, blobs, &self.lenient, &timed)?;
         let printed = print(&comparison, self.json, &mut io::stdout().lock());
         // Who closes the pipe early still learns the answer from the exit code.
         printed
@@ -56,7 +59,7 @@ impl DiffCommand {
 }
 
 /// Opens a trace that is intact; else tells why not, and gives the exit code.
-fn open(asked: &Path) -> anyhow::Result<Result<File, u8>> {
+fn open(asked: &Path) -> anyhow::Result<Result<(File, StoredBlobs), u8>> {
     let path = trace::locate(asked);
     let shown = escape::text(&path.to_string_lossy());
     let say = |text: String| writeln!(io::stderr(), "agentbox: {text}");
@@ -78,7 +81,8 @@ fn open(asked: &Path) -> anyhow::Result<Result<File, u8>> {
         }
         Outcome::Sealed => {}
     }
-    Ok(Ok(File::open(&path).map_err(|source| TraceError::Read { path, source })?))
+    let blobs = StoredBlobs::beside(&path);
+    Ok(Ok((File::open(&path).map_err(|source| TraceError::Read { path, source })?, blobs)))
 }
 
 fn print(comparison: &Comparison, json: bool, out: &mut impl Write) -> io::Result<()> {

@@ -45,6 +45,7 @@ mod decide;
 mod disguise;
 pub mod dns;
 mod dns_stream;
+mod door;
 mod doubt;
 mod drain;
 mod egress;
@@ -120,6 +121,7 @@ pub use self::spec::{Listeners, ProxySpec, StreamOptions, Upstream, WhoAsked};
 use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
+use self::recorded::Recording;
 use self::scribe::Scribe;
 use self::tls::Tls;
 
@@ -214,14 +216,24 @@ impl Proxy {
         Arc::clone(&self.pins)
     }
 
-    /// The decision about a connection that has said nothing yet, for whoever sees it first.
-    pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<(), Refusal> + use<> {
+    /// The decision about a connection that has said nothing yet, for whoever sees it first: the rule that
+    /// allows it.
+    pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<String, Refusal> + use<> {
         let egress = Arc::clone(&self.egress);
         move |destination| match destination.port() {
             // Whatever name server is meant, ours answers.
-            dns::PORT => Ok(()),
-            _ => egress.judge.destination(destination, decide::Claim::Silent).map(|_| ()),
+            dns::PORT => Ok("the name server inside".to_owned()),
+            _ => {
+                let grant = egress.judge.destination(destination, decide::Claim::Silent);
+                grant.map(|grant| grant.rule().to_owned())
+            }
         }
+    }
+
+    /// What is played in place of the outside.
+    #[must_use]
+    pub fn recording(&self) -> Option<Arc<Recording>> {
+        self.egress.recording.clone()
     }
 
     /// Whether something here goes on by itself in a moment, though all threads sleep.

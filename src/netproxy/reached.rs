@@ -10,7 +10,10 @@ use super::error::NetproxyError;
 use super::link::Link;
 use super::recorded::Playback;
 use super::tls::{Facts, H2, HTTP_1_1, OuterStream, StoredLeaf};
-use crate::trace::{Event, Kind, Promise};
+use crate::trace::{Event, Kind};
+
+/// Room for the entry of a certificate: its names, and the name of the blob that holds it.
+const LEAF_ROOM: u64 = 8 << 10;
 
 /// An origin that has proved who it is, or not.
 pub(crate) enum Reached {
@@ -65,7 +68,8 @@ impl Egress {
             return;
         }
         // A failure stays with the recorder, and the run stops for it.
-        self.scribe.record(Promise::default(), move |desk| {
+        let Ok(promise) = self.promise(LEAF_ROOM) else { return };
+        self.scribe.record(promise, move |desk| {
             let stored = json!(leaf).to_string();
             let stored = desk.store(stored.as_bytes())?.private();
             Ok(Event::new(Kind::Meta, "tls.leaf").arg("names", leaf.names).arg("leaf", stored))

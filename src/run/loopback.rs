@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::netproxy::recorded::Recording;
 use crate::netproxy::{Proxy, Refusal};
 use crate::supervisor::Loopback;
 use crate::sys::refused::Named;
@@ -19,13 +20,20 @@ pub(super) type Diag = Arc<Mutex<OwnedFd>>;
 const NOBODY: &str = "no rule: nothing listens there inside, and no rule names the host's port";
 
 /// The decision about a destination.
-type Decide = Box<dyn Fn(SocketAddr) -> Result<(), Refusal>>;
+type Decide = Box<dyn Fn(SocketAddr) -> Result<String, Refusal>>;
+
+/// What tells who listens on the host's loopback.
+enum Host {
+    Live(Option<OwnedFd>),
+    /// In a replay it is who accepted then.
+    Recorded(Arc<Recording>),
+}
 
 /// Leads connections to loopback.
 pub(super) struct HostLoopback {
     decide: Decide,
     inside: Option<Diag>,
-    host: Option<OwnedFd>,
+    host: Host,
     /// The ruleset is in force.
     captures: bool,
     enforce: bool,
@@ -34,8 +42,11 @@ pub(super) struct HostLoopback {
 impl HostLoopback {
     /// `inside` is asked about the run's sockets.
     pub(super) fn new(proxy: &Proxy, inside: Option<Diag>, captures: bool, enforce: bool) -> Self {
-        // A host without such sockets is dialled to find out.
-        let host = netlink::diag_socket().ok();
+        let host = match proxy.recording() {
+            Some(recording) => Host::Recorded(recording),
+            // A host without such sockets is dialled to find out.
+            None => Host::Live(netlink::diag_socket().ok()),
+        };
         Self { decide: Box::new(proxy.judge()), inside, host, captures, enforce }
     }
 
@@ -46,14 +57,17 @@ impl HostLoopback {
             return unmarked(&error);
         }
         let to = own(to);
-        let refused = match (self.decide)(to) {
-            Ok(()) => None,
-            Err(refusal) => Some(Loopback::Inside(refusal.rule.unwrap_or_else(|| NOBODY.to_owned()))),
+        let (refused, rule) = match (self.decide)(to) {
+            Ok(rule) => (None, rule),
+            Err(refusal) => {
+                let label = refusal.rule.unwrap_or_else(|| NOBODY.to_owned());
+                (Some(Loopback::Inside(label)), String::new())
+            }
         };
         match refused {
             Some(refused) if self.enforce => refused,
             _ if self.listens_inside(to).unwrap_or(served) => Loopback::Free,
-            refused if !self.listens_on_host(to) => refused.unwrap_or(Loopback::Free),
+            refused if !self.listens_on_host(to) => refused.unwrap_or(Loopback::Nobody(rule)),
             _ if !self.captures => {
                 let label = "no rule: without nf_tables, which this host refuses, a port of its loopback is reached \
                              only where a rule names it";
@@ -72,20 +86,27 @@ impl HostLoopback {
     }
 
     fn listens_on_host(&self, to: SocketAddr) -> bool {
-        self.host.as_ref().is_none_or(|diag| listens(diag.as_fd(), to) != Some(false))
+        match &self.host {
+            Host::Live(diag) => diag.as_ref().is_none_or(|diag| listens(diag.as_fd(), to) != Some(false)),
+            Host::Recorded(recording) => ends(to).any(|end| recording.accepts(end)),
+        }
     }
 }
 
 /// Whether somebody listens there, or at the machine's own address of the other family, which a client of
 /// `localhost` tries next; `None` if the kernel does not say.
 fn listens(diag: BorrowedFd<'_>, to: SocketAddr) -> Option<bool> {
+    ends(to).try_fold(false, |found, end| Some(found || netlink::tcp_listens_at(diag, end).ok()?))
+}
+
+/// The address, and the machine's own of the other family.
+fn ends(to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let other = match to.ip() {
         IpAddr::V4(Ipv4Addr::LOCALHOST) => Some(IpAddr::from(Ipv6Addr::LOCALHOST)),
         IpAddr::V6(Ipv6Addr::LOCALHOST) => Some(Ipv4Addr::LOCALHOST.into()),
         _ => None,
     };
-    let mut ends = std::iter::once(to.ip()).chain(other).map(|ip| SocketAddr::new(ip, to.port()));
-    ends.try_fold(false, |found, end| Some(found || netlink::tcp_listens_at(diag, end).ok()?))
+    std::iter::once(to.ip()).chain(other).map(move |ip| SocketAddr::new(ip, to.port()))
 }
 
 /// The unspecified address is the machine's own (ip(7)).

@@ -244,7 +244,7 @@ impl Supervisor {
         let DivertedRoots { roots, holders } = setup.diverted;
         view.diverted = roots;
         view.know_programs(&mut setup.command, &setup.access);
-        let written = WrittenFiles::new().map_err(Stop::Watch)?;
+        let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.

@@ -1,6 +1,8 @@
 //! `diff` as a user runs it: two runs of the same small agent, and what they did differently.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -152,4 +154,41 @@ fn traces_of_the_python_tool_are_read_and_compared() {
     let found = classes(&ran);
     let commands = [("command-changed", "run.start"), ("policy-changed", "run.start")];
     assert_eq!(found[..2], commands.map(|(class, op)| (class.to_owned(), op.to_owned())), "{ran}");
+}
+
+#[test]
+fn bytes_of_a_stream_are_compared() {
+    let sandbox = Sandbox::new(User::Caller);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let server = std::thread::spawn(move || {
+        for answer in [b"+PONG\r\n", b"+PONG\r\n", b"+PING\r\n", b"+PONG\r\n"] {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut asked = [0; 6];
+            stream.read_exact(&mut asked).expect("a line");
+            stream.write_all(answer).expect("it goes");
+        }
+    });
+    let program = sandbox.script(
+        "agent.py",
+        format!(
+            "import socket, sys\nword = open('word', 'rb').read()\ns = socket.create_connection(('127.0.0.1', {port}))\n\
+             s.sendall(word)\nwhile s.recv(99): pass\n"
+        ),
+    );
+    sandbox.policy(&format!("exec: python3\nread: .\nnet: 127.0.0.1:{port}\n"));
+    let words = ["python3", program.to_str().expect("text")];
+    let traces = [b"PING\r\n", b"PING\r\n", b"PING\r\n", b"PINK\r\n"].map(|word| {
+        sandbox.file("word", word);
+        let name = format!("{}.jsonl", sandbox.beside("").read_dir().expect("a directory").count());
+        record(&sandbox, &name, &words)
+    });
+    server.join().expect("the server");
+    diff(&sandbox, &["--json"], &traces[0], &traces[1]).exits(0);
+    let said = |other: &Path| classes(&diff(&sandbox, &["--json"], &traces[0], other));
+    assert_eq!(said(&traces[2]), [("response-changed".to_owned(), "net.stream".to_owned())]);
+    let shown = diff(&sandbox, &[], &traces[0], &traces[3]);
+    shown.exits(1);
+    assert!(shown.stdout.contains("input file changed  fs.open_read"), "{shown}");
+    assert!(shown.stdout.contains("further differences: request changed 1 (net.stream 1)"), "{shown}");
 }

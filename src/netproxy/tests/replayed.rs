@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hickory_proto::rr::rdata::TXT;
+use hickory_proto::rr::{RData, RecordType};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
@@ -140,6 +142,22 @@ fn what_was_not_recorded_is_nowhere() {
     assert_eq!(lookup["result"]["failure"], "not recorded");
     let stream = only(&replayed.entries, "net.stream")[0];
     assert_eq!(stream["result"]["failure"]["kind"], "not recorded");
+}
+
+#[test]
+fn names_are_answered_again_and_withheld_again() {
+    let names = [("a.test", PUBLIC), ("a.test", "10.0.0.7"), ("b.test", "10.0.0.8")];
+    let plan = Plan { policy: "net: *.test", names: &names, ..Plan::default() };
+    let (recorded, replayed) = twice(&plan, |bench| {
+        let text = RData::TXT(TXT::new(vec!["v=1 x".to_owned()]));
+        bench.world.records.lock().unwrap().insert(("a.test".to_owned(), RecordType::TXT), text);
+        let asked =
+            [("a.test", "A"), ("a.test", "AAAA"), ("a.test", "TXT"), ("b.test", "A"), ("c.test", "A")];
+        asked.map(|(name, kind)| names_query(bench.dns, name, kind))
+    });
+    let denied = |entries: &[Value]| only(entries, "net").len();
+    assert_eq!((denied(&recorded.entries), denied(&replayed.entries)), (2, 2));
+    assert_eq!(only(&replayed.entries, "dns.lookup")[2]["result"]["answers"], json!(["v=1 x"]));
 }
 
 #[test]

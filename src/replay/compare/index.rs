@@ -10,7 +10,8 @@ use super::essence::{Essence, digest, is_empty_input};
 use super::normal;
 use super::processes::{ARGV_UNKNOWN, Processes};
 use super::table::Lane;
-use crate::trace::{Line, Reader};
+use super::transcripts;
+use crate::trace::{Line, Reader, StoredBlobs};
 
 /// One step of a run.
 #[derive(Clone, Debug)]
@@ -102,6 +103,8 @@ pub(super) struct Index {
     pub(super) torn: Option<usize>,
     /// Events that count as steps.
     pub(super) events: u64,
+    /// The bodies beside the trace, where transcripts are to be read.
+    blobs: Option<StoredBlobs>,
 }
 
 /// What is remembered while a trace is read.
@@ -118,10 +121,15 @@ struct Reading {
 
 impl Index {
     /// Reads a trace that was verified.
-    pub(super) fn read(input: &mut (impl Read + Seek), names: &mut Names) -> io::Result<Self> {
+    pub(super) fn read(
+        input: &mut (impl Read + Seek),
+        blobs: Option<&StoredBlobs>,
+        names: &mut Names,
+    ) -> io::Result<Self> {
         input.seek(SeekFrom::Start(0))?;
         let mut reader = Reader::new(input);
         let mut reading = Reading::default();
+        reading.index.blobs = blobs.cloned();
         let mut offset = 0;
         while let Some(line) = reader.next_line()? {
             let bytes = match line {
@@ -132,7 +140,8 @@ impl Index {
                 }
                 Line::TooLong => break,
             };
-            if let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(bytes) {
+            if let Ok(mut entry) = serde_json::from_slice::<Map<String, Value>>(bytes) {
+                transcripts::add(&mut entry, blobs);
                 reading.take(&entry, (offset, bytes.len()), names);
             }
             offset += bytes.len() as u64 + 1;
@@ -146,7 +155,9 @@ impl Index {
         from.seek(SeekFrom::Start(step.offset))?;
         let mut line = vec![0; step.length as usize];
         from.read_exact(&mut line)?;
-        Ok(serde_json::from_slice(&line)?)
+        let mut entry = serde_json::from_slice(&line)?;
+        transcripts::add(&mut entry, self.blobs.as_ref());
+        Ok(entry)
     }
 }
 

@@ -102,7 +102,8 @@ pub(super) fn mask(text: &str) -> String {
             }
             _ => None,
         };
-        let (length, word) = masked.unwrap_or((first.len_utf8(), &rest[..first.len_utf8()]));
+        let as_it_is = || (first.len_utf8(), &rest[..first.len_utf8()]);
+        let (length, word) = masked.unwrap_or_else(as_it_is);
         out.push_str(word);
         rest = &rest[length..];
     }

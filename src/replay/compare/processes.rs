@@ -173,10 +173,10 @@ impl Pairs {
             parents.extend(found.map(|(process, other)| (Some(process), Some(other))));
         }
         // A pool that looks like one in either run is one in both.
-        for (process, other) in (0..).zip(pairs.to_live.clone()) {
-            let Some(other) = other else { continue };
+        for (process, other) in pairs.to_live.iter().enumerate() {
+            let Some(other) = *other else { continue };
             for [ours, theirs] in [&mut pairs.workers, &mut pairs.pools] {
-                let one = &mut ours[process as usize];
+                let one = &mut ours[process];
                 let counterpart = &mut theirs[other as usize];
                 *one |= *counterpart;
                 *counterpart = *one;

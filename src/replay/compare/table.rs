@@ -120,7 +120,7 @@ static TABLE: &[(&str, Rule)] = &[
             lane: Lane::Request,
             about: &["to", "port", "path", "via"],
             more: &[],
-            outcome: &["up", "down", "failure"],
+            outcome: &["up", "down", "said", "heard", "failure"],
             cause: Cause::ResponseChanged,
             ..ORDERED
         },

@@ -48,7 +48,7 @@ impl Clock {
         let thread = self.threads.get(&task)?;
         match &thread.reel {
             Reel::Replay(replay) => Some(replay.taken(thread.lane.as_ref())),
-            Reel::Record(_) => None,
+            Reel::Record(_) | Reel::Full => None,
         }
     }
 
@@ -57,7 +57,7 @@ impl Clock {
         match self.threads.get(&task) {
             Some(thread) => match &thread.reel {
                 Reel::Replay(replay) => replay.drifts_at(thread.lane.as_ref(), self.kernel_now()),
-                Reel::Record(_) => None,
+                Reel::Record(_) | Reel::Full => None,
             },
             None => {
                 let program = self.programs.get(&process)?;

@@ -201,6 +201,7 @@ impl Clock {
 
     fn begin_thread(&mut self, task: i32, process: i32, strand: String, lane: Option<Lane>, start: u64) {
         let reel = match &mut self.tapes {
+            None if self.spent >= MOST => Reel::full(lane.as_ref()),
             None => Reel::Record(Record::new(lane.as_ref())),
             Some(tapes) => {
                 let mut replay = Replay::new(tapes.take(&strand), start);
