@@ -105,6 +105,7 @@ impl Supervisor {
             libc::SYS_flock => self.lock(call),
             libc::SYS_clock_gettime | libc::SYS_gettimeofday | libc::SYS_time => self.read_clock(call),
             libc::SYS_getrandom => Ok(self.get_random(call)),
+            libc::SYS_futex => Ok(self.wait_for_time_of_day(call)),
             libc::SYS_alarm | libc::SYS_setitimer | libc::SYS_timer_settime | libc::SYS_timerfd_create => {
                 Ok(self.note_timer(call))
             }

@@ -82,6 +82,7 @@ impl Supervisor {
                 ptrace::Stop::Cloned => self.made(pid, true),
                 ptrace::Stop::Forked => self.made(pid, false),
                 ptrace::Stop::Group | ptrace::Stop::Event => self.stood_still(pid, stop),
+                ptrace::Stop::Call => self.stood_in_call(pid),
                 ptrace::Stop::Signal(signal) => self.signalled(pid, signal),
             };
         }

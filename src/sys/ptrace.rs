@@ -24,7 +24,7 @@ pub fn seize_at_exec(pid: i32) -> io::Result<()> {
 /// As [`seize_at_exec`].
 pub fn seize_family(pid: i32) -> io::Result<()> {
     let births = libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;
-    let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL | births;
+    let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD | births;
     request(libc::PTRACE_SEIZE, pid, options.cast_unsigned() as usize)
 }
 
@@ -88,6 +88,8 @@ pub enum Stop {
     Group,
     /// Another event stop: the first of a new task, or the end of a group stop.
     Event,
+    /// The beginning or the end of a call, where one was asked for.
+    Call,
     /// About to receive a signal.
     Signal(i32),
 }
@@ -116,6 +118,7 @@ fn classify(status: i32) -> Stop {
         libc::PTRACE_EVENT_CLONE => Stop::Cloned,
         libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => Stop::Forked,
         libc::PTRACE_EVENT_STOP if stopping.contains(&signal) => Stop::Group,
+        0 if signal == libc::SIGTRAP | 0x80 => Stop::Call,
         0 => Stop::Signal(signal),
         _ => Stop::Event,
     }

@@ -34,9 +34,10 @@ fn kind_of(clock: i32) -> Option<u8> {
 impl Supervisor {
     /// Marks how far the task has read its tape, or puts it back to where it was.
     pub(in crate::supervisor) fn mark_clock(&mut self, call: &Call) {
-        let reads_clock = [libc::SYS_clock_gettime, libc::SYS_gettimeofday, libc::SYS_time];
+        // Those that read a clock; and waits, which may begin again.
+        let unmarked = [libc::SYS_clock_gettime, libc::SYS_gettimeofday, libc::SYS_time, libc::SYS_futex];
         if let Some(clock) = &mut self.clock
-            && !reads_clock.contains(&i64::from(call.number))
+            && !unmarked.contains(&i64::from(call.number))
         {
             clock.called(call.task.tid, u64::from(call.number.unsigned_abs()));
         }

@@ -78,7 +78,7 @@ impl Skip {
 
     /// What the clocks of a task say. Those at real rate keep their distance from the timeline; where the task
     /// reads from a tape, it was last seen when its last point was new.
-    fn clocks(&mut self, clock: &Clock, task: i32, process: i32) -> Clocks {
+    pub(super) fn clocks(&mut self, clock: &Clock, task: i32, process: i32) -> Clocks {
         let (kernel, real, boot) = clock.kernel();
         let now = kernel.wrapping_add(self.skew);
         if let Some(own) = clock.at_real_rate(task, process) {
@@ -158,7 +158,7 @@ impl Skip {
         let can_stop = |one: &&Waiting| {
             let number = one.blocked.call.number;
             let bears = [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3].contains(&number);
-            !bears && !represented.contains(&one.task)
+            !bears && !represented.contains(&one.task) && !self.held.contains_key(&one.task)
         };
         let is_touchy = |one: &&Waiting| {
             let known = self.known.get(&one.task).and_then(|known| known.wait.as_ref());

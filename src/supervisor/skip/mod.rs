@@ -11,6 +11,7 @@
 //! out: then time passes as it does.
 
 mod errand;
+mod hold;
 mod look;
 mod sight;
 mod timers;
@@ -20,6 +21,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use self::errand::Errand;
+use self::hold::Held;
 use self::look::Waiting;
 use self::sight::{Blocked, WaitingCall};
 use self::timers::Timers;
@@ -62,6 +64,8 @@ pub(super) struct Skip {
     /// Calls that go on under another number, by task.
     restarts: HashMap<i32, i64>,
     errands: HashMap<i32, Errand>,
+    /// Tasks that wait for a time of day.
+    held: HashMap<i32, Held>,
     timers: Timers,
     /// Milliseconds of quiet before the next look.
     delay: u8,
@@ -80,6 +84,7 @@ impl Skip {
             known: HashMap::new(),
             restarts: HashMap::new(),
             errands: HashMap::new(),
+            held: HashMap::new(),
             timers: Timers::default(),
             delay: 1,
             soon: u8::MAX,
@@ -131,7 +136,10 @@ impl Skip {
             }
             number => number,
         };
-        let wait = caller(self).understand(&WaitingCall { number, ..blocked.call });
+        let wait = match self.held.get(&task) {
+            Some(held) if number == libc::SYS_futex => Some(held.wait()),
+            _ => caller(self).understand(&WaitingCall { number, ..blocked.call }),
+        };
         self.known.insert(task, Known { blocked, number, wait, waits_on: false });
     }
 
@@ -140,6 +148,7 @@ impl Skip {
         self.restarts.remove(&task);
         self.readings.remove(&task);
         self.errands.remove(&task);
+        self.held.remove(&task);
         self.timers.ended(task);
     }
 }
@@ -171,6 +180,7 @@ impl Supervisor {
                 if let Some(left) = done.left {
                     skip.timers.learned(process, left, kernel.wrapping_add(skip.skew));
                 }
+                skip.held.extend(done.held.map(|held| (task, held)));
                 if let Some(known) = skip.known.get_mut(&task) {
                     known.waits_on = done.waits_on;
                 }

@@ -1,6 +1,7 @@
 //! Memory, and the objects that processes share by it.
 
-use super::{ALLOW, ENOSYS, EPERM, Group};
+use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause};
+use super::{ALLOW, Action, Disposition, ENOSYS, EPERM, Group};
 
 pub(super) const GROUPS: &[Group] = &[
     Group {
@@ -59,8 +60,23 @@ pub(super) const GROUPS: &[Group] = &[
         disposition: ALLOW,
         reason: "waking and waiting between the run's own threads",
         syscalls: calls![
-            futex futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list
-            rseq
+            futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list rseq
         ],
     },
+    Group {
+        disposition: Disposition::ReplayableTimer(&FUTEX),
+        reason: "as above; in a replay a time of day is the recorded one",
+        syscalls: calls![futex],
+    },
 ];
+
+const FUTEX_CLOCK_REALTIME: u32 = 256;
+
+/// A wait for a time of day.
+const FUTEX: ArgumentRules = ArgumentRules {
+    clauses: &[
+        clause(&[any_bit(1, FUTEX_CLOCK_REALTIME), any_bit(3, u32::MAX)], Action::Notify),
+        clause(&[any_bit(1, FUTEX_CLOCK_REALTIME), any_upper_bit(3)], Action::Notify),
+    ],
+    otherwise: Action::Allow,
+};
