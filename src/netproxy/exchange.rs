@@ -22,6 +22,7 @@ use super::segments::{Segments, Way};
 use super::sighted::Sighted;
 use super::tls::Facts;
 use super::transcript::Transcript;
+use super::upgraded::Upgraded;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Promise, TraceError};
 
@@ -75,12 +76,6 @@ struct Copy {
     whole: bool,
     /// What may hold tokens.
     sighted: Option<Sighted>,
-}
-
-/// What became of the connection after 101.
-struct Upgraded {
-    transcript: Arc<Transcript>,
-    end: Option<(String, Option<Failure>)>,
 }
 
 /// Which of the two bodies.
@@ -386,20 +381,6 @@ impl Copy {
             body["whole"] = false.into();
         }
         Ok(Some(body))
-    }
-}
-
-impl Upgraded {
-    fn describe(self, ends: bool, desk: &mut Desk) -> Result<Value, TraceError> {
-        let (up, down) = (self.transcript.bytes(Way::Up), self.transcript.bytes(Way::Down));
-        let unnamed = || (if ends { "the run ended" } else { "closed" }.to_owned(), None);
-        let (end, failure) = self.end.unwrap_or_else(unnamed);
-        let transcript = self.transcript.finish()(desk)?;
-        let mut value = json!({"up": up, "down": down, "end": end, "transcript": transcript});
-        if let Some(failure) = failure {
-            value["failure"] = failure.value(down);
-        }
-        Ok(value)
     }
 }
 

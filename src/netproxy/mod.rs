@@ -62,6 +62,7 @@ mod intercept;
 mod link;
 mod listen;
 mod malformed;
+mod metered;
 mod moments;
 mod names;
 mod origin;
@@ -93,6 +94,7 @@ mod trailers;
 mod transcript;
 mod unix;
 mod unread;
+mod upgraded;
 
 #[cfg(test)]
 mod tests;
