@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use crate::replay::compare::{self, Cause, Comparison, report};
+use crate::replay::embedded_times;
 use crate::trace::{self, Expectation, Outcome, StoredBlobs, TraceError, escape};
 
 /// Exit codes: nothing differs; something does, or a trace was tampered with; no answer.
@@ -47,7 +48,8 @@ impl DiffCommand {
             Err(code) => return Ok(code),
         };
         let blobs = [Some(&ours), Some(&theirs)];
-        let comparison = compare::compare_with(&mut recorded, &mut live, blobs, &self.lenient)?;
+        let timed = embedded_times::between(&trace::locate(&self.recorded), &trace::locate(&self.live));
+        let comparison = compare::compare_with(&mut recorded, &mut live, blobs, &self.lenient, &timed)?;
         let printed = print(&comparison, self.json, &mut io::stdout().lock());
         // Who closes the pipe early still learns the answer from the exit code.
         printed

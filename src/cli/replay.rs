@@ -16,8 +16,8 @@ use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
-use crate::replay::{Difference, FirstState, Recording, ReplayError};
-use crate::run::{self, Repeat, Replayed, ReplayedFiles};
+use crate::replay::{Difference, FirstState, Recording, ReplayError, embedded_times};
+use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch};
 
 /// What `replay --help` says after the options.
@@ -68,12 +68,18 @@ impl ReplayCommand {
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
         })?;
         restore_mask(&recording);
+        // The command inherits them too.
+        tell(
+            recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
+        );
         let first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
         })?;
-        let begun = run::begin(Some(recording.clock), input);
+        // Where waits are left out, it is for us to say when they end.
+        let clock = if self.paced { recording.clock } else { recording.clock.behind() };
+        let begun = run::begin(Some(clock), input);
         let (prepared, mut found) = self.prepare(&recording)?;
         found.extend(first.differences());
         self.judge(&found)?;
@@ -88,7 +94,8 @@ impl ReplayCommand {
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
         let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
-        let streams = StreamOptions { tls, upstream, replayable: true, ..StreamOptions::default() };
+        let redacted = recording.redacted();
+        let streams = StreamOptions { tls, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)
@@ -102,8 +109,9 @@ impl ReplayCommand {
         };
         let mut ours = File::open(recorded).map_err(unreadable(recorded))?;
         let mut theirs = File::open(live).map_err(unreadable(live))?;
-        let comparison =
-            compare::compare(&mut ours, &mut theirs, &self.lenient).map_err(unreadable(recorded))?;
+        let timed = embedded_times::between(recorded, live);
+        let comparison = compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
+            .map_err(unreadable(recorded))?;
         if self.json {
             tell([report::json(&comparison).to_string()]);
         } else {

@@ -21,6 +21,7 @@ use crate::policy::{
 use crate::run;
 use crate::supervisor::access::Protected;
 use crate::sys::refused::Named;
+use crate::trace::redact::ChosenName;
 use crate::trace::{self, Placement, recover_pending};
 
 /// What `run --help` says after the options.
@@ -56,6 +57,9 @@ pub(super) struct RunCommand {
     /// End a connection on which no byte has moved for so long, as 30s or 10m; else it may be silent for ever
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     idle_timeout: Option<Duration>,
+    /// Redact the values of this header field, parameter or member in the trace as well; `*` stands for any letters
+    #[arg(long, value_name = "PATTERN")]
+    redact: Vec<ChosenName>,
     #[command(flatten)]
     replay: ReplayArguments,
     /// The command and its arguments
@@ -142,8 +146,15 @@ impl RunCommand {
         secrets::check(&secrets, &words, &plan)?;
         let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders())?;
         let idle_timeout = self.idle_timeout;
-        let streams =
-            StreamOptions { tls, secrets, idle_timeout, replayable: replay, ..StreamOptions::default() };
+        let redacted = self.redact.into_iter().collect();
+        let streams = StreamOptions {
+            tls,
+            secrets,
+            idle_timeout,
+            redacted,
+            replayable: replay,
+            ..StreamOptions::default()
+        };
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         if replay {
             trace::remember_head(&outcome.placed.head, &outcome.placed.path)?;

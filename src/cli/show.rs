@@ -57,6 +57,9 @@ impl ShowCommand {
                     return closed_or(error);
                 }
                 ending.note(&mut io::stderr().lock())?;
+                if ending.shown == 0 && !self.filter.is_empty() {
+                    writeln!(io::stderr(), "agentbox: no entry matches")?;
+                }
                 Ok(0)
             }
             Err(Stopped::Output(error)) => closed_or(error),
@@ -88,6 +91,8 @@ struct Ending {
     unreadable: u64,
     first_unreadable: u64,
     torn: Option<usize>,
+    /// Entries that the filter takes.
+    shown: u64,
 }
 
 impl Ending {
@@ -137,7 +142,10 @@ fn print(path: &Path, filter: &Filter, style: &Style, out: &mut impl Write) -> R
             continue;
         };
         ending.sealed = entry.get("op").is_some_and(|op| op == "run.seal");
-        print_entry(bytes, &entry, filter, style, out).map_err(Stopped::Output)?;
+        if filter.takes(&entry) {
+            ending.shown += 1;
+            print_entry(bytes, &entry, filter, style, out).map_err(Stopped::Output)?;
+        }
     }
     Ok(ending)
 }
@@ -164,9 +172,6 @@ fn print_entry(
     style: &Style,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    if !filter.takes(entry) {
-        return Ok(());
-    }
     if style.json {
         // A terminal would act on the control characters that JSON lets stand.
         match std::str::from_utf8(line) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, request, response};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
@@ -17,14 +17,14 @@ use super::idle::IdleClock;
 use super::places::Place;
 use super::recorded::{Asked, Matched};
 use super::relay::End;
-use super::scribe::{Desk, Reel};
+use super::scribe::Reel;
 use super::segments::{Segments, Way};
 use super::sighted::Sighted;
 use super::tls::Facts;
 use super::transcript::Transcript;
-use super::upgraded::Upgraded;
-use crate::trace::redact::Redactor;
-use crate::trace::{Event, Kind, Promise, TraceError};
+use crate::trace::Promise;
+
+mod entry;
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
 pub(crate) struct Exchange {
@@ -76,6 +76,12 @@ struct Copy {
     whole: bool,
     /// What may hold tokens.
     sighted: Option<Sighted>,
+}
+
+/// What became of the connection after 101.
+struct Upgraded {
+    transcript: Arc<Transcript>,
+    end: Option<(String, Option<Failure>)>,
 }
 
 /// Which of the two bodies.
@@ -274,113 +280,6 @@ impl Progress {
             });
         }
         self.end = now();
-    }
-
-    /// The entry, made by the thread that stores the bodies.
-    fn event(
-        mut self,
-        (ends, keeps): (bool, bool),
-        redactor: &Redactor,
-        desk: &mut Desk,
-    ) -> Result<Event, TraceError> {
-        let mut event = Event::new(Kind::Effect, "http.exchange")
-            .arg("method", self.method.as_str())
-            .arg("url", redactor.url(&self.url))
-            .arg("version", format!("{:?}", self.version))
-            .arg("headers", self.fields.value(redactor));
-        if let Some(trailers) = self.request.trailers.take() {
-            event = event.arg("trailers", trailers.value(redactor));
-        }
-        if let Some(body) = self.request.describe(redactor, desk)? {
-            event = event.arg("body", body);
-        }
-        let mut result = self.result(redactor);
-        if keeps && let Some(wire) = self.wire(redactor) {
-            let wire = desk.store(wire.to_string().as_bytes())?.private();
-            result.insert("wire".to_owned(), wire.into());
-        }
-        if let Some(body) = self.response.describe(redactor, desk)? {
-            result.insert("body".to_owned(), body);
-        }
-        if let Some(segments) = self.segments.describe(desk)? {
-            result.insert("segments".to_owned(), segments);
-        }
-        if let Some(upgraded) = self.upgraded {
-            result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
-        }
-        result.extend(self.beside);
-        event.proc = self.proc;
-        Ok(event.rule(self.rule).result(Value::Object(result)))
-    }
-
-    /// The fields of the answer as they came, where the entry does not have them so.
-    fn wire(&self, redactor: &Redactor) -> Option<Value> {
-        let (_, fields) = self.answer.as_ref()?;
-        let trailers = self.response.trailers.as_ref();
-        let is_hidden = fields.hides(redactor) || trailers.is_some_and(|trailers| trailers.hides(redactor));
-        let mut wire = json!({"headers": fields.exact()});
-        if let Some(trailers) = trailers {
-            wire["trailers"] = trailers.exact();
-        }
-        is_hidden.then_some(wire)
-    }
-
-    /// What came of it, without what is stored beside the entry.
-    fn result(&mut self, redactor: &Redactor) -> Map<String, Value> {
-        let mut result = Map::new();
-        let mut insert = |key: &str, value: Value| _ = result.insert(key.to_owned(), value);
-        if let Some((destination, names)) = self.origin.take() {
-            insert("address", destination.to_string().into());
-            insert("names", names.into());
-        }
-        if let Some(facts) = &self.tls {
-            insert("tls", facts.record.clone());
-        }
-        if !self.secrets.is_empty() {
-            insert("secrets", std::mem::take(&mut self.secrets).into());
-        }
-        if let Some(field) = self.withheld {
-            insert("withheld", vec![field].into());
-        }
-        if let Some((status, fields)) = &self.answer {
-            insert("status", status.as_u16().into());
-            insert("headers", fields.value(redactor));
-        }
-        if let Some(trailers) = &self.response.trailers {
-            insert("trailers", trailers.value(redactor));
-        }
-        if let Some((error, failure)) = self.error.take() {
-            insert("error", error.into());
-            if let Some(failure) = failure {
-                insert("failure", failure.value(self.response.size));
-            }
-        }
-        let mut timing = json!({"start": self.start, "end": self.end});
-        if let Some(first_byte) = self.first_byte {
-            timing["first_byte"] = first_byte.into();
-        }
-        insert("timing", timing);
-        result
-    }
-}
-
-impl Copy {
-    /// The body as the entry says it; none for no body at all.
-    fn describe(&mut self, redactor: &Redactor, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
-        let Some(reel) = self.reel.take() else { return Ok(None) };
-        let mut marks = Value::Object(Map::new());
-        if let Some(sighted) = self.sighted.take() {
-            sighted.describe(redactor, &mut marks);
-        }
-        let is_private = marks.get("private").is_some();
-        let mut body = if is_private { desk.finish(reel)?.into() } else { desk.finish_body(reel)? };
-        if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
-            body.extend(marks);
-        }
-        if !self.whole {
-            body["whole"] = false.into();
-        }
-        Ok(Some(body))
     }
 }
 

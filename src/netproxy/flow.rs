@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::decide::Grant;
+pub(crate) use super::door::Door;
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
@@ -23,39 +24,6 @@ use crate::trace::{Event, Kind, Promise};
 
 /// An origin that takes so long to accept was not the only one that was tried.
 const SLOW: Duration = Duration::from_millis(200);
-
-/// The way by which a stream came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
-    /// A connect to the destination itself.
-    Transparent,
-    /// A request to the proxy's own port.
-    Proxy,
-    /// CONNECT on the proxy's own port.
-    Connect,
-    /// SOCKS on the proxy's own port.
-    Socks,
-    /// A loopback port that stands for the host's.
-    Loopback,
-    /// A Unix socket that stands for the host's.
-    Unix,
-    /// A port of the host's loopback that stands for one inside.
-    Listen,
-}
-
-impl Door {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Transparent => "transparent",
-            Self::Proxy => "proxy",
-            Self::Connect => "connect",
-            Self::Socks => "socks",
-            Self::Loopback => "loopback",
-            Self::Unix => "unix",
-            Self::Listen => "listen",
-        }
-    }
-}
 
 /// Room for the entry of a stream's end, besides the texts that it repeats.
 const ROOM: u64 = 3 << 10;

@@ -45,6 +45,7 @@ mod decide;
 mod disguise;
 pub mod dns;
 mod dns_stream;
+mod door;
 mod doubt;
 mod drain;
 mod egress;
@@ -94,7 +95,6 @@ mod trailers;
 mod transcript;
 mod unix;
 mod unread;
-mod upgraded;
 
 #[cfg(test)]
 mod tests;
@@ -217,13 +217,17 @@ impl Proxy {
         Arc::clone(&self.pins)
     }
 
-    /// The decision about a connection that has said nothing yet, for whoever sees it first.
-    pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<(), Refusal> + use<> {
+    /// The decision about a connection that has said nothing yet, for whoever sees it first: the rule that
+    /// allows it.
+    pub fn judge(&self) -> impl Fn(SocketAddr) -> Result<String, Refusal> + use<> {
         let egress = Arc::clone(&self.egress);
         move |destination| match destination.port() {
             // Whatever name server is meant, ours answers.
-            dns::PORT => Ok(()),
-            _ => egress.judge.destination(destination, decide::Claim::Silent).map(|_| ()),
+            dns::PORT => Ok("the name server inside".to_owned()),
+            _ => {
+                let grant = egress.judge.destination(destination, decide::Claim::Silent);
+                grant.map(|grant| grant.rule().to_owned())
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::error::NetproxyError;
-use crate::trace::redact::names_credentials;
+use crate::trace::redact::Redactor;
 use crate::trace::{BlobRef, BlobWriter, Event, Promise, Recorder, TraceError};
 
 /// Bytes that may wait to be stored.
@@ -277,8 +277,8 @@ impl Desk {
 
     /// Ends a body of a message: what the entry says of it. A small text stands there itself, unless it seems
     /// to hold credentials.
-    pub(crate) fn finish_body(&mut self, reel: Reel) -> Result<Value, TraceError> {
-        self.take(reel)?.finish_in_entry(|text| !names_credentials(text))
+    pub(crate) fn finish_body(&mut self, reel: Reel, redactor: &Redactor) -> Result<Value, TraceError> {
+        self.take(reel)?.finish_in_entry(|text| !redactor.names_credentials(text))
     }
 
     /// Stores a body that is there as a whole.

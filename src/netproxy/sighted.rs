@@ -8,7 +8,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
 
 use super::secret::Decoder;
-use crate::trace::redact::{Redactor, is_secret_member, is_secret_parameter};
+use crate::trace::redact::Redactor;
 
 /// So much of a body is looked at. Answers with tokens are small.
 const MOST: usize = 32 << 10;
@@ -61,7 +61,7 @@ impl Sighted {
                 reference["private"] = true.into();
                 reference["redacted"] = shown.into();
             }
-            None if names_one(self.kind, &String::from_utf8_lossy(&bytes)) => {
+            None if names_one(self.kind, &String::from_utf8_lossy(&bytes), redactor) => {
                 reference["private"] = true.into()
             }
             None => {}
@@ -98,14 +98,17 @@ fn redacted(kind: Kind, text: &str, redactor: &Redactor) -> Option<String> {
 }
 
 /// Whether a text that cannot be read as a whole names a member or parameter that holds a secret.
-fn names_one(kind: Kind, text: &str) -> bool {
+fn names_one(kind: Kind, text: &str, redactor: &Redactor) -> bool {
     match kind {
         Kind::Form => text.split(['&', ';']).any(|pair| {
-            pair.split_once('=').is_some_and(|(name, value)| !value.is_empty() && is_secret_parameter(name))
+            pair.split_once('=')
+                .is_some_and(|(name, value)| !value.is_empty() && redactor.is_secret_parameter(name))
         }),
         Kind::Json => {
             let words: Vec<&str> = text.split('"').collect();
-            words.windows(2).any(|pair| is_secret_member(pair[0]) && pair[1].trim_start().starts_with(':'))
+            words
+                .windows(2)
+                .any(|pair| redactor.is_secret_member(pair[0]) && pair[1].trim_start().starts_with(':'))
         }
     }
 }

@@ -13,7 +13,7 @@ use super::secret::Secrets;
 use super::tls::{Intention, Interception};
 use crate::policy::{Policy, Transport};
 use crate::trace::Recorder;
-use crate::trace::redact::Redactor;
+use crate::trace::redact::{ChosenNames, Redactor};
 
 /// Sockets of the program's network that were handed out.
 #[derive(Debug, Default)]
@@ -95,6 +95,8 @@ pub struct StreamOptions {
     pub secrets: Secrets,
     /// As [`ProxySpec::idle_timeout`].
     pub idle_timeout: Option<Duration>,
+    /// What [`ProxySpec::redactor`] hides besides.
+    pub redacted: ChosenNames,
     /// As [`ProxySpec::upstream`].
     pub upstream: Upstream,
     /// As [`ProxySpec::replayable`].

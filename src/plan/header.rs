@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -19,6 +20,10 @@ pub struct Enforcement {
     pub capture: String,
     /// Whether TLS is read; if not, it is relayed, and its server names alone are judged.
     pub reads_tls: bool,
+    /// How long a stream may be silent, if not for ever.
+    pub idle_timeout: Option<Duration>,
+    /// Names whose values are redacted besides the well-known ones.
+    pub redacted: Vec<String>,
     /// Whether all randomness comes from a seed.
     pub seeded: bool,
     /// For each of `stdin`, `stdout` and `stderr`: whether it is digested, and if not, why.
@@ -86,6 +91,12 @@ impl Enforcement {
                 "network": self.capture,
             }),
         );
+        if let Some(limit) = self.idle_timeout {
+            header.insert("idle_timeout".to_owned(), limit.as_secs_f64().into());
+        }
+        if !self.redacted.is_empty() {
+            header.insert("redact".to_owned(), self.redacted.clone().into());
+        }
         // What transcripts and segments look like: see docs/trace.md.
         header.insert("formats".to_owned(), json!({"streams": 1}));
         header.insert(

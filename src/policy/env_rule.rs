@@ -59,7 +59,7 @@ impl EnvRule {
             let is_pattern = !value.quoted && has_glob(&value.text);
             let outside: String =
                 value.text.chars().filter(|c| !is_pattern || !"*?[]!-^".contains(*c)).collect();
-            if !outside.is_empty() && !outside.chars().all(is_name_char) {
+            if !outside.chars().all(is_name_char) || begins_with_digit(&value.text) {
                 return Err(EnvFault::Name(value.text.clone()));
             }
             return Ok(Self::Pass(Pattern::new(&value.text)?));
@@ -67,7 +67,7 @@ impl EnvRule {
         if effect == Effect::Deny {
             return Err(EnvFault::DeniedValue);
         }
-        if name.is_empty() || !name.chars().all(is_name_char) {
+        if name.is_empty() || !name.chars().all(is_name_char) || begins_with_digit(name) {
             return Err(EnvFault::Name(name.to_owned()));
         }
         if !value.quoted && assigned.starts_with(['"', '\'']) {
@@ -91,6 +91,11 @@ impl EnvRule {
             Self::Assign { name, .. } => (true, true, name.len()),
         }
     }
+}
+
+/// No program has one (POSIX, base definitions, 8.1): what is meant was misspelt.
+fn begins_with_digit(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// Shells know letters, digits and `_`; other programs use `.`, `-`, parentheses and `%` too (`BASH_FUNC_f%%`).

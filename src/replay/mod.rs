@@ -6,6 +6,7 @@
 
 pub mod compare;
 mod differences;
+pub mod embedded_times;
 mod error;
 pub mod initial;
 pub mod input;

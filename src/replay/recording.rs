@@ -10,9 +10,10 @@ use serde_json::{Map, Value};
 
 use super::ReplayError;
 use crate::netproxy::recorded;
-use crate::run::{Private, VERSION};
+use crate::run::{Private, Processors, VERSION};
 use crate::supervisor::{CLOCK_TAPE, Tapes};
 use crate::sys::clock::ClockBase;
+use crate::trace::redact::{ChosenName, ChosenNames};
 use crate::trace::{self, Expectation, Line, Outcome, Reader, StoredBlobs};
 
 /// The longest private blob that is read, in bytes.
@@ -148,6 +149,19 @@ impl Recording {
             }
             (None, None) => Ok(network),
         }
+    }
+
+    /// The processors that it ran on, where it says so.
+    #[must_use]
+    pub fn processors(&self) -> Option<Processors> {
+        self.replay.get("processors").and_then(|processors| Processors::deserialize(processors).ok())
+    }
+
+    /// What was redacted besides well-known names.
+    #[must_use]
+    pub fn redacted(&self) -> ChosenNames {
+        let names = self.start.get("redact").and_then(Value::as_array).into_iter().flatten();
+        names.filter_map(|name| name.as_str()?.parse::<ChosenName>().ok()).collect()
     }
 
     /// A text of `run.start`.

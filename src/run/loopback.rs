@@ -20,7 +20,7 @@ pub(super) type Diag = Arc<Mutex<OwnedFd>>;
 const NOBODY: &str = "no rule: nothing listens there inside, and no rule names the host's port";
 
 /// The decision about a destination.
-type Decide = Box<dyn Fn(SocketAddr) -> Result<(), Refusal>>;
+type Decide = Box<dyn Fn(SocketAddr) -> Result<String, Refusal>>;
 
 /// What tells who listens on the host's loopback.
 enum Host {
@@ -57,14 +57,17 @@ impl HostLoopback {
             return unmarked(&error);
         }
         let to = own(to);
-        let refused = match (self.decide)(to) {
-            Ok(()) => None,
-            Err(refusal) => Some(Loopback::Inside(refusal.rule.unwrap_or_else(|| NOBODY.to_owned()))),
+        let (refused, rule) = match (self.decide)(to) {
+            Ok(rule) => (None, rule),
+            Err(refusal) => {
+                let label = refusal.rule.unwrap_or_else(|| NOBODY.to_owned());
+                (Some(Loopback::Inside(label)), String::new())
+            }
         };
         match refused {
             Some(refused) if self.enforce => refused,
             _ if self.listens_inside(to).unwrap_or(served) => Loopback::Free,
-            refused if !self.listens_on_host(to) => refused.unwrap_or(Loopback::Free),
+            refused if !self.listens_on_host(to) => refused.unwrap_or(Loopback::Nobody(rule)),
             _ if !self.captures => {
                 let label = "no rule: without nf_tables, which this host refuses, a port of its loopback is reached \
                              only where a rule names it";

@@ -8,6 +8,7 @@ mod loopback;
 mod message;
 mod network;
 mod order;
+mod processors;
 mod publish;
 mod repeat;
 mod signals;
@@ -23,6 +24,7 @@ use serde_json::{Map, Value};
 pub use diverted::ReplayedFiles;
 pub use failure::RunError;
 pub use launch::{Begun, begin};
+pub use processors::Processors;
 pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, StdioError, Stream};
@@ -94,8 +96,8 @@ struct Armed {
     connections: Arc<Connections>,
     /// Sockets of the host, each with the file of ours that is connected instead.
     relayed: Sockets,
-    capture: String,
-    reads_tls: bool,
+    /// What the trace begins with.
+    header: Map<String, Value>,
     /// What the launcher was started with, and the command has.
     umask: Mode,
 }
@@ -110,14 +112,16 @@ fn arm(
 ) -> Result<Armed, RunError> {
     // What is not in the document that `spec` prints is not in the run.
     plan.check_document()?;
+    let published = publish::bind(&plan.access.policy)?;
     crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
     crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
     // What the supervisor makes for a task has the task's own mask already.
     let umask = umask(Mode::empty());
-    let redactor = repeat.redactor()?;
+    let redacted = streams.redacted.given().into_iter().map(str::to_owned).collect();
+    let redactor = repeat.redactor()?.with_names(streams.redacted.clone());
     let connections = Arc::new(Connections::default());
     let launch::Launching { begun, sockets, tls } = launching;
-    let (capture, reads_tls) = (launch::capture(&sockets), tls.is_some());
+    let (capture, reads_tls, idle_timeout) = (launch::capture(&sockets), tls.is_some(), streams.idle_timeout);
     let start = |sockets, listeners| {
         let policy = &plan.access.policy;
         let enforce = plan.access.enforce;
@@ -139,10 +143,13 @@ fn arm(
         let mut launched = begun.finish()?;
         let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
         let dialler = launched.dialler.try_clone().map_err(RunError::call("dup"))?;
-        let listeners = publish::listeners(&plan.access.policy, unix, dialler)?;
+        let listeners = publish::listeners(published, unix, dialler);
         (launched, start(sockets, listeners)?, relayed)
     };
-    Ok(Armed { launched, network, connections, relayed, capture, reads_tls, umask })
+    let (landlock, seeded, stdio) = (launched.landlock, plan.replay, launched.stdio.manifest());
+    let header =
+        header(plan, Enforcement { landlock, capture, reads_tls, idle_timeout, redacted, seeded, stdio });
+    Ok(Armed { launched, network, connections, relayed, header, umask })
 }
 
 /// A run that waits for nothing but the word.
@@ -166,13 +173,9 @@ fn prepare(
     state: Option<OwnedFd>,
     (recorder, repeat): (&Recorder, Repeat),
 ) -> Result<Ready, RunError> {
-    let Armed { launched, network, connections, relayed, capture, reads_tls, umask } = armed;
+    let Armed { launched, network, connections, relayed, header, umask } = armed;
     let guard = launched.guard;
     let policy = Arc::clone(&plan.access.policy);
-    let stdio = launched.stdio.manifest();
-    let enforcement =
-        Enforcement { landlock: launched.landlock, capture, reads_tls, seeded: plan.replay, stdio };
-    let header = header(&plan, enforcement);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;

@@ -12,23 +12,26 @@ use crate::netproxy::{Inside, Listeners, Published};
 use crate::ns::dialler;
 use crate::policy::Policy;
 
-/// Takes the ports that the policy offers, beside the doors of Unix sockets. `dialler` is where pid 1
-/// makes sockets.
-pub(super) fn listeners(
-    policy: &Policy,
-    unix: Vec<(PathBuf, OwnedFd)>,
-    dialler: OwnedFd,
-) -> Result<Listeners, RunError> {
+/// Takes the ports that the policy offers, with the caller's own rights: root has the low ones too.
+pub(super) fn bind(policy: &Policy) -> Result<Vec<Published>, RunError> {
     let publish = |(port, rule)| {
         let rule = policy.rule_label(rule);
-        Ok(Published { port, listeners: bind(port, &rule)?, rule })
+        Ok(Published { port, listeners: bind_port(port, &rule)?, rule })
     };
-    let published = policy.published_ports().into_iter().map(publish).collect::<Result<_, RunError>>()?;
-    let inside = Inside { channel: dialler, request: dialler::request, made: dialler::made };
-    Ok(Listeners { unix, published, inside: Some(inside), ..Listeners::default() })
+    policy.published_ports().into_iter().map(publish).collect()
 }
 
-fn bind(port: u16, rule: &str) -> Result<Vec<OwnedFd>, RunError> {
+/// The ports, beside the doors of Unix sockets. `dialler` is where pid 1 makes sockets.
+pub(super) fn listeners(
+    published: Vec<Published>,
+    unix: Vec<(PathBuf, OwnedFd)>,
+    dialler: OwnedFd,
+) -> Listeners {
+    let inside = Inside { channel: dialler, request: dialler::request, made: dialler::made };
+    Listeners { unix, published, inside: Some(inside), ..Listeners::default() }
+}
+
+fn bind_port(port: u16, rule: &str) -> Result<Vec<OwnedFd>, RunError> {
     let mut listeners = Vec::new();
     for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
         let at = SocketAddr::new(address, port);

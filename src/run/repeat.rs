@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::{ReplayedFiles, RunError};
+use super::{Processors, ReplayedFiles, RunError};
 use crate::netproxy::ca::StoredAuthority;
 use crate::netproxy::tls::Interception;
 use crate::policy::lossless;
@@ -203,6 +203,7 @@ impl Repeat {
             .arg("version", VERSION)
             .arg("umask", umask.bits())
             .arg("clock", serde_json::json!(base))
+            .arg("processors", serde_json::json!(Processors::here()))
             .arg("private", blob.finish()?.private());
         Ok(recorder.record(event)?)
     }

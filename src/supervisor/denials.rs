@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::policy::{Denied, PathAccess, RuleId};
+use crate::policy::{Denied, FileId, PathAccess, RuleId};
 
 /// Different refusals that are counted; later ones still stand in the trace.
 const KINDS: usize = 10_000;
@@ -15,6 +15,7 @@ const LONGEST_NAME: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Denials {
     counts: HashMap<String, (u64, Denied, Option<RuleId>)>,
+    lookups: HashMap<i32, Lookup>,
     /// Ports that servers inside could not have, each with the rule that has it stand for the host's.
     pub held: BTreeMap<u16, String>,
 }
@@ -28,6 +29,24 @@ impl Denials {
         }
     }
 
+    /// Whether task `tid` was refused this very start a moment ago under another path: it looks along PATH, and two
+    /// directories there are one (`/bin` and `/usr/bin`), or hold the same file.
+    pub(super) fn is_same_lookup(&mut self, tid: i32, id: FileId, argv: &[OsString], spelled: &[u8]) -> bool {
+        if self.lookups.len() >= LOOKUPS {
+            self.lookups.clear();
+        }
+        let lookup = self.lookups.entry(tid).or_default();
+        let goes_on = lookup.id == Some(id)
+            && lookup.argv == argv
+            && lookup.name() == last_name(spelled)
+            && !lookup.spelled.iter().any(|known| known == spelled);
+        if !goes_on {
+            *lookup = Lookup { id: Some(id), argv: argv.to_vec(), spelled: Vec::new() };
+        }
+        lookup.spelled.push(spelled.to_vec());
+        goes_on
+    }
+
     /// All refusals, the most frequent first: how often, and the `deny:` rule, if one refused it. What
     /// programs only look at and do without comes last.
     #[must_use]
@@ -38,6 +57,28 @@ impl Denials {
         });
         all.into_iter().map(|(_, (count, denied, rule))| (*count, denied, *rule)).collect()
     }
+}
+
+/// Tasks whose last refused start is known.
+const LOOKUPS: usize = 1024;
+
+/// The last refused start of one task.
+#[derive(Debug, Default)]
+struct Lookup {
+    id: Option<FileId>,
+    argv: Vec<OsString>,
+    /// The paths under which it was tried.
+    spelled: Vec<Vec<u8>>,
+}
+
+impl Lookup {
+    fn name(&self) -> &[u8] {
+        self.spelled.first().map_or(b"", |spelled| last_name(spelled))
+    }
+}
+
+fn last_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
 /// C libraries and language runtimes size themselves by files of the kernel, and manage without.
@@ -58,8 +99,27 @@ pub(super) fn exec(exe: &Path, argv: &[OsString]) -> Denied {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::{Denials, path};
-    use crate::policy::{PathAccess, RuleId};
+    use crate::policy::{FileId, PathAccess, RuleId};
+
+    #[test]
+    fn a_search_along_path_is_one_start() {
+        let mut denials = Denials::default();
+        let (id, other) = (FileId { dev: 1, ino: 2 }, FileId { dev: 1, ino: 3 });
+        let (argv, args) = ([OsString::from("id")], [OsString::from("id"), "-u".into()]);
+        let mut same = |tid, id, argv: &[OsString], spelled: &str| {
+            denials.is_same_lookup(tid, id, argv, spelled.as_bytes())
+        };
+        assert!(!same(1, id, &argv, "/usr/bin/id"));
+        assert!(same(1, id, &argv, "/bin/id"));
+        assert!(!same(1, id, &argv, "/usr/bin/id"), "another try");
+        assert!(!same(2, id, &argv, "/bin/id"), "another task");
+        assert!(!same(1, id, &args, "/bin/id"), "other arguments");
+        assert!(!same(1, other, &args, "/usr/local/bin/id"), "another file");
+        assert!(!same(1, other, &args, "/usr/local/bin/ID"), "another name");
+    }
 
     #[test]
     fn what_programs_do_without_comes_last() {

@@ -24,6 +24,8 @@ pub enum Loopback {
     /// A rule allows it, or something inside listens there: should the kernel refuse it, nothing was
     /// kept from the program.
     Free,
+    /// To the host's own, which this rule allows, and where nobody listens: the kernel will refuse it.
+    Nobody(String),
     /// To whatever listens inside. Where nothing does, the host's own is refused, for this reason.
     Inside(String),
 }

@@ -98,8 +98,12 @@ impl Supervisor {
         match self.judge_exec(call, &spelled, &file, &argv) {
             Judgement::Errno(errno) => Ok(Reply::Errno(errno)),
             Judgement::Deny { rule, reason } => {
-                self.refuse_exec(call, &file.path, &argv, rule, &reason, false)?;
-                if self.access.enforce {
+                let (tid, id) = (call.task.tid, file.id());
+                let enforce = self.access.enforce;
+                if !enforce || !self.denials.is_same_lookup(tid, id, &argv, &spelled.absolute) {
+                    self.refuse_exec(call, &file.path, &argv, rule, &reason, false)?;
+                }
+                if enforce {
                     Ok(Reply::Errno(Errno::EACCES))
                 } else {
                     self.start(call, Expected::any(&file, argv))

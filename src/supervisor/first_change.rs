@@ -211,7 +211,7 @@ fn image(
         if kept == Kept::Status {
             image.insert("kept".to_owned(), "status".into());
         } else if status.st_size != 0 {
-            match content(file, status, recorder)? {
+            match keep(file, status.st_size, recorder)? {
                 Ok(content) => image.insert("content".to_owned(), content),
                 Err(why) => image.insert("unkept".to_owned(), why.into()),
             };
@@ -224,13 +224,13 @@ fn nanoseconds(status: &FileStat) -> i64 {
     status.st_mtime.saturating_mul(1_000_000_000).saturating_add(status.st_mtime_nsec)
 }
 
-/// Stores the content as a private body; or says why it is not.
-fn content(
+/// Stores the content of a file of about that size as a private body; or says why it is not.
+pub(super) fn keep(
     file: &OwnedFd,
-    status: &FileStat,
+    size: i64,
     recorder: &Recorder,
 ) -> Result<Result<Value, String>, TraceError> {
-    if u64::try_from(status.st_size).is_ok_and(|size| size > LARGEST) {
+    if u64::try_from(size).is_ok_and(|size| size > LARGEST) {
         return Ok(Err("larger than 1 GiB".to_owned()));
     }
     // What is no FIFO now is none later: it is this very file.
@@ -242,7 +242,7 @@ fn content(
     let mut blob = recorder.blob()?;
     // The agent waits.
     blob.hurry(true);
-    let mut block = vec![0; BLOCK.min(usize::try_from(status.st_size).unwrap_or(BLOCK) + 1)];
+    let mut block = vec![0; BLOCK.min(usize::try_from(size).unwrap_or(BLOCK) + 1)];
     loop {
         match source.read(&mut block) {
             Ok(0) => break,

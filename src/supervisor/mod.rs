@@ -244,14 +244,18 @@ impl Supervisor {
         let DivertedRoots { roots, holders } = setup.diverted;
         view.diverted = roots;
         view.know_programs(&mut setup.command, &setup.access);
-        let written = WrittenFiles::new().map_err(Stop::Watch)?;
+        let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
         let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
-        let clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
+        let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
+        let skip = setup.under_way.map(|under_way| {
+            let behind = clock.as_mut().map_or(0, Clock::catch_up);
+            skip::Skip::new(under_way, behind)
+        });
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -270,7 +274,7 @@ impl Supervisor {
             tasks: Tasks::new(following.is_some()),
             following: following.map(Following::new),
             clock,
-            skip: setup.under_way.map(skip::Skip::new),
+            skip,
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),

@@ -228,14 +228,17 @@ impl Supervisor {
                 let label = self.access.grant_label(rule);
                 self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
             }
-            Area::Partial => {
-                let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
-                let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
-                self.recorder.record_folded(event.proc(call.task.lineage.clone()))?;
-            }
+            Area::Partial => self.record_listing(call, spelled, &found)?,
             Area::System | Area::Private => {}
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
+    }
+
+    /// Records that a directory was listed that shows only what rules name in it.
+    fn record_listing(&self, call: &Call, spelled: &Spelled, found: &Found) -> Result<(), Stop> {
+        let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
+        let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
+        Ok(self.recorder.record_folded(event.proc(call.task.lineage.clone()))?)
     }
 
     /// Decides on a file that was found. Pipes, memfds and sockets the process has already; a file

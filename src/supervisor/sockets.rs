@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, umask};
+use serde_json::json;
 
 use super::access::Area;
 use super::call::{Call, Reply};
@@ -64,11 +65,42 @@ impl Supervisor {
             Loopback::Free => return Ok(connect_now(socket, raw, None)),
             // A server inside that listens on another loopback address (a client that tries ::1 first,
             // RFC 8305) is the run's own matter: nothing is kept from it.
-            Loopback::Inside(_) if served => return Ok(connect_now(socket, raw, None)),
+            Loopback::Inside(_) | Loopback::Nobody(_) if served => return Ok(connect_now(socket, raw, None)),
+            Loopback::Nobody(rule) => return Ok(self.connect_nobody(call, socket, raw, to, rule)),
             Loopback::Inside(label) => label,
         };
         let nobody = RefusedConnection { target: to.to_string(), names: Vec::new(), label };
         self.connect_loopback(call, socket, raw, (to, nobody))
+    }
+
+    /// A rule leads to a port of the host's, where nobody listens: that it was tried is recorded.
+    fn connect_nobody(
+        &self,
+        call: &Call,
+        socket: OwnedFd,
+        raw: Vec<u8>,
+        to: SocketAddr,
+        rule: String,
+    ) -> Reply {
+        let Ok(watched) = socket.try_clone() else { return Reply::Errno(Errno::ENOBUFS) };
+        let event = Event::new(Kind::Observe, "net.connect")
+            .arg("names", Vec::<String>::new())
+            .arg("address", to.ip().to_canonical().to_string())
+            .arg("port", to.port())
+            .arg("via", "loopback")
+            .result(json!({"failure": {"kind": "refused", "side": "upstream", "received": 0}}))
+            .proc(call.task.lineage.clone())
+            .rule(rule);
+        let recorder = self.recorder.clone();
+        let record = move |reply: Reply| {
+            // A writer that failed stops the run at its next call.
+            let unrecorded = refused(&reply, &watched) && recorder.record_folded(event).is_err();
+            if unrecorded { Reply::Errno(Errno::EIO) } else { reply }
+        };
+        match connect_now(socket, raw, None) {
+            Reply::Later(connect) => Reply::Later(Box::new(move || record(connect()))),
+            reply => record(reply),
+        }
     }
 
     /// Where nothing listens inside and no rule names the host's port, the kernel refuses: that is

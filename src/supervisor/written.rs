@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::stat::{FileStat, Mode, fstat};
+use serde_json::Value;
 
 use super::content::Content;
 use super::digest::{self, Digests};
@@ -25,7 +28,7 @@ struct Written {
     proc: String,
     rule: String,
     /// O_PATH, so that the file can be read again whatever its name is by then.
-    file: std::os::fd::OwnedFd,
+    file: OwnedFd,
     recorded: Option<Content>,
     id: FileId,
     shareable: bool,
@@ -62,13 +65,16 @@ pub(super) struct WrittenFiles {
     settled: HashMap<FileId, Settled>,
     /// Files that memory may share: stores leave no trace in their times.
     shareable: HashSet<FileId>,
+    /// What holds times of other files is kept.
+    keeps: bool,
 }
 
 impl WrittenFiles {
-    pub(super) fn new() -> Result<Self, Refused> {
+    /// `keeps`: the content of files that hold times of others is kept, for it differs in each run.
+    pub(super) fn new(keeps: bool) -> Result<Self, Refused> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .map_err(Refused::by("inotify_init1"))?;
-        Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new(), shareable: HashSet::new() })
+        Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new(), shareable: HashSet::new(), keeps })
     }
 
     /// Becomes readable when a file was closed.
@@ -146,7 +152,7 @@ impl WrittenFiles {
             };
             for event in events {
                 if let Some(written) = self.open.get_mut(&event.wd) {
-                    record(written, digests, recorder)?;
+                    record(written, digests, recorder, self.keeps)?;
                     note(written, &mut self.settled);
                 }
             }
@@ -163,8 +169,8 @@ impl WrittenFiles {
     ) -> Result<(), TraceError> {
         digests.limit(Some(LAST));
         let settled = self.settle_within(digests, recorder);
-        let recorded = settled
-            .and_then(|()| self.open.values_mut().try_for_each(|written| record(written, digests, recorder)));
+        let record_one = |written| record(written, digests, recorder, self.keeps);
+        let recorded = settled.and_then(|()| self.open.values_mut().try_for_each(record_one));
         for written in self.open.values() {
             note(written, &mut self.settled);
         }
@@ -245,19 +251,57 @@ fn note(written: &Written, settled: &mut HashMap<FileId, Settled>) {
     );
 }
 
-fn record(written: &mut Written, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
+fn record(
+    written: &mut Written,
+    digests: &mut Digests,
+    recorder: &Recorder,
+    keeps: bool,
+) -> Result<(), TraceError> {
     let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
     let event = event.proc(written.proc.clone()).rule(written.rule.clone());
-    let content = File::open(own_path(written.file.as_fd())).and_then(|file| {
-        if written.shareable { digests.anew(file.as_fd()) } else { digests.of(file.as_fd()) }
-    });
+    let opened = File::open(own_path(written.file.as_fd()));
+    let content = match &opened {
+        Ok(file) if written.shareable => digests.anew(file.as_fd()),
+        Ok(file) => digests.of(file.as_fd()),
+        Err(error) => Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))),
+    };
     if let Ok(content) = &content
         && written.recorded.as_ref() == Some(content)
     {
         return Ok(());
     }
     // Where there is no digest, that it was written still stands.
-    recorder.record(digest::add_to(event, &content))?;
+    let mut event = digest::add_to(event, &content);
+    if let (Ok(file), Ok(content), true) = (&opened, &content, keeps)
+        && holds_times(file, content.size)
+        && let Some(body) = timed(&written.file, content, recorder)?
+    {
+        event = event.arg("content", body);
+    }
+    recorder.record(event)?;
     written.recorded = content.ok();
     Ok(())
+}
+
+/// The content as a private body, so that a replay's can be compared with it apart from times.
+fn timed(file: &OwnedFd, content: &Content, recorder: &Recorder) -> Result<Option<Value>, TraceError> {
+    let kept = super::first_change::keep(file, i64::try_from(content.size).unwrap_or(0), recorder)?;
+    // Written to meanwhile: the next digest has the next body.
+    Ok(kept.ok().filter(|body| body["blob"] == content.sha256.as_str()))
+}
+
+/// Whether it holds times of other files: compiled Python, an index of git, an archive.
+fn holds_times(file: &File, size: u64) -> bool {
+    /// Smallest and largest file that is looked at, in bytes.
+    const SIZES: std::ops::RangeInclusive<u64> = 16..=16 << 20;
+    let mut head = [0; 262];
+    if !SIZES.contains(&size) {
+        return false;
+    }
+    let Ok(length) = file.read_at(&mut head, 0) else { return false };
+    let head = &head[..length];
+    let starts: [&[u8]; 4] = [b"DIRC", b"PK\x03\x04", b"!<arch>\n", b"\x1f\x8b\x08"];
+    starts.iter().any(|start| head.starts_with(start))
+        || head.get(2..8) == Some(b"\r\n\0\0\0\0")
+        || head.get(257..262) == Some(b"ustar")
 }

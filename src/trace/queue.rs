@@ -132,13 +132,7 @@ impl Queue {
             return Err(TraceError::EntryTooLong { bytes: bound, limit: LONGEST_WRITTEN_LINE });
         }
         let hash = (repeat == Repeat::Fold && bound <= LONGEST_FOLDED).then(|| hash_of(&body));
-        let mut state = self.lock();
-        while state.promised > QUEUE_BYTES && state.failure.is_none() && !state.ending {
-            if state.wakes(true) {
-                self.work_arrived.notify_one();
-            }
-            state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        let mut state = self.wait_for_room(self.lock());
         state.check_open()?;
         if let Some(hash) = hash {
             match state.folds.offer(hash, &body, Instant::now()) {
@@ -167,6 +161,17 @@ impl Queue {
         }
         self.wake(state);
         Ok(())
+    }
+
+    /// Waits while too much is queued.
+    fn wait_for_room<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.promised > QUEUE_BYTES && state.failure.is_none() && !state.ending {
+            if state.wakes(true) {
+                self.work_arrived.notify_one();
+            }
+            state = self.work_done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
     }
 
     /// Waits for work. The items are in the order of acceptance.

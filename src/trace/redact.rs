@@ -9,10 +9,10 @@ use super::error::TraceError;
 use super::event::hex;
 
 mod bodies;
+mod chosen;
 mod names;
 
-pub use bodies::names_credentials;
-pub use names::{is_secret_header, is_secret_member, is_secret_parameter};
+pub use chosen::{ChosenName, ChosenNames};
 
 /// SHA-256 hashes blocks of this many bytes (RFC 2104 calls it B).
 const BLOCK: usize = 64;
@@ -22,6 +22,7 @@ const BLOCK: usize = 64;
 #[derive(Clone)]
 pub struct Redactor {
     key: [u8; BLOCK],
+    chosen: ChosenNames,
 }
 
 impl Redactor {
@@ -29,7 +30,7 @@ impl Redactor {
     pub fn new() -> Result<Self, TraceError> {
         let mut key = [0; BLOCK];
         getrandom::fill(&mut key[..32]).map_err(|error| TraceError::Randomness { source: error.into() })?;
-        Ok(Self { key })
+        Ok(Self { key, chosen: ChosenNames::default() })
     }
 
     /// The redactor of another run: what it replaces stands there in the same way. What goes beyond the first 64
@@ -39,7 +40,32 @@ impl Redactor {
         let mut block = [0; BLOCK];
         let length = key.len().min(BLOCK);
         block[..length].copy_from_slice(&key[..length]);
-        Self { key: block }
+        Self { key: block, chosen: ChosenNames::default() }
+    }
+
+    /// The same, which replaces the values of these names as well.
+    #[must_use]
+    pub fn with_names(self, chosen: ChosenNames) -> Self {
+        Self { chosen, ..self }
+    }
+
+    /// Whether the values of this query parameter are secret. A name with percent signs is judged by what they stand for.
+    #[must_use]
+    pub fn is_secret_parameter(&self, name: &str) -> bool {
+        names::is_secret_parameter(name) || self.chosen.hold(name)
+    }
+
+    /// Whether the value of this member of a JSON body is secret: `accessToken` is taken as `access_token`.
+    #[must_use]
+    pub fn is_secret_member(&self, name: &str) -> bool {
+        names::is_secret_member(name) || self.chosen.hold(name)
+    }
+
+    /// Whether a text names anything whose value is secret: a member of JSON, a parameter, a field of a form, a header, an
+    /// element of XML. It looks at names and what follows them, whatever the text is said to be, and rather sees too many.
+    #[must_use]
+    pub fn names_credentials(&self, text: &str) -> bool {
+        bodies::names_credentials(text, &self.chosen)
     }
 
     /// Its key, which tells what stands behind a digest to who guesses: for private blobs alone.
@@ -59,7 +85,7 @@ impl Redactor {
     pub fn header(&self, name: &str, value: &[u8]) -> String {
         let name = name.to_ascii_lowercase();
         let text = super::event::display_bytes(value);
-        if !is_secret_header(&name) {
+        if !names::is_secret_header(&name) && !self.chosen.hold(&name) {
             return match name.as_str() {
                 "location" | "content-location" | "referer" | "refresh" | "link" => self.urls_in(&text),
                 _ => text,
@@ -116,7 +142,7 @@ impl Redactor {
             let end = rest.find(['&', ';']).unwrap_or(rest.len());
             let (pair, after) = rest.split_at(end);
             match pair.split_once('=') {
-                Some((name, value)) if is_secret_parameter(name) && !value.is_empty() => {
+                Some((name, value)) if self.is_secret_parameter(name) && !value.is_empty() => {
                     out.push_str(name);
                     out.push('=');
                     out.push_str(&self.redacted(value));
@@ -141,7 +167,9 @@ impl Redactor {
                 let is_grant = members.contains_key("grant_type");
                 for (name, value) in members.iter_mut() {
                     match value {
-                        Value::String(text) if is_secret_member(name) || (is_grant && name == "code") => {
+                        Value::String(text)
+                            if self.is_secret_member(name) || (is_grant && name == "code") =>
+                        {
                             *value = self.redacted(text.as_bytes()).into();
                         }
                         other => self.json(other),

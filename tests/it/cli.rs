@@ -254,6 +254,19 @@ fn verify_tells_intact_unsealed_torn_tampered_and_no_trace_apart() {
 }
 
 #[test]
+fn show_says_when_nothing_matches() {
+    let sandbox = caller();
+    sandbox.run(&["true"]).exits(0);
+    let trace = sandbox.trace();
+    let show = ["show", trace.to_str().expect("a name")];
+    for filter in [["--op", "fs.opened"], ["--proc", "0.77"], ["--host", "nowhere.test"]] {
+        let shown = sandbox.agentbox(&[&show[..], &filter[..]].concat());
+        shown.exits(0).prints("").complains("no entry matches");
+    }
+    assert!(!sandbox.agentbox(&[show[0], show[1], "--op", "run.*"]).stderr.contains("no entry"));
+}
+
+#[test]
 fn show_survives_torn_foreign_and_closed() {
     let sandbox = caller();
     sandbox.run(&["true"]).exits(0);

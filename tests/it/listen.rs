@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::support::{Running, Sandbox, everyone, has, skip, until};
+use crate::support::{Running, Sandbox, User, everyone, has, skip, until};
 
 /// A port that is free on both of the host's loopback addresses.
 fn free_port() -> u16 {
@@ -78,6 +78,22 @@ fn a_server_inside_is_reached_from_the_host() {
             let stream = ran.recorded("net.stream", "via", "listen");
             assert_eq!((&stream["result"]["down"], &stream["result"]["up"]), (&5.into(), &7.into()), "{ran}");
             assert!(stream["rule"].as_str().expect("a rule").ends_with("agentbox.policy:2"), "{ran}");
+        }
+    });
+}
+
+#[test]
+fn root_offers_low_ports_and_others_learn_why_they_may_not() {
+    // None of those that services are known for.
+    let may = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let is_root = nix::unistd::geteuid().is_root();
+    let port = (900..1023).find(|port| !is_root || may(port)).expect("a free port");
+    everyone(|sandbox| {
+        let ran = sandbox.policy(&format!("listen: {port}\n")).run(&["true"]);
+        if sandbox.user == User::Caller && may(&port) {
+            ran.exits(0);
+        } else {
+            ran.exits(125).complains("CAP_NET_BIND_SERVICE");
         }
     });
 }

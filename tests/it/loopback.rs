@@ -64,6 +64,13 @@ fn a_rule_without_a_port_leads_to_every_port_of_the_host() {
             ran.exits(0).prints(&"host host ECONNREFUSED ECONNREFUSED\n".repeat(4));
             ran.recorded("net.connect", "address", "127.0.0.1");
             assert!(ran.of("net.connect").iter().all(|entry| entry["proc"] == "0"), "{ran}");
+            let tried = ran.of("net.connect").into_iter().filter(|entry| entry["args"]["port"] == nobody);
+            let tried: Vec<_> = tried.collect();
+            assert!(!tried.is_empty(), "{ran}");
+            for entry in tried {
+                assert_eq!(entry["result"]["failure"]["kind"], "refused", "{ran}");
+                assert!(entry["rule"].as_str().expect("a rule").ends_with("agentbox.policy:1"), "{ran}");
+            }
             ran.denied_nothing();
         }
     });

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Blobs;
 use super::exchanges::{Asked, RecordedExchange, content};
 use super::normal;
-use crate::trace::redact::{Redactor, names_credentials};
+use crate::trace::redact::Redactor;
 
 /// Differences that are told.
 const MOST: usize = 16;
@@ -108,7 +108,8 @@ fn in_bodies(
         return differs;
     }
     let at = recorded.iter().zip(live).take_while(|(one, other)| one == other).count();
-    let is_secret = [recorded, live].iter().any(|body| names_credentials(&String::from_utf8_lossy(body)));
+    let is_secret =
+        [recorded, live].iter().any(|body| redactor.names_credentials(&String::from_utf8_lossy(body)));
     let from = |body: &[u8]| {
         let rest = String::from_utf8_lossy(body.get(at..).unwrap_or_default());
         if is_secret { "not shown: it may hold a credential".to_owned() } else { short(&rest) }

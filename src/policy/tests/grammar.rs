@@ -89,6 +89,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("exec: *", "holds no slash", "`exec: /**`"),
     ("exec: ''", "empty", ""),
     ("env: A B", "no name of a variable", "comma"),
+    ("env: 1X", "no name of a variable", "NAME"),
+    ("env: 2=x", "no name of a variable", "NAME"),
     ("env: $HOME", "no name of a variable", "`HOME`"),
     ("env: A=\"b c\"", "quotes count at the start", "around the whole"),
     ("deny: env A=b", "takes a name", ""),

@@ -5,12 +5,13 @@
 //! of the process `0.2`. What counts of each operation stands in one table, `table.rs`.
 //!
 //! The comparison reads both traces and holds a few numbers for each entry; it changes nothing, runs nothing and
-//! reads no bodies but transcripts. The caller has verified the traces.
+//! reads no bodies but transcripts; whoever has them can say of two files that they differ in times alone. The
+//! caller has verified the traces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Read, Seek};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 mod cause;
 mod comparison;
@@ -42,8 +43,10 @@ use crate::trace::StoredBlobs;
 /// Differences that are told in full; the rest is counted.
 const MOST_TOLD: usize = 1000;
 
-/// Compares the trace of another run with a recorded one. Classes in `lenient` are accepted: counted, and no
-/// reason to call the runs different.
+/// Says of two entries whether the files that were written differ in times alone.
+pub type SameButForTimes<'a> = dyn Fn(&Map<String, Value>, &Map<String, Value>) -> bool + 'a;
+
+/// As [`compare_with`], where nobody has the files.
 ///
 /// # Errors
 /// Those of reading the traces.
@@ -52,7 +55,7 @@ pub fn compare<R: Read + Seek, L: Read + Seek>(
     live: &mut L,
     lenient: &[Cause],
 ) -> io::Result<Comparison> {
-    compare_with(recorded, live, [None, None], lenient)
+    compare_with(recorded, live, [None, None], lenient, &|_, _| false)
 }
 
 /// The same, where what was said over streams that were passed on unread is compared too: its bytes lie beside
@@ -65,6 +68,7 @@ pub fn compare_with<R: Read + Seek, L: Read + Seek>(
     live: &mut L,
     blobs: [Option<&StoredBlobs>; 2],
     lenient: &[Cause],
+    same_but_for_times: &SameButForTimes<'_>,
 ) -> io::Result<Comparison> {
     let mut names = Names::default();
     let ours = Index::read(recorded, blobs[0], &mut names)?;
@@ -73,7 +77,9 @@ pub fn compare_with<R: Read + Seek, L: Read + Seek>(
     let mut found = match_all(&ours, &theirs, &pairs, &names);
     let (requests, tiers) = match_requests(&ours, &theirs, &pairs);
     found.findings.extend(requests);
-    let mut telling = Telling { recorded, live, ours: &ours, theirs: &theirs, pairs: &pairs, names: &names };
+    let timed = HashSet::new();
+    let (ours, theirs, pairs, names) = (&ours, &theirs, &pairs, &names);
+    let mut telling = Telling { recorded, live, ours, theirs, pairs, names, same_but_for_times, timed };
     let mut comparison = Comparison {
         recorded: ours.events,
         live: theirs.events,
@@ -84,7 +90,7 @@ pub fn compare_with<R: Read + Seek, L: Read + Seek>(
         renamed: pairs.renamed.iter().map(|pair| telling.renamed(*pair)).collect(),
         unordered: found.unordered.iter().map(|one| ours.processes.get(*one).lineage.clone()).collect(),
         unseen: telling.unseen(&found.blind)?,
-        approximate: approximate(&ours, &theirs),
+        approximate: approximate(ours, theirs),
         torn: [ours.torn, theirs.torn],
         ..Comparison::default()
     };
@@ -112,6 +118,9 @@ struct Telling<'a, R, L> {
     theirs: &'a Index,
     pairs: &'a Pairs,
     names: &'a Names,
+    same_but_for_times: &'a SameButForTimes<'a>,
+    /// Digests of files that differ in times alone, each with the other's: what reads them reads the same.
+    timed: HashSet<(String, String)>,
 }
 
 impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
@@ -182,7 +191,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         if finding.cause == Cause::ResponseChanged {
             let recorded = self.ours.entry(ours, self.recorded)?;
             let live = self.theirs.entry(theirs, self.live)?;
-            let answered = |entry: &serde_json::Map<String, Value>| {
+            let answered = |entry: &Map<String, Value>| {
                 entry.get("result").is_some_and(|result| result.get("failure").is_none())
             };
             let fields = fields::differing(&recorded, &live);
@@ -201,9 +210,19 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
                 refined.cause = Cause::UncontrolledSource;
             }
         } else if finding.cause == Cause::OutputChanged {
-            let entry = self.ours.entry(ours, self.recorded)?;
-            if entry.get("args").and_then(|args| args.get("stream")).is_some_and(|name| name == "stdin") {
+            let recorded = self.ours.entry(ours, self.recorded)?;
+            let live = self.theirs.entry(theirs, self.live)?;
+            if recorded.get("args").and_then(|args| args.get("stream")).is_some_and(|name| name == "stdin") {
                 refined.cause = Cause::InputChanged;
+            } else if (self.same_but_for_times)(&recorded, &live) {
+                refined.cause = Cause::TimeOnly;
+                self.timed.insert((digest(&recorded), digest(&live)));
+            }
+        } else if finding.cause == Cause::InputChanged && !self.timed.is_empty() {
+            let recorded = self.ours.entry(ours, self.recorded)?;
+            let live = self.theirs.entry(theirs, self.live)?;
+            if self.timed.contains(&(digest(&recorded), digest(&live))) {
+                refined.cause = Cause::TimeOnly;
             }
         }
         Ok(refined)
@@ -283,6 +302,12 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
 fn strayed(entry: &serde_json::Map<String, Value>) -> bool {
     let kind = entry.get("result").and_then(|result| result.pointer("/failure/kind"));
     kind.is_some_and(|kind| kind == "diverged")
+}
+
+/// The digest of the file that an entry is about.
+fn digest(entry: &Map<String, Value>) -> String {
+    let sha256 = entry.get("args").and_then(|args| args.get("sha256")).and_then(Value::as_str);
+    sha256.unwrap_or_default().to_owned()
 }
 
 /// A difference before anything ran.

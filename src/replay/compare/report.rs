@@ -161,7 +161,10 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
     if !comparison.unordered.is_empty() {
         let first: Vec<_> = comparison.unordered.iter().take(MOST_FIELDS).map(String::as_str).collect();
         let more = if comparison.unordered.len() > first.len() { ", …" } else { "" };
-        note(format!("workers of a pool, whose order was not compared: {}{more}", first.join(", ")));
+        note(format!(
+            "pools of threads or processes, whose order was not compared: {}{more}",
+            first.join(", ")
+        ));
     }
     if !comparison.unseen.is_empty() {
         note(format!("not compared, for not both runs saw it: {}", comparison.unseen.join(", ")));

@@ -321,6 +321,17 @@ fn a_stream_that_one_run_did_not_see_is_told() {
 }
 
 #[test]
+fn a_class_may_be_known_better() {
+    let live = changed("fs.write", "out", |entry| entry["args"]["sha256"] = "x".into());
+    let mut found = compared(&run(), &live);
+    let of_file = |one: &super::Divergence| (one.op == "fs.write").then_some(Cause::TimeOnly);
+    found.reclassify(&[], of_file);
+    assert_eq!((found.is_same(), found.divergences[0].cause), (false, Cause::TimeOnly));
+    found.reclassify(&[Cause::TimeOnly], of_file);
+    assert!(found.is_same() && found.accepted.len() == 1, "{found:#?}");
+}
+
+#[test]
 fn a_torn_end_is_told() {
     let mut torn = trace(&run()).into_inner();
     torn.extend_from_slice(b"{\"args\":{}");

@@ -17,13 +17,13 @@ const LONGEST: u64 = 200;
 /// they are encrypted they differ from run to run, and nothing is added.
 pub(super) fn add(entry: &mut Map<String, Value>, blobs: Option<&StoredBlobs>) {
     let Some(blobs) = blobs else { return };
-    let Some(mut result) = entry.get_mut("result").and_then(Value::as_object_mut) else { return };
+    let Some(result) = entry.get_mut("result").and_then(Value::as_object_mut) else { return };
     if let Some(Value::Object(upgraded)) = result.get_mut("upgraded") {
         add_to(upgraded, blobs);
         return;
     }
     if result.get("protocol").is_none_or(|protocol| protocol != "tls") {
-        add_to(&mut result, blobs);
+        add_to(result, blobs);
     }
 }
 

@@ -195,12 +195,13 @@ impl Clock {
     fn now_of(&self, task: i32) -> u64 {
         match self.threads.get(&task) {
             Some(Thread { reel: Reel::Replay(replay), lane, .. }) => replay.now(lane.as_ref()),
-            _ => self.kernel_now(),
+            _ => self.kernel_now().wrapping_add(self.skipped),
         }
     }
 
     fn begin_thread(&mut self, task: i32, process: i32, strand: String, lane: Option<Lane>, start: u64) {
         let reel = match &mut self.tapes {
+            None if self.spent >= MOST => Reel::full(lane.as_ref()),
             None => Reel::Record(Record::new(lane.as_ref())),
             Some(tapes) => {
                 let mut replay = Replay::new(tapes.take(&strand), start);

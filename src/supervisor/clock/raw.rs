@@ -1,17 +1,17 @@
 //! Reads of a clock that reach the kernel as calls: of programs without a vDSO, and of the image where a lane
 //! is full, or at its end.
 
-use std::io;
+use std::os::fd::AsFd as _;
 
 use nix::errno::Errno;
+use nix::sys::uio::pwrite;
 
 use super::super::call::{Call, Reply};
 use super::super::{Stop, Supervisor};
 use super::points::Point;
 use super::reel::Reel;
-use super::space::Head;
 use super::{Clock, Thread};
-use crate::sys::{clock, memory};
+use crate::sys::{clock, memory, seccomp};
 use crate::trace::TraceError;
 
 const SECOND: u64 = 1_000_000_000;
@@ -65,15 +65,35 @@ impl Supervisor {
         };
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let wanted = place != 0 || number == libc::SYS_clock_gettime;
-        if wanted && memory::write(call.task.tid, place, &bytes).is_err() {
-            return Ok(Reply::Errno(Errno::EFAULT));
+        if wanted && let Err(errno) = self.put(call, place, &bytes) {
+            return Ok(Reply::Errno(errno));
         }
         // struct timezone, which Linux leaves at 0.
         let zone = number == libc::SYS_gettimeofday && second != 0;
-        if zone && memory::write(call.task.tid, second, &[0; 8]).is_err() {
-            return Ok(Reply::Errno(Errno::EFAULT));
+        if zone && let Err(errno) = self.put(call, second, &[0; 8]) {
+            return Ok(Reply::Errno(errno));
         }
         Ok(Reply::Value(if number == libc::SYS_time { seconds.cast_signed() } else { 0 }))
+    }
+
+    /// Writes into the memory of the task that waits in `call`.
+    fn put(&mut self, call: &Call, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let memory = call.task.memory();
+        // Where it hides its memory, another thread leads to it: as long as that has its id, it has executed
+        // nothing. So has the main one while it is alone.
+        let hidden = memory.is_err();
+        let other = self.tasks.kin().filter(|_| hidden).and_then(|kin| kin.thread_of(call.task.tgid));
+        let thread = other.or_else(|| (hidden && call.task.is_alone()).then_some(call.task.tid));
+        // Else it could be the memory of a program that another thread has executed meanwhile.
+        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
+            return Err(Errno::ESRCH);
+        }
+        let offset = i64::try_from(address).map_err(|_| Errno::EFAULT)?;
+        match (memory, thread) {
+            (Ok(memory), _) if pwrite(&memory, bytes, offset) == Ok(bytes.len()) => Ok(()),
+            (Err(_), Some(thread)) => memory::write(thread, address, bytes).map_err(|_| Errno::EFAULT),
+            _ => Err(Errno::EFAULT),
+        }
     }
 }
 
@@ -88,32 +108,34 @@ impl Clock {
             let shift = self.programs.get(&process).map_or(0, |program| program.control.shift);
             return Ok(Some(kernel.wrapping_add(shift).wrapping_add(offset)));
         };
-        let lane = thread.lane.as_ref();
-        let point = match &mut thread.reel {
-            Reel::Replay(replay) => replay.next(lane, kind, kernel).ok(),
-            Reel::Record(record) => {
-                record.drain(lane);
-                clock::read(clock).ok().map(|now| {
-                    let point = Point::new(kind, now.wrapping_sub(offset));
-                    record.push(point);
-                    point.at
-                })
-            }
-        };
-        let kept = self.keep(&mut thread, false);
-        if self.is_full() {
-            let _ = stop_recording(&mut thread);
-        }
+        let point = self.next_point(&mut thread, (kind, clock), kernel);
         self.threads.insert(task, thread);
-        kept?;
-        Ok(point.map(|point| point.wrapping_add(offset)))
+        Ok(point?.map(|point| point.wrapping_add(offset)))
     }
-}
 
-/// From here on the thread reads the kernel's clock, and nothing of it is put on the tape.
-fn stop_recording(thread: &mut Thread) -> io::Result<()> {
-    match (&thread.reel, &thread.lane) {
-        (Reel::Record(_), Some(lane)) => lane.set_head(Head::default()),
-        _ => Ok(()),
+    fn next_point(
+        &mut self,
+        thread: &mut Thread,
+        (kind, clock): (u8, i32),
+        kernel: u64,
+    ) -> Result<Option<u64>, TraceError> {
+        let lane = thread.lane.as_ref();
+        match &mut thread.reel {
+            Reel::Full => return Ok(None),
+            Reel::Replay(replay) => return Ok(replay.next(lane, kind, kernel).ok()),
+            Reel::Record(record) => record.drain(lane),
+        }
+        if self.is_full() {
+            self.keep(thread, true)?;
+            thread.reel = Reel::full(thread.lane.as_ref());
+            return Ok(None);
+        }
+        let Ok(now) = clock::read(clock) else { return Ok(None) };
+        let point = Point::new(kind, now.wrapping_sub(self.offsets.of_kind(kind)));
+        if let Reel::Record(record) = &mut thread.reel {
+            record.push(point);
+        }
+        self.keep(thread, false)?;
+        Ok(Some(point.at))
     }
 }

@@ -15,6 +15,17 @@ pub(super) enum Reel {
     Record(Record),
     /// Points come from it.
     Replay(Replay),
+    /// The trace takes no more points: the thread reads the kernel's clock.
+    Full,
+}
+
+impl Reel {
+    /// A tape onto which nothing goes.
+    pub(super) fn full(lane: Option<&Lane>) -> Self {
+        // It is a file of ours: it can be written.
+        let _ = lane.map(|lane| lane.set_head(Head::default()));
+        Self::Full
+    }
 }
 
 /// What is not in the trace yet.

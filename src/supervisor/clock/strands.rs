@@ -162,6 +162,7 @@ impl Clock {
         let Some(Thread { reel, lane, .. }) = self.threads.get_mut(&task) else { return };
         match reel {
             Reel::Record(record) => record.call(number, lane.as_ref()),
+            Reel::Full => {}
             // Its memory is a file of ours: it can be read and written.
             Reel::Replay(replay) => drop(replay.call(number, lane.as_ref())),
         }

@@ -10,7 +10,7 @@ use super::super::Supervisor;
 use super::super::call::{Call, Reply, low_half};
 use super::draw::{Draw, Purpose};
 use super::runtime::Runtime;
-use crate::sys::seccomp;
+use crate::sys::{memory, seccomp};
 
 /// Bytes that are written at once.
 const PIECE: u64 = 64 << 10;
@@ -34,7 +34,7 @@ impl Supervisor {
             return Reply::Errno(Errno::EINVAL);
         }
         let Some(draw) = self.draw(call.task.tid, Purpose::Call) else { return Reply::Errno(Errno::ENOSYS) };
-        let Ok(memory) = call.task.memory() else { return Reply::Errno(Errno::ENOSYS) };
+        let Ok(memory) = call.task.memory() else { return self.pour_by_thread(call, address, length, draw) };
         // Else it could be that of the program that another thread has executed meanwhile.
         if !seccomp::still_waits(self.listener.as_fd(), call.id) {
             return Reply::Errno(Errno::ESRCH);
@@ -44,6 +44,25 @@ impl Supervisor {
             return Reply::Later(Box::new(move || pour(&memory, address, length, draw)));
         }
         pour(&memory, address, length, draw)
+    }
+
+    /// As `pour`, for a process whose memory cannot be opened: it hides it, and we are not root
+    /// (PR_SET_DUMPABLE). A thread that is not the main one has the memory of its process as long as it has
+    /// its id: by execve(2) it would lose that. So has the main one while it is alone.
+    fn pour_by_thread(&mut self, call: &Call, address: u64, length: u64, mut draw: Draw) -> Reply {
+        let other = self.tasks.kin().and_then(|kin| kin.thread_of(call.task.tgid));
+        let Some(thread) = other.or_else(|| call.task.is_alone().then_some(call.task.tid)) else {
+            return Reply::Errno(Errno::ENOSYS);
+        };
+        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
+            return Reply::Errno(Errno::ESRCH);
+        }
+        let mut bytes = vec![0; usize::try_from(length.min(PIECE)).unwrap_or(0)];
+        draw.fill(&mut bytes);
+        match memory::write(thread, address, &bytes) {
+            Ok(()) => Reply::Value(i64::try_from(bytes.len()).unwrap_or(0)),
+            Err(_) => Reply::Errno(Errno::EFAULT),
+        }
     }
 
     /// The image of a task is there and has not run: gives it its AT_RANDOM.

@@ -2,10 +2,13 @@
 //! below /proc/sys/kernel/random. An open of one is answered with bytes of the run's seed.
 //!
 //! A device is answered with one end of a pair of sockets, of which we fill the other: a read waits until
-//! it has all the bytes that it asks for, as with the device, and what is written is dropped.
+//! it has all the bytes that it asks for, as with the device. Nothing can be sent back: a descriptor in a
+//! message would be closed by us, and that of a connection that lingers waits (socket(7), SO_LINGER). Who
+//! opens the device for writing too gets the reading end of a pipe.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Write as _};
+use std::net::Shutdown;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -22,13 +25,14 @@ use super::super::call::{Call, Reply};
 use super::super::open::Request;
 use super::super::view::{Found, own_path};
 use super::draw::{Draw, Purpose};
+use crate::policy::FileId;
 use crate::sys::sockopt::read_whole;
 
 /// Devices that may be open at once.
-const MOST: usize = 1024;
+const MOST: usize = 256;
 /// Bytes that wait to be read, about: who reads a key takes few, and who reads more gets a larger buffer.
 const BUFFER: usize = 8 << 10;
-const LARGE_BUFFER: usize = 1 << 20;
+const LARGE_BUFFER: usize = 128 << 10;
 /// Bytes after which the buffer is enlarged.
 const MUCH: u64 = 64 << 10;
 /// Bytes that are given to one reader before others get theirs.
@@ -53,15 +57,13 @@ pub(in crate::supervisor) enum Source {
 /// A device that a task has open.
 #[derive(Debug)]
 struct Feed {
-    ours: UnixStream,
+    ours: File,
     /// That of the other end.
-    inode: u64,
+    id: FileId,
     draw: Draw,
     /// Bytes that found no room yet.
     waiting: Vec<u8>,
     given: u64,
-    /// The other side has said that it writes nothing more.
-    deaf: bool,
 }
 
 /// The devices that tasks have open.
@@ -71,12 +73,9 @@ pub(in crate::supervisor) struct Feeds {
 }
 
 impl Feeds {
-    /// What to wait for: room in a buffer, bytes to drop, or the end of all readers.
+    /// What to wait for: room in a buffer, or the end of all readers.
     pub(in crate::supervisor) fn watched(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.feeds.iter().map(|feed| {
-            let dropped = if feed.deaf { PollFlags::empty() } else { PollFlags::POLLIN };
-            PollFd::new(feed.ours.as_fd(), PollFlags::POLLOUT | dropped)
-        })
+        self.feeds.iter().map(|feed| PollFd::new(feed.ours.as_fd(), PollFlags::POLLOUT))
     }
 
     /// Serves those for which something has come.
@@ -89,34 +88,38 @@ impl Feeds {
         if self.feeds.len() >= MOST {
             return Err(Errno::EMFILE);
         }
-        let (ours, theirs) = UnixStream::pair().map_err(errno)?;
-        ours.set_nonblocking(true).map_err(errno)?;
-        setsockopt(&ours, sockopt::SndBuf, &BUFFER)?;
-        read_whole(&theirs).map_err(errno)?;
+        let (ours, theirs) = if flags.contains(OFlag::O_RDWR) { pipe()? } else { sockets()? };
+        fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         if flags.contains(OFlag::O_NONBLOCK) {
             fcntl(&theirs, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
-        let inode = fstat(&theirs)?.st_ino;
-        let mut feed = Feed { ours, inode, draw, waiting: Vec::new(), given: 0, deaf: false };
+        let status = fstat(&theirs)?;
+        let id = FileId { dev: status.st_dev, ino: status.st_ino };
+        let mut feed = Feed { ours: File::from(ours), id, draw, waiting: Vec::new(), given: 0 };
         // Who reads without waiting finds something.
         feed.serve();
         self.feeds.push(feed);
-        Ok(theirs.into())
+        Ok(theirs)
     }
+}
+
+/// Our end, and the one that can only be read.
+fn sockets() -> nix::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = UnixStream::pair().map_err(errno)?;
+    ours.shutdown(Shutdown::Read).map_err(errno)?;
+    setsockopt(&ours, sockopt::SndBuf, &BUFFER)?;
+    read_whole(&theirs).map_err(errno)?;
+    Ok((ours.into(), theirs.into()))
+}
+
+fn pipe() -> nix::Result<(OwnedFd, OwnedFd)> {
+    let (theirs, ours) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    Ok((ours, theirs))
 }
 
 impl Feed {
     /// False when nobody reads any more.
     fn serve(&mut self) -> bool {
-        let mut dropped = [0; PIECE];
-        if !self.deaf {
-            match self.ours.read(&mut dropped) {
-                Ok(0) => self.deaf = true,
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => return false,
-            }
-        }
         let mut turn = 0;
         while turn < TURN {
             if self.waiting.is_empty() {
@@ -128,13 +131,13 @@ impl Feed {
                     self.waiting.drain(..count);
                     turn += count as u64;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // EPIPE: the last descriptor was closed.
                 Err(_) => return false,
             }
         }
         if self.given < MUCH && self.given + turn >= MUCH {
-            // Where the host allows no more, it stays as it is (socket(7), wmem_max).
+            // A pipe stays as it is.
             let _ = setsockopt(&self.ours, sockopt::SndBuf, &LARGE_BUFFER);
         }
         self.given = self.given.saturating_add(turn);
@@ -154,7 +157,9 @@ impl Supervisor {
         let is_device = match found.kind() {
             SFlag::S_IFCHR => DEVICES.contains(&device),
             // /dev/fd/3 of a device that is open already.
-            SFlag::S_IFSOCK => following.feeds.feeds.iter().any(|feed| feed.inode == found.status.st_ino),
+            SFlag::S_IFSOCK | SFlag::S_IFIFO => {
+                following.feeds.feeds.iter().any(|feed| feed.id == found.id())
+            }
             _ => false,
         };
         if is_device {
@@ -215,6 +220,8 @@ fn errno(error: std::io::Error) -> Errno {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::super::seed::Seed;
     use super::*;
 
@@ -230,7 +237,7 @@ mod tests {
 
     fn opened() -> (Feeds, UnixStream) {
         let mut feeds = Feeds::default();
-        let theirs = feeds.open(draw(), OFlag::O_RDWR).expect("a device");
+        let theirs = feeds.open(draw(), OFlag::O_RDONLY).expect("a device");
         (feeds, UnixStream::from(theirs))
     }
 
@@ -254,14 +261,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_dropped() {
+    fn nothing_can_be_sent_back() {
         let (mut feeds, mut theirs) = opened();
-        theirs.write_all(&[7; 100]).expect("room");
+        assert_eq!(theirs.write(&[7]).expect_err("refused").kind(), ErrorKind::BrokenPipe);
+        let mut bytes = [0; 100];
+        theirs.read_exact(&mut bytes).expect("random bytes");
+        assert_eq!(bytes[..], drawn(100));
+        drop(theirs);
         feeds.serve(&[true]);
-        assert_eq!(feeds.feeds[0].ours.read(&mut [0; 8]).expect_err("nothing").raw_os_error(), Some(11));
-        theirs.shutdown(std::net::Shutdown::Write).expect("a socket");
-        feeds.serve(&[true]);
-        assert!(feeds.feeds[0].deaf);
+        assert!(feeds.feeds.is_empty());
+        let mut theirs = File::from(feeds.open(draw(), OFlag::O_RDWR).expect("a device"));
+        assert_eq!(theirs.write(&[7]).expect_err("refused").raw_os_error(), Some(libc::EBADF));
+        theirs.read_exact(&mut bytes).expect("random bytes");
+        assert_eq!(bytes[..], drawn(100));
         drop(theirs);
         feeds.serve(&[true]);
         assert!(feeds.feeds.is_empty());

@@ -99,6 +99,11 @@ impl Kin {
         self.processes.keys().map(|process| (*process, *process)).chain(others).collect()
     }
 
+    /// A thread of this process other than the main one.
+    pub(in crate::supervisor) fn thread_of(&self, process: i32) -> Option<i32> {
+        self.threads.iter().find(|(_, thread)| thread.process == process).map(|(id, _)| *id)
+    }
+
     /// What this task does.
     pub(in crate::supervisor) fn strand(&self, task: i32) -> Option<Strand> {
         let (id, thread) = self.threads.get(&task).map_or((task, 0), |own| (own.process, own.number));

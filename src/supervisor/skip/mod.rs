@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use self::errand::Errand;
+use self::look::Waiting;
 use self::sight::{Blocked, WaitingCall};
 use self::timers::Timers;
 use self::wait::{Caller, Wait};
@@ -35,7 +36,7 @@ const SELDOM: u8 = 16;
 /// When the loop looks although it is not quiet.
 const LATEST: Duration = Duration::from_millis(20);
 /// How long a task that was interrupted may take to stop.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A blocked task.
 #[derive(Debug)]
@@ -55,25 +56,32 @@ pub(super) struct Skip {
     /// What the timeline is ahead of the kernel's clock.
     skew: u64,
     known: HashMap<i32, Known>,
+    /// What each task has read last, and what the timeline was ahead of that.
+    readings: HashMap<i32, (u64, u64)>,
     /// Calls that go on under another number, by task.
     restarts: HashMap<i32, i64>,
     errands: HashMap<i32, Errand>,
     timers: Timers,
     /// Milliseconds of quiet before the next look.
     delay: u8,
+    /// Milliseconds to the next time that something waits for while others run.
+    soon: u8,
     looked: Instant,
 }
 
 impl Skip {
-    pub(super) fn new(under_way: UnderWay) -> Self {
+    /// Where the timeline is `skew` ahead of the kernel's clock.
+    pub(super) fn new(under_way: UnderWay, skew: u64) -> Self {
         Self {
             under_way,
-            skew: 0,
+            skew,
+            readings: HashMap::new(),
             known: HashMap::new(),
             restarts: HashMap::new(),
             errands: HashMap::new(),
             timers: Timers::default(),
             delay: 1,
+            soon: u8::MAX,
             looked: Instant::now(),
         }
     }
@@ -92,9 +100,9 @@ impl Skip {
         self.errands.is_empty() && (quiet || self.looked.elapsed() > LATEST)
     }
 
-    /// A task is blocked.
-    fn note(&mut self, caller: &Caller, blocked: Blocked) {
-        let task = caller.task;
+    /// A task is blocked; the caller is only looked at where that is new.
+    fn note(&mut self, waiting: &Waiting, caller: impl FnOnce(&mut Self) -> Caller) {
+        let Waiting { task, process, blocked } = *waiting;
         let known = self.known.get_mut(&task);
         if let Some(known) = known {
             if known.blocked == blocked {
@@ -109,12 +117,12 @@ impl Skip {
             if std::mem::take(&mut known.waits_on) && is_same {
                 return;
             }
-            self.timers.ran(caller.process);
+            self.timers.ran(process);
             if goes_on && is_same {
                 return;
             }
         } else {
-            self.timers.ran(caller.process);
+            self.timers.ran(process);
         }
         let number = match blocked.call.number {
             libc::SYS_restart_syscall => {
@@ -122,13 +130,14 @@ impl Skip {
             }
             number => number,
         };
-        let wait = caller.understand(&WaitingCall { number, ..blocked.call });
+        let wait = caller(self).understand(&WaitingCall { number, ..blocked.call });
         self.known.insert(task, Known { blocked, number, wait, waits_on: false });
     }
 
     fn ended(&mut self, task: i32) {
         self.known.remove(&task);
         self.restarts.remove(&task);
+        self.readings.remove(&task);
         self.errands.remove(&task);
         self.timers.ended(task);
     }
@@ -140,9 +149,10 @@ impl Supervisor {
         let Some(mut skip) = self.skip.take() else { return };
         if skip.is_due(quiet) {
             // Tasks can be gone at any time, and an answer be missing: then nothing is left out.
+            skip.soon = SELDOM;
             skip.delay = match self.look(&mut skip) {
                 Ok(true) => 1,
-                Ok(false) | Err(_) => skip.delay.saturating_mul(2).min(SELDOM),
+                Ok(false) | Err(_) => skip.delay.saturating_mul(2).min(skip.soon),
             };
             skip.looked = Instant::now();
         }

@@ -93,6 +93,13 @@ pub enum Disposition {
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
+    /// As `replayable` under `FilterOptions::replayable`, else as `otherwise`.
+    ReplayableArguments {
+        /// With the option.
+        replayable: &'static ArgumentRules,
+        /// Without it.
+        otherwise: &'static ArgumentRules,
+    },
 }
 
 /// A [`Disposition`] once the options are known.
@@ -121,6 +128,10 @@ impl Disposition {
             Self::GroupSignals { unscoped, .. } if !options.signals_are_scoped => {
                 Decision::Arguments(unscoped)
             }
+            Self::ReplayableArguments { replayable, .. } if options.replayable => {
+                Decision::Arguments(replayable)
+            }
+            Self::ReplayableArguments { otherwise, .. } => Decision::Arguments(otherwise),
             Self::Replayable if options.replayable => Decision::Always(Action::Notify),
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }

@@ -1,6 +1,6 @@
 //! Processes and threads: their life, signals, identity, scheduling and clocks.
 
-use libc::{EBUSY, EOPNOTSUPP, EPERM as NOT_PERMITTED};
+use libc::{EBUSY, EINVAL, EOPNOTSUPP, EPERM as NOT_PERMITTED};
 
 use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause, masked, one_of};
 use super::{ALLOW, Action, Disposition, ENOSYS, EPERM, Group, NOTIFY};
@@ -153,13 +153,15 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![personality],
     },
     Group {
-        disposition: Disposition::Arguments(&PRCTL),
+        disposition: Disposition::ReplayableArguments { replayable: &PRCTL_UNFILTERED, otherwise: &PRCTL },
         reason: "the process's own settings, a further seccomp filter included",
         syscalls: calls![prctl],
     },
     Group {
-        disposition: Disposition::Arguments(&SECCOMP),
-        reason: "programs that confine themselves further may (Chromium, systemd, OpenSSH)",
+        disposition: Disposition::ReplayableArguments { replayable: &UNFILTERED, otherwise: &SECCOMP },
+        reason: "programs that confine themselves further may (Chromium, systemd, OpenSSH), but for runs \
+                 that are to be replayed: a filter could refuse the calls by which we set up a clock",
+
         syscalls: calls![seccomp],
     },
     Group {
@@ -266,6 +268,27 @@ const PRCTL: ArgumentRules = ArgumentRules {
     otherwise: Action::Allow,
 };
 
+/// EINVAL is the answer of a kernel without seccomp, which programs know (prctl(2), seccomp(2)).
+const PRCTL_UNFILTERED: ArgumentRules = ArgumentRules {
+    clauses: &[
+        clause(&[one_of(0, &[PR_SET_MM])], Action::Errno(NOT_PERMITTED)),
+        clause(&[one_of(0, &[PR_SET_SECCOMP])], Action::Errno(EINVAL)),
+    ],
+    otherwise: Action::Allow,
+};
+
+const PR_SET_SECCOMP: u32 = 22;
+
+/// As above; what only asks may go on.
+const UNFILTERED: ArgumentRules = ArgumentRules {
+    clauses: &[clause(
+        &[one_of(0, &[SECCOMP_SET_MODE_STRICT, SECCOMP_SET_MODE_FILTER])],
+        Action::Errno(EINVAL),
+    )],
+    otherwise: Action::Allow,
+};
+
+const SECCOMP_SET_MODE_STRICT: u32 = 0;
 const SECCOMP_SET_MODE_FILTER: u32 = 1;
 const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 8;
 
@@ -291,7 +314,7 @@ const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 4;
 
 /// EINVAL is the answer of kernels before 6.9, which know no flags.
 const PIDFD_SEND_SIGNAL: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(3, PIDFD_SIGNAL_PROCESS_GROUP)], Action::Errno(libc::EINVAL))],
+    clauses: &[clause(&[any_bit(3, PIDFD_SIGNAL_PROCESS_GROUP)], Action::Errno(EINVAL))],
     otherwise: Action::Allow,
 };
 

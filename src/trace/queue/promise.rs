@@ -72,7 +72,7 @@ impl Queue {
         if bound > LONGEST_WRITTEN_LINE {
             return Err(TraceError::EntryTooLong { bytes: bound, limit: LONGEST_WRITTEN_LINE });
         }
-        let mut state = self.lock();
+        let mut state = self.wait_for_room(self.lock());
         if state.ending {
             return Err(TraceError::Sealed);
         }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::names::{SECRET_HEADERS, SECRET_MEMBERS, SECRET_PARAMETERS, percent_decoded};
+use super::chosen::{ChosenNames, plain};
+use super::names::{SECRET_HEADERS, SECRET_MEMBERS, SECRET_PARAMETERS};
 
 /// Secret names, as [`plain`] has them, and whether they are secret before a colon too: a JSON body with a `key` or
 /// a `session` is ordinary.
@@ -14,9 +15,8 @@ static SECRET_NAMES: LazyLock<HashMap<String, bool>> = LazyLock::new(|| {
     parameters.chain(others.map(|name| (plain(name), true))).collect()
 });
 
-/// Whether a text names anything whose value is secret: a member of JSON, a parameter, a field of a form, a header, an
-/// element of XML. It looks at names and what follows them, whatever the text is said to be, and rather sees too many.
-pub fn names_credentials(text: &str) -> bool {
+/// See [`Redactor::names_credentials`](super::Redactor::names_credentials).
+pub(super) fn names_credentials(text: &str, chosen: &ChosenNames) -> bool {
     let text = unescaped(text);
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'%');
     let bytes = text.as_bytes();
@@ -31,20 +31,15 @@ pub fn names_credentials(text: &str) -> bool {
             .iter()
             .find(|byte| !matches!(byte, b'\\' | b'"' | b'\'' | b']' | b' ' | b'\t' | b'\r' | b'\n'));
         let is_secret = match gap {
-            Some(b'=') => SECRET_NAMES.contains_key(&plain(name)),
-            Some(b':' | b'>') => SECRET_NAMES.get(&plain(name)) == Some(&true),
+            Some(b'=') => SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name),
+            Some(b':' | b'>') => SECRET_NAMES.get(&plain(name)) == Some(&true) || chosen.hold(name),
             _ => false,
         };
-        if is_secret || (is_field && SECRET_NAMES.contains_key(&plain(name))) {
+        if is_secret || (is_field && (SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name))) {
             return true;
         }
     }
     false
-}
-
-fn plain(name: &str) -> String {
-    let name = if name.contains('%') { percent_decoded(name) } else { name.to_owned() };
-    name.to_ascii_lowercase().replace(['-', '_'], "")
 }
 
 /// The text with letters for their escapes in JSON.
@@ -94,7 +89,7 @@ mod tests {
             "api-key: hunter2",
             "token = hunter2",
         ] {
-            assert!(names_credentials(text), "{text}");
+            assert!(names_credentials(text, &ChosenNames::default()), "{text}");
         }
     }
 
@@ -110,14 +105,14 @@ mod tests {
             "\\u00",
             "\\u00é",
         ] {
-            assert!(!names_credentials(text), "{text}");
+            assert!(!names_credentials(text, &ChosenNames::default()), "{text}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn any_text_is_taken(text in "\\PC*(\\\\u00\\PC?)*\\PC*") {
-            names_credentials(&text);
+            names_credentials(&text, &ChosenNames::default());
         }
     }
 }

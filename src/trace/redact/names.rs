@@ -87,12 +87,12 @@ pub(super) const SECRET_MEMBERS: &[&str] = &[
 ];
 
 /// Whether the values of this header are secret.
-pub fn is_secret_header(name: &str) -> bool {
+pub(super) fn is_secret_header(name: &str) -> bool {
     SECRET_HEADERS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
 }
 
 /// Whether the values of this query parameter are secret. A name with percent signs is judged by what they stand for.
-pub fn is_secret_parameter(name: &str) -> bool {
+pub(super) fn is_secret_parameter(name: &str) -> bool {
     let name = percent_decoded(name).to_ascii_lowercase().replace('-', "_");
     SECRET_PARAMETERS.contains(&name.as_str())
 }
@@ -118,7 +118,7 @@ pub(super) fn percent_decoded(text: &str) -> String {
 }
 
 /// Whether the value of this member of a JSON body is secret: `accessToken` is taken as `access_token`.
-pub fn is_secret_member(name: &str) -> bool {
+pub(super) fn is_secret_member(name: &str) -> bool {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
     let name = plain(name);
     SECRET_MEMBERS.iter().any(|secret| plain(secret) == name)

@@ -68,3 +68,31 @@ for body in bodies:
         assert!(shown.exits(0).stdout.contains("200, 5 B"), "{shown}");
     });
 }
+
+#[test]
+fn names_that_the_user_gives_are_redacted_wherever_they_stand() {
+    let port = echo();
+    everyone(|sandbox| {
+        let program = format!(
+            r#"
+import http.client
+c = http.client.HTTPConnection("127.0.0.1", {port}, timeout=20)
+for body, kind in ((b'{{"staffPin": "hunter2"}}', "application/json"), (b"staff_pin=hunter2&a=b", "text/plain")):
+    c.request("POST", "/?staff-pin=hunter2&b=c", body, {{"Content-Type": kind, "X-Inside-Ticket": "hunter2"}})
+    assert c.getresponse().read() == body
+"#
+        );
+        sandbox.policy(&format!("net: 127.0.0.1:{port}"));
+        let options = ["--redact", "x-inside-*", "--redact", "staff_pin"];
+        let ran = sandbox.run_with(&options, &["python3", "-c", &program]);
+        assert_eq!(ran.exits(0).of("run.start")[0]["args"]["redact"], json!(["x-inside-*", "staff_pin"]));
+        let exchanges = ran.of("http.exchange");
+        assert_eq!(exchanges.len(), 2, "{ran}");
+        for entry in exchanges {
+            assert!(!entry.to_string().contains("hunter2"), "{entry}");
+            assert!(entry["args"]["url"].as_str().expect("a URL").ends_with("&b=c"), "{entry}");
+        }
+        let refused = sandbox.run_with(&["--redact", "pin=hunter2"], &["true"]);
+        refused.exits(2).complains("name of a field");
+    });
+}

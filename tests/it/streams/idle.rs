@@ -49,6 +49,7 @@ assert 0.9 < time.monotonic() - silent < 20
         let result = only(ran.exits(0), "net.stream");
         is_idle(&result["failure"], 7);
         assert_eq!(result["end"], "no byte moved for 1s (--idle-timeout)");
+        assert_eq!(ran.of("run.start")[0]["args"]["idle_timeout"], 1.0);
         assert_eq!(said(sandbox, &result["transcript"]).last().map(String::as_str), Some("down x"));
     });
 }

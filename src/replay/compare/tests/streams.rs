@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::index::{Exchange, Step};
 use super::super::report;
 use super::{Cause, compared, observe, read, request, run, spawn, with};
 
@@ -140,6 +141,22 @@ fn one_more_read_is_one_difference() {
     let causes: Vec<_> = found.divergences.iter().map(|one| (one.cause, one.step.clone())).collect();
     assert_eq!(causes, [(Cause::ExtraEffect, "0@101".to_owned())]);
     assert_eq!(found.differences(), 2, "{found:#?}");
+}
+
+#[test]
+fn a_long_trace_is_held_in_few_bytes() {
+    let row: Vec<Value> = (0..20_000)
+        .map(|n| match n % 10 {
+            3 => request(&format!("0.{}", n % 20), &format!("http://h/{n}"), "1", (n, n)),
+            _ => read(&format!("0.{}", n % 20), &format!("f{n}"), "1"),
+        })
+        .collect();
+    let mut live = row.clone();
+    live.remove(15_000);
+    live.insert(5_000, read("0.3", "more", "1"));
+    let found = compared(&row, &live);
+    assert_eq!((found.differences(), found.matched), (2, 19_999));
+    assert!(size_of::<Step>() <= 128 && size_of::<Exchange>() <= 128);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Calls that are decided on their arguments, one test a rule, upper register halves included.
 
 use libc::{
-    EACCES, EAFNOSUPPORT, EBUSY, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
+    EACCES, EAFNOSUPPORT, EBUSY, EINVAL, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
 };
 use syscalls::Sysno;
 
@@ -176,6 +176,22 @@ fn personality_is_plain_or_a_query() {
     for domain in [1, 8, 0x6_0000, 0x40_0000, 0x800_0000, 0xffff_fffe] {
         expect_ints(&program, Sysno::personality, [domain], refuse(EPERM));
     }
+}
+
+#[test]
+fn a_guest_has_no_filter_in_a_run_that_is_to_be_replayed() {
+    let program = program(FilterOptions { replayable: true, ..OPEN });
+    for (operation, flags) in [(0, 0), (1, 0), (1, 8), (1, 1)] {
+        expect_ints(&program, Sysno::seccomp, [operation, flags], refuse(EINVAL));
+    }
+    for operation in [2, 3] {
+        expect_ints(&program, Sysno::seccomp, [operation, 0], ALLOW);
+    }
+    for mode in [1, 2] {
+        expect_ints(&program, Sysno::prctl, [22, mode], refuse(EINVAL));
+    }
+    expect_ints(&program, Sysno::prctl, [4, 0], ALLOW);
+    expect_ints(&program, Sysno::prctl, [35, 8], refuse(EPERM));
 }
 
 #[test]

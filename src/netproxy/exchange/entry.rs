@@ -1,0 +1,132 @@
+//! The entry of an exchange that has ended, made by the thread that stores its bodies.
+
+use serde_json::{Map, Value, json};
+
+use super::super::scribe::Desk;
+use super::super::segments::Way;
+use super::{Copy, Progress, Upgraded};
+use crate::trace::redact::Redactor;
+use crate::trace::{Event, Kind, TraceError};
+
+impl Progress {
+    /// The entry, made by the thread that stores the bodies.
+    pub(super) fn event(
+        mut self,
+        (ends, keeps): (bool, bool),
+        redactor: &Redactor,
+        desk: &mut Desk,
+    ) -> Result<Event, TraceError> {
+        let mut event = Event::new(Kind::Effect, "http.exchange")
+            .arg("method", self.method.as_str())
+            .arg("url", redactor.url(&self.url))
+            .arg("version", format!("{:?}", self.version))
+            .arg("headers", self.fields.value(redactor));
+        if let Some(trailers) = self.request.trailers.take() {
+            event = event.arg("trailers", trailers.value(redactor));
+        }
+        if let Some(body) = self.request.describe(redactor, desk)? {
+            event = event.arg("body", body);
+        }
+        let mut result = self.result(redactor);
+        if keeps && let Some(wire) = self.wire(redactor) {
+            let wire = desk.store(wire.to_string().as_bytes())?.private();
+            result.insert("wire".to_owned(), wire.into());
+        }
+        if let Some(body) = self.response.describe(redactor, desk)? {
+            result.insert("body".to_owned(), body);
+        }
+        if let Some(segments) = self.segments.describe(desk)? {
+            result.insert("segments".to_owned(), segments);
+        }
+        if let Some(upgraded) = self.upgraded {
+            result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
+        }
+        result.extend(self.beside);
+        event.proc = self.proc;
+        Ok(event.rule(self.rule).result(Value::Object(result)))
+    }
+
+    /// The fields of the answer as they came, where the entry does not have them so.
+    fn wire(&self, redactor: &Redactor) -> Option<Value> {
+        let (_, fields) = self.answer.as_ref()?;
+        let trailers = self.response.trailers.as_ref();
+        let is_hidden = fields.hides(redactor) || trailers.is_some_and(|trailers| trailers.hides(redactor));
+        let mut wire = json!({"headers": fields.exact()});
+        if let Some(trailers) = trailers {
+            wire["trailers"] = trailers.exact();
+        }
+        is_hidden.then_some(wire)
+    }
+
+    /// What came of it, without what is stored beside the entry.
+    fn result(&mut self, redactor: &Redactor) -> Map<String, Value> {
+        let mut result = Map::new();
+        let mut insert = |key: &str, value: Value| _ = result.insert(key.to_owned(), value);
+        if let Some((destination, names)) = self.origin.take() {
+            insert("address", destination.to_string().into());
+            insert("names", names.into());
+        }
+        if let Some(facts) = &self.tls {
+            insert("tls", facts.record.clone());
+        }
+        if !self.secrets.is_empty() {
+            insert("secrets", std::mem::take(&mut self.secrets).into());
+        }
+        if let Some(field) = self.withheld {
+            insert("withheld", vec![field].into());
+        }
+        if let Some((status, fields)) = &self.answer {
+            insert("status", status.as_u16().into());
+            insert("headers", fields.value(redactor));
+        }
+        if let Some(trailers) = &self.response.trailers {
+            insert("trailers", trailers.value(redactor));
+        }
+        if let Some((error, failure)) = self.error.take() {
+            insert("error", error.into());
+            if let Some(failure) = failure {
+                insert("failure", failure.value(self.response.size));
+            }
+        }
+        let mut timing = json!({"start": self.start, "end": self.end});
+        if let Some(first_byte) = self.first_byte {
+            timing["first_byte"] = first_byte.into();
+        }
+        insert("timing", timing);
+        result
+    }
+}
+
+impl Copy {
+    /// The body as the entry says it; none for no body at all.
+    fn describe(&mut self, redactor: &Redactor, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
+        let Some(reel) = self.reel.take() else { return Ok(None) };
+        let mut marks = Value::Object(Map::new());
+        if let Some(sighted) = self.sighted.take() {
+            sighted.describe(redactor, &mut marks);
+        }
+        let is_private = marks.get("private").is_some();
+        let mut body = if is_private { desk.finish(reel)?.into() } else { desk.finish_body(reel, redactor)? };
+        if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
+            body.extend(marks);
+        }
+        if !self.whole {
+            body["whole"] = false.into();
+        }
+        Ok(Some(body))
+    }
+}
+
+impl Upgraded {
+    fn describe(self, ends: bool, desk: &mut Desk) -> Result<Value, TraceError> {
+        let (up, down) = (self.transcript.bytes(Way::Up), self.transcript.bytes(Way::Down));
+        let unnamed = || (if ends { "the run ended" } else { "closed" }.to_owned(), None);
+        let (end, failure) = self.end.unwrap_or_else(unnamed);
+        let transcript = self.transcript.finish()(desk)?;
+        let mut value = json!({"up": up, "down": down, "end": end, "transcript": transcript});
+        if let Some(failure) = failure {
+            value["failure"] = failure.value(down);
+        }
+        Ok(value)
+    }
+}
