@@ -10,6 +10,7 @@ mod entry;
 mod exchanges;
 mod forward;
 mod framing;
+mod gate;
 mod lookups;
 mod normal;
 mod outside;
