@@ -49,6 +49,8 @@ pub enum Action {
     Kill,
     /// The supervisor decides, records and answers.
     Notify,
+    /// The task stops, and the supervisor looks at its registers.
+    Trace,
 }
 
 /// What the run's policy asks of the filter.
@@ -62,6 +64,8 @@ pub struct FilterOptions {
     pub signals_are_scoped: bool,
     /// The run is to be replayed: its randomness comes from a seed.
     pub replayable: bool,
+    /// The run is the replay of another one: waits until a time are translated.
+    pub replayed: bool,
 }
 
 /// How a syscall is treated.
@@ -93,6 +97,8 @@ pub enum Disposition {
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
+    /// As these rules say under `FilterOptions::replayed`, else the kernel answers.
+    ReplayedWait(&'static ArgumentRules),
     /// As `replayable` under `FilterOptions::replayable`, else as `otherwise`.
     ReplayableArguments {
         /// With the option.
@@ -137,9 +143,11 @@ impl Disposition {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
             Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
-            Self::Replayable | Self::ReplayableClock(_) | Self::ReplayableTimer(_) => {
-                Decision::Always(Action::Allow)
-            }
+            Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
+            Self::Replayable
+            | Self::ReplayableClock(_)
+            | Self::ReplayableTimer(_)
+            | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }
