@@ -111,7 +111,7 @@ fn web(mut stream: TcpStream, number: usize) {
 }
 
 fn record(sandbox: &Sandbox, script: &str) -> Ran {
-    sandbox.run_with(&["--replayable"], &["sh", "-c", script])
+    sandbox.run_with(&[], &["sh", "-c", script])
 }
 
 fn replay(sandbox: &Sandbox, options: &[&str]) -> Ran {
