@@ -63,6 +63,7 @@ mod intercept;
 mod link;
 mod listen;
 mod malformed;
+mod metered;
 mod moments;
 mod names;
 mod origin;
@@ -121,6 +122,7 @@ pub use self::spec::{Listeners, ProxySpec, StreamOptions, Upstream, WhoAsked};
 use self::decide::Judge;
 use self::egress::Egress;
 use self::listen::Bound;
+use self::recorded::Recording;
 use self::scribe::Scribe;
 use self::tls::Tls;
 
@@ -227,6 +229,12 @@ impl Proxy {
                 grant.map(|grant| grant.rule().to_owned())
             }
         }
+    }
+
+    /// What is played in place of the outside.
+    #[must_use]
+    pub fn recording(&self) -> Option<Arc<Recording>> {
+        self.egress.recording.clone()
     }
 
     /// Whether something here goes on by itself in a moment, though all threads sleep.

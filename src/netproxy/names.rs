@@ -6,7 +6,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use hickory_proto::rr::RData;
-use serde_json::json;
+use hickory_proto::serialize::binary::BinEncodable as _;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::decide::Refusal;
@@ -15,7 +16,7 @@ use super::error::NetproxyError;
 use super::failure::NOT_RECORDED;
 use super::records::is_kept;
 use super::resolve::{Family, Found, Question};
-use crate::trace::{Event, Kind};
+use crate::trace::{Event, Kind, hex};
 
 /// The longest that a program may keep an answer, in seconds.
 pub(crate) const MAX_TTL: u32 = 60;
@@ -61,6 +62,20 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// Adds to its record what a replay needs to give it again: how long it holds, and records as they stand in
+    /// messages (RFC 1035 section 3.2.1), in hex.
+    fn store(&self, result: &mut Value) {
+        match self {
+            Self::Addresses { ttl, .. } => result["ttl"] = (*ttl).into(),
+            Self::Records { records, ttl } => {
+                result["ttl"] = (*ttl).into();
+                let wire = records.iter().filter_map(|record| record.to_bytes().ok());
+                result["wire"] = wire.map(|bytes| hex(&bytes)).collect::<Vec<_>>().into();
+            }
+            _ => {}
+        }
+    }
+
     /// The addresses to give, if there are any.
     pub(crate) fn addresses(&self) -> &[IpAddr] {
         match self {
@@ -198,7 +213,7 @@ impl Egress {
         rule: &str,
         proc: Option<&str>,
     ) -> Result<(), NetproxyError> {
-        let result = match answer {
+        let mut result = match answer {
             Answer::Addresses { addresses, .. } => {
                 let answers: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
                 json!({"code": "NOERROR", "answers": answers})
@@ -217,6 +232,9 @@ impl Egress {
                 json!({"code": "SERVFAIL", "answers": [], "error": reason})
             }
         };
+        if self.replayable {
+            answer.store(&mut result);
+        }
         let mut event = Event::new(Kind::Effect, "dns.lookup")
             .arg("name", name)
             .arg("type", record_type)
@@ -225,6 +243,20 @@ impl Egress {
         if let Some(proc) = proc {
             event = event.proc(proc);
         }
+        self.record(event)
+    }
+
+    /// Keeps an address for a replay, which is refused there as well.
+    fn withhold(&self, name: &str, address: IpAddr, proc: Option<&str>) -> Result<(), NetproxyError> {
+        if !self.replayable {
+            return Ok(());
+        }
+        let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
+        let mut event = Event::new(Kind::Meta, "dns.withheld")
+            .arg("name", name)
+            .arg("type", family.record_type())
+            .arg("addresses", vec![address.to_string()]);
+        event.proc = proc.map(str::to_owned);
         self.record(event)
     }
 
@@ -244,6 +276,7 @@ impl Egress {
                 Err(refusal) if self.enforce => {
                     // Each address that is withheld is told, also beside others that are given.
                     let refusal = refusal.on_port(port);
+                    self.withhold(name, address, proc)?;
                     self.refuse(&refusal, proc)?;
                     refused = refused.or(Some(refusal));
                 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::netproxy::recorded::Recording;
 use crate::netproxy::{Proxy, Refusal};
 use crate::supervisor::Loopback;
 use crate::sys::refused::Named;
@@ -21,11 +22,18 @@ const NOBODY: &str = "no rule: nothing listens there inside, and no rule names t
 /// The decision about a destination.
 type Decide = Box<dyn Fn(SocketAddr) -> Result<String, Refusal>>;
 
+/// What tells who listens on the host's loopback.
+enum Host {
+    Live(Option<OwnedFd>),
+    /// In a replay it is who accepted then.
+    Recorded(Arc<Recording>),
+}
+
 /// Leads connections to loopback.
 pub(super) struct HostLoopback {
     decide: Decide,
     inside: Option<Diag>,
-    host: Option<OwnedFd>,
+    host: Host,
     /// The ruleset is in force.
     captures: bool,
     enforce: bool,
@@ -34,8 +42,11 @@ pub(super) struct HostLoopback {
 impl HostLoopback {
     /// `inside` is asked about the run's sockets.
     pub(super) fn new(proxy: &Proxy, inside: Option<Diag>, captures: bool, enforce: bool) -> Self {
-        // A host without such sockets is dialled to find out.
-        let host = netlink::diag_socket().ok();
+        let host = match proxy.recording() {
+            Some(recording) => Host::Recorded(recording),
+            // A host without such sockets is dialled to find out.
+            None => Host::Live(netlink::diag_socket().ok()),
+        };
         Self { decide: Box::new(proxy.judge()), inside, host, captures, enforce }
     }
 
@@ -75,20 +86,27 @@ impl HostLoopback {
     }
 
     fn listens_on_host(&self, to: SocketAddr) -> bool {
-        self.host.as_ref().is_none_or(|diag| listens(diag.as_fd(), to) != Some(false))
+        match &self.host {
+            Host::Live(diag) => diag.as_ref().is_none_or(|diag| listens(diag.as_fd(), to) != Some(false)),
+            Host::Recorded(recording) => ends(to).any(|end| recording.accepts(end)),
+        }
     }
 }
 
 /// Whether somebody listens there, or at the machine's own address of the other family, which a client of
 /// `localhost` tries next; `None` if the kernel does not say.
 fn listens(diag: BorrowedFd<'_>, to: SocketAddr) -> Option<bool> {
+    ends(to).try_fold(false, |found, end| Some(found || netlink::tcp_listens_at(diag, end).ok()?))
+}
+
+/// The address, and the machine's own of the other family.
+fn ends(to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let other = match to.ip() {
         IpAddr::V4(Ipv4Addr::LOCALHOST) => Some(IpAddr::from(Ipv6Addr::LOCALHOST)),
         IpAddr::V6(Ipv6Addr::LOCALHOST) => Some(Ipv4Addr::LOCALHOST.into()),
         _ => None,
     };
-    let mut ends = std::iter::once(to.ip()).chain(other).map(|ip| SocketAddr::new(ip, to.port()));
-    ends.try_fold(false, |found, end| Some(found || netlink::tcp_listens_at(diag, end).ok()?))
+    std::iter::once(to.ip()).chain(other).map(move |ip| SocketAddr::new(ip, to.port()))
 }
 
 /// The unspecified address is the machine's own (ip(7)).

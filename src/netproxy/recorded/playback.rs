@@ -53,14 +53,21 @@ impl Diverged {
     }
 }
 
+impl Diverged {
+    fn place(&self) -> String {
+        match self {
+            Self::NotRecorded => "nowhere".to_owned(),
+            Self::At { byte, record: None } => format!("byte {byte}"),
+            Self::At { byte, record: Some(record) } => format!("byte {byte}, in {record}"),
+        }
+    }
+}
+
 impl fmt::Display for Diverged {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRecorded => formatter.write_str("replay: nothing like it was recorded"),
-            Self::At { byte, record: None } => write!(formatter, "replay: diverged at byte {byte}"),
-            Self::At { byte, record: Some(record) } => {
-                write!(formatter, "replay: diverged at byte {byte}, in {record}")
-            }
+            Self::At { .. } => write!(formatter, "replay: diverged at {}", self.place()),
         }
     }
 }
@@ -211,7 +218,7 @@ impl Playback {
             None => Ok(()),
             Some(diverged) => {
                 if let Some(played) = &self.played {
-                    played.set_diverged();
+                    played.set_diverged(diverged.place());
                 }
                 self.diverged = Some(diverged.clone());
                 Err(diverged.into())

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -137,7 +137,7 @@ impl Streams {
             proc: proc.map(str::to_owned),
             tier: if is_same { 0 } else { 2 },
             requests: AtomicU64::new(0),
-            has_diverged: AtomicBool::new(false),
+            diverged: OnceLock::new(),
             is_tls: AtomicBool::new(false),
         }))
     }
@@ -155,7 +155,7 @@ pub(crate) struct Played {
     proc: Option<String>,
     tier: u8,
     requests: AtomicU64,
-    has_diverged: AtomicBool,
+    diverged: OnceLock<String>,
     is_tls: AtomicBool,
 }
 
@@ -186,8 +186,10 @@ impl Played {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn set_diverged(&self) {
-        self.has_diverged.store(true, Ordering::Relaxed);
+    /// Where the client said something else.
+    pub(super) fn set_diverged(&self, place: String) {
+        // It is told once: the stream breaks off then.
+        let _ = self.diverged.set(place);
     }
 
     pub(super) fn set_tls(&self) {
@@ -199,10 +201,13 @@ impl Played {
     pub(crate) fn describe(&self, result: &mut Value, is_transcribed: bool) {
         let stream = &self.stream;
         result["replayed"] = json!({"entry": stream.entry, "tier": self.tier});
-        let has_diverged = self.has_diverged.load(Ordering::Relaxed);
+        let diverged = self.diverged.get();
+        if let (Some(place), Some(failure)) = (diverged, result.get_mut("failure")) {
+            failure["at"] = place.as_str().into();
+        }
         let (up, down) = (result["up"].as_u64().unwrap_or(0), result["down"].as_u64().unwrap_or(0));
         let is_closed_otherwise = self.is_tls.load(Ordering::Relaxed) && up.abs_diff(stream.up) <= CLOSING;
-        let is_same = !has_diverged && down == stream.down && (up == stream.up || is_closed_otherwise);
+        let is_same = diverged.is_none() && down == stream.down && (up == stream.up || is_closed_otherwise);
         let is_ours = |result: &Value| {
             let side = result.get("failure").and_then(|failure| failure.get("side"));
             side.is_none_or(|side| side == "agent")

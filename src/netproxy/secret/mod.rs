@@ -34,6 +34,9 @@ use super::error::NetproxyError;
 /// A shorter value is met by chance in what a host answers.
 const SHORTEST: usize = 8;
 
+/// Random bytes that stand for a value in a replay.
+const NO_VALUE: usize = 32;
+
 /// The secrets of one run.
 #[derive(Default)]
 pub struct Secrets {
@@ -76,6 +79,34 @@ impl Secrets {
         policy: &Policy,
         variable: impl Fn(&str) -> Option<&'a OsStr>,
     ) -> Result<Self, NetproxyError> {
+        Self::all(policy, |name| {
+            let Some(value) = variable(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+            let value = Value(value.as_bytes().to_vec());
+            check(&value.0)?;
+            let placeholder = Placeholder::random(&value.0).map_err(|error| error.to_string())?;
+            Ok(Some((value, placeholder)))
+        })
+    }
+
+    /// Those of a run that was recorded, by what it had in their place. There are no values: nothing goes out.
+    ///
+    /// # Errors
+    /// No randomness.
+    pub fn restore(policy: &Policy, placeholders: &[(String, String)]) -> Result<Self, NetproxyError> {
+        Self::all(policy, |name| {
+            let Some((_, text)) = placeholders.iter().find(|(known, _)| known == name) else {
+                return Ok(None);
+            };
+            let mut value = vec![0; NO_VALUE];
+            getrandom::fill(&mut value).map_err(|error| error.to_string())?;
+            Ok(Some((Value(value), Placeholder::restored(text))))
+        })
+    }
+
+    fn all(
+        policy: &Policy,
+        mut known: impl FnMut(&str) -> Result<Option<(Value, Placeholder)>, String>,
+    ) -> Result<Self, NetproxyError> {
         let mut all: Vec<Secret> = Vec::new();
         for (id, rule) in policy.secrets() {
             let host = format!("{}:{}", rule.host, rule.port);
@@ -83,11 +114,9 @@ impl Secrets {
                 known.hosts = format!("{}, {host}", known.hosts);
                 continue;
             }
-            let Some(value) = variable(&rule.name).filter(|value| !value.is_empty()) else { continue };
-            let value = Value(value.as_bytes().to_vec());
-            let failed = |reason: String| NetproxyError::Secret { name: rule.name.clone(), reason };
-            check(&value.0).map_err(|reason| failed(reason.to_owned()))?;
-            let placeholder = Placeholder::random(&value.0).map_err(|error| failed(error.to_string()))?;
+            let known = known(&rule.name);
+            let known = known.map_err(|reason| NetproxyError::Secret { name: rule.name.clone(), reason })?;
+            let Some((value, placeholder)) = known else { continue };
             let rule_label = policy.rule_label(id);
             all.push(Secret { name: rule.name.clone(), value, placeholder, hosts: host, rule: rule_label });
         }

@@ -75,6 +75,13 @@ impl Placeholder {
         Ok(Self { text, random_from: prefix.len() })
     }
 
+    /// One of a run that was recorded.
+    pub(super) fn restored(text: &str) -> Self {
+        let prefix =
+            PREFIXES.iter().find(|prefix| text.starts_with(**prefix)).map_or(0, |prefix| prefix.len());
+        Self { text: text.to_owned(), random_from: prefix }
+    }
+
     /// The part that nothing else holds. Its letters stand as they are in URLs, JSON and forms.
     pub(super) fn core(&self) -> &str {
         &self.text[self.random_from..]

@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hickory_proto::rr::rdata::TXT;
+use hickory_proto::rr::{RData, RecordType};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
@@ -143,6 +145,22 @@ fn what_was_not_recorded_is_nowhere() {
 }
 
 #[test]
+fn names_are_answered_again_and_withheld_again() {
+    let names = [("a.test", PUBLIC), ("a.test", "10.0.0.7"), ("b.test", "10.0.0.8")];
+    let plan = Plan { policy: "net: *.test", names: &names, ..Plan::default() };
+    let (recorded, replayed) = twice(&plan, |bench| {
+        let text = RData::TXT(TXT::new(vec!["v=1 x".to_owned()]));
+        bench.world.records.lock().unwrap().insert(("a.test".to_owned(), RecordType::TXT), text);
+        let asked =
+            [("a.test", "A"), ("a.test", "AAAA"), ("a.test", "TXT"), ("b.test", "A"), ("c.test", "A")];
+        asked.map(|(name, kind)| names_query(bench.dns, name, kind))
+    });
+    let denied = |entries: &[Value]| only(entries, "net").len();
+    assert_eq!((denied(&recorded.entries), denied(&replayed.entries)), (2, 2));
+    assert_eq!(only(&replayed.entries, "dns.lookup")[2]["result"]["answers"], json!(["v=1 x"]));
+}
+
+#[test]
 fn failures_are_met_again() {
     for (answer, broken) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", false),
@@ -214,6 +232,38 @@ fn a_streamed_answer_comes_in_the_same_pieces_at_once() {
     assert!(took.into_inner().unwrap()[1] < Duration::from_millis(400));
     let result = &only(&replayed.entries, "http.exchange")[0]["result"];
     assert_eq!(result["trailers"], json!([["x-sum", "27"]]));
+}
+
+#[test]
+fn an_answer_in_the_middle_of_a_request_comes_there_again() {
+    let talk = server(|mut stream| {
+        if read_head(&mut stream).is_none() {
+            return;
+        }
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let mut said = [0; 6];
+        for _ in 0..2 {
+            let _ = stream.read_exact(&mut said);
+            let _ = stream.write_all(b"1\r\n.\r\n");
+        }
+        let _ = stream.read_exact(&mut [0; 5]);
+        let _ = stream.write_all(b"0\r\n\r\n");
+    });
+    let plan = Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(talk), ..Plan::default() };
+    twice(&plan, |bench| {
+        bench.resolve("a.test");
+        let mut stream = bench.connect(WEB);
+        let post =
+            "POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+        stream.write_all(post.as_bytes()).unwrap();
+        let head = read_head(&mut stream).unwrap();
+        for _ in 0..2 {
+            stream.write_all(b"1\r\nx\r\n").unwrap();
+            stream.read_exact(&mut [0; 6]).unwrap();
+        }
+        stream.write_all(b"0\r\n\r\n").unwrap();
+        (head, rest(&mut stream))
+    });
 }
 
 #[test]

@@ -14,6 +14,12 @@ impl Clock {
         (self.kernel_now(), self.offsets.of_kind(0), self.offsets.of_kind(7))
     }
 
+    /// What the kernel is behind the beginning of the run, which is now.
+    pub(in crate::supervisor) fn catch_up(&mut self) -> u64 {
+        self.skipped = self.base.monotonic_ns.saturating_sub(self.kernel_now());
+        self.skipped
+    }
+
     /// Nanoseconds pass at once.
     pub(in crate::supervisor) fn advance(&mut self, by: u64) {
         self.skipped = self.skipped.wrapping_add(by);
@@ -34,11 +40,16 @@ impl Clock {
 
     /// The furthest point of the timeline that any thread has taken from its tape.
     pub(in crate::supervisor) fn furthest(&self) -> u64 {
-        let of = |thread: &super::Thread| match &thread.reel {
-            Reel::Replay(replay) => replay.taken(thread.lane.as_ref()),
-            Reel::Record(_) | Reel::Full => 0,
-        };
-        self.threads.values().map(of).max().unwrap_or(0)
+        self.threads.keys().filter_map(|task| self.taken(*task)).max().unwrap_or(0)
+    }
+
+    /// The last point that a task has taken from its tape.
+    pub(in crate::supervisor) fn taken(&self, task: i32) -> Option<u64> {
+        let thread = self.threads.get(&task)?;
+        match &thread.reel {
+            Reel::Replay(replay) => Some(replay.taken(thread.lane.as_ref())),
+            Reel::Record(_) | Reel::Full => None,
+        }
     }
 
     /// What a task reads from its clock now, if that goes at real rate.

@@ -199,7 +199,7 @@ impl Clock {
     fn now_of(&self, task: i32) -> u64 {
         match self.threads.get(&task) {
             Some(Thread { reel: Reel::Replay(replay), lane, .. }) => replay.now(lane.as_ref()),
-            _ => self.kernel_now(),
+            _ => self.kernel_now().wrapping_add(self.skipped),
         }
     }
 

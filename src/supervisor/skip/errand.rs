@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use super::sight::{WaitingCall, has_signal};
+use super::sight::{Blocked, WaitingCall, has_signal, switches};
 use super::timers::{self, Which};
 use super::wait::Ending;
 use crate::sys::injection::Injection;
@@ -20,7 +20,7 @@ pub(super) struct Errand {
     /// What is left of them is to be told.
     pub(super) asks: bool,
     /// The wait that ends.
-    pub(super) expires: Option<(WaitingCall, Ending)>,
+    pub(super) expires: Option<(Blocked, Ending)>,
 }
 
 /// What came of it.
@@ -38,9 +38,18 @@ const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
 impl Errand {
+    pub(super) fn new(process: i32, expires: Option<(Blocked, Ending)>) -> Self {
+        Self { since: Instant::now(), process, timers: Vec::new(), asks: false, expires }
+    }
+
     /// Runs it: `task` stands still, interrupted by us. It goes on afterwards.
-    pub(super) fn run(self, task: i32) -> io::Result<Done> {
+    pub(super) fn run(mut self, task: i32) -> io::Result<Done> {
         let mut done = Done::default();
+        // Taken from its CPU once more, for this stop: else it has made the same call again since.
+        let is_later = |(blocked, _): &(Blocked, Ending)| switches(task) > Some(blocked.switches + 1);
+        if self.expires.as_ref().is_some_and(is_later) {
+            self.expires = None;
+        }
         let mut ends = false;
         if !self.timers.is_empty() {
             let mut injection = Injection::begin(task)?;
@@ -60,7 +69,7 @@ impl Errand {
         }
         let registers = tracee::registers(task)?;
         match &self.expires {
-            Some((call, ending)) if is_in(&registers, call) => expire(task, registers, ending)?,
+            Some((blocked, ending)) if is_in(&registers, &blocked.call) => expire(task, registers, ending)?,
             // The end of a timer will interrupt it anyway.
             _ => done.waits_on = ends || goes_on(task, registers)?,
         }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::time::Instant;
 
 use super::super::Supervisor;
 use super::super::clock::Clock;
@@ -14,13 +13,24 @@ use super::timers::Which;
 use super::wait::{Caller, Clocks};
 use crate::sys::ptrace;
 
+/// The kernel ends a wait for a time by itself: after so many nanoseconds it has not.
+const LATE: u64 = 5_000_000;
+
 /// A task that is blocked.
-struct Waiting {
-    task: i32,
-    process: i32,
-    blocked: Blocked,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    pub(super) task: i32,
+    pub(super) process: i32,
+    pub(super) blocked: Blocked,
     /// The call as the task has made it.
-    original: WaitingCall,
+    pub(super) original: WaitingCall,
+}
+
+impl Waiting {
+    /// How it stands once it is interrupted: it has its own registers again.
+    fn interrupted(&self) -> Blocked {
+        Blocked { call: self.original, ..self.blocked }
+    }
 }
 
 /// The call before its first arguments were changed for the kernel.
@@ -54,13 +64,17 @@ impl Supervisor {
             let ahead = clock.furthest().saturating_sub(skip.now(clock));
             skip.leave_out(clock, ahead)?;
         }
-        for Waiting { task, process, blocked, original } in &waiting {
-            let clocks = skip.clocks(clock, *task, *process);
-            let is_represented = represented.contains(task);
-            let caller = Caller { task: *task, process: *process, is_represented, clocks };
-            skip.note(&caller, *blocked, *original);
+        for one in &waiting {
+            skip.note(one, |skip| {
+                let clocks = skip.clocks(clock, one.task, one.process);
+                let is_represented = represented.contains(&one.task);
+                Caller { task: one.task, process: one.process, is_represented, clocks }
+            });
         }
-        if moving || waiting.is_empty() || !skip.understands(&waiting) || (skip.under_way)() {
+        if moving {
+            return skip.end_overdue(clock, &waiting);
+        }
+        if waiting.is_empty() || !skip.understands(&waiting) || (skip.under_way)() {
             return Ok(false);
         }
         let bystanders = sight::bystanders(self.init);
@@ -81,10 +95,45 @@ impl Skip {
         clock.kernel().0.wrapping_add(self.skew)
     }
 
-    fn clocks(&self, clock: &Clock, task: i32, process: i32) -> Clocks {
+    /// What the clocks of a task say. Those at real rate keep their distance from the timeline; where the task
+    /// reads from a tape, it was last seen when its last point was new.
+    fn clocks(&mut self, clock: &Clock, task: i32, process: i32) -> Clocks {
         let (kernel, real, boot) = clock.kernel();
-        let own = clock.at_real_rate(task, process);
-        Clocks { now: kernel.wrapping_add(self.skew), own, real, boot }
+        let now = kernel.wrapping_add(self.skew);
+        if let Some(own) = clock.at_real_rate(task, process) {
+            return Clocks { now, behind: now.saturating_sub(own), real, boot };
+        }
+        let Some(taken) = clock.taken(task) else { return Clocks { now, behind: 0, real, boot } };
+        let reading = self.readings.entry(task).or_insert((0, 0));
+        if reading.0 != taken {
+            *reading = (taken, now.saturating_sub(taken));
+        }
+        Clocks { now: now.max(taken), behind: reading.1, real, boot }
+    }
+
+    /// Ends the waits whose time is over while others run: to the kernel they may last longer.
+    fn end_overdue(&mut self, clock: &Clock, waiting: &[Waiting]) -> io::Result<bool> {
+        let now = self.now(clock);
+        let mut errands = HashMap::new();
+        let mut next = u64::MAX;
+        for one in waiting {
+            let wait = self.known.get(&one.task).and_then(|known| known.wait.as_ref());
+            let Some(wait) = wait else { continue };
+            let Some(mut deadline) = wait.deadline else { continue };
+            if !wait.is_absolute {
+                deadline = deadline.saturating_add(LATE);
+            }
+            if deadline <= now && sight::is_as_it_was(one.task, &one.blocked) {
+                let expires = Some((one.interrupted(), wait.ending.clone()));
+                errands.insert(one.task, Errand::new(one.process, expires));
+            }
+            next = next.min(deadline.saturating_sub(now));
+        }
+        let any = !errands.is_empty();
+        self.send(errands)?;
+        let milliseconds = u8::try_from(next.div_ceil(1_000_000)).unwrap_or(u8::MAX);
+        self.soon = self.soon.min(milliseconds.max(1));
+        Ok(any)
     }
 
     /// The timeline goes on at once.
@@ -114,8 +163,7 @@ impl Skip {
             };
             let timers = timers.into_iter().map(of).collect();
             let task = self.messenger(process, waiting, represented).ok_or(io::ErrorKind::NotFound)?;
-            let errand = Errand { since: Instant::now(), process, timers, asks: true, expires: None };
-            asks.insert(task, errand);
+            asks.insert(task, Errand { timers, asks: true, ..Errand::new(process, None) });
         }
         let any = !asks.is_empty();
         self.send(asks)?;
@@ -163,22 +211,14 @@ impl Skip {
         for (process, timers, by) in self.timers.running() {
             let task = self.messenger(process, waiting, represented).ok_or(io::ErrorKind::NotFound)?;
             let timers = timers.into_iter().map(|which| (which, by)).collect();
-            errands
-                .insert(task, Errand { since: Instant::now(), process, timers, asks: false, expires: None });
+            errands.insert(task, Errand { timers, ..Errand::new(process, None) });
         }
         if let Some((at, one)) = first
             && at <= next
         {
             let ending = self.known.get(&one.task).and_then(|known| known.wait.clone());
-            let errand = errands.entry(one.task).or_insert_with(|| Errand {
-                since: Instant::now(),
-                process: one.process,
-                timers: Vec::new(),
-                asks: false,
-                expires: None,
-            });
-            // Interrupted, it has its own registers again.
-            errand.expires = ending.map(|wait| (one.original, wait.ending));
+            let errand = errands.entry(one.task).or_insert_with(|| Errand::new(one.process, None));
+            errand.expires = ending.map(|wait| (one.interrupted(), wait.ending));
         }
         let any = !errands.is_empty();
         self.send(errands)?;

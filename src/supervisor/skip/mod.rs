@@ -20,11 +20,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use self::errand::Errand;
+use self::look::Waiting;
 use self::sight::{Blocked, WaitingCall};
 use self::timers::Timers;
 use self::wait::{Caller, Wait};
 use super::Supervisor;
 use super::call::{Call, Reply, low_half};
+use super::clock::Clock;
 use crate::sys::ptrace;
 
 /// Says whether something is under way beside the run that a task may wait for.
@@ -35,7 +37,7 @@ const SELDOM: u8 = 16;
 /// When the loop looks although it is not quiet.
 const LATEST: Duration = Duration::from_millis(20);
 /// How long a task that was interrupted may take to stop.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A blocked task.
 #[derive(Debug)]
@@ -57,25 +59,32 @@ pub(super) struct Skip {
     /// What the timeline is ahead of the kernel's clock.
     skew: u64,
     known: HashMap<i32, Known>,
+    /// What each task has read last, and what the timeline was ahead of that.
+    readings: HashMap<i32, (u64, u64)>,
     /// Calls that go on under another number, by task.
     restarts: HashMap<i32, i64>,
     errands: HashMap<i32, Errand>,
     timers: Timers,
     /// Milliseconds of quiet before the next look.
     delay: u8,
+    /// Milliseconds to the next time that something waits for while others run.
+    soon: u8,
     looked: Instant,
 }
 
 impl Skip {
-    pub(super) fn new(under_way: UnderWay) -> Self {
+    /// Where the timeline is `skew` ahead of the kernel's clock.
+    pub(super) fn new(under_way: UnderWay, clock: Option<&mut Clock>) -> Self {
         Self {
             under_way,
-            skew: 0,
+            skew: clock.map_or(0, Clock::catch_up),
+            readings: HashMap::new(),
             known: HashMap::new(),
             restarts: HashMap::new(),
             errands: HashMap::new(),
             timers: Timers::default(),
             delay: 1,
+            soon: u8::MAX,
             looked: Instant::now(),
         }
     }
@@ -94,9 +103,9 @@ impl Skip {
         self.errands.is_empty() && (quiet || self.looked.elapsed() > LATEST)
     }
 
-    /// A task is blocked; `original` is the call as it has made it.
-    fn note(&mut self, caller: &Caller, blocked: Blocked, original: WaitingCall) {
-        let task = caller.task;
+    /// A task is blocked; the caller is only looked at where that is new.
+    fn note(&mut self, waiting: &Waiting, caller: impl FnOnce(&mut Self) -> Caller) {
+        let Waiting { task, process, blocked, original } = *waiting;
         let known = self.known.get_mut(&task);
         if let Some(known) = known {
             if known.blocked == blocked {
@@ -111,12 +120,12 @@ impl Skip {
             if std::mem::take(&mut known.waits_on) && is_same {
                 return;
             }
-            self.timers.ran(caller.process);
+            self.timers.ran(process);
             if goes_on && is_same {
                 return;
             }
         } else {
-            self.timers.ran(caller.process);
+            self.timers.ran(process);
         }
         let number = match blocked.call.number {
             libc::SYS_restart_syscall => {
@@ -124,13 +133,14 @@ impl Skip {
             }
             number => number,
         };
-        let wait = caller.understand(&WaitingCall { number, ..original });
+        let wait = caller(self).understand(&WaitingCall { number, ..original });
         self.known.insert(task, Known { blocked, original, number, wait, waits_on: false });
     }
 
     fn ended(&mut self, task: i32) {
         self.known.remove(&task);
         self.restarts.remove(&task);
+        self.readings.remove(&task);
         self.errands.remove(&task);
         self.timers.ended(task);
     }
@@ -142,9 +152,10 @@ impl Supervisor {
         let Some(mut skip) = self.skip.take() else { return };
         if skip.is_due(quiet) {
             // Tasks can be gone at any time, and an answer be missing: then nothing is left out.
+            skip.soon = SELDOM;
             skip.delay = match self.look(&mut skip) {
                 Ok(true) => 1,
-                Ok(false) | Err(_) => skip.delay.saturating_mul(2).min(SELDOM),
+                Ok(false) | Err(_) => skip.delay.saturating_mul(2).min(skip.soon),
             };
             skip.looked = Instant::now();
         }

@@ -58,6 +58,11 @@ pub(super) fn is_as_it_was(task: i32, seen: &Blocked) -> bool {
             .is_some_and(|(state, switches)| switches == seen.switches && (state == b'S' || state == b'D'))
 }
 
+/// How often a task was taken from its CPU.
+pub(super) fn switches(task: i32) -> Option<u64> {
+    status(&format!("/proc/{task}/status")).map(|(_, switches)| switches)
+}
+
 /// Pid 1 of the run and the threads of this process but the calling one, and how often each was taken from
 /// its CPU; `None` when one of them is at work.
 pub(super) fn bystanders(init: i32) -> Option<Vec<(String, u64)>> {
@@ -87,7 +92,7 @@ fn status(path: &str) -> Option<(u8, u64)> {
             state = rest.first().copied();
         } else if let Some(rest) = line
             .strip_prefix(b"voluntary_ctxt_switches:\t")
-            .or(line.strip_prefix(b"nonvoluntary_ctxt_switches:\t"))
+            .or_else(|| line.strip_prefix(b"nonvoluntary_ctxt_switches:\t"))
         {
             switches = switches.wrapping_add(std::str::from_utf8(rest).ok()?.parse().ok()?);
         }

@@ -36,6 +36,8 @@ pub(super) struct Wait {
     /// On the timeline; `None` when it has none.
     pub(super) deadline: Option<u64>,
     pub(super) ending: Ending,
+    /// The kernel compares the deadline with its clock, which is behind the timeline.
+    pub(super) is_absolute: bool,
     /// It fails with EINTR when it is interrupted, instead of being started again.
     pub(super) is_touchy: bool,
 }
@@ -45,8 +47,8 @@ pub(super) struct Wait {
 pub(super) struct Clocks {
     /// The timeline.
     pub(super) now: u64,
-    /// What the task reads, if its clock goes at real rate.
-    pub(super) own: Option<u64>,
+    /// What the task's own clocks are behind it.
+    pub(super) behind: u64,
     /// What CLOCK_REALTIME and CLOCK_BOOTTIME are ahead of CLOCK_MONOTONIC.
     pub(super) real: u64,
     pub(super) boot: u64,
@@ -65,11 +67,7 @@ impl Clocks {
             libc::CLOCK_BOOTTIME => self.boot,
             _ => return None,
         };
-        let time = time.saturating_sub(ahead);
-        let time = match self.own {
-            Some(own) => time.saturating_sub(own).saturating_add(self.now),
-            None => time,
-        };
+        let time = time.saturating_sub(ahead).saturating_add(self.behind);
         Some((time.saturating_sub(self.now) < FAR).then_some(time))
     }
 }
@@ -199,12 +197,12 @@ impl Caller {
 
     fn relative(&self, time: u64, errno: i32) -> Wait {
         let ending = Ending { result: -i64::from(errno), zeroes: Vec::new() };
-        Wait { deadline: self.clocks.after(time), ending, is_touchy: false }
+        Wait { deadline: self.clocks.after(time), ending, ..Wait::default() }
     }
 
     fn absolute(&self, clock: u64, time: u64, errno: i32) -> Option<Wait> {
         let deadline = self.clocks.at(low_half(clock).cast_signed(), self.timespec(time)?)?;
-        Some(Wait { deadline, ..self.relative(0, errno) })
+        Some(Wait { deadline, is_absolute: true, ..self.relative(0, errno) })
     }
 
     fn milliseconds(&self, register: u64) -> Wait {
@@ -257,9 +255,9 @@ mod tests {
 
     const NOW: u64 = 1000 * SECOND;
 
-    fn caller(own: Option<u64>) -> Caller {
+    fn caller(behind: u64) -> Caller {
         let process = std::process::id().cast_signed();
-        let clocks = Clocks { now: NOW, own, real: 5000 * SECOND, boot: 7 };
+        let clocks = Clocks { now: NOW, behind, real: 5000 * SECOND, boot: 7 };
         Caller { task: process, process, is_represented: false, clocks }
     }
 
@@ -268,7 +266,7 @@ mod tests {
     }
 
     fn deadline(number: i64, arguments: [u64; 6]) -> Option<Option<u64>> {
-        wait(&caller(None), number, arguments).map(|wait| wait.deadline)
+        wait(&caller(0), number, arguments).map(|wait| wait.deadline)
     }
 
     fn place(time: &[u64; 2]) -> u64 {
@@ -291,9 +289,9 @@ mod tests {
         let at = place(&time);
         assert_eq!(deadline(libc::SYS_futex, [0, 9 | 256, 0, at, 0, 0]), Some(Some(NOW + 3 * SECOND)));
         assert_eq!(deadline(libc::SYS_clock_nanosleep, [1, 1, at, 0, 0, 0]), Some(Some(6003 * SECOND)));
-        let behind = caller(Some(6000 * SECOND));
+        let behind = caller(7 * SECOND);
         let sleeping = wait(&behind, libc::SYS_clock_nanosleep, [1, 1, at, 0, 0, 0]).expect("understood");
-        assert_eq!(sleeping.deadline, Some(NOW + 3 * SECOND));
+        assert_eq!((sleeping.deadline, sleeping.is_absolute), (Some(6010 * SECOND), true));
     }
 
     #[test]
@@ -312,8 +310,7 @@ mod tests {
     #[test]
     fn the_sets_of_select_are_emptied() {
         let time = [1, 500_000];
-        let wait =
-            wait(&caller(None), libc::SYS_select, [65, 16, 0, 32, place(&time), 0]).expect("understood");
+        let wait = wait(&caller(0), libc::SYS_select, [65, 16, 0, 32, place(&time), 0]).expect("understood");
         assert_eq!(wait.deadline, Some(NOW + SECOND + SECOND / 2));
         assert_eq!(wait.ending.zeroes, [(place(&time), 16), (16, 16), (32, 16)]);
     }

@@ -64,7 +64,7 @@ pub struct FilterOptions {
     pub signals_are_scoped: bool,
     /// The run is to be replayed: its randomness comes from a seed.
     pub replayable: bool,
-    /// The run is the replay of another one: waits until a time are translated.
+    /// The run is the replay of another one: waits until a time are translated, and lists of names are put in order.
     pub replayed: bool,
 }
 
@@ -92,6 +92,8 @@ pub enum Disposition {
     },
     /// The supervisor answers under `FilterOptions::replayable`, else the kernel does.
     Replayable,
+    /// The supervisor answers under `FilterOptions::replayed`, else the kernel does.
+    Replayed,
     /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
     ReplayableTimer(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
@@ -139,12 +141,14 @@ impl Disposition {
             }
             Self::ReplayableArguments { otherwise, .. } => Decision::Arguments(otherwise),
             Self::Replayable if options.replayable => Decision::Always(Action::Notify),
+            Self::Replayed if options.replayed => Decision::Always(Action::Notify),
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
             Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
             Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
             Self::Replayable
+            | Self::Replayed
             | Self::ReplayableClock(_)
             | Self::ReplayableTimer(_)
             | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
