@@ -54,7 +54,7 @@ impl ReplayArguments {
         };
         let environment = needed(plan, facts);
         let start = Start { argv, cwd: facts.cwd.clone(), environment, placeholders, seed };
-        Ok(Repeat::Recorded(Private::new(start)?))
+        Ok(Repeat::Recorded(Box::new(Private::new(start)?)))
     }
 }
 

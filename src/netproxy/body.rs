@@ -17,7 +17,7 @@ pub(crate) enum Reply {
     /// One line of ours, or nothing.
     Line(Option<Bytes>),
     /// The origin's.
-    Origin(Tapped),
+    Origin(Box<Tapped>),
 }
 
 impl Body for Reply {

@@ -242,7 +242,7 @@ impl Service {
         let ends_by_close = client < Version::HTTP_11 && !head.headers.contains_key(header::CONTENT_LENGTH);
         let body = Tapped::new(body, exchange, Side::Response, &self.heads);
         let body = if ends_by_close { body.ending_by_close() } else { body };
-        Ok(Response::from_parts(head, Reply::Origin(body)))
+        Ok(Response::from_parts(head, Reply::Origin(Box::new(body))))
     }
 }
 

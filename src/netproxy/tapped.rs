@@ -21,7 +21,7 @@ pub(crate) struct Tapped {
     heads: Arc<HeadTap>,
     finished: bool,
     ends_by_close: bool,
-    trailers: Option<Trailers>,
+    trailers: Option<Box<Trailers>>,
     /// Why it broke off: told when what came before is on its way.
     broken: Option<NetproxyError>,
 }
@@ -48,7 +48,7 @@ impl Tapped {
     }
 
     /// What stands behind it is judged.
-    pub(crate) fn with_trailers(self, trailers: Option<Trailers>) -> Self {
+    pub(crate) fn with_trailers(self, trailers: Option<Box<Trailers>>) -> Self {
         Self { trailers, ..self }
     }
 

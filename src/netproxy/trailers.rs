@@ -30,16 +30,18 @@ impl Trailers {
         head: &request::Parts,
         origin: &Origin,
         proc: Option<&str>,
-    ) -> Option<Self> {
+    ) -> Option<Box<Self>> {
         let conditions = egress.judge.conditions(&origin.grant);
         let matters = head.version == Version::HTTP_2 && (conditions.methods || conditions.paths);
-        (matters && !origin.grant.observed).then(|| Self {
-            egress: Arc::clone(egress),
-            conditions,
-            grant: origin.grant.clone(),
-            method: head.method.as_str().to_owned(),
-            url: origin.url(&head.uri),
-            proc: proc.map(str::to_owned),
+        (matters && !origin.grant.observed).then(|| {
+            Box::new(Self {
+                egress: Arc::clone(egress),
+                conditions,
+                grant: origin.grant.clone(),
+                method: head.method.as_str().to_owned(),
+                url: origin.url(&head.uri),
+                proc: proc.map(str::to_owned),
+            })
         })
     }
 

@@ -25,7 +25,7 @@ pub enum Repeat {
     /// It can only be read (`--no-replay`).
     Never,
     /// It can be run again.
-    Recorded(Private),
+    Recorded(Box<Private>),
     /// It is one that was recorded before.
     Replayed(Box<Replayed>),
 }

@@ -255,8 +255,7 @@ impl Supervisor {
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
-        let behind = |clock: &mut Option<Clock>| clock.as_mut().map_or(0, Clock::catch_up);
-        let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, behind(&mut clock)));
+        let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,

@@ -19,7 +19,7 @@ fn before(sandbox: &Sandbox, ran: &Ran, op: &str, name: &str) -> Vec<Value> {
     let path = path.to_str().expect("text");
     let of = |entry: &Value| {
         let args = &entry["args"];
-        let at = args.get("resolved").unwrap_or(&args["path"]);
+        let at = args.get("resolved").unwrap_or_else(|| &args["path"]);
         at == path && entry["op"] == op
     };
     ran.entries.iter().filter(|entry| of(entry)).map(|entry| entry["args"]["before"].clone()).collect()

@@ -18,7 +18,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// The kind of a clock that is on the timeline (`image.c` numbers them); `None` for those of CPU time and of
 /// devices.
-fn kind_of(clock: i32) -> Option<u8> {
+pub(super) fn kind_of(clock: i32) -> Option<u8> {
     match clock {
         libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_ALARM => Some(0),
         libc::CLOCK_MONOTONIC => Some(1),

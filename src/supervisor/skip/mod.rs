@@ -26,6 +26,7 @@ use self::timers::Timers;
 use self::wait::{Caller, Wait};
 use super::Supervisor;
 use super::call::{Call, Reply, low_half};
+use super::clock::Clock;
 use crate::sys::ptrace;
 
 /// Says whether something is under way beside the run that a task may wait for.
@@ -71,10 +72,10 @@ pub(super) struct Skip {
 
 impl Skip {
     /// Where the timeline is `skew` ahead of the kernel's clock.
-    pub(super) fn new(under_way: UnderWay, skew: u64) -> Self {
+    pub(super) fn new(under_way: UnderWay, clock: Option<&mut Clock>) -> Self {
         Self {
             under_way,
-            skew,
+            skew: clock.map_or(0, Clock::catch_up),
             readings: HashMap::new(),
             known: HashMap::new(),
             restarts: HashMap::new(),
@@ -102,7 +103,7 @@ impl Skip {
 
     /// A task is blocked; the caller is only looked at where that is new.
     fn note(&mut self, waiting: &Waiting, caller: impl FnOnce(&mut Self) -> Caller) {
-        let Waiting { task, process, blocked } = *waiting;
+        let Waiting { task, process, blocked, original } = *waiting;
         let known = self.known.get_mut(&task);
         if let Some(known) = known {
             if known.blocked == blocked {
@@ -130,7 +131,7 @@ impl Skip {
             }
             number => number,
         };
-        let wait = caller(self).understand(&WaitingCall { number, ..blocked.call });
+        let wait = caller(self).understand(&WaitingCall { number, ..original });
         self.known.insert(task, Known { blocked, number, wait, waits_on: false });
     }
 

@@ -92,7 +92,7 @@ fn status(path: &str) -> Option<(u8, u64)> {
             state = rest.first().copied();
         } else if let Some(rest) = line
             .strip_prefix(b"voluntary_ctxt_switches:\t")
-            .or(line.strip_prefix(b"nonvoluntary_ctxt_switches:\t"))
+            .or_else(|| line.strip_prefix(b"nonvoluntary_ctxt_switches:\t"))
         {
             switches = switches.wrapping_add(std::str::from_utf8(rest).ok()?.parse().ok()?);
         }

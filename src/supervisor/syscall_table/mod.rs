@@ -49,6 +49,8 @@ pub enum Action {
     Kill,
     /// The supervisor decides, records and answers.
     Notify,
+    /// The task stops, and the supervisor looks at its registers.
+    Trace,
 }
 
 /// What the run's policy asks of the filter.
@@ -62,7 +64,8 @@ pub struct FilterOptions {
     pub signals_are_scoped: bool,
     /// The run is to be replayed: its randomness comes from a seed.
     pub replayable: bool,
-    /// The run is a replay.
+    /// The run is the replay of another one: waits until a time are translated, directories listed in the
+    /// recorded order.
     pub replayed: bool,
 }
 
@@ -97,6 +100,8 @@ pub enum Disposition {
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
+    /// As these rules say under `FilterOptions::replayed`, else the kernel answers.
+    ReplayedWait(&'static ArgumentRules),
     /// As `replayable` under `FilterOptions::replayable`, else as `otherwise`.
     ReplayableArguments {
         /// With the option.
@@ -142,9 +147,12 @@ impl Disposition {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
             Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
-            Self::Replayable | Self::Replayed | Self::ReplayableClock(_) | Self::ReplayableTimer(_) => {
-                Decision::Always(Action::Allow)
-            }
+            Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
+            Self::Replayable
+            | Self::Replayed
+            | Self::ReplayableClock(_)
+            | Self::ReplayableTimer(_)
+            | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }
