@@ -15,7 +15,7 @@ fn prepare(sandbox: &Sandbox) {
 }
 
 fn record(sandbox: &Sandbox, words: &[&str]) -> Ran {
-    sandbox.run_with(&["--replayable"], words)
+    sandbox.run_with(&[], words)
 }
 
 fn replay(sandbox: &Sandbox) -> Ran {
@@ -173,7 +173,7 @@ fn a_launcher_that_is_killed_leaves_nothing_that_runs() {
     prepare(&sandbox);
     // Its name tells it from the guests of other tests.
     copy_program(compiled("clock"), sandbox.path("clock-spins"));
-    let running = Running::start(sandbox.run_command(&["--replayable"], &["./clock-spins", "spin"]));
+    let running = Running::start(sandbox.run_command(&[], &["./clock-spins", "spin"]));
     let runs = || {
         let all = std::fs::read_dir("/proc").expect("/proc").flatten();
         all.into_iter().any(|entry| {

@@ -125,7 +125,7 @@ fn tree(sandbox: &Sandbox) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Runs what can be replayed.
 fn record(sandbox: &Sandbox, words: &[&str]) -> Ran {
-    sandbox.run_with(&["--replayable"], words)
+    sandbox.run_with(&[], words)
 }
 
 /// Replays what [`record`] recorded: the host's files stay as they are.
@@ -210,7 +210,7 @@ fn a_file_that_was_deleted_after_the_run_is_put_back() {
 
 /// Runs `script` with `input` as standard input, as a pipe or as a file, and replays it without.
 fn with_input(sandbox: &Sandbox, script: &str, input: &[u8], file: bool) -> (Ran, Ran) {
-    let mut command = sandbox.run_command(&["--replayable"], &["sh", "-c", script]);
+    let mut command = sandbox.run_command(&[], &["sh", "-c", script]);
     let recorded = if file {
         let path = sandbox.file("../input", input);
         command.stdin(fs::File::open(path).expect("opens"));

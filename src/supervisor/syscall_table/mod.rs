@@ -64,8 +64,7 @@ pub struct FilterOptions {
     pub signals_are_scoped: bool,
     /// The run is to be replayed: its randomness comes from a seed.
     pub replayable: bool,
-    /// The run is the replay of another one: waits until a time are translated, directories listed in the
-    /// recorded order.
+    /// The run is the replay of another one: waits until a time are translated, and lists of names are put in order.
     pub replayed: bool,
 }
 
