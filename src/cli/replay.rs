@@ -11,6 +11,7 @@ use super::Failure;
 use super::diff::parse_cause;
 use super::run::{Prepared, colored, protected, tell};
 use crate::command;
+use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{HostFacts, LaunchPlan, Request};
@@ -86,16 +87,19 @@ impl ReplayCommand {
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
         let tls = interception(&recording)?;
+        let secrets = Secrets::restore(&prepared.policy, &recording.private.placeholders)
+            .map_err(|error| Failure::launcher(error.to_string()))?;
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
-        let files =
-            ReplayedFiles { initial: first.files, blobs: recording.blobs.clone(), keep: self.keep.clone() };
+        let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
+        let files = ReplayedFiles { initial: first.files, orders: first.orders, blobs, keep };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
         let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
         let redacted = recording.redacted();
-        let streams = StreamOptions { tls, upstream, redacted, replayable: true, ..StreamOptions::default() };
+        let streams =
+            StreamOptions { tls, secrets, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path)

@@ -11,22 +11,19 @@ use crate::supervisor::Seed;
 /// Whether the run can be replayed.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReplayArguments {
-    /// Leave clocks, randomness and addresses as they are; such a run cannot be replayed
-    #[arg(long, conflicts_with = "replayable")]
+    /// Leave clocks, randomness and addresses as they are: quicker, and for debuggers; such a run cannot be replayed
+    #[arg(long)]
     no_replay: bool,
-    /// Take clocks, randomness and addresses under control, so that the run can be replayed
-    #[arg(long, hide = true)]
-    replayable: bool,
     /// For tests alone: 64 hexadecimal digits that all randomness comes from. Whoever knows them knows
     /// every key that the run makes.
-    #[arg(long, hide = true, value_name = "HEX", requires = "replayable")]
+    #[arg(long, hide = true, value_name = "HEX", conflicts_with = "no_replay")]
     seed: Option<String>,
 }
 
 impl ReplayArguments {
     /// Whether the run can be replayed.
     pub(super) fn wanted(&self) -> bool {
-        self.replayable && !self.no_replay
+        !self.no_replay
     }
 
     /// What is kept of the run, so that it can be replayed.

@@ -1,15 +1,11 @@
 //! One stream to the outside: recorded when it is opened, and again when it ends.
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::decide::Grant;
 pub(crate) use super::door::Door;
@@ -17,6 +13,7 @@ use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::idle::IdleClock;
+use super::metered::Metered;
 use super::origin::OriginStream;
 use super::recorded::Played;
 use super::relay::End;
@@ -300,78 +297,4 @@ pub(crate) fn now() -> f64 {
 /// Seconds with the precision of the trace's times.
 pub(crate) fn round_micros(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
-}
-
-/// The outer leg of a stream, with its bytes counted.
-pub(crate) struct Metered<S> {
-    stream: S,
-    flow: Arc<Flow>,
-}
-
-impl<S> Metered<S> {
-    pub(crate) fn flow(&self) -> &Arc<Flow> {
-        &self.flow
-    }
-
-    pub(crate) fn stream(&self) -> &S {
-        &self.stream
-    }
-
-    /// The leg and its record, which counts it no longer.
-    pub(crate) fn into_inner(self) -> (S, Arc<Flow>) {
-        (self.stream, self.flow)
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        match &polled {
-            Poll::Ready(Ok(())) => self.flow.count_down(buf.filled().len() - before),
-            Poll::Ready(Err(error)) => {
-                self.flow.fail(&format!("upstream: {error}"), Failure::io(error, Blame::Upstream));
-            }
-            Poll::Pending => {}
-        }
-        polled
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        if let Poll::Ready(Ok(written)) = polled {
-            self.flow.count_up(written);
-        }
-        polled
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        if let Poll::Ready(Ok(written)) = polled {
-            self.flow.count_up(written);
-        }
-        polled
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
 }

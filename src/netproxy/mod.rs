@@ -63,6 +63,7 @@ mod intercept;
 mod link;
 mod listen;
 mod malformed;
+mod metered;
 mod moments;
 mod names;
 mod origin;

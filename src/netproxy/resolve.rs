@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::OnceCell;
 
 use super::origin::OriginStream;
+use super::recorded::PlayedDatagrams;
 use crate::policy::is_special;
 
 /// How long a name server may take, all tries together.
@@ -103,6 +104,14 @@ pub struct Wanted<'a> {
     pub proc: Option<&'a str>,
 }
 
+/// What datagrams are exchanged with.
+pub enum Datagrams {
+    /// The one peer of a socket.
+    Socket(UdpSocket),
+    /// What was recorded of one.
+    Recorded(Box<PlayedDatagrams>),
+}
+
 /// What the proxy needs of the outside. Every destination was judged before it is asked for.
 pub trait Outside: Send + Sync {
     /// Looks up one name. The error is one line.
@@ -118,7 +127,8 @@ pub trait Outside: Send + Sync {
     ///
     /// # Errors
     /// The kernel's; nothing has been sent then.
-    fn datagrams(&self, destination: SocketAddr) -> io::Result<UdpSocket> {
+    fn datagrams(&self, wanted: Wanted<'_>) -> io::Result<Datagrams> {
+        let destination = wanted.destination;
         let any: IpAddr = match destination {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -127,7 +137,7 @@ pub trait Outside: Send + Sync {
         // Only the peer's datagrams are received, and its refusals (man 7 udp).
         socket.connect(destination)?;
         socket.set_nonblocking(true)?;
-        UdpSocket::from_std(socket)
+        UdpSocket::from_std(socket).map(Datagrams::Socket)
     }
 
     /// Where the client of an accepted stream wanted to go. Behind TPROXY and AnyIP routes that is

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
-use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
@@ -22,6 +21,7 @@ use self::record::Record;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::packet::Answers;
+use super::resolve::{Datagrams, Wanted};
 use super::segments::Way;
 
 /// A session that has moved nothing for so long is over; what comes then begins another.
@@ -115,8 +115,9 @@ impl Sessions {
         let proc = egress.sender(client, destination);
         let grant = egress.judge_datagram(destination, proc.as_deref())?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        let mut record = Record::begin(egress, &grant, number, proc)?;
-        let socket = egress.outside.datagrams(grant.destination).map_err(|source| {
+        let mut record = Record::begin(egress, &grant, number, proc.clone())?;
+        let wanted = Wanted { destination: grant.destination, proc: proc.as_deref() };
+        let far = egress.outside.datagrams(wanted).map_err(|source| {
             record.fail(&source);
             NetproxyError::Dial { address: destination, source }
         })?;
@@ -129,7 +130,7 @@ impl Sessions {
             open.remove(&oldest);
         }
         open.insert(key, Handle { number, sender: sender.clone(), used: Instant::now() });
-        let session = Session { sessions: Arc::clone(self), key, number, socket, record };
+        let session = Session { sessions: Arc::clone(self), key, number, far, record };
         tokio::spawn(session.carry(receiver));
         Ok(sender)
     }
@@ -139,11 +140,33 @@ impl Sessions {
     }
 }
 
+/// What has come from outside.
+enum Arrived {
+    /// Something is there to be received.
+    Ready(Interest),
+    /// It is here.
+    Played(io::Result<Vec<u8>>),
+    Gone,
+}
+
+impl Datagrams {
+    async fn arrived(&mut self) -> Arrived {
+        match self {
+            Self::Socket(socket) => match socket.ready(ARRIVED).await {
+                Ok(ready) if ready.is_readable() => Arrived::Ready(Interest::READABLE),
+                Ok(_) => Arrived::Ready(Interest::ERROR),
+                Err(_) => Arrived::Gone,
+            },
+            Self::Recorded(played) => Arrived::Played(played.receive().await),
+        }
+    }
+}
+
 struct Session {
     sessions: Arc<Sessions>,
     key: Key,
     number: u64,
-    socket: UdpSocket,
+    far: Datagrams,
     record: Record,
 }
 
@@ -152,16 +175,20 @@ impl Session {
         let mut idle = Instant::now() + IDLE;
         // What cannot be recorded does not happen.
         while self.record.ready().await.is_ok() {
-            let due = self.record.due();
+            // What is played makes entries where they were made before.
+            let due = match &self.far {
+                Datagrams::Socket(_) => self.record.due(),
+                Datagrams::Recorded(_) => idle,
+            };
             let moved = tokio::select! {
                 bytes = queue.recv() => match bytes {
                     Some(bytes) => self.send(&bytes).await,
                     None => return,
                 },
-                ready = self.socket.ready(ARRIVED) => match ready {
-                    Ok(ready) if ready.is_readable() => self.receive(Interest::READABLE),
-                    Ok(_) => self.receive(Interest::ERROR),
-                    Err(_) => return,
+                arrived = self.far.arrived() => match arrived {
+                    Arrived::Ready(interest) => self.receive(interest),
+                    Arrived::Played(answer) => self.pass(answer),
+                    Arrived::Gone => return,
                 },
                 () = sleep_until(due) => {
                     self.record.flush();
@@ -169,6 +196,12 @@ impl Session {
                 }
                 () = sleep_until(idle) => return,
             };
+            if let Datagrams::Recorded(played) = &self.far
+                && moved
+                && played.ends_entry()
+            {
+                self.record.flush();
+            }
             if moved {
                 idle = Instant::now() + IDLE;
             }
@@ -183,8 +216,27 @@ impl Session {
             // The session ends before the next one.
             return false;
         }
-        if let Err(error) = self.socket.send(bytes).await {
+        let sent = match &mut self.far {
+            Datagrams::Socket(socket) => socket.send(bytes).await.map(|_| ()),
+            Datagrams::Recorded(played) => played.send(bytes),
+        };
+        if let Err(error) = sent {
             self.failed(&error);
+        }
+        true
+    }
+
+    /// From a recording to the program.
+    fn pass(&mut self, answer: io::Result<Vec<u8>>) -> bool {
+        let (client, destination) = self.key;
+        match answer {
+            Ok(bytes) => {
+                if self.record.add(Way::Down, &bytes).is_err() {
+                    return false;
+                }
+                self.sessions.answers.datagram(destination, client, &bytes);
+            }
+            Err(error) => self.failed(&error),
         }
         true
     }
@@ -193,9 +245,10 @@ impl Session {
     fn receive(&mut self, arrived: Interest) -> bool {
         let (client, destination) = self.key;
         SCRATCH.with_borrow_mut(|scratch| {
-            let socket = self.socket.as_raw_fd();
+            let Datagrams::Socket(far) = &self.far else { return false };
+            let socket = far.as_raw_fd();
             let take = || Ok(recv(socket, scratch, MsgFlags::MSG_DONTWAIT)?);
-            match self.socket.try_io(arrived, take) {
+            match far.try_io(arrived, take) {
                 Ok(length) => {
                     if self.record.add(Way::Down, &scratch[..length]).is_err() {
                         return false;

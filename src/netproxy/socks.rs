@@ -21,8 +21,9 @@ use super::client::Client;
 use super::decide::{Grant, Refusal};
 use super::egress::Egress;
 use super::error::NetproxyError;
-use super::flow::{Door, Metered};
+use super::flow::Door;
 use super::link::Wire;
+use super::metered::Metered;
 use super::origin::OriginStream;
 use super::{connect, http, stream};
 

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::input::StandardInput;
 use super::inputs::Inputs;
-use super::{Recording, ReplayError, initial};
+use super::{Recording, ReplayError, initial, order};
 use crate::fsview::InitialState;
+use crate::supervisor::Orders;
 use crate::trace::display_bytes;
 
 /// Something that is not as it was.
@@ -57,6 +58,8 @@ pub struct FirstState {
     pub files: InitialState,
     /// What it was given as standard input.
     pub input: StandardInput,
+    /// The order in which directories listed their names.
+    pub orders: Orders,
     /// What it read.
     inputs: Inputs,
 }
@@ -72,6 +75,8 @@ impl FirstState {
             let entry = entry?;
             initial::add(&mut state.files, &entry);
             state.inputs.add(&entry);
+            let unreadable = |source| ReplayError::Read { path: recording.path().to_owned(), source };
+            order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;
             if let Some(input) = StandardInput::of(&entry) {
                 state.input = input;
             }

@@ -11,6 +11,7 @@ mod error;
 pub mod initial;
 pub mod input;
 pub mod inputs;
+pub mod order;
 mod recording;
 
 pub use differences::{Difference, FirstState};

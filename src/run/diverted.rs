@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::RunError;
 use crate::fsview::{FsSpec, InitialState};
-use crate::supervisor::DivertedRoots;
+use crate::supervisor::{DivertedRoots, Orders};
 use crate::trace::StoredBlobs;
 
 /// Where the writes of a run go.
@@ -27,6 +27,8 @@ pub(super) struct Layers {
 pub struct ReplayedFiles {
     /// What was there before the recorded run changed it.
     pub initial: InitialState,
+    /// The order in which directories listed their names.
+    pub orders: Orders,
     /// Where the contents are.
     pub blobs: StoredBlobs,
     /// Where what it writes is copied to.
@@ -51,9 +53,10 @@ impl Layers {
         files: Option<&ReplayedFiles>,
     ) -> Result<(DivertedRoots, Option<Kept>), RunError> {
         let Some(divert) = &spec.divert else { return Ok((DivertedRoots::default(), None)) };
-        let Some(files) = files else { return Ok((self.roots(spec), None)) };
+        let Some(files) = files else { return Ok((self.roots(spec, Orders::new()), None)) };
+        let orders = files.orders.clone();
         files.initial.restore(root.as_fd(), divert, &files.blobs)?;
-        let Some(directory) = &files.keep else { return Ok((self.roots(spec), None)) };
+        let Some(directory) = &files.keep else { return Ok((self.roots(spec, orders), None)) };
         make_directories(directory).map_err(RunError::call("mkdir(--keep)"))?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(RunError::call("dup"));
         let mut layers = Vec::new();
@@ -67,13 +70,13 @@ impl Layers {
         // What was put back is older.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), i64::from(now.subsec_nanos()));
-        Ok((self.roots(spec), Some(Kept { directory: directory.clone(), layers, since })))
+        Ok((self.roots(spec, orders), Some(Kept { directory: directory.clone(), layers, since })))
     }
 
-    fn roots(self, spec: &FsSpec) -> DivertedRoots {
+    fn roots(self, spec: &FsSpec, orders: Orders) -> DivertedRoots {
         let roots = spec.divert.iter().flat_map(|divert| divert.roots.clone());
         let roots = roots.chain(spec.pending.iter().map(|place| place.path.clone()));
-        DivertedRoots { roots: roots.collect(), holders: self.holders }
+        DivertedRoots { roots: roots.collect(), holders: self.holders, orders }
     }
 }
 

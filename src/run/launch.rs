@@ -87,6 +87,8 @@ pub struct Begun {
     sockets: OwnedFd,
     stdio: Stdio,
     ahead: i64,
+    /// Its clocks go on from those of another run.
+    replayed: bool,
 }
 
 /// Clones the run's first process, before the plan is made: the two go on beside each other. The
@@ -106,6 +108,7 @@ pub fn begin(clock: Option<ClockBase>, input: Input) -> Result<Begun, RunError> 
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;
     let offsets = clock.map(time::Offsets::to).transpose().map_err(RunError::call("clock_gettime"))?;
+    let replayed = offsets.is_some();
     let ahead = offsets.map_or(0, |offsets| offsets.monotonic);
     // Before the clone: without a map the clone has none.
     let ids = (geteuid().as_raw(), getegid().as_raw());
@@ -127,7 +130,7 @@ pub fn begin(clock: Option<ClockBase>, input: Input) -> Result<Begun, RunError> 
             child::enter(&ends)
         }
         clone::Side::Parent { pid, pidfd } => {
-            Ok(Begun { init: pid, guard: KillOnDrop(pidfd), channel, go, sockets, stdio, ahead })
+            Ok(Begun { init: pid, guard: KillOnDrop(pidfd), channel, go, sockets, stdio, ahead, replayed })
         }
     }
 }
@@ -159,7 +162,7 @@ pub(super) fn launch(
     // While the child copies the same places.
     order::tell(begun.channel.as_fd(), &fsview::look(&plan.fs)?)?;
     order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
-    order::tell_filters(begun.go.as_fd(), plan)?;
+    order::tell_filters(begun.go.as_fd(), plan, begun.replayed)?;
     // Its key is made while the view is.
     let tls = tls.map(Intention::carry_out).transpose().map_err(RunError::Proxy)?;
     let authority = tls.as_ref().map_or("", |tls| tls.authority.certificate_pem());
@@ -209,7 +212,7 @@ impl Begun {
             return Err(RunError::Silent);
         };
         let (doors, layers) = receive_doors(&self.sockets)?;
-        let Self { init, guard, channel, go, sockets: dialler, stdio, ahead } = self;
+        let Self { init, guard, channel, go, sockets: dialler, stdio, ahead, .. } = self;
         Ok(Launched {
             init,
             guard,

@@ -107,10 +107,10 @@ pub(super) fn c_string(word: OsString) -> Result<CString, Failure> {
 }
 
 /// The filter where Landlock keeps signals inside, and the one for elsewhere.
-pub(super) fn filters(plan: &LaunchPlan) -> Result<[Vec<Instruction>; 2], RunError> {
+pub(super) fn filters(plan: &LaunchPlan, replayed: bool) -> Result<[Vec<Instruction>; 2], RunError> {
     let full_mediation = plan.access.policy.full_mediation();
     let filter = |signals_are_scoped| -> Result<Vec<Instruction>, RunError> {
-        let options = FilterOptions { full_mediation, signals_are_scoped, replayable: plan.replay };
+        let options = FilterOptions { full_mediation, signals_are_scoped, replayable: plan.replay, replayed };
         let program = compile(options).map_err(RunError::Filter)?;
         Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
     };
@@ -125,8 +125,12 @@ pub(super) fn tell(socket: BorrowedFd<'_>, order: &impl Serialize) -> Result<(),
 }
 
 /// Tells the child the two programs of its filter.
-pub(super) fn tell_filters(socket: BorrowedFd<'_>, plan: &LaunchPlan) -> Result<(), RunError> {
-    filters(plan)?.iter().try_for_each(|filter| tell_bytes(socket, &pack(filter)))
+pub(super) fn tell_filters(
+    socket: BorrowedFd<'_>,
+    plan: &LaunchPlan,
+    replayed: bool,
+) -> Result<(), RunError> {
+    filters(plan, replayed)?.iter().try_for_each(|filter| tell_bytes(socket, &pack(filter)))
 }
 
 /// Tells the child what stands in files. Not by the socket: it takes less than one bundle of roots, and the

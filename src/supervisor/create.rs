@@ -58,6 +58,9 @@ impl Supervisor {
         let mode = Mode::from_bits_truncate(request.mode & !self.umask(call));
         // It was absent when it was judged: what has come since (a FIFO would hold us) is looked at anew.
         let flags = request.flags | OFlag::O_EXCL | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
+        if matches!(area, Area::Rule(_)) {
+            self.note_change(place)?;
+        }
         match self.make_pending_file(&place.path(), mode)? {
             Some(Ok(())) => {
                 self.note_made(&place.path());

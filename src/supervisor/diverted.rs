@@ -11,7 +11,7 @@ use nix::fcntl::{RenameFlags, renameat2};
 use nix::sys::stat::{FileStat, lstat};
 
 use super::view::{Found, Place, View};
-use super::{CommandTable, access::AccessTable};
+use super::{CommandTable, Orders, access::AccessTable};
 use crate::policy::FileId;
 use crate::sys::relocate;
 
@@ -22,6 +22,8 @@ pub struct DivertedRoots {
     pub roots: Vec<PathBuf>,
     /// For each place that does not exist yet, the directory that will hold it.
     pub holders: Vec<OwnedFd>,
+    /// The order in which directories list their names.
+    pub orders: Orders,
 }
 
 impl View {

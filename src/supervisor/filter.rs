@@ -41,6 +41,7 @@ pub fn return_value(action: Action) -> u32 {
         Action::Allow => libc::SECCOMP_RET_ALLOW,
         Action::Kill => libc::SECCOMP_RET_KILL_PROCESS,
         Action::Notify => libc::SECCOMP_RET_USER_NOTIF,
+        Action::Trace => libc::SECCOMP_RET_TRACE,
         Action::Errno(errno) => libc::SECCOMP_RET_ERRNO | (errno.unsigned_abs() & libc::SECCOMP_RET_DATA),
     }
 }

@@ -32,6 +32,7 @@ mod hand_over;
 mod hasher;
 mod image;
 mod init_words;
+mod listing;
 mod locks;
 mod mutate;
 mod open;
@@ -80,6 +81,8 @@ use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::image::Heads;
+use self::listing::Listings;
+pub use self::listing::Orders;
 pub use self::skip::UnderWay;
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
@@ -170,6 +173,7 @@ pub struct Supervisor {
     digests: Digests,
     written: WrittenFiles,
     first: Option<FirstChanges>,
+    listings: Listings,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -240,9 +244,8 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let mut view = View::of(setup.root, setup.inherited).map_err(Stop::View)?;
-        let DivertedRoots { roots, holders } = setup.diverted;
-        view.diverted = roots;
+        let DivertedRoots { roots, holders, orders } = setup.diverted;
+        let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
         let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
@@ -252,7 +255,7 @@ impl Supervisor {
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
-        let skip = setup.under_way.zip(clock.as_mut()).map(|(way, clock)| skip::Skip::new(way, clock));
+        let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -278,6 +281,7 @@ impl Supervisor {
             digests: Digests::default(),
             written,
             first: setup.keeps_former.then(FirstChanges::default),
+            listings: Listings::new(setup.keeps_former, orders),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),

@@ -54,6 +54,9 @@ impl Supervisor {
                 mode,
             ),
         };
+        if done.is_ok() {
+            self.note_new_directory(target.place.path());
+        }
         self.finish(call, &target, Event::new(Kind::Observe, "fs.mkdir"), before, done)
     }
 
@@ -226,7 +229,12 @@ impl Supervisor {
             return Ok(Err(Reply::Errno(Errno::EEXIST)));
         }
         match self.judge(call, PathAccess::Write, &spelled, &path, &decision)? {
-            Some(area) => Ok(Ok(Target { spelled, place, area })),
+            Some(area) => {
+                if matches!(area, Area::Rule(_)) {
+                    self.note_change(&place)?;
+                }
+                Ok(Ok(Target { spelled, place, area }))
+            }
             None => Ok(Err(Reply::Errno(Errno::EACCES))),
         }
     }

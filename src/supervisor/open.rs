@@ -363,6 +363,7 @@ impl Supervisor {
             return Ok(());
         }
         if found.kind() == SFlag::S_IFDIR {
+            self.note_listed(&found)?;
             return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
         }
         let content = if self.written.changes_unseen(found.id()) {

@@ -57,6 +57,10 @@ impl Supervisor {
             event = self.with_before(event, "before_to", before_to);
             if directory {
                 event = event.arg("type", "directory");
+                self.note_moved_directory(b.path());
+                if exchanged {
+                    self.note_moved_directory(a.path());
+                }
                 self.moved(a.path(), b.path(), exchanged);
             }
         }

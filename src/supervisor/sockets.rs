@@ -199,6 +199,9 @@ impl Supervisor {
         if !self.sockets.has_room() {
             return Ok(Reply::Errno(Errno::ENOBUFS));
         }
+        if matches!(area, Area::Rule(_)) {
+            self.note_change(&place)?;
+        }
         let done = match self.bind_inside(call, &socket, &raw, &spelled)? {
             Some(done) => done,
             None => self.bind_here(call, &socket, &place),
@@ -290,7 +293,9 @@ impl Supervisor {
     ) -> Result<(), Stop> {
         if let Area::Rule(rule) = area {
             let label = self.access.grant_label(rule);
+            let before = self.before_made(target);
             let event = spelled.add_to(Event::new(Kind::Observe, "fs.mknod"), "path", target);
+            let event = self.with_before(event, "before", before);
             self.recorder.record(event.arg("type", "socket").proc(call.task.lineage.clone()).rule(label))?;
         }
         Ok(())

@@ -81,8 +81,9 @@ impl Supervisor {
                 }
                 ptrace::Stop::Cloned => self.made(pid, true),
                 ptrace::Stop::Forked => self.made(pid, false),
+                ptrace::Stop::Call => self.translate_wait(pid),
+                ptrace::Stop::Returned => self.wait_returned(pid),
                 ptrace::Stop::Group | ptrace::Stop::Event => self.stood_still(pid, stop),
-                ptrace::Stop::Call => self.stood_in_call(pid),
                 ptrace::Stop::Signal(signal) => self.signalled(pid, signal),
             };
         }

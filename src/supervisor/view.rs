@@ -110,10 +110,10 @@ pub(super) struct View {
 impl View {
     /// Takes an O_PATH descriptor of the run's root, and the mounts outside of it that standard
     /// input, output and error lead to.
-    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>) -> nix::Result<Self> {
+    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>, diverted: Vec<PathBuf>) -> nix::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;
-        Ok(Self { root, descriptors, inherited, diverted: Vec::new() })
+        Ok(Self { root, descriptors, inherited, diverted })
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind

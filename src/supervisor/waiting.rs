@@ -25,7 +25,7 @@ use crate::sys::seccomp;
 const LOOK: u8 = 40;
 /// The kernel's own "start the call again, or say EINTR, as the handler of the signal wants it"
 /// (ERESTARTSYS in its sources), which no task ever sees.
-pub(super) const RESTART: i32 = 512;
+const RESTART: i32 = 512;
 
 /// Threads that may wait at once.
 const MOST: usize = 2048;

@@ -8,6 +8,7 @@
 pub mod address;
 pub mod clock;
 pub mod clone;
+pub mod dents;
 pub mod descriptor;
 pub mod injection;
 pub mod memory;

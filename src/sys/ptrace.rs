@@ -18,13 +18,15 @@ pub fn seize_at_exec(pid: i32) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, pid, options.cast_unsigned() as usize)
 }
 
-/// As [`seize_at_exec`], and it stops when it has made a task, which is traced alike from its birth.
+/// As [`seize_at_exec`], and it stops when it has made a task, which is traced alike from its birth, and at
+/// calls for which a filter says so.
 ///
 /// # Errors
 /// As [`seize_at_exec`].
 pub fn seize_family(pid: i32) -> io::Result<()> {
     let births = libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;
-    let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD | births;
+    let calls = libc::PTRACE_O_TRACESECCOMP | libc::PTRACE_O_TRACESYSGOOD;
+    let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL | births | calls;
     request(libc::PTRACE_SEIZE, pid, options.cast_unsigned() as usize)
 }
 
@@ -42,6 +44,14 @@ pub fn listen(pid: i32) -> io::Result<()> {
 /// The errno of ptrace(2).
 pub fn resume(pid: i32, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_CONT, pid, signal.cast_unsigned() as usize)
+}
+
+/// Continues a stopped tracee to the end of its call ([`Stop::Returned`]).
+///
+/// # Errors
+/// The errno of ptrace(2).
+pub fn resume_to_return(pid: i32) -> io::Result<()> {
+    request(libc::PTRACE_SYSCALL, pid, 0)
 }
 
 /// Makes a tracee that was seized stop, as [`Stop::Event`]: the call in which it waits is interrupted.
@@ -84,12 +94,14 @@ pub enum Stop {
     Cloned,
     /// It has made a task by fork(2) or vfork(2).
     Forked,
+    /// About to make a call for which a filter says so (SECCOMP_RET_TRACE).
+    Call,
+    /// At the end of the call after which it was to stop.
+    Returned,
     /// Group stop (job control).
     Group,
     /// Another event stop: the first of a new task, or the end of a group stop.
     Event,
-    /// The beginning or the end of a call, where one was asked for.
-    Call,
     /// About to receive a signal.
     Signal(i32),
 }
@@ -118,7 +130,9 @@ fn classify(status: i32) -> Stop {
         libc::PTRACE_EVENT_CLONE => Stop::Cloned,
         libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => Stop::Forked,
         libc::PTRACE_EVENT_STOP if stopping.contains(&signal) => Stop::Group,
-        0 if signal == libc::SIGTRAP | 0x80 => Stop::Call,
+        libc::PTRACE_EVENT_SECCOMP => Stop::Call,
+        // PTRACE_O_TRACESYSGOOD
+        0 if signal == libc::SIGTRAP | 0x80 => Stop::Returned,
         0 => Stop::Signal(signal),
         _ => Stop::Event,
     }

@@ -40,7 +40,8 @@ fn rename_within(from: At<'_>, to: At<'_>, left: usize) -> nix::Result<()> {
     }
     mkdirat(to.0, to.1, Mode::S_IRWXU)?;
     let target = File::from(open(to)?);
-    for name in names(&source)? {
+    // A tmpfs, where upper layers are, lists the newest name first: so the order of the list stays.
+    for name in names(&source)?.into_iter().rev() {
         rename_within((source.as_fd(), &name), (target.as_fd(), &name), left - 1)?;
     }
     target.set_permissions(std::fs::Permissions::from_mode(status.mode() & 0o7777)).map_err(errno)?;

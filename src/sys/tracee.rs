@@ -31,6 +31,14 @@ pub fn registers(task: i32) -> io::Result<Registers> {
     Ok(ptrace::getregs(Pid::from_raw(task))?)
 }
 
+/// Sets the registers of a stopped task.
+///
+/// # Errors
+/// ESRCH when it was killed meanwhile.
+pub fn set_registers(task: i32, registers: Registers) -> io::Result<()> {
+    Ok(ptrace::setregs(Pid::from_raw(task), registers)?)
+}
+
 /// Why a visit did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {

@@ -1,6 +1,7 @@
 /* Reads clocks in every way that there is, and writes over the memory in which its reads are kept. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -96,6 +97,55 @@ static int forks(void)
 	return 0;
 }
 
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+static int ready;
+
+static void *wake(void *unused)
+{
+	(void)unused;
+	usleep(30000);
+	pthread_mutex_lock(&mutex);
+	ready = 1;
+	pthread_cond_signal(&condition);
+	pthread_mutex_unlock(&mutex);
+	return NULL;
+}
+
+static struct timespec in(clockid_t id, long milliseconds)
+{
+	uint64_t then = now(id) + milliseconds * 1000000;
+	return (struct timespec){ then / 1000000000, then % 1000000000 };
+}
+
+/* Until a time, by both clocks: once it comes, once something else does. */
+static int waits(void)
+{
+	for (int i = 0; i < 2; i++) {
+		clockid_t id = i ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+		uint64_t start = now(CLOCK_MONOTONIC);
+		struct timespec until = in(id, 40);
+		int slept = clock_nanosleep(id, TIMER_ABSTIME, &until, NULL);
+		printf("slept %d %d ", slept, now(CLOCK_MONOTONIC) - start >= 40000000);
+		sem_t semaphore;
+		sem_init(&semaphore, 0, 0);
+		until = in(id, 40);
+		printf("waited %d ", sem_clockwait(&semaphore, id, &until));
+		pthread_t thread;
+		ready = 0;
+		pthread_create(&thread, NULL, wake, NULL);
+		pthread_mutex_lock(&mutex);
+		until = in(id, 20000);
+		int came = 0;
+		while (!ready && !came)
+			came = pthread_cond_clockwait(&condition, &mutex, id, &until);
+		pthread_mutex_unlock(&mutex);
+		pthread_join(thread, NULL);
+		printf("came %d\n", came);
+	}
+	return 0;
+}
+
 #define CONTROL ((volatile uint64_t *)0x70002000)
 #define LANES ((volatile uint64_t *)0x70004000)
 #define LANE_WORDS 2048
@@ -175,6 +225,8 @@ int main(int count, char **words)
 		return threads();
 	if (!strcmp(what, "forks"))
 		return forks();
+	if (!strcmp(what, "waits"))
+		return waits();
 	if (!strcmp(what, "hostile"))
 		return hostile();
 	if (!strcmp(what, "spin"))

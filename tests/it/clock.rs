@@ -1,7 +1,7 @@
 //! The clock of a run that can be replayed: it is the machine's while recording, and the recorded one in the
 //! replay, whatever way a program reads it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ fn prepare(sandbox: &Sandbox) {
 }
 
 fn record(sandbox: &Sandbox, words: &[&str]) -> Ran {
-    sandbox.run_with(&["--replayable"], words)
+    sandbox.run_with(&[], words)
 }
 
 fn replay(sandbox: &Sandbox) -> Ran {
@@ -105,6 +105,22 @@ fn programs_print_the_time_that_they_printed() {
 }
 
 #[test]
+fn a_wait_until_a_recorded_time_takes_as_long_as_it_did() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let ran = record(sandbox, &["./guest", "waits"]);
+        ran.exits(0).prints(&"slept 0 1 waited -1 came 0\n".repeat(2));
+        // By then each of the times is long over.
+        std::thread::sleep(Duration::from_millis(100));
+        let start = Instant::now();
+        replay(sandbox).exits(0).prints(&ran.stdout);
+        let took = start.elapsed();
+        // Nothing waits for 20 seconds.
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    });
+}
+
+#[test]
 fn a_clock_at_real_rate_is_near_the_recorded_one() {
     let sandbox = Sandbox::new(crate::support::User::Caller);
     if !has("go") {
@@ -124,7 +140,7 @@ fn a_clock_at_real_rate_is_near_the_recorded_one() {
     let nanoseconds = |ran: &Ran| ran.stdout.trim().parse::<f64>().expect("a number") / 1e9;
     is_now(nanoseconds(ran.exits(0)));
     assert_eq!(ran.of("clock.tape").first().expect("an entry")["args"]["clock"], "shift", "{ran}");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     let apart = nanoseconds(&replay(&sandbox)) - nanoseconds(&ran);
     assert!(apart.abs() < 0.25, "{apart} s");
 }
@@ -157,7 +173,7 @@ fn a_launcher_that_is_killed_leaves_nothing_that_runs() {
     prepare(&sandbox);
     // Its name tells it from the guests of other tests.
     copy_program(compiled("clock"), sandbox.path("clock-spins"));
-    let running = Running::start(sandbox.run_command(&["--replayable"], &["./clock-spins", "spin"]));
+    let running = Running::start(sandbox.run_command(&[], &["./clock-spins", "spin"]));
     let runs = || {
         let all = std::fs::read_dir("/proc").expect("/proc").flatten();
         all.into_iter().any(|entry| {

@@ -14,7 +14,7 @@ const SEED: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccdd
 const OTHER: &str = "10112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 fn seeded(sandbox: &Sandbox, seed: &str, words: &[&str]) -> Ran {
-    sandbox.run_with(&["--replayable", "--seed", seed], words)
+    sandbox.run_with(&["--seed", seed], words)
 }
 
 /// What the command prints, the same in three runs of one seed.
@@ -264,12 +264,12 @@ trap 'echo term' TERM; kill -TERM $$; exit 9
     everyone(|sandbox| {
         sandbox.policy("exec: /usr/**");
         let words = ["sh", "-c", program];
-        let without = sandbox.run(&words);
-        let with = sandbox.run_with(&["--replayable"], &words);
+        let without = sandbox.run_with(&["--no-replay"], &words);
+        let with = sandbox.run_with(&[], &words);
         with.exits(9);
         without.exits(9);
         assert_eq!(with.stdout, without.stdout);
-        let killed = sandbox.run_with(&["--replayable"], &["sh", "-c", "kill -KILL $$"]);
+        let killed = sandbox.run_with(&[], &["sh", "-c", "kill -KILL $$"]);
         killed.exits(137);
     });
 }
@@ -291,7 +291,7 @@ for _ in range(60):
     os.waitpid(maker, 0)
 print('done')";
         let begun = Instant::now();
-        let ran = sandbox.run_with(&["--replayable"], &["python3", "-c", program]);
+        let ran = sandbox.run_with(&[], &["python3", "-c", program]);
         ran.exits(0).prints("done\n");
         assert!(begun.elapsed() < Duration::from_secs(30));
     });
@@ -307,7 +307,7 @@ signal.signal(signal.SIGUSR1, lambda *_: None)
 open('out/ready', 'w').close()
 while True: os.kill(os.getpid(), signal.SIGUSR1)";
         let words = ["python3", "-c", program];
-        let running = Running::start(sandbox.run_command(&["--replayable"], &words));
+        let running = Running::start(sandbox.run_command(&[], &words));
         until("the command is ready", || sandbox.path("out/ready").exists());
         running.signal(Signal::SIGTERM);
         running.finish().exits(143);
@@ -321,17 +321,16 @@ fn a_seed_is_for_tests_without_a_network() {
         let ran = Running::start(sandbox.run_command(options, &["true"])).finish();
         ran.exits(2).complains(part);
     };
-    refuse(&["--replayable", "--seed", "00"], "64 hexadecimal digits");
-    refuse(&["--seed", SEED], "--replayable");
-    refuse(&["--replayable", "--no-replay"], "cannot be used with");
+    refuse(&["--seed", "00"], "64 hexadecimal digits");
+    refuse(&["--seed", SEED, "--no-replay"], "cannot be used with");
     sandbox.policy("net: example.org:443");
-    refuse(&["--replayable", "--seed", SEED], "not with `net:` rules");
+    refuse(&["--seed", SEED], "not with `net:` rules");
 }
 
 #[test]
 fn the_trace_says_whether_randomness_can_be_replayed() {
     let sandbox = Sandbox::new(User::Caller);
-    for (options, said) in [(&["--replayable"][..], "replayable, RDRAND excepted"), (&[], "not covered")] {
+    for (options, said) in [(&[][..], "replayable, RDRAND excepted"), (&["--no-replay"], "not covered")] {
         let ran = sandbox.run_with(options, &["true"]);
         ran.exits(0);
         assert_eq!(ran.of("run.start")[0]["args"]["capture"]["randomness"], said);

@@ -26,6 +26,7 @@ mod policy_show;
 mod programs;
 mod readers;
 mod replay_files;
+mod replay_net;
 mod sample;
 mod secrets;
 mod skip;

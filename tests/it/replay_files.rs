@@ -125,7 +125,7 @@ fn tree(sandbox: &Sandbox) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Runs what can be replayed.
 fn record(sandbox: &Sandbox, words: &[&str]) -> Ran {
-    sandbox.run_with(&["--replayable"], words)
+    sandbox.run_with(&[], words)
 }
 
 /// Replays what [`record`] recorded: the host's files stay as they are.
@@ -210,7 +210,7 @@ fn a_file_that_was_deleted_after_the_run_is_put_back() {
 
 /// Runs `script` with `input` as standard input, as a pipe or as a file, and replays it without.
 fn with_input(sandbox: &Sandbox, script: &str, input: &[u8], file: bool) -> (Ran, Ran) {
-    let mut command = sandbox.run_command(&["--replayable"], &["sh", "-c", script]);
+    let mut command = sandbox.run_command(&[], &["sh", "-c", script]);
     let recorded = if file {
         let path = sandbox.file("../input", input);
         command.stdin(fs::File::open(path).expect("opens"));
@@ -246,5 +246,91 @@ fn standard_input_is_given_again() {
         let (ran, again) = with_input(sandbox, "head -c 5 && echo", &input, false);
         ran.exits(0).prints("first\n");
         again.exits(0).prints("first\n").complains("replay ok");
+    });
+}
+
+#[test]
+fn directories_list_their_names_in_the_same_order() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: python3\n");
+        for at in 0..12 {
+            sandbox.file(format!("old/{}", at * 7919), "x");
+            sandbox.file(format!("tree/sub{}/{at}", at % 3), "x");
+        }
+        let script = "
+import os, shutil
+print(os.listdir('old'))
+os.mkdir('new')
+for at in range(1000): open(f'new/{at * 104729}', 'w')
+print(os.listdir('new'))
+for at in range(0, 12, 2): os.unlink(f'old/{at * 7919}')
+for at in range(5): open(f'old/n{at}', 'w')
+print(os.listdir('old'), list(os.walk('tree')))
+os.rename('tree', 'moved')
+print(list(os.walk('moved')))
+directory = os.open('new', os.O_RDONLY)
+print(os.listdir(directory), os.listdir(directory))
+shutil.rmtree('new')
+print(sorted(os.listdir('.')))
+";
+        let ran = record(sandbox, &["python3", "-c", script]);
+        ran.exits(0);
+        replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
+#[test]
+fn what_programs_do_with_files_works_in_overlays() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nwrite: ../other\nexec: python3\n");
+        sandbox.directory("../other");
+        sandbox.file("old", "old\n");
+        sandbox.file("base.db", "");
+        let script = "
+import errno, fcntl, mmap, os, socket, sqlite3, tempfile
+def attempt(what, *args):
+    try: return what(*args)
+    except OSError as error: return errno.errorcode[error.errno]
+with open('old', 'r+b') as one, open('old', 'rb') as two:
+    fcntl.flock(one, fcntl.LOCK_EX); print(attempt(fcntl.flock, two, fcntl.LOCK_SH | fcntl.LOCK_NB))
+    mapped = mmap.mmap(one.fileno(), 4); mapped[:3] = b'new'; mapped.close(); print(two.read())
+os.link('old', 'linked'); open('linked', 'a').write('more\\n'); print(open('old').read(), os.stat('old').st_nlink)
+print(attempt(os.rename, 'old', '../other/old'))
+os.symlink('old', 'link'); print(os.readlink('link')); os.replace('link', 'link2')
+server = socket.socket(socket.AF_UNIX); server.bind('socket'); server.listen()
+client = socket.socket(socket.AF_UNIX); client.connect('socket'); client.send(b'hello'); print(server.accept()[0].recv(5))
+with tempfile.TemporaryFile(dir='.') as nameless: nameless.write(b'x'); print(nameless.tell())
+fd = os.open('excl', os.O_CREAT | os.O_EXCL | os.O_RDWR); print(attempt(os.open, 'excl', os.O_CREAT | os.O_EXCL))
+os.ftruncate(fd, 5); os.chmod('excl', 0o600); os.utime('excl', (1, 1)); print(os.stat('excl').st_mtime)
+os.setxattr('excl', 'user.x', b'v'); print(os.getxattr('excl', 'user.x'))
+base = sqlite3.connect('base.db'); base.execute('pragma journal_mode=wal'); base.execute('create table t(x)')
+base.execute('insert into t values(7)'); base.commit(); print(base.execute('select * from t').fetchall()); base.close()
+";
+        let ran = record(sandbox, &["python3", "-c", script]);
+        ran.exits(0);
+        replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
+#[test]
+fn a_killed_replay_leaves_nothing() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("write: .\n{PROGRAMS}exec: sleep\n"));
+        record(sandbox, &["sh", "-c", "echo x > f; sleep 1"]).exits(0);
+        let before = tree(sandbox);
+        let trace = sandbox.trace();
+        let mut command = sandbox.command(&["replay", "--paced", "-t", trace.to_str().expect("text")]);
+        command.stdout(std::process::Stdio::null());
+        let running = Running::start(command);
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        running.signal(nix::sys::signal::Signal::SIGKILL);
+        running.finish();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        assert!(!mounts.contains(sandbox.path("").to_str().expect("text")));
+        assert_eq!(tree(sandbox), before);
+        // The next one clears what it left in the state directory.
+        replay(sandbox, &[]).exits(0);
+        let left = fs::read_dir(sandbox.beside("state/agentbox/replays")).map_or(0, Iterator::count);
+        assert_eq!(left, 0);
     });
 }

@@ -12,7 +12,7 @@ const POLICY: &str = "write: .\nexec: /**\nread: /usr\nread: /etc\n";
 /// Records a command, which waits for so long at least.
 fn recorded(sandbox: &Sandbox, waits: Duration, words: &[&str]) -> Ran {
     let begun = Instant::now();
-    let ran = sandbox.run_with(&["--replayable"], words);
+    let ran = sandbox.run_with(&[], words);
     assert!(begun.elapsed() >= waits, "it did not wait\n{ran}");
     ran
 }
@@ -138,33 +138,17 @@ fn pauses_between_attempts_are_left_out() {
     assert!(ran.stdout.contains("b'ok'") && took < seconds(2.0), "the replay took {took:?}\n{ran}");
 }
 
-/// A program in C, which waits for so long.
-fn in_c(source: &str, waits: Duration) -> Option<Ran> {
+#[test]
+fn timers_of_programs_in_c() {
     if !has("gcc") {
-        skip("C", "there is no gcc");
-        return None;
+        return skip("C", "there is no gcc");
     }
     let sandbox = Sandbox::new(User::Caller);
     sandbox.policy(POLICY);
-    let source = sandbox.file("waits.c", source);
+    let source = sandbox.file("timers.c", include_str!("skip/timers.c"));
     let mut build = std::process::Command::new("gcc");
-    build.arg("-o").arg(sandbox.path("waits")).arg(source).args(["-pthread", "-lrt"]);
+    build.arg("-o").arg(sandbox.path("timers")).arg(source).args(["-pthread", "-lrt"]);
     assert!(build.status().expect("gcc").success());
-    Some(is_skipped(&sandbox, waits, &["./waits"]))
-}
-
-#[test]
-fn timers_of_the_kernel() {
-    if let Some(ran) = in_c(include_str!("skip/timers.c"), seconds(6.0)) {
-        assert_eq!(ran.stdout.lines().count(), 7, "{ran}");
-    }
-}
-
-#[test]
-fn waits_for_a_time_of_day() {
-    if let Some(ran) = in_c(include_str!("skip/times_of_day.c"), seconds(8.0)) {
-        let kinds: Vec<_> =
-            ran.stdout.lines().map(|line| line.rsplit_once(' ').unwrap_or_default().0).collect();
-        assert_eq!(kinds, ["woken 0", "sign", "interrupted -1", "over -1", "alone 110"], "{ran}");
-    }
+    let ran = is_skipped(&sandbox, seconds(6.0), &["./timers"]);
+    assert_eq!(ran.stdout.lines().count(), 7, "{ran}");
 }

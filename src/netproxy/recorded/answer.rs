@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future as _;
 use std::io::{BufRead as _, BufReader, Read};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::super::failure::Failure;
 use super::super::spelling::respell;
 use super::Blobs;
 use super::exchanges::{RecordedExchange, pairs};
+use super::gate::Gate;
 use crate::trace::unhex;
 
 /// The most that is read of a body at once.
@@ -39,10 +41,12 @@ pub(super) enum Answer {
 /// A body that was recorded.
 pub(crate) struct RecordedBody {
     content: Option<Box<dyn Read + Send>>,
-    /// Where the pieces of it end that came apart from each other, and when they came.
-    pieces: VecDeque<(u64, u64)>,
-    /// What of the present piece is left, and its time.
-    piece: Option<(u64, u64)>,
+    /// The pieces of it that came apart from each other.
+    pieces: VecDeque<Piece>,
+    /// The present one.
+    piece: Option<Piece>,
+    /// Where it began before all of the request had come.
+    gate: Option<Arc<Gate>>,
     trailers: Option<HeaderMap>,
     broken: Option<NetproxyError>,
     /// It was never whole, and nobody knows how it would have gone on.
@@ -57,7 +61,29 @@ pub(crate) struct RecordedBody {
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
+/// A part of a body.
+#[derive(Clone, Copy)]
+struct Piece {
+    /// Bytes of it that are left.
+    left: u64,
+    /// When it came.
+    micros: u64,
+    /// Bytes of the request that had come before.
+    up: u64,
+}
+
 impl RecordedExchange {
+    /// Whether the origin began to answer before all of the request had come.
+    pub(super) fn is_early(&self) -> bool {
+        let is_cut = self.body.get("whole").is_some_and(|whole| whole == false);
+        let segments =
+            self.result.get("segments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let is = |segment: &&Value, way: &str| segment.get(0).is_some_and(|one| one == way);
+        let has_turned =
+            segments.iter().skip_while(|segment| is(segment, "up")).any(|segment| is(&segment, "up"));
+        self.result.get("status").is_some() && (is_cut || has_turned)
+    }
+
     /// The answer to a request by `method`.
     pub(super) fn answer(&self, method: &Method, blobs: &Blobs, is_paced: bool) -> Answer {
         let error = self.failure();
@@ -162,6 +188,7 @@ impl RecordedExchange {
             content,
             pieces: segments(self.result.get("segments"), blobs)?,
             piece: None,
+            gate: None,
             trailers,
             broken: failure.filter(|_| !is_endless),
             is_endless,
@@ -199,10 +226,15 @@ fn fields(list: Option<&Value>) -> HeaderMap {
 }
 
 /// The pieces of the answer, from the entry or the blob that holds them.
-fn segments(value: Option<&Value>, blobs: &Blobs) -> std::io::Result<VecDeque<(u64, u64)>> {
-    let piece = |segment: &Value| {
-        let way = segment.get(0)?.as_str()?;
-        (way == "down").then_some((segment.get(1)?.as_u64()?, segment.get(2)?.as_u64()?))
+fn segments(value: Option<&Value>, blobs: &Blobs) -> std::io::Result<VecDeque<Piece>> {
+    let mut up = 0;
+    let mut piece = |segment: &Value| {
+        let (left, micros) = (segment.get(1)?.as_u64()?, segment.get(2)?.as_u64()?);
+        if segment.get(0)? == "down" {
+            return Some(Piece { left, micros, up });
+        }
+        up += left;
+        None
     };
     match value {
         Some(Value::Array(list)) => Ok(list.iter().filter_map(piece).collect()),
@@ -219,6 +251,11 @@ fn segments(value: Option<&Value>, blobs: &Blobs) -> std::io::Result<VecDeque<(u
 }
 
 impl RecordedBody {
+    /// Its pieces wait for the request.
+    pub(super) fn behind(self, gate: Arc<Gate>) -> Self {
+        Self { gate: Some(gate), ..self }
+    }
+
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -246,14 +283,17 @@ impl RecordedBody {
         if self.piece.is_none() {
             self.piece = self.pieces.pop_front();
         }
-        if let (Some((_, micros)), Some((begun, sleep))) = (self.piece, &mut self.pace) {
-            let at = *begun + Duration::from_micros(micros);
+        if let (Some(piece), Some(gate)) = (self.piece, &self.gate) {
+            ready!(gate.poll(piece.up, cx));
+        }
+        if let (Some(piece), Some((begun, sleep))) = (self.piece, &mut self.pace) {
+            let at = *begun + Duration::from_micros(piece.micros);
             if sleep.deadline() != at {
                 sleep.as_mut().reset(at);
             }
             ready!(sleep.as_mut().poll(cx));
         }
-        let most = self.piece.map_or(PIECE, |(left, _)| usize::try_from(left).unwrap_or(PIECE).min(PIECE));
+        let most = self.piece.map_or(PIECE, |piece| usize::try_from(piece.left).unwrap_or(PIECE).min(PIECE));
         let mut bytes = vec![0; most];
         let read = match read_full(content, &mut bytes) {
             Ok(read) => read,
@@ -269,9 +309,9 @@ impl RecordedBody {
         }
         bytes.truncate(read);
         self.given += read as u64;
-        if let Some((left, _)) = &mut self.piece {
-            *left -= read as u64;
-            if *left == 0 {
+        if let Some(piece) = &mut self.piece {
+            piece.left -= read as u64;
+            if piece.left == 0 {
                 self.piece = None;
                 self.is_pausing = true;
             }

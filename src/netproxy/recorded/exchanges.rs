@@ -113,6 +113,12 @@ impl RecordedExchange {
         start.and_then(Value::as_f64).unwrap_or(entry.time)
     }
 
+    /// Bytes of its request, where not all of it was taken.
+    pub(super) fn cut(&self) -> Option<u64> {
+        let is_cut = self.body.get("whole").is_some_and(|whole| whole == false);
+        self.body.get("size").and_then(Value::as_u64).filter(|_| is_cut)
+    }
+
     fn normal(&self, blobs: &Blobs) -> &str {
         self.normal.get_or_init(|| self.asked.normal(content(&self.body, blobs).as_deref()))
     }
@@ -185,6 +191,26 @@ impl Exchanges {
             };
             if let Some(exchange) = shelf.take(&place, taker, alike) {
                 return Some(Matched { exchange, tier: normal_tier, is_exact: false });
+            }
+        }
+        None
+    }
+
+    /// Takes one that is answered before all of its body has come: by its head alone.
+    pub(super) fn take_early(&self, asked: &Asked, proc: Option<&str>) -> Option<Matched> {
+        let place = asked.place();
+        let mut shelf = self.lock();
+        for (taker, tier) in [(Taker::Same(proc), 0), (Taker::Any, 2)] {
+            let early = |other: &RecordedExchange| other.is_early() && other.asked.url == asked.url;
+            let same = |other: &RecordedExchange| early(other) && other.asked.headers == asked.headers;
+            if let Some(exchange) = shelf.take(&place, taker, same) {
+                return Some(Matched { exchange, tier, is_exact: true });
+            }
+            let headers = normal::headers(&asked.headers);
+            let alike =
+                |other: &RecordedExchange| early(other) && normal::headers(&other.asked.headers) == headers;
+            if let Some(exchange) = shelf.take(&place, taker, alike) {
+                return Some(Matched { exchange, tier: tier.max(1), is_exact: false });
             }
         }
         None

@@ -12,13 +12,15 @@ use sha2::{Digest as _, Sha256};
 use super::super::body::Reply;
 use super::super::error::NetproxyError;
 use super::super::exchange::{Exchange, Side};
+use super::super::flow::Flow;
 use super::super::forward::{Origin, Switch};
 use super::super::http::Service;
 use super::super::secret::{Passing, Treatment};
 use super::super::tapped::Tapped;
 use super::Recording;
 use super::answer::Answer;
-use super::exchanges::MOST;
+use super::exchanges::{MOST, Matched};
+use super::gate::Gate;
 use crate::trace::hex;
 
 /// A request's body once it has come.
@@ -58,6 +60,14 @@ impl Service {
         drop(slot);
         let flow = self.secure().map_or_else(|| link.flow(), |secure| secure.flow.clone());
         let body = Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads);
+        if let Some(matched) = recording.exchanges.take_early(&exchange.asked(None), proc) {
+            exchange.set_matched(&matched);
+            let gate = Arc::new(Gate::default());
+            let (most, passing) = (matched.exchange.cut(), Arc::clone(&gate));
+            tokio::spawn(async move { pass(body, most, &passing).await });
+            let switch = upgrade.zip(flow);
+            return self.answer_from(recording, &matched, &head, switch, exchange, Some(gate)).await;
+        }
         let taken = match take(body).await {
             Ok(taken) => taken,
             Err(error) => return Err(treatment.refusal().unwrap_or(error)),
@@ -73,6 +83,19 @@ impl Service {
             return Err(NetproxyError::NotRecorded { what });
         };
         exchange.set_matched(&matched);
+        self.answer_from(recording, &matched, &head, upgrade.zip(flow), exchange, None).await
+    }
+
+    /// Gives the recorded answer.
+    async fn answer_from(
+        &self,
+        recording: &Arc<Recording>,
+        matched: &Matched,
+        head: &http::request::Parts,
+        switch: Option<(OnUpgrade, Arc<Flow>)>,
+        exchange: &Arc<Exchange>,
+        gate: Option<Arc<Gate>>,
+    ) -> Result<Response<Reply>, NetproxyError> {
         let recorded = &matched.exchange;
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),
@@ -84,12 +107,30 @@ impl Service {
                 if let Some(reason) = recorded.reason() {
                     answer.extensions.insert(reason);
                 }
-                let switch = upgrade.zip(flow).map(|(client, flow)| Switch { client, flow });
+                let switch = switch.map(|(client, flow)| Switch { client, flow });
+                let body = match gate {
+                    Some(gate) => Box::new(body.behind(gate)),
+                    None => body,
+                };
                 let origin = Arc::clone(recording).upgraded(recorded.result.clone());
                 self.deliver(*answer, Passing::Recorded(body), switch, origin, exchange, head.version)
             }
         }
     }
+}
+
+/// Takes a body as far as it was taken, and tells how much has come.
+async fn pass(mut body: Tapped, most: Option<u64>, gate: &Gate) {
+    let mut taken = 0;
+    // A client that breaks off is told by the body itself.
+    while most.is_none_or(|most| taken < most)
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+        taken += length;
+        gate.add(length);
+    }
+    gate.end();
 }
 
 /// Takes a whole body, which is recorded as it passes.

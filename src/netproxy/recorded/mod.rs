@@ -5,10 +5,12 @@
 
 mod answer;
 mod closest;
+mod datagrams;
 mod entry;
 mod exchanges;
 mod forward;
 mod framing;
+mod gate;
 mod lookups;
 mod normal;
 mod outside;
@@ -24,6 +26,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use self::datagrams::PlayedDatagrams;
 pub use self::playback::Playback;
 
 pub(crate) use self::answer::RecordedBody;
@@ -33,6 +36,7 @@ pub(crate) use self::streams::Played;
 
 use super::tls::StoredLeaf;
 
+use self::datagrams::{Opened, Sessions};
 use self::entry::Entry;
 use self::exchanges::{Exchanges, RecordedExchange};
 use self::lookups::{Lookup, Lookups};
@@ -51,6 +55,7 @@ pub struct Recording {
     lookups: Lookups,
     streams: Arc<Streams>,
     exchanges: Exchanges,
+    sessions: Sessions,
     /// Addresses at which somebody accepted.
     accepted: HashSet<SocketAddr>,
     /// The blobs of what clients were shown.
@@ -69,11 +74,12 @@ impl Recording {
             is_paced,
             lookups: Lookups::default(),
             streams: Arc::default(),
+            sessions: Sessions::default(),
             accepted: HashSet::new(),
             leaves: Vec::new(),
             refusal: None,
         };
-        let (mut streams, mut exchanges) = (Vec::new(), Vec::new());
+        let (mut streams, mut exchanges, mut sessions) = (Vec::new(), Vec::new(), Opened::default());
         for line in entries {
             let Some(entry) = Entry::of(&line) else { continue };
             let is_read = match entry.op {
@@ -92,6 +98,9 @@ impl Recording {
                     Lookup::of(&entry).map(|lookup| recording.lookups.put(&entry, lookup)).is_some()
                 }
                 "net.stream" => recording.note(&entry).map(|stream| streams.push(stream)).is_some(),
+                "net.datagram" => {
+                    address_of(&entry).and_then(|to| sessions.put(&entry, to.to_string())).is_some()
+                }
                 "http.exchange" => {
                     let proc = entry.proc.map(str::to_owned);
                     let begun = RecordedExchange::begun(&entry);
@@ -110,6 +119,7 @@ impl Recording {
         for (_, key, proc, stream) in streams {
             recording.streams.put(key, proc, stream);
         }
+        recording.sessions = sessions.close();
         for (_, proc, exchange) in exchanges {
             recording.exchanges.put(proc, exchange);
         }
@@ -156,9 +166,8 @@ impl Recording {
         let stream = RecordedStream::of(entry)?;
         let key = match (entry.text("path"), entry.text("address")) {
             (Some(path), _) => format!("unix:{path}"),
-            (None, Some(address)) => {
-                let port = u16::try_from(entry.args.get("port")?.as_u64()?).ok()?;
-                let address = SocketAddr::new(address.parse().ok()?, port);
+            (None, Some(_)) => {
+                let address = address_of(entry)?;
                 if matches!(stream.dialled(), Dialled::Accepted) {
                     self.accepted.insert(address);
                 }
@@ -169,6 +178,11 @@ impl Recording {
         };
         Some((RecordedStream::opened(entry), key, entry.proc.map(str::to_owned), stream))
     }
+}
+
+fn address_of(entry: &Entry<'_>) -> Option<SocketAddr> {
+    let port = u16::try_from(entry.args.get("port")?.as_u64()?).ok()?;
+    Some(SocketAddr::new(entry.text("address")?.parse().ok()?, port))
 }
 
 impl std::fmt::Debug for Recording {

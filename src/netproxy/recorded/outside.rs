@@ -1,18 +1,16 @@
 //! The recording as the outside: names and dials end here.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_proto::rr::RecordType;
 use serde_json::Value;
-use tokio::net::UdpSocket;
 
 use super::super::moments;
 use super::super::origin::OriginStream;
-use super::super::resolve::{Family, Found, Outside, Pending, Question, Wanted};
+use super::super::resolve::{Datagrams, Family, Found, Outside, Pending, Question, Wanted};
 use super::Recording;
 use super::playback::{Diverged, Ending, Playback};
 use super::streams::Dialled;
@@ -39,8 +37,9 @@ impl Outside for Recording {
         })
     }
 
-    fn datagrams(&self, _: SocketAddr) -> io::Result<UdpSocket> {
-        Err(Diverged::NotRecorded.into())
+    fn datagrams(&self, wanted: Wanted<'_>) -> io::Result<Datagrams> {
+        let session = self.session(&wanted.destination.to_string(), wanted.proc)?;
+        Ok(Datagrams::Recorded(Box::new(session)))
     }
 }
 

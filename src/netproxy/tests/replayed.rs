@@ -235,6 +235,38 @@ fn a_streamed_answer_comes_in_the_same_pieces_at_once() {
 }
 
 #[test]
+fn an_answer_in_the_middle_of_a_request_comes_there_again() {
+    let talk = server(|mut stream| {
+        if read_head(&mut stream).is_none() {
+            return;
+        }
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let mut said = [0; 6];
+        for _ in 0..2 {
+            let _ = stream.read_exact(&mut said);
+            let _ = stream.write_all(b"1\r\n.\r\n");
+        }
+        let _ = stream.read_exact(&mut [0; 5]);
+        let _ = stream.write_all(b"0\r\n\r\n");
+    });
+    let plan = Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(talk), ..Plan::default() };
+    twice(&plan, |bench| {
+        bench.resolve("a.test");
+        let mut stream = bench.connect(WEB);
+        let post =
+            "POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+        stream.write_all(post.as_bytes()).unwrap();
+        let head = read_head(&mut stream).unwrap();
+        for _ in 0..2 {
+            stream.write_all(b"1\r\nx\r\n").unwrap();
+            stream.read_exact(&mut [0; 6]).unwrap();
+        }
+        stream.write_all(b"0\r\n\r\n").unwrap();
+        (head, rest(&mut stream))
+    });
+}
+
+#[test]
 fn what_follows_an_upgrade_is_played() {
     let socket = server(|mut stream| {
         if read_head(&mut stream).is_none() {

@@ -133,3 +133,33 @@ pub(super) fn rest(stream: &mut TcpStream) -> Result<String, (std::io::ErrorKind
         Err(error) => Err((error.kind(), text)),
     }
 }
+
+/// A replay has no [`HostNetwork`](super::super::HostNetwork): who else went out would go out in a replay too.
+#[test]
+fn the_outside_is_reached_in_one_place() {
+    let mut found = Vec::new();
+    let mut waiting = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/netproxy")];
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("tests") {
+                waiting.push(path.clone());
+            }
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let ways = [
+                "TcpStream::connect(",
+                "UnixStream::connect(",
+                "UdpSocket::bind(",
+                "TcpSocket::",
+                "TokioResolver",
+            ];
+            if ways.iter().any(|way| product.contains(way)) {
+                found.push(path.file_name().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    // `publish` connects to servers inside; `unix` asks the recording before it connects.
+    assert_eq!(found, ["publish.rs", "resolve.rs", "unix.rs"]);
+}

@@ -24,6 +24,7 @@ mod stack;
 mod strands;
 mod tapes;
 mod visit;
+mod waits;
 
 use std::collections::HashMap;
 
@@ -107,6 +108,8 @@ pub(super) struct Clock {
     threads: HashMap<i32, Thread>,
     /// Packed bytes in the trace.
     spent: u64,
+    /// Tasks in a call that was translated.
+    waits: HashMap<i32, waits::Own>,
     /// Nanoseconds that were left out.
     skipped: u64,
 }
@@ -124,6 +127,7 @@ impl Clock {
             programs: HashMap::new(),
             threads: HashMap::new(),
             spent: 0,
+            waits: HashMap::new(),
             skipped: 0,
         }
     }

@@ -18,7 +18,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// The kind of a clock that is on the timeline (`image.c` numbers them); `None` for those of CPU time and of
 /// devices.
-fn kind_of(clock: i32) -> Option<u8> {
+pub(super) fn kind_of(clock: i32) -> Option<u8> {
     match clock {
         libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_ALARM => Some(0),
         libc::CLOCK_MONOTONIC => Some(1),
@@ -34,10 +34,9 @@ fn kind_of(clock: i32) -> Option<u8> {
 impl Supervisor {
     /// Marks how far the task has read its tape, or puts it back to where it was.
     pub(in crate::supervisor) fn mark_clock(&mut self, call: &Call) {
-        // Those that read a clock; and waits, which may begin again.
-        let unmarked = [libc::SYS_clock_gettime, libc::SYS_gettimeofday, libc::SYS_time, libc::SYS_futex];
+        let reads_clock = [libc::SYS_clock_gettime, libc::SYS_gettimeofday, libc::SYS_time];
         if let Some(clock) = &mut self.clock
-            && !unmarked.contains(&i64::from(call.number))
+            && !reads_clock.contains(&i64::from(call.number))
         {
             clock.called(call.task.tid, u64::from(call.number.unsigned_abs()));
         }

@@ -101,6 +101,7 @@ impl Clock {
     /// A task has ended.
     pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
         self.programs.remove(&task);
+        self.waits.remove(&task);
         self.end_thread(task)
     }
 

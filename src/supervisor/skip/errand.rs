@@ -3,7 +3,6 @@
 use std::io;
 use std::time::Instant;
 
-use super::hold::Held;
 use super::sight::{Blocked, WaitingCall, has_signal, switches};
 use super::timers::{self, Which};
 use super::wait::Ending;
@@ -20,8 +19,6 @@ pub(super) struct Errand {
     pub(super) timers: Vec<(Which, u64)>,
     /// What is left of them is to be told.
     pub(super) asks: bool,
-    /// The time that is put aside.
-    pub(super) holds: Option<Held>,
     /// The wait that ends.
     pub(super) expires: Option<(Blocked, Ending)>,
 }
@@ -31,8 +28,6 @@ pub(super) struct Errand {
 pub(super) struct Done {
     /// What is left of the timers, where that was asked.
     pub(super) left: Option<Vec<(Which, u64)>>,
-    /// It waits without the time that its caller gave.
-    pub(super) held: Option<Held>,
     /// The task waits on, as it did.
     pub(super) waits_on: bool,
 }
@@ -44,7 +39,7 @@ const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
 impl Errand {
     pub(super) fn new(process: i32, expires: Option<(Blocked, Ending)>) -> Self {
-        Self { since: Instant::now(), process, timers: Vec::new(), asks: false, holds: None, expires }
+        Self { since: Instant::now(), process, timers: Vec::new(), asks: false, expires }
     }
 
     /// Runs it: `task` stands still, interrupted by us. It goes on afterwards.
@@ -54,12 +49,6 @@ impl Errand {
         let is_later = |(blocked, _): &(Blocked, Ending)| switches(task) > Some(blocked.switches + 1);
         if self.expires.as_ref().is_some_and(is_later) {
             self.expires = None;
-        }
-        if let Some(held) = self.holds.take()
-            && held.begin(task)?
-        {
-            done.held = Some(held);
-            return Ok(done);
         }
         let mut ends = false;
         if !self.timers.is_empty() {
@@ -90,7 +79,7 @@ impl Errand {
 }
 
 /// Whether the task stands in this call, interrupted.
-pub(super) fn is_in(registers: &Registers, call: &WaitingCall) -> bool {
+fn is_in(registers: &Registers, call: &WaitingCall) -> bool {
     let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = *registers;
     let result = registers.rax.cast_signed();
     registers.orig_rax.cast_signed() == call.number
@@ -99,7 +88,7 @@ pub(super) fn is_in(registers: &Registers, call: &WaitingCall) -> bool {
 }
 
 /// Gives the call the result that it has when its time is over.
-pub(super) fn expire(task: i32, registers: Registers, ending: &Ending) -> io::Result<()> {
+fn expire(task: i32, registers: Registers, ending: &Ending) -> io::Result<()> {
     for (address, length) in &ending.zeroes {
         // The kernel too leaves what it cannot write.
         let _ = memory::write(task, *address, &vec![0; *length]);
@@ -114,17 +103,7 @@ fn goes_on(task: i32, registers: Registers) -> io::Result<bool> {
     if RESTARTS.contains(&result) {
         return Ok(true);
     }
-    Ok(result == INTERRUPTED && registers.orig_rax != u64::MAX && start_again(task, registers)?)
-}
-
-/// Starts a call again at whose end the task stands, where the kernel does not: it looks for what is to be
-/// started again only where there is a signal.
-pub(super) fn starts_again(task: i32, registers: Registers) -> io::Result<bool> {
-    Ok(RESTARTS.contains(&registers.rax.cast_signed()) && start_again(task, registers)?)
-}
-
-fn start_again(task: i32, registers: Registers) -> io::Result<bool> {
-    if has_signal(task) {
+    if result != INTERRUPTED || registers.orig_rax == u64::MAX || has_signal(task) {
         return Ok(false);
     }
     let rip = registers.rip.wrapping_sub(2);
@@ -132,7 +111,7 @@ fn start_again(task: i32, registers: Registers) -> io::Result<bool> {
     Ok(true)
 }
 
-pub(super) fn set(task: i32, registers: Registers) -> io::Result<()> {
+fn set(task: i32, registers: Registers) -> io::Result<()> {
     Ok(nix::sys::ptrace::setregs(nix::unistd::Pid::from_raw(task), registers)?)
 }
 

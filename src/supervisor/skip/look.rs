@@ -8,7 +8,7 @@ use super::super::clock::Clock;
 use super::super::controls::Following;
 use super::Skip;
 use super::errand::Errand;
-use super::sight::{self, Blocked, Sight};
+use super::sight::{self, Blocked, Sight, WaitingCall};
 use super::timers::Which;
 use super::wait::{Caller, Clocks};
 use crate::sys::ptrace;
@@ -22,6 +22,22 @@ pub(super) struct Waiting {
     pub(super) task: i32,
     pub(super) process: i32,
     pub(super) blocked: Blocked,
+    /// The call as the task has made it.
+    pub(super) original: WaitingCall,
+}
+
+impl Waiting {
+    /// How it stands once it is interrupted: it has its own registers again.
+    fn interrupted(&self) -> Blocked {
+        Blocked { call: self.original, ..self.blocked }
+    }
+}
+
+/// The call before its first arguments were changed for the kernel.
+fn original(call: WaitingCall, changed: Option<[u64; 4]>) -> WaitingCall {
+    let Some([first, second, third, fourth]) = changed else { return call };
+    let [.., fifth, sixth] = call.arguments;
+    WaitingCall { arguments: [first, second, third, fourth, fifth, sixth], ..call }
 }
 
 impl Supervisor {
@@ -35,7 +51,10 @@ impl Supervisor {
         let mut waiting = Vec::new();
         for (task, process) in tasks {
             match sight::of(task) {
-                Sight::Blocked(blocked) => waiting.push(Waiting { task, process, blocked }),
+                Sight::Blocked(blocked) => {
+                    let original = original(blocked.call, clock.original(task));
+                    waiting.push(Waiting { task, process, blocked, original });
+                }
                 Sight::Dead => {}
                 Sight::Moving => moving = true,
             }
@@ -78,7 +97,7 @@ impl Skip {
 
     /// What the clocks of a task say. Those at real rate keep their distance from the timeline; where the task
     /// reads from a tape, it was last seen when its last point was new.
-    pub(super) fn clocks(&mut self, clock: &Clock, task: i32, process: i32) -> Clocks {
+    fn clocks(&mut self, clock: &Clock, task: i32, process: i32) -> Clocks {
         let (kernel, real, boot) = clock.kernel();
         let now = kernel.wrapping_add(self.skew);
         if let Some(own) = clock.at_real_rate(task, process) {
@@ -105,7 +124,7 @@ impl Skip {
                 deadline = deadline.saturating_add(LATE);
             }
             if deadline <= now && sight::is_as_it_was(one.task, &one.blocked) {
-                let expires = Some((one.blocked, wait.ending.clone()));
+                let expires = Some((one.interrupted(), wait.ending.clone()));
                 errands.insert(one.task, Errand::new(one.process, expires));
             }
             next = next.min(deadline.saturating_sub(now));
@@ -158,7 +177,7 @@ impl Skip {
         let can_stop = |one: &&Waiting| {
             let number = one.blocked.call.number;
             let bears = [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3].contains(&number);
-            !bears && !represented.contains(&one.task) && !self.held.contains_key(&one.task)
+            !bears && !represented.contains(&one.task)
         };
         let is_touchy = |one: &&Waiting| {
             let known = self.known.get(&one.task).and_then(|known| known.wait.as_ref());
@@ -199,7 +218,7 @@ impl Skip {
         {
             let ending = self.known.get(&one.task).and_then(|known| known.wait.clone());
             let errand = errands.entry(one.task).or_insert_with(|| Errand::new(one.process, None));
-            errand.expires = ending.map(|wait| (one.blocked, wait.ending));
+            errand.expires = ending.map(|wait| (one.interrupted(), wait.ending));
         }
         let any = !errands.is_empty();
         self.send(errands)?;

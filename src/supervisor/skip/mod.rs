@@ -11,7 +11,6 @@
 //! out: then time passes as it does.
 
 mod errand;
-mod hold;
 mod look;
 mod sight;
 mod timers;
@@ -21,7 +20,6 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use self::errand::Errand;
-use self::hold::Held;
 use self::look::Waiting;
 use self::sight::{Blocked, WaitingCall};
 use self::timers::Timers;
@@ -64,8 +62,6 @@ pub(super) struct Skip {
     /// Calls that go on under another number, by task.
     restarts: HashMap<i32, i64>,
     errands: HashMap<i32, Errand>,
-    /// Tasks that wait for a time of day.
-    held: HashMap<i32, Held>,
     timers: Timers,
     /// Milliseconds of quiet before the next look.
     delay: u8,
@@ -75,16 +71,15 @@ pub(super) struct Skip {
 }
 
 impl Skip {
-    /// The run begins now.
-    pub(super) fn new(under_way: UnderWay, clock: &mut Clock) -> Self {
+    /// Where the timeline is `skew` ahead of the kernel's clock.
+    pub(super) fn new(under_way: UnderWay, clock: Option<&mut Clock>) -> Self {
         Self {
             under_way,
-            skew: clock.catch_up(),
+            skew: clock.map_or(0, Clock::catch_up),
             readings: HashMap::new(),
             known: HashMap::new(),
             restarts: HashMap::new(),
             errands: HashMap::new(),
-            held: HashMap::new(),
             timers: Timers::default(),
             delay: 1,
             soon: u8::MAX,
@@ -108,7 +103,7 @@ impl Skip {
 
     /// A task is blocked; the caller is only looked at where that is new.
     fn note(&mut self, waiting: &Waiting, caller: impl FnOnce(&mut Self) -> Caller) {
-        let Waiting { task, process, blocked } = *waiting;
+        let Waiting { task, process, blocked, original } = *waiting;
         let known = self.known.get_mut(&task);
         if let Some(known) = known {
             if known.blocked == blocked {
@@ -136,10 +131,7 @@ impl Skip {
             }
             number => number,
         };
-        let wait = match self.held.get(&task) {
-            Some(held) if number == libc::SYS_futex => Some(held.wait()),
-            _ => caller(self).understand(&WaitingCall { number, ..blocked.call }),
-        };
+        let wait = caller(self).understand(&WaitingCall { number, ..original });
         self.known.insert(task, Known { blocked, number, wait, waits_on: false });
     }
 
@@ -148,7 +140,6 @@ impl Skip {
         self.restarts.remove(&task);
         self.readings.remove(&task);
         self.errands.remove(&task);
-        self.held.remove(&task);
         self.timers.ended(task);
     }
 }
@@ -180,7 +171,6 @@ impl Supervisor {
                 if let Some(left) = done.left {
                     skip.timers.learned(process, left, kernel.wrapping_add(skip.skew));
                 }
-                skip.held.extend(done.held.map(|held| (task, held)));
                 if let Some(known) = skip.known.get_mut(&task) {
                     known.waits_on = done.waits_on;
                 }

@@ -1,7 +1,7 @@
 //! Memory, and the objects that processes share by it.
 
-use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause};
-use super::{ALLOW, Action, Disposition, ENOSYS, EPERM, Group};
+use super::arguments::{any_bit, clause, masked};
+use super::{ALLOW, Action, ArgumentRules, Disposition, ENOSYS, EPERM, Group};
 
 pub(super) const GROUPS: &[Group] = &[
     Group {
@@ -57,26 +57,29 @@ pub(super) const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        disposition: Disposition::ReplayedWait(&FUTEX),
+        reason: "waking and waiting between the run's own threads; in a replay, a time to wait until is \
+                 one of the recorded run",
+        syscalls: calls![futex],
+    },
+    Group {
         disposition: ALLOW,
         reason: "waking and waiting between the run's own threads",
         syscalls: calls![
-            futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list rseq
+            futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list
+            rseq
         ],
-    },
-    Group {
-        disposition: Disposition::ReplayableTimer(&FUTEX),
-        reason: "as above; in a replay a time of day is the recorded one",
-        syscalls: calls![futex],
     },
 ];
 
-const FUTEX_CLOCK_REALTIME: u32 = 256;
+/// FUTEX_CMD_MASK, within what operations there are.
+const FUTEX_COMMAND: u32 = 0x7f;
+/// FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2: those that wait until a time. The
+/// others wait for a time, or not at all.
+const UNTIL: [u32; 4] = [6, 9, 11, 13];
 
-/// A wait for a time of day.
+/// Without a time there is nothing to translate: in practice no address has a lower half of 0.
 const FUTEX: ArgumentRules = ArgumentRules {
-    clauses: &[
-        clause(&[any_bit(1, FUTEX_CLOCK_REALTIME), any_bit(3, u32::MAX)], Action::Notify),
-        clause(&[any_bit(1, FUTEX_CLOCK_REALTIME), any_upper_bit(3)], Action::Notify),
-    ],
+    clauses: &[clause(&[masked(1, FUTEX_COMMAND, &UNTIL), any_bit(3, u32::MAX)], Action::Trace)],
     otherwise: Action::Allow,
 };

@@ -49,6 +49,8 @@ pub enum Action {
     Kill,
     /// The supervisor decides, records and answers.
     Notify,
+    /// The task stops, and the supervisor looks at its registers.
+    Trace,
 }
 
 /// What the run's policy asks of the filter.
@@ -62,6 +64,8 @@ pub struct FilterOptions {
     pub signals_are_scoped: bool,
     /// The run is to be replayed: its randomness comes from a seed.
     pub replayable: bool,
+    /// The run is the replay of another one: waits until a time are translated, and lists of names are put in order.
+    pub replayed: bool,
 }
 
 /// How a syscall is treated.
@@ -88,11 +92,15 @@ pub enum Disposition {
     },
     /// The supervisor answers under `FilterOptions::replayable`, else the kernel does.
     Replayable,
+    /// The supervisor answers under `FilterOptions::replayed`, else the kernel does.
+    Replayed,
     /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
     ReplayableTimer(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
+    /// As these rules say under `FilterOptions::replayed`, else the kernel answers.
+    ReplayedWait(&'static ArgumentRules),
     /// As `replayable` under `FilterOptions::replayable`, else as `otherwise`.
     ReplayableArguments {
         /// With the option.
@@ -133,13 +141,17 @@ impl Disposition {
             }
             Self::ReplayableArguments { otherwise, .. } => Decision::Arguments(otherwise),
             Self::Replayable if options.replayable => Decision::Always(Action::Notify),
+            Self::Replayed if options.replayed => Decision::Always(Action::Notify),
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
             Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
-            Self::Replayable | Self::ReplayableClock(_) | Self::ReplayableTimer(_) => {
-                Decision::Always(Action::Allow)
-            }
+            Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
+            Self::Replayable
+            | Self::Replayed
+            | Self::ReplayableClock(_)
+            | Self::ReplayableTimer(_)
+            | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }

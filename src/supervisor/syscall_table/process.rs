@@ -89,8 +89,13 @@ pub(super) const GROUPS: &[Group] = &[
         disposition: ALLOW,
         reason: "reads clocks of CPU time, or sleeps",
         syscalls: calls![
-            clock_getres clock_nanosleep nanosleep times
+            clock_getres nanosleep times
         ],
+    },
+    Group {
+        disposition: Disposition::ReplayedWait(&SLEEP),
+        reason: "sleeps: in a replay, a time to wake up at is one of the recorded run",
+        syscalls: calls![clock_nanosleep],
     },
     Group {
         disposition: Disposition::ReplayableClock(&CLOCK),
@@ -193,6 +198,11 @@ pub(super) const GROUPS: &[Group] = &[
 /// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME (0x80) is not
 /// among them: the low byte of clone's flags is the exit signal, which the kernel cuts off first.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
+
+const SLEEP: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Trace)],
+    otherwise: Action::Allow,
+};
 
 /// REALTIME, MONOTONIC, MONOTONIC_RAW, the coarse ones, BOOTTIME, the alarm ones, TAI: all but those of CPU
 /// time and of devices.

@@ -1,0 +1,86 @@
+//! The order of names in directories, put together from what the recorded run listed.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt as _;
+
+use serde_json::{Map, Value};
+
+use super::initial::{entry_path, path_of};
+use crate::supervisor::Orders;
+use crate::trace::StoredBlobs;
+
+/// Most bytes of one list that are read.
+const MOST: u64 = 64 << 20;
+
+/// Takes what an entry says of a directory into `orders`; entries come in their order.
+///
+/// # Errors
+/// When the body with the names cannot be read.
+pub fn add(orders: &mut Orders, entry: &Map<String, Value>, blobs: &StoredBlobs) -> std::io::Result<()> {
+    let Some(Value::Object(args)) = entry.get("args") else { return Ok(()) };
+    if entry.get("op").and_then(Value::as_str) != Some("fs.order") {
+        return Ok(());
+    }
+    let blob = args.get("names").and_then(|names| names.get("blob")).and_then(Value::as_str);
+    let names = match blob {
+        Some(sha256) => {
+            let mut names = Vec::new();
+            blobs.open(sha256)?.take(MOST).read_to_end(&mut names)?;
+            names
+        }
+        None => path_of(args, "names").unwrap_or_default().into_os_string().into_vec(),
+    };
+    let names = names.split(|&byte| byte == b'/').map(|name| OsString::from_vec(name.to_vec())).collect();
+    if let Some(path) = entry_path(args) {
+        merge(orders.entry(path).or_default(), names);
+    }
+    Ok(())
+}
+
+/// Puts the names that are new into `order`, each behind the one that it came after.
+fn merge(order: &mut Vec<OsString>, names: Vec<OsString>) {
+    if order.is_empty() {
+        *order = names;
+        return;
+    }
+    let known: HashMap<OsString, usize> =
+        order.iter().enumerate().map(|(at, name)| (name.clone(), at)).collect();
+    // By the place that they follow: 0 is the start.
+    let mut new: HashMap<usize, Vec<OsString>> = HashMap::new();
+    let mut place = 0;
+    for name in names {
+        match known.get(&name) {
+            Some(at) => place = place.max(at + 1),
+            None => new.entry(place).or_default().push(name),
+        }
+    }
+    let mut merged = new.remove(&0).unwrap_or_default();
+    for (at, name) in std::mem::take(order).into_iter().enumerate() {
+        merged.push(name);
+        merged.extend(new.remove(&(at + 1)).unwrap_or_default());
+    }
+    *order = merged;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lists_of_one_directory_become_one() {
+        let mut orders = Orders::new();
+        let blobs = StoredBlobs::beside(Path::new("/none"));
+        for names in ["b/d/a", "c/b/e/a/f", "c/g/f"] {
+            let entry = json!({"op": "fs.order", "args": {"path": "/w", "names": names}});
+            add(&mut orders, entry.as_object().expect("an entry"), &blobs).expect("reads");
+        }
+        let names: Vec<_> = orders[Path::new("/w")].iter().map(|name| name.to_string_lossy()).collect();
+        assert_eq!(names.concat(), "cgbdeaf");
+    }
+}

@@ -1,0 +1,223 @@
+//! The order in which directories list their names.
+//!
+//! Each file system has its own, and programs print it. What a run lists in directories that it changes is
+//! recorded, and a replay, whose changes lie in another file system, lists them in the same order.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{Mode, fstat};
+use nix::sys::uio::pwrite;
+use nix::unistd::{Whence, lseek};
+
+use super::call::{Call, Reply};
+use super::view::{Found, Place, own_path};
+use super::{Stop, Supervisor};
+use crate::sys::dents::{self, Entry};
+use crate::sys::seccomp;
+use crate::trace::{Event, Kind, Recorder, TraceError, path_value};
+
+/// Names of directories in the order in which they were listed.
+pub type Orders = HashMap<PathBuf, Vec<OsString>>;
+
+/// Names that stand in an entry itself, in bytes; longer lists are bodies.
+const INLINE: usize = 4096;
+/// Lists that are given out at the same time.
+const MOST: usize = 64;
+/// Most bytes that one call gives (the C library asks for 32 KiB).
+const ROOM: u64 = 1 << 20;
+
+/// What was recorded of directories that the run changes.
+#[derive(Debug, Default)]
+struct Listed {
+    changed: HashSet<PathBuf>,
+    moved: Vec<PathBuf>,
+}
+
+impl Listed {
+    fn covers(&self, directory: &Path) -> bool {
+        self.changed.contains(directory) || self.moved.iter().any(|moved| directory.starts_with(moved))
+    }
+}
+
+/// A list while it is given out: which directory, whose descriptor.
+type Open = (u64, u64, i32, i32);
+
+/// Lists that are recorded, and lists that a replay gives out.
+#[derive(Debug, Default)]
+pub(super) struct Listings {
+    listed: Option<Listed>,
+    orders: Orders,
+    open: HashMap<Open, Vec<Entry>>,
+}
+
+impl Supervisor {
+    /// A name at `place` is about to change: what its directory listed until then is recorded once.
+    pub(super) fn note_change(&mut self, place: &Place) -> Result<(), Stop> {
+        let Found { path, file, .. } = &place.directory;
+        match &mut self.listings.listed {
+            Some(listed) if !listed.covers(path) => {
+                listed.changed.insert(path.clone());
+                Ok(record(path, file, &self.recorder)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The run made this directory, which lists nothing yet.
+    pub(super) fn note_new_directory(&mut self, path: PathBuf) {
+        if let Some(listed) = &mut self.listings.listed {
+            listed.changed.insert(path);
+        }
+    }
+
+    /// The run gave this directory its name, with everything in it.
+    pub(super) fn note_moved_directory(&mut self, path: PathBuf) {
+        if let Some(listed) = &mut self.listings.listed {
+            listed.moved.push(path);
+        }
+    }
+
+    /// A directory is about to be listed: what it lists is recorded where it was changed.
+    pub(super) fn note_listed(&mut self, directory: &Found) -> Result<(), Stop> {
+        match &self.listings.listed {
+            Some(listed) if listed.covers(&directory.path) => {
+                Ok(record(&directory.path, &directory.file, &self.recorder)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// getdents64(2) of a replay.
+    pub(super) fn list(&mut self, call: &Call) -> Reply {
+        let [number, address, room, ..] = call.arguments;
+        let number = call.int(number);
+        let Ok(path) = call.task.link(&format!("fd/{number}")) else { return Reply::Continue };
+        if !self.listings.orders.contains_key(Path::new(&path)) {
+            return Reply::Continue;
+        }
+        let Ok(directory) = self.fetch(call, number) else { return Reply::Continue };
+        match self.listings.give(Path::new(&path), &directory, (call.task.tgid, number), room) {
+            Err(errno) => Reply::Errno(errno),
+            Ok((packed, next)) => self.hand_out(call, address, &packed, || {
+                let next = i64::try_from(next).map_err(|_| Errno::EOVERFLOW)?;
+                lseek(&directory, next, Whence::SeekSet).map(|_| ())
+            }),
+        }
+    }
+
+    /// Writes `bytes` into the memory of the task that waits.
+    fn hand_out(
+        &self,
+        call: &Call,
+        address: u64,
+        bytes: &[u8],
+        done: impl FnOnce() -> nix::Result<()>,
+    ) -> Reply {
+        let Ok(memory) = call.task.memory() else { return Reply::Errno(Errno::EFAULT) };
+        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
+            return Reply::Errno(Errno::ESRCH);
+        }
+        let written =
+            i64::try_from(address).map_err(|_| Errno::EFAULT).and_then(|at| pwrite(memory, bytes, at));
+        match written {
+            Ok(count) if count == bytes.len() => match done() {
+                Ok(()) => Reply::Value(i64::try_from(count).unwrap_or(0)),
+                Err(errno) => Reply::Errno(errno),
+            },
+            _ => Reply::Errno(Errno::EFAULT),
+        }
+    }
+}
+
+impl Listings {
+    /// `records`: what directories list is recorded; `orders`: what was recorded before.
+    pub(super) fn new(records: bool, orders: Orders) -> Self {
+        Self { listed: records.then(Listed::default), orders, open: HashMap::new() }
+    }
+
+    /// The entries that come next, packed, and the offset after them.
+    fn give(
+        &mut self,
+        path: &Path,
+        directory: &OwnedFd,
+        (process, number): (i32, i32),
+        room: u64,
+    ) -> nix::Result<(Vec<u8>, u64)> {
+        let status = fstat(directory)?;
+        let key = (status.st_dev, status.st_ino, process, number);
+        let at = lseek(directory, 0, Whence::SeekCur)?.cast_unsigned();
+        if at == 0 || !self.open.contains_key(&key) {
+            if self.open.len() >= MOST {
+                self.open.clear();
+            }
+            let order = self.orders.get(path).map(Vec::as_slice).unwrap_or_default();
+            self.open.insert(key, sorted(read(directory)?, order));
+        }
+        let entries = self.open.get(&key).map(Vec::as_slice).unwrap_or_default();
+        let rest = usize::try_from(at).ok().and_then(|at| entries.get(at..)).unwrap_or_default();
+        if rest.is_empty() {
+            self.open.remove(&key);
+            return Ok((Vec::new(), at));
+        }
+        let (packed, count) = dents::pack(rest, at, usize::try_from(room.min(ROOM)).unwrap_or(0));
+        if count == 0 {
+            return Err(Errno::EINVAL);
+        }
+        Ok((packed, at + count as u64))
+    }
+}
+
+/// In the order that was recorded; what was not there then comes last.
+fn sorted(mut entries: Vec<Entry>, order: &[OsString]) -> Vec<Entry> {
+    let places: HashMap<&OsStr, usize> =
+        order.iter().enumerate().map(|(at, name)| (name.as_os_str(), at)).collect();
+    entries.sort_by_key(|entry| places.get(entry.name.as_os_str()).copied().unwrap_or(usize::MAX));
+    entries
+}
+
+fn read(directory: &OwnedFd) -> nix::Result<Vec<Entry>> {
+    // The offset of the agent's own open file stays where it is.
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let own = nix::fcntl::open(own_path(directory.as_fd()).as_str(), flags, Mode::empty())?;
+    dents::read(own.as_fd()).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+}
+
+/// Records the names in `directory`; no name holds a slash, which stands between them.
+fn record(path: &Path, directory: &OwnedFd, recorder: &Recorder) -> Result<(), TraceError> {
+    // Whoever cannot list it cannot print it.
+    let Ok(entries) = read(directory) else { return Ok(()) };
+    let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_bytes()).collect();
+    let names = names.join(&b'/');
+    let mut event = Event::new(Kind::Meta, "fs.order").path("path", path);
+    if names.len() <= INLINE {
+        event.args.extend(path_value("names", &names));
+    } else {
+        let mut blob = recorder.blob()?;
+        blob.write_all(&names).map_err(|source| TraceError::StoreBlob { source })?;
+        event = event.arg("names", blob.finish()?.private());
+    }
+    recorder.record_folded(event)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_in_the_recorded_order_and_new_ones_last() {
+        let entry = |name: &str| Entry { inode: 1, kind: 8, name: name.into() };
+        let order: Vec<OsString> = ["c", "gone", "a"].map(OsString::from).to_vec();
+        let names: Vec<_> = sorted(["new", "a", "c", "newer"].map(entry).to_vec(), &order)
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect();
+        assert_eq!(names, ["c", "a", "new", "newer"]);
+    }
+}
