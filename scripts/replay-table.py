@@ -57,7 +57,9 @@ def contents(directory):
 
 
 def written(directory):
-    return {name: (mode, kept) for name, (mode, _, kept) in contents(directory).items()}
+    """Each file and link below; `--keep` keeps no directory that is empty."""
+    found = contents(directory).items() if directory.exists() else ()
+    return {name: (mode, kept) for name, (mode, _, kept) in found if kept is not None}
 
 
 def missing(workload):
@@ -98,7 +100,7 @@ class Work:
     def prepare(self, origin):
         rules = "read: .\nwrite: ./out\nexec: /**\n" + self.workload.rules
         options = ["-p", self.directory.parent / (self.directory.name + ".policy"), "-t", self.trace]
-        command = self.workload.command
+        command, named = self.workload.command, {}
         if origin:
             plain, secure = origin.plain.decode(), origin.secure.decode()
             rules += f"net: localhost:{plain}, localhost:{secure}\n"
@@ -107,8 +109,10 @@ class Work:
             for name, value in named.items():
                 command = [word.replace(name, value) for word in command]
         options[1].write_text(rules)
-        if self.workload.build:
-            subprocess.run(["sh", "-ec", self.workload.build], cwd=self.directory, check=True, capture_output=True)
+        if build := self.workload.build:
+            for name, value in named.items():
+                build = build.replace(name, value)
+            subprocess.run(["sh", "-ec", build], cwd=self.directory, check=True, capture_output=True)
         return ["run", *options, "--", *command]
 
     def record(self):
@@ -128,7 +132,7 @@ class Work:
         pairs = {
             "stdout": (recorded.stdout, done.stdout),
             "stderr": (self.recorded[1], errors),
-            "files": (written(self.directory / "out"), written(kept) if kept.exists() else {}),
+            "files": (written(self.directory / "out"), written(kept)),
             "host's files": (self.before, contents(self.directory)),
         }
         different = [name for name, (one, other) in pairs.items() if one != other]
@@ -150,6 +154,9 @@ def row(workload, replays, recordings, directory, tools):
     for recording in range(recordings):
         work = Work(workload, directory / f"work{recording}", tools)
         work.record()
+        if (status := work.recorded[0].returncode) != workload.status:
+            said = work.recorded[1].decode(errors="replace").strip().splitlines()
+            return [workload.name, "did not run", f"exit code {status}: " + " / ".join(said[-2:]), "", "", "", ""]
         recorded.append(work.recorded[3])
         size = work.size()
         for number in range(replays):
@@ -159,8 +166,6 @@ def row(workload, replays, recordings, directory, tools):
             notes += [line for line in verdict if "approximate" in line and line not in notes]
             if different:
                 causes.append(", ".join(different) + ": " + " / ".join(line.strip() for line in verdict[:3]))
-            elif not causes:
-                notes = notes
     verdict = causes[0] if causes else next((line for line in verdict if "replay ok" in line), "")
     median = [sorted(times)[len(times) // 2] for times in (recorded, replayed)]
     status = f"{exact} of {replays * recordings}"

@@ -16,6 +16,8 @@ class Workload:
     files: tuple = ()
     # Commands of the shell that make the rest, outside of any run.
     build: str = ""
+    # The exit status that it must have.
+    status: int = 0
     # Programs that must be there, besides the command's; packages of that Python.
     needs: tuple = ()
     imports: tuple = ()
@@ -51,8 +53,12 @@ def java(name, kind, *words, **more):
     return Workload(f"Java: {name}", ["java", kind, *words], (kind + ".java",), f"javac {kind}.java", ("javac",), **more)
 
 
-def shell(name, script, **more):
-    return Workload(name, ["bash", "-ec", script], **more)
+def compiled(name, build):
+    return built(name, build, "values.c", status=7)
+
+
+def shell(name, script, files=(), **more):
+    return Workload(name, ["bash", "-ec", script], files, **more)
 
 
 PROJECT = r"""
@@ -72,17 +78,40 @@ DATABASE = """
 sqlite3 out/db "create table t(a, b); insert into t values (random(), datetime('now')), (hex(randomblob(8)), julianday('now'));"
 sqlite3 out/db "begin; insert into t select a, b from t; commit; select * from t; vacuum;"
 """
-TARBALL = "printf '{\"name\": \"app\", \"version\": \"1.0.0\", \"dependencies\": {\"tiny\": \"1.0.0\"}}' >out/package.json"
+MANIFEST = "printf '{\"name\": \"app\", \"version\": \"1.0.0\", \"dependencies\": {\"tiny\": \"1.0.0\"}}' >out/package.json"
 LOCK = """
 printf '{"name":"app","version":"1.0.0","lockfileVersion":3,"packages":{"":{"name":"app","version":"1.0.0","dependencies":{"tiny":"1.0.0"}},"node_modules/tiny":{"version":"1.0.0","resolved":"%s/npm/tiny/-/tiny-1.0.0.tgz"}}}' $SECURE >out/package-lock.json
 """
 NPM = "--registry=$SECURE/npm/ --cache=/tmp/cache --no-update-notifier --no-audit --no-fund"
-PIP = f"{CLIENTS} -m pip install -q --no-cache-dir --root-user-action ignore --disable-pip-version-check"
+PIP = f"-m pip install --no-cache-dir --root-user-action ignore --disable-pip-version-check -t out/p -i $SECURE/simple/ tiny"
+UV = f"uv pip install --python /usr/bin/python3 --no-cache --target out/u -i $SECURE/simple/ tiny"
 CURL = "for n in 1 2 3; do curl -sS $SECURE/page?$n; done; curl -sS -F file=@page.c $PLAIN/echo; curl -sS -i $SECURE/nothing"
+
+PERL = 'my %h = map { $_ => 1 } "a".."j"; print join(" ", keys %h), " ", rand, " ", time, " $$\\n"; print strftime("%c\\n", localtime)'
+RUBY = 'p Time.now.to_f, rand, SecureRandom.uuid, "text".hash, Process.pid; Tempfile.create { |f| p f.path }; p Thread.new { Time.now.nsec }.value'
+PHP = 'echo microtime(true), " ", uniqid(), " ", mt_rand(), " ", random_int(0, 1 << 60), " ", getmypid(), "\\n";'
+OPENSSL = """
+openssl genrsa -out out/key.pem 2048
+openssl req -x509 -new -key out/key.pem -days 3 -subj /CN=me -out out/cert.pem
+openssl x509 -in out/cert.pem -noout -serial -dates; openssl rand -hex 8
+"""
+ARCHIVES = """
+mkdir out/d; for n in 1 2 3; do date +%N >out/d/$n; done
+tar -czf out/a.tgz -C out d; zip -qr out/a.zip out/d; gzip -k out/d/1; tar -tzf out/a.tgz; unzip -p out/a.zip out/d/2
+"""
+CARGO = """
+mkdir -p out/p/src; cd out/p
+printf '[package]\\nname = "p"\\nversion = "0.1.0"\\nedition = "2021"\\n' >Cargo.toml
+echo 'fn main() { println!("{:?}", std::time::SystemTime::now()); }' >src/main.rs
+cargo build -q --offline; ./target/debug/p
+"""
+RUST = "include: profile/rust\nenv: PATH\nexec: ./out/**\n"
+GO = "mkdir -p out/cache out/b; export GOCACHE=$PWD/out/cache; go build -o out/b/program values.go; out/b/program"
 
 WORKLOADS = [
     python("Python: time, uuid, random, sets", "values.py"),
     python("Python: threads", "threads.py"),
+    python("Python: threads that contend", "contend.py"),
     python("Python: asyncio", "asyncio_tasks.py"),
     python("Python: multiprocessing", "processes.py"),
     client("requests", "requests_client.py"),
@@ -102,18 +131,28 @@ WORKLOADS = [
     java("time", "Values", "time"),
     java("HttpClient", "Fetch", "$PLAIN", "$SECURE", net=True),
     built("Rust: SystemTime, HashMap, threads", "rustc -o program values.rs", "values.rs"),
-    built("C", "gcc -o program values.c", "values.c"),
-    built("C, static", "gcc -static -o program values.c", "values.c"),
-    built("C, musl", "musl-gcc -static -o program values.c", "values.c"),
-    Workload("bash: pipelines, jobs", ["bash", "pipeline.sh"], ("pipeline.sh",)),
-    Workload("dash: pipelines, jobs", ["dash", "pipeline.sh"], ("pipeline.sh",)),
+    compiled("C", "gcc -o program values.c"),
+    compiled("C, static", "gcc -static -o program values.c"),
+    compiled("C, musl", "musl-gcc -static -o program values.c"),
+    Workload("bash: pipelines, jobs", ["bash", "pipeline.sh"], ("pipeline.sh",), status=5),
+    Workload("dash: pipelines, jobs", ["dash", "pipeline.sh"], ("pipeline.sh",), status=5),
     Workload("make -j2, gcc", ["make", "-j2"], build=PROJECT, needs=("gcc",)),
     shell("git: commits, gc", COMMIT, needs=("git",)),
     shell("git clone over https", "git clone -q $SECURE/git/repo.git out/c; cat out/c/page; git -C out/c log", needs=("git",), net=True),
-    shell("pip install", f"{PIP} -t out/p -i $SECURE/simple/ tiny; ls -R out/p", imports=("pip",), net=True),
-    shell("npm install", f"{TARBALL}; cd out; npm install {NPM}; cat package-lock.json", needs=("npm",), net=True),
-    shell("npm ci", f"{TARBALL}; {LOCK}; cd out; npm ci {NPM}; ls node_modules", needs=("npm",), net=True),
+    Workload("pip install", [CLIENTS, *PIP.split()], imports=("pip",), net=True),
+    shell("uv pip install", UV, needs=("uv",), net=True),
+    shell("npm install", f"cd out; npm install {NPM}; cat package-lock.json", build=MANIFEST, needs=("npm",), net=True),
+    shell("npm ci", f"cd out; npm ci {NPM}; ls node_modules", build=MANIFEST + LOCK, needs=("npm",), net=True),
     shell("curl", CURL, build="echo >page.c", needs=("curl",), net=True),
+    shell("wget", "for n in 1 2 3; do wget -qO- $SECURE/page?$n; done; wget -S -O out/page $PLAIN/page", needs=("wget",), net=True),
+    shell("perl", "perl -MPOSIX -e '$ARGS'".replace("$ARGS", PERL), needs=("perl",)),
+    shell("ruby", f"ruby -rsecurerandom -rtempfile -e '{RUBY}'", needs=("ruby",)),
+    shell("php", f"php -r '{PHP}'", needs=("php",)),
+    shell("openssl: keys, certificate", OPENSSL, needs=("openssl",)),
+    shell("tar, gzip, zip", ARCHIVES, needs=("zip",)),
+    shell("find, xargs -P4", "mkdir out/t; seq 40 | xargs -P4 -I{} sh -c 'date +%N >out/t/{}'; find out/t -type f | sort | xargs cat | md5sum"),
+    shell("cargo build", CARGO, needs=("cargo",), rules=RUST),
+    shell("go build", GO, ("values.go",), needs=("go",), rules="exec: /tmp/**\n"),
     shell("sqlite3", DATABASE, needs=("sqlite3",)),
     shell("ssh-keygen", "ssh-keygen -q -t ed25519 -N '' -f out/key; cat out/key.pub; ssh-keygen -q -t rsa -N '' -f out/rsa; cat out/rsa.pub", needs=("ssh-keygen",)),
     python("two models' streams (SSE)", "model.py", "stream", "$PLAIN", "$SECURE", net=True),

@@ -37,7 +37,7 @@ pub(super) struct ReplayCommand {
     #[arg(short, long, value_name = "FILE", default_value = trace::layout::DEFAULT_NAME)]
     trace: PathBuf,
     /// The policy to run it under: needed where the trace was not made here
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = from_here)]
     policy: Option<PathBuf>,
     /// Run it although the policy, the command or an input is another one, to see where it parts
     #[arg(long)]
@@ -62,7 +62,8 @@ pub(super) struct ReplayCommand {
 impl ReplayCommand {
     /// Replays; the code is the verdict's.
     pub(super) fn run(self) -> Result<u8, Failure> {
-        let path = trace::locate(&self.trace);
+        // It is read once more when we are elsewhere.
+        let path = std::path::absolute(trace::locate(&self.trace)).map_err(anyhow::Error::from)?;
         let recording = Recording::read(&path).map_err(refused)?;
         std::env::set_current_dir(&recording.private.cwd).map_err(|error| {
             let place = recording.private.cwd.display();
@@ -208,8 +209,13 @@ fn restore_mask(recording: &Recording) {
 }
 
 /// An absolute path, for the replay changes its directory.
+/// What it names when we are elsewhere.
+fn from_here(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|error| error.to_string())
+}
+
 fn empty_directory(text: &str) -> Result<PathBuf, String> {
-    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    let path = from_here(text)?;
     match path.read_dir().map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(path),
         Ok(false) => Err("it is not empty: name a directory that is empty or absent".to_owned()),

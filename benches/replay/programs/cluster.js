@@ -4,7 +4,10 @@ if (cluster.isPrimary) {
   for (let number = 0; number < 2; number++) cluster.fork();
   cluster.on("listening", async () => {
     if (++up < 2) return;
-    for (let number = 0; number < 4; number++) console.log(await (await fetch("http://127.0.0.1:8123/")).text());
+    const lines = [];
+    for (let number = 0; number < 4; number++) lines.push(await (await fetch("http://127.0.0.1:8123/")).text());
+    // Which of them is up first, and so gets the first one, is a matter of chance.
+    console.log(lines.sort().join("\n"));
     for (const worker of Object.values(cluster.workers)) worker.kill();
   });
 } else {
