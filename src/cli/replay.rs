@@ -232,7 +232,7 @@ fn absolute_path(text: &str) -> Result<PathBuf, String> {
 
 /// An absolute path, for the replay changes its directory.
 fn empty_directory(text: &str) -> Result<PathBuf, String> {
-    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    let path = absolute_path(text)?;
     match path.read_dir().map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(path),
         Ok(false) => Err("it is not empty: name a directory that is empty or absent".to_owned()),
