@@ -62,8 +62,9 @@ pub(super) struct ReplayCommand {
 impl ReplayCommand {
     /// Replays; the code is the verdict's.
     pub(super) fn run(self) -> Result<u8, Failure> {
-        let path = trace::locate(&self.trace);
-        let recording = Recording::read(&path).map_err(refused)?;
+        let opened = trace::open(&self.trace).map_err(|error| Failure::usage(error.to_string()))?;
+        let path = opened.path().to_owned();
+        let recording = Recording::read(&opened).map_err(refused)?;
         std::env::set_current_dir(&recording.private.cwd).map_err(|error| {
             let place = recording.private.cwd.display();
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
@@ -73,7 +74,7 @@ impl ReplayCommand {
         tell(
             recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
         );
-        let first = FirstState::read(&recording).map_err(refused)?;
+        let mut first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
@@ -83,6 +84,7 @@ impl ReplayCommand {
         let begun = run::begin(Some(clock), input);
         let (prepared, mut found) = self.prepare(&recording)?;
         found.extend(first.differences());
+        tell(first.said());
         self.judge(&found)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
@@ -90,9 +92,14 @@ impl ReplayCommand {
         let secrets = Secrets::restore(&prepared.policy, &recording.private.placeholders)
             .map_err(|error| Failure::launcher(error.to_string()))?;
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
-        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
+        let served: Vec<PathBuf> = first.served.keys().cloned().collect();
+        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &served);
+        first.place_served(|path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path)));
         let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
-        let files = ReplayedFiles { initial: first.files, orders: first.orders, blobs, keep };
+        let files = {
+            let FirstState { files: initial, served, orders, .. } = first;
+            ReplayedFiles { initial, served, orders, blobs, keep }
+        };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
@@ -159,7 +166,7 @@ impl ReplayCommand {
         if !known && self.policy.is_none() {
             return Err(Failure::usage(format!(
                 "{}: this trace was not made here, so its own policy is not trusted: name yours with -p",
-                recording.path().display()
+                recording.name().display()
             )));
         }
         let policy = if self.policy.is_none() && !host_has(&file) {
