@@ -5,10 +5,11 @@
 //! interrupted once more, so that the kernel decides about its own call as if nothing had happened.
 
 use std::io;
-use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
 
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::memory;
@@ -20,6 +21,10 @@ const CODE_64: u64 = 0x33;
 const INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 /// Below the stack pointer: nothing of the program is there (System V ABI, "red zone").
 const BELOW: u64 = 512;
+/// A call that does not wait comes to its end in less.
+const QUICK: Duration = Duration::from_micros(200);
+/// On the busiest machine a call that does not wait comes to its end in less.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of memory that calls may use.
 const SCRATCH: usize = 64;
 
@@ -139,21 +144,24 @@ impl Injection {
 
     /// Waits until it stands still; an end stays to be heard by whoever waits for ends.
     fn stop(&self) -> io::Result<libc::c_int> {
-        let mut information = MaybeUninit::<libc::siginfo_t>::zeroed();
-        let peek = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
-        let id = self.task.cast_unsigned();
-        let ended = loop {
-            // SAFETY: the kernel writes one siginfo, which outlives the call.
-            let waited = unsafe { libc::waitid(libc::P_PID, id, information.as_mut_ptr(), peek) };
-            match super::checked(libc::c_long::from(waited)) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-                // SAFETY: all zeroes is a valid siginfo, and the kernel has written another.
-                Ok(_) => break unsafe { information.assume_init() }.si_code,
+        let begun = Instant::now();
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
+        let flags = flags | WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+        let pid = Pid::from_raw(self.task);
+        loop {
+            match waitid(Id::Pid(pid), flags)? {
+                WaitStatus::StillAlive if begun.elapsed() < QUICK => std::thread::yield_now(),
+                WaitStatus::StillAlive if begun.elapsed() < PATIENCE => std::thread::sleep(QUICK),
+                WaitStatus::StillAlive => {
+                    // Another thread has put other code where its call was.
+                    nix::sys::signal::kill(pid, Signal::SIGKILL)?;
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                _ => break,
             }
-        };
-        if [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&ended) {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let mut status = 0;
         // SAFETY: the kernel writes one int to `status`, which outlives the call.

@@ -43,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Known {
     blocked: Blocked,
+    /// The call as the task has made it.
+    original: WaitingCall,
     /// The call, under its first number.
     number: i64,
     /// `None` where it is not understood.
@@ -109,12 +111,12 @@ impl Skip {
             if known.blocked == blocked {
                 return;
             }
-            let before = std::mem::replace(&mut known.blocked, blocked);
+            known.blocked = blocked;
+            let before = std::mem::replace(&mut known.original, original);
             let goes_on = blocked.call.number == libc::SYS_restart_syscall
                 && self.restarts.get(&task) == Some(&known.number);
-            let is_same = before.call.arguments == blocked.call.arguments
-                && (before.call.number == blocked.call.number
-                    || blocked.call.number == libc::SYS_restart_syscall);
+            let is_same = before.arguments == original.arguments
+                && (before.number == original.number || original.number == libc::SYS_restart_syscall);
             if std::mem::take(&mut known.waits_on) && is_same {
                 return;
             }
@@ -132,7 +134,7 @@ impl Skip {
             number => number,
         };
         let wait = caller(self).understand(&WaitingCall { number, ..original });
-        self.known.insert(task, Known { blocked, number, wait, waits_on: false });
+        self.known.insert(task, Known { blocked, original, number, wait, waits_on: false });
     }
 
     fn ended(&mut self, task: i32) {

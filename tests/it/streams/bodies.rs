@@ -63,7 +63,7 @@ for body in bodies:
             "{ran}"
         );
         let files = std::fs::read_dir(sandbox.beside("trace.jsonl.blobs")).expect("blobs").count();
-        assert_eq!(files, 6, "{ran}");
+        assert_eq!(files, 8, "six, what is private of the run, and its clock: {ran}");
         let shown = sandbox.agentbox(&["show".as_ref(), "-t".as_ref(), sandbox.trace().as_os_str()]);
         assert!(shown.exits(0).stdout.contains("200, 5 B"), "{shown}");
     });
