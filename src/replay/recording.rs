@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
@@ -113,6 +114,9 @@ impl Recording {
         let mut tapes = Tapes::default();
         for entry in self.entries()? {
             let entry = entry?;
+            let began = self.clock.realtime_ns / 1_000_000;
+            let at = entry.get("ts").and_then(Value::as_f64).unwrap_or(0.0) * 1000.0;
+            tapes.lasted(Duration::from_millis((at as u64).saturating_sub(began)));
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
             let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
                 (said("op"), said("proc"), entry.get("args"))

@@ -43,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Known {
     blocked: Blocked,
+    /// As the task has made its call.
+    original: WaitingCall,
     /// The call, under its first number.
     number: i64,
     /// `None` where it is not understood.
@@ -109,12 +111,12 @@ impl Skip {
             if known.blocked == blocked {
                 return;
             }
-            let before = std::mem::replace(&mut known.blocked, blocked);
+            let before = std::mem::replace(&mut known.original, original);
+            known.blocked = blocked;
             let goes_on = blocked.call.number == libc::SYS_restart_syscall
                 && self.restarts.get(&task) == Some(&known.number);
-            let is_same = before.call.arguments == blocked.call.arguments
-                && (before.call.number == blocked.call.number
-                    || blocked.call.number == libc::SYS_restart_syscall);
+            let is_same = before.arguments == original.arguments
+                && (before.number == original.number || blocked.call.number == libc::SYS_restart_syscall);
             if std::mem::take(&mut known.waits_on) && is_same {
                 return;
             }
@@ -132,7 +134,7 @@ impl Skip {
             number => number,
         };
         let wait = caller(self).understand(&WaitingCall { number, ..original });
-        self.known.insert(task, Known { blocked, number, wait, waits_on: false });
+        self.known.insert(task, Known { blocked, original, number, wait, waits_on: false });
     }
 
     fn ended(&mut self, task: i32) {
@@ -158,6 +160,11 @@ impl Supervisor {
             skip.looked = Instant::now();
         }
         self.skip = Some(skip);
+    }
+
+    /// Whether a task was interrupted by us.
+    pub(super) fn has_errand(&self, task: i32) -> bool {
+        self.skip.as_ref().is_some_and(|skip| skip.errands.contains_key(&task))
     }
 
     /// A task stands still: whether that was for us. Then it goes on already.
