@@ -81,6 +81,6 @@ mod tests {
             add(&mut orders, entry.as_object().expect("an entry"), &blobs).expect("reads");
         }
         let names: Vec<_> = orders[Path::new("/w")].iter().map(|name| name.to_string_lossy()).collect();
-        assert_eq!(names.concat(), "cgbdeaf");
+        assert_eq!(names.concat(), "cgbedaf");
     }
 }

@@ -114,9 +114,9 @@ impl Recording {
         let mut tapes = Tapes::default();
         for entry in self.entries()? {
             let entry = entry?;
-            let began = self.clock.realtime_ns / 1_000_000;
-            let at = entry.get("ts").and_then(Value::as_f64).unwrap_or(0.0) * 1000.0;
-            tapes.lasted(Duration::from_millis((at as u64).saturating_sub(began)));
+            let at = entry.get("ts").and_then(Value::as_f64).unwrap_or_default();
+            let at = Duration::try_from_secs_f64(at).unwrap_or_default();
+            tapes.lasted(at.saturating_sub(Duration::from_nanos(self.clock.realtime_ns)));
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
             let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
                 (said("op"), said("proc"), entry.get("args"))

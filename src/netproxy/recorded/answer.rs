@@ -18,10 +18,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::error::{Blame, NetproxyError};
 use super::super::failure::Failure;
+use super::super::moments;
 use super::super::spelling::respell;
 use super::Blobs;
 use super::exchanges::{RecordedExchange, pairs};
 use super::gate::Gate;
+use super::playback::{MOMENT, Pause};
 use crate::trace::unhex;
 
 /// The most that is read of a body at once.
@@ -56,8 +58,8 @@ pub(crate) struct RecordedBody {
     /// Bytes that were given.
     given: u64,
     is_empty: bool,
-    /// A piece has just been given: it goes on its way before the next.
-    is_pausing: bool,
+    /// A piece has just been given: it is read before the next comes.
+    pause: Option<Pause>,
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
@@ -195,7 +197,7 @@ impl RecordedExchange {
             length,
             given: 0,
             is_empty,
-            is_pausing: false,
+            pause: None,
             pace: is_paced.then(|| (Instant::now(), Box::pin(sleep_until(Instant::now())))),
         })
     }
@@ -260,10 +262,10 @@ impl RecordedBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
-        if std::mem::take(&mut self.is_pausing) {
-            // What came apart is sent apart: the library writes what it has when nothing more is there.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+        if let Some(pause) = &mut self.pause {
+            // The library writes what it has when nothing more is there.
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
         }
         if let Some(bytes) = ready!(self.poll_piece(cx)) {
             return Poll::Ready(Some(bytes.map(Frame::data)));
@@ -313,7 +315,7 @@ impl RecordedBody {
             piece.left -= read as u64;
             if piece.left == 0 {
                 self.piece = None;
-                self.is_pausing = true;
+                self.pause = Some(Box::pin(moments::pass(MOMENT)));
             }
         }
         Poll::Ready(Some(Ok(bytes.into())))

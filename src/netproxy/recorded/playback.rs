@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::error::NetproxyError;
 use super::super::failure::{Failure, NOT_RECORDED};
+use super::super::moments;
 use super::super::segments::Way;
 use super::super::tls::Facts;
 use super::super::transcript::Stop;
@@ -28,6 +29,15 @@ const PIECE: usize = 4096;
 
 /// What of an origin's first bytes is told before they are played.
 const OPENING: usize = 16;
+
+/// What came so many microseconds apart was read apart, and is read so again.
+const APART: u64 = 1_000;
+
+/// The time for that.
+pub(super) const MOMENT: Duration = Duration::from_millis(1);
+
+/// Such a time.
+pub(super) type Pause = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 /// Why a replay cannot go on with a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +98,8 @@ pub struct Playback {
     script: Option<Script>,
     diverged: Option<Diverged>,
     reader: Option<Waker>,
+    /// Keeps what came apart apart.
+    pause: Option<Pause>,
     /// Keeps the recorded pace.
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
 }
@@ -149,7 +161,7 @@ impl Playback {
     ) -> io::Result<Self> {
         let script = if names.is_empty() { None } else { Some(Script::new(recording, names)?) };
         let pace = recording.is_paced().then(|| (Instant::now(), Box::pin(sleep_until(Instant::now()))));
-        Ok(Self { played, ending, script, diverged: None, reader: None, pace })
+        Ok(Self { played, ending, script, diverged: None, reader: None, pause: None, pace })
     }
 
     pub(crate) fn played(&self) -> Option<&Arc<Played>> {
@@ -184,6 +196,9 @@ impl Playback {
                 sleep.as_mut().reset(at);
             }
             ready!(sleep.as_mut().poll(cx));
+        } else if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
         }
         match what {
             What::Stop(Stop::End) => Poll::Ready(Ok(())),
@@ -191,6 +206,10 @@ impl Playback {
             What::Piece(_) => {
                 let read = script.play(buf.initialize_unfilled())?;
                 buf.advance(read);
+                let next = script.due.next.map(|(_, next)| next);
+                if next.is_some_and(|next| next >= micros.saturating_add(APART)) {
+                    self.pause = Some(Box::pin(moments::pass(MOMENT)));
+                }
                 Poll::Ready(Ok(()))
             }
         }

@@ -26,7 +26,7 @@ fn only_names_that_a_rule_matches_are_asked_outside() {
     let lookup = &bench.events("dns.lookup")[0];
     assert_eq!(lookup.args["name"], "a.test");
     assert_eq!(lookup.args["type"], "A");
-    assert_eq!(lookup.result, Some(json!({"code": "NOERROR", "answers": [PUBLIC]})));
+    assert_eq!(lookup.result, Some(json!({"code": "NOERROR", "answers": [PUBLIC], "ttl": 60})));
     assert_eq!(lookup.proc.as_deref(), Some("0.1"));
     assert_eq!(lookup.rule.as_deref(), Some("t.policy:1"));
 }
@@ -117,7 +117,9 @@ fn services_of_an_allowed_host_are_asked_for_and_open_nothing() {
     );
     let lookup = &bench.events("dns.lookup")[0];
     assert_eq!(lookup.args["type"], "SRV");
-    assert_eq!(lookup.result, Some(json!({"code": "NOERROR", "answers": ["0 5 5432 other.test."]})));
+    let result = lookup.result.as_ref().expect("a result");
+    assert_eq!(result["code"], "NOERROR");
+    assert_eq!(result["answers"], json!(["0 5 5432 other.test."]));
 }
 
 #[test]

@@ -253,7 +253,9 @@ impl Reading {
                 self.index.start = kept.collect();
             }
             "env.pass" => self.index.environment = args.get("names").cloned(),
-            "clock.tape" if args.get("clock").is_some_and(|clock| clock == "shift") => {
+            "clock.tape" | "clock.uncontrolled"
+                if op == "clock.uncontrolled" || args.get("clock").is_some_and(|clock| clock == "shift") =>
+            {
                 let lineage = entry.get("proc").or_else(|| args.get("proc")).and_then(Value::as_str);
                 let known = &mut self.index.approximate;
                 known.extend(

@@ -1,8 +1,8 @@
-//! Waits until a time, in a replay.
+//! Waits until a time of CLOCK_REALTIME, in a replay.
 //!
-//! The time is one that the program has made of what it saw of its clock: one of the recorded run. Its kernel
-//! is somewhere else: in real time the recorded run is long over, and in monotonic time it waits less or more
-//! than it did then. So the call waits as long as it would have from the program's own now.
+//! The time is one that the program has made of what it saw of its clock: one of the recorded run. To the kernel
+//! it is long over, and there is no namespace for this clock as there is for the others. So the call waits on
+//! CLOCK_MONOTONIC instead, as long as it would have from the program's own now.
 //!
 //! The task stops before such a call (SECCOMP_RET_TRACE), gets other registers for it, and stops again at its
 //! end to get its own back: programs rely on them, and a call that is started again is translated anew.
@@ -10,6 +10,7 @@
 use std::io;
 
 use super::super::Supervisor;
+use super::super::call::low_half;
 use super::Clock;
 use super::raw::kind_of;
 use crate::sys::tracee::{self, Registers};
@@ -63,11 +64,9 @@ impl Clock {
         let is = |number: i64| registers.orig_rax == number.cast_unsigned();
         let command = rsi & FUTEX_COMMAND;
         let (clock, address) = if is(libc::SYS_clock_nanosleep) {
-            (i32::try_from(rdi).unwrap_or(-1), rdx)
-        } else if rsi & FUTEX_CLOCK_REALTIME != 0 || command == FUTEX_LOCK_PI {
-            (libc::CLOCK_REALTIME, r10)
+            (low_half(rdi).cast_signed(), rdx)
         } else {
-            (libc::CLOCK_MONOTONIC, r10)
+            (libc::CLOCK_REALTIME, r10)
         };
         let Some(kind) = kind_of(clock) else { return Ok(false) };
         let mut time = [0; 16];

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Known {
     blocked: Blocked,
-    /// As the task has made its call.
+    /// The call as the task has made it.
     original: WaitingCall,
     /// The call, under its first number.
     number: i64,
@@ -111,12 +111,12 @@ impl Skip {
             if known.blocked == blocked {
                 return;
             }
-            let before = std::mem::replace(&mut known.original, original);
             known.blocked = blocked;
+            let before = std::mem::replace(&mut known.original, original);
             let goes_on = blocked.call.number == libc::SYS_restart_syscall
                 && self.restarts.get(&task) == Some(&known.number);
             let is_same = before.arguments == original.arguments
-                && (before.number == original.number || blocked.call.number == libc::SYS_restart_syscall);
+                && (before.number == original.number || original.number == libc::SYS_restart_syscall);
             if std::mem::take(&mut known.waits_on) && is_same {
                 return;
             }

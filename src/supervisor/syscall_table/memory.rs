@@ -72,11 +72,11 @@ pub(super) const GROUPS: &[Group] = &[
     },
 ];
 
-/// FUTEX_CMD_MASK, within what operations there are.
-const FUTEX_COMMAND: u32 = 0x7f;
-/// FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2: those that wait until a time. The
-/// others wait for a time, or not at all.
-const UNTIL: [u32; 4] = [6, 9, 11, 13];
+/// FUTEX_CMD_MASK, within what operations there are, and FUTEX_CLOCK_REALTIME.
+const FUTEX_COMMAND: u32 = 0x7f | 256;
+/// FUTEX_LOCK_PI, and with FUTEX_CLOCK_REALTIME FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2: those
+/// that wait until a time of that clock.
+const UNTIL: [u32; 5] = [6, 6 | 256, 9 | 256, 11 | 256, 13 | 256];
 
 /// Without a time there is nothing to translate: in practice no address has a lower half of 0.
 const FUTEX: ArgumentRules = ArgumentRules {

@@ -199,8 +199,11 @@ pub(super) const GROUPS: &[Group] = &[
 /// among them: the low byte of clone's flags is the exit signal, which the kernel cuts off first.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
+/// REALTIME, its alarm, and TAI: those that no namespace sets back.
+const REAL_CLOCKS: [u32; 3] = [0, 8, 11];
+
 const SLEEP: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Trace)],
+    clauses: &[clause(&[one_of(0, &REAL_CLOCKS), any_bit(1, TIMER_ABSTIME)], Action::Trace)],
     otherwise: Action::Allow,
 };
 
