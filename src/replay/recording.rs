@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
@@ -122,6 +123,9 @@ impl Recording {
         let mut tapes = Tapes::default();
         for entry in self.entries()? {
             let entry = entry?;
+            let at = entry.get("ts").and_then(Value::as_f64).unwrap_or_default();
+            let at = Duration::try_from_secs_f64(at).unwrap_or_default();
+            tapes.lasted(at.saturating_sub(Duration::from_nanos(self.clock.realtime_ns)));
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
             let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
                 (said("op"), said("proc"), entry.get("args"))
