@@ -71,7 +71,7 @@ impl Inputs {
     fn script(&mut self, args: &Map<String, Value>) {
         let sha256 = args.get("script_sha256").and_then(Value::as_str).map(str::to_owned);
         if let (Some(path), Some(_)) = (path_of(args, "script"), &sha256) {
-            self.read.entry(path).or_insert(Input { what: "script", sha256 });
+            self.read.entry(path).or_insert(Input { what: "script", sha256, captured: None });
         }
     }
 
