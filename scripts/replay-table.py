@@ -122,6 +122,10 @@ class Work:
         else:
             self.recorded = timed(self.prepare(None), self.directory)
         self.before = contents(self.directory)
+        self.keep_output("recorded", self.recorded[0])
+
+    def keep_output(self, name, done):
+        (self.directory.parent / f"{self.directory.name}.{name}").write_bytes(done.stdout + done.stderr)
 
     def replay(self, number):
         """What differed, and how long it took."""
@@ -138,7 +142,7 @@ class Work:
         different = [name for name, (one, other) in pairs.items() if one != other]
         if done.returncode:
             different.append(f"exit code {done.returncode}")
-        (self.directory.parent / f"{self.directory.name}.replay{number}").write_bytes(done.stdout + done.stderr)
+        self.keep_output(f"replay{number}", done)
         return different, verdict.splitlines(), seconds
 
     def size(self):

@@ -70,7 +70,7 @@ impl Inputs {
     pub fn differences(&self, initial: &InitialState) -> Vec<Difference> {
         let read = self.read.iter().filter_map(|(path, input)| {
             // It was moved, or what was there is put back.
-            let put_back = initial.states.get(path).is_some_and(is_whole);
+            let put_back = initial.states.get(path).is_some_and(is_whole) || is_below_nothing(initial, path);
             let recorded = input.sha256.as_deref().unwrap_or("absent");
             let now = if put_back { return None } else { state_of(&today(initial, path)) };
             (now != recorded).then(|| difference(input.what, path, recorded.to_owned(), now))
@@ -88,6 +88,11 @@ fn difference(what: &'static str, path: &Path, recorded: String, now: String) ->
 /// Whether it is known what was there.
 fn is_whole(former: &Former) -> bool {
     !matches!(former, Former::Other | Former::File { content: Content::Unchanged | Content::Unkept(_), .. })
+}
+
+/// Whether what lay above it was not there at first, as before a directory was renamed to it.
+fn is_below_nothing(initial: &InitialState, path: &Path) -> bool {
+    path.ancestors().skip(1).any(|above| matches!(initial.states.get(above), Some(Former::Absent)))
 }
 
 /// Where the run has left what was at `path`.
