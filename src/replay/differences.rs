@@ -9,7 +9,7 @@ use super::inputs::Inputs;
 use super::{Recording, ReplayError, initial, order};
 use crate::fsview::InitialState;
 use crate::supervisor::Orders;
-use crate::trace::display_bytes;
+use crate::trace::{display_bytes, escape};
 
 /// Something that is not as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,8 @@ impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, name, recorded, now } = self;
         let space = if name.is_empty() { "" } else { " " };
+        // A trace from elsewhere may name anything.
+        let [name, recorded, now] = [name, recorded, now].map(|text| escape::text(text));
         write!(formatter, "the {what}{space}{name} is another one: recorded {recorded}, now {now}")
     }
 }
@@ -73,7 +75,10 @@ impl FirstState {
         let mut state = Self::default();
         for entry in recording.entries()? {
             let entry = entry?;
-            initial::add(&mut state.files, &entry);
+            initial::add(&mut state.files, &entry).map_err(|wrong| ReplayError::NotReplayable {
+                path: recording.path().to_owned(),
+                reason: format!("it changed `{}`, which is no direct path", wrong.display()),
+            })?;
             state.inputs.add(&entry);
             let unreadable = |source| ReplayError::Read { path: recording.path().to_owned(), source };
             order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;

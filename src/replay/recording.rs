@@ -81,6 +81,7 @@ impl Recording {
         let replay = replay
             .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
         let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());
+        let clock = clock.filter(ClockBase::is_of_a_machine);
         let clock = clock.ok_or_else(|| refuse("it does not say when it began"))?;
         let blobs = StoredBlobs::beside(path);
         let private = private(&replay, &blobs).map_err(|reason| refuse(&reason))?;
@@ -184,10 +185,10 @@ fn private(replay: &Map<String, Value>, blobs: &StoredBlobs) -> Result<Private, 
     let text = blobs.read(reference, MOST_PRIVATE).map_err(|error| format!("its private part: {error}"))?;
     let private: Private =
         serde_json::from_slice(&text).map_err(|error| format!("its private part: {error}"))?;
-    if private.version == VERSION {
-        Ok(private)
-    } else {
-        Err("its private part is of another version".to_owned())
+    match private {
+        _ if private.version != VERSION => Err("its private part is of another version".to_owned()),
+        _ if !private.is_usable() => Err("its private part lacks the seed, or the directory".to_owned()),
+        private => Ok(private),
     }
 }
 

@@ -67,6 +67,7 @@ fn prepare(sandbox: &Sandbox) {
     let _ = fs::remove_dir_all(sandbox.path("out"));
     sandbox.directory("out");
     let _ = fs::remove_file(sandbox.trace());
+    let _ = fs::remove_dir_all(sandbox.beside("trace.jsonl.blobs"));
 }
 
 /// Demands that nothing was run and nothing is left, that this was said in one line, and that the

@@ -8,7 +8,7 @@
 //! reads no bodies but transcripts; whoever has them can say of two files that they differ in times alone. The
 //! caller has verified the traces.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Read, Seek};
 
 use serde_json::{Map, Value};
@@ -131,7 +131,17 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         lenient: &[Cause],
         into: &mut Comparison,
     ) -> io::Result<()> {
-        findings.sort_by_key(|finding| self.position(finding));
+        let mut begins: HashMap<(u64, u64), (u64, u64)> = HashMap::new();
+        for finding in &findings {
+            let at = self.position(finding);
+            let begin = begins.entry(self.stream(finding)).or_insert(at);
+            *begin = at.min(*begin);
+        }
+        // Numbers of entries of two traces say little of each other; those of steps do, within a stream.
+        findings.sort_by_cached_key(|finding| {
+            let (_, step) = self.step(finding);
+            (begins.get(&self.stream(finding)).copied(), step.number, finding.recorded.is_none())
+        });
         let mut told = BTreeSet::new();
         for finding in &findings {
             if let Some(step) = finding.recorded.map(|step| &self.ours.steps[step as usize])

@@ -61,7 +61,8 @@ impl Tapes {
                 if let Some(marks) = args.get("marks") {
                     strip.marks.extend(stored(marks, "marks", &mut content)?);
                 }
-                strip.reads += args.get("reads").and_then(Value::as_u64).ok_or(TapeError::Member("reads"))?;
+                let reads = args.get("reads").and_then(Value::as_u64).ok_or(TapeError::Member("reads"))?;
+                strip.reads = strip.reads.saturating_add(reads);
                 strip.parts.push(bytes);
                 Ok(())
             }
