@@ -212,7 +212,12 @@ mod tests {
                 "mtime_ns": 1, "size": 3, "content": {"blob": ABC, "size": 3, "private": true}}}}),
             json!({"op": "fs.delete", "args": {"path": path("h"), "before": {"type": "file", "mode": 420,
                 "mtime_ns": 1, "size": 9, "unkept": "larger than 1 GiB"}}}),
+            json!({"op": "fs.open_read", "args": {"path": path("i/f"), "exists": false}}),
+            json!({"op": "fs.rename", "args": {"path": path("j"), "to": path("i"), "type": "directory",
+                "before": "absent", "before_to": "absent"}}),
         ];
+        std::fs::create_dir(path("i")).expect("makes");
+        std::fs::write(path("i/f"), "abc").expect("writes");
         assert_eq!(found(&entries), ["input absent"]);
     }
 }
