@@ -62,9 +62,9 @@ pub(super) struct ReplayCommand {
 impl ReplayCommand {
     /// Replays; the code is the verdict's.
     pub(super) fn run(self) -> Result<u8, Failure> {
-        // The replay changes its directory.
-        let path = absolute(&trace::locate(&self.trace))?;
-        let recording = Recording::read(&path).map_err(refused)?;
+        let opened = trace::open(&self.trace).map_err(|error| Failure::usage(error.to_string()))?;
+        let path = opened.path().to_owned();
+        let recording = Recording::read(&opened).map_err(refused)?;
         std::env::set_current_dir(&recording.private.cwd).map_err(|error| {
             let place = recording.private.cwd.display();
             Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
@@ -81,7 +81,7 @@ impl ReplayCommand {
         tell(
             recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
         );
-        let first = FirstState::read(&recording).map_err(refused)?;
+        let mut first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
@@ -91,6 +91,7 @@ impl ReplayCommand {
         let begun = run::begin(Some(clock), input);
         let (prepared, mut found) = self.prepare(&recording)?;
         found.extend(first.differences());
+        tell(first.said());
         self.judge(&found)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
@@ -98,9 +99,14 @@ impl ReplayCommand {
         let secrets = Secrets::restore(&prepared.policy, &recording.private.placeholders)
             .map_err(|error| Failure::launcher(error.to_string()))?;
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
-        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
+        let served: Vec<PathBuf> = first.served.keys().cloned().collect();
+        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &served);
+        first.place_served(|path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path)));
         let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
-        let files = ReplayedFiles { initial: first.files, orders: first.orders, blobs, keep };
+        let files = {
+            let FirstState { files: initial, served, orders, .. } = first;
+            ReplayedFiles { initial, served, orders, blobs, keep }
+        };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
@@ -173,7 +179,7 @@ impl ReplayCommand {
             };
             return Err(Failure::usage(format!(
                 "{}: this trace {why}, so its own policy is not trusted: name yours with -p",
-                recording.path().display()
+                recording.name().display()
             )));
         }
         let policy = if self.policy.is_none() && !host_has(&file) {
@@ -219,10 +225,6 @@ fn restore_mask(recording: &Recording) {
     if let Some(bits) = recorded.and_then(|bits| u32::try_from(bits).ok()) {
         umask(Mode::from_bits_truncate(bits));
     }
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
 /// What the user names lies where the user is, whatever directory the trace names.

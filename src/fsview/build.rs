@@ -171,10 +171,17 @@ impl Builder {
         let refused = || FsviewError::new("fsopen(overlay)", &op.target, Errno::EBADF);
         let uppers = self.uppers.as_mut().ok_or_else(refused)?;
         let (shape, tree) = match lower {
-            Lower::Directory(lower) => (Shape::Directory, uppers.over(&lower, &op.target, op.attributes)?),
+            Lower::Directory(lower) => {
+                (Shape::Directory, uppers.over(&lower, &op.target, op.attributes & !RDONLY)?)
+            }
             Lower::File(mut file) => (Shape::File, uppers.copy(&mut file, &op.target, op.attributes)?),
         };
-        self.attach(&op.target, shape, &tree)
+        let is_closed = shape == Shape::Directory && op.attributes & RDONLY != 0;
+        self.attach(&op.target, shape, &tree)?;
+        match &mut self.uppers {
+            Some(uppers) if is_closed => uppers.close(&tree, &op.target, op.attributes),
+            _ => Ok(()),
+        }
     }
 
     /// What holds the writes that are diverted, those at places that do not exist yet among them.

@@ -15,6 +15,7 @@ mod landlock;
 mod overlay;
 mod pending;
 mod pivot;
+mod served;
 mod tree;
 
 pub use build::{Built, Contents, build};
@@ -26,6 +27,7 @@ pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use overlay::{Divert, Diverted};
 pub use pending::Pending;
 pub use pivot::{enter, leave_old_root};
+pub use served::serve;
 
 use std::ffi::OsString;
 use std::io;

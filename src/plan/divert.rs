@@ -8,9 +8,11 @@ use crate::sys::mount::RDONLY;
 
 impl LaunchPlan {
     /// Diverts every write. What is `absent` there now was made by the run that is repeated: a place that a
-    /// rule names is then one that does not exist yet.
-    pub fn divert(&mut self, absent: &[PathBuf]) {
+    /// rule names is then one that does not exist yet. The `served` files are put into the view beforehand: what
+    /// they are in is diverted as well, where the run only reads it.
+    pub fn divert(&mut self, absent: &[PathBuf], served: &[PathBuf]) {
         self.fs.divert_writes(absent);
+        self.fs.divert_served(served);
     }
 }
 
@@ -27,7 +29,19 @@ impl FsSpec {
         }
         let writable = self.mounts.iter().filter(|op| is_bind(&op.kind) && op.attributes & RDONLY == 0);
         let roots = writable.map(|op| op.target.clone()).collect();
-        self.divert = Some(Divert { roots });
+        self.divert = Some(Divert { roots, served: Vec::new() });
+    }
+
+    fn divert_served(&mut self, served: &[PathBuf]) {
+        let Some(divert) = &mut self.divert else { return };
+        for path in served {
+            let around = self.mounts.iter().filter(|op| path.starts_with(&op.target));
+            let Some(op) = around.max_by_key(|op| op.target.components().count()) else { continue };
+            if matches!(op.kind, MountKind::Bind { .. }) && !divert.roots.contains(&op.target) {
+                divert.roots.push(op.target.clone());
+                divert.served.push(op.target.clone());
+            }
+        }
     }
 }
 
@@ -53,6 +67,18 @@ mod tests {
         spec.divert_writes(&[]);
         assert_eq!(spec.divert.map(|divert| divert.roots), Some(vec![PathBuf::from("/w")]));
         assert_eq!(spec.mounts, mounts);
+    }
+
+    #[test]
+    fn what_holds_a_served_file_is_diverted_too() {
+        let mounts = vec![bind("/r", RDONLY), bind("/w", 0), bind("/r/in", RDONLY), bind("/w/f", RDONLY)];
+        let mut spec = FsSpec { mounts, ..FsSpec::default() };
+        spec.divert_writes(&[]);
+        spec.divert_served(&["/r/in/a", "/r/in/b/c", "/w/x", "/w/f", "/elsewhere"].map(PathBuf::from));
+        let divert = spec.divert.expect("is there");
+        assert_eq!(divert.served, ["/r/in", "/w/f"].map(PathBuf::from));
+        let covered = ["/r/in/a", "/r/x", "/w/x", "/w/f"].map(|path| divert.covers(path.as_ref()));
+        assert_eq!(covered, [false, false, true, false]);
     }
 
     #[test]

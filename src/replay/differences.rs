@@ -1,13 +1,15 @@
 //! Differences: what is not as it was when the run was recorded, found before anything runs.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::input::StandardInput;
 use super::inputs::Inputs;
 use super::{Recording, ReplayError, initial, order};
 use crate::fsview::InitialState;
+use crate::fsview::initial::Former;
 use crate::supervisor::Orders;
 use crate::trace::{display_bytes, escape};
 
@@ -62,7 +64,9 @@ pub struct FirstState {
     pub input: StandardInput,
     /// The order in which directories listed their names.
     pub orders: Orders,
-    /// What it read.
+    /// What it read and is not here as it was: it is taken from the trace.
+    pub served: BTreeMap<PathBuf, Former>,
+    /// What else it read.
     inputs: Inputs,
 }
 
@@ -76,17 +80,37 @@ impl FirstState {
         for entry in recording.entries()? {
             let entry = entry?;
             initial::add(&mut state.files, &entry).map_err(|wrong| ReplayError::NotReplayable {
-                path: recording.path().to_owned(),
+                path: recording.name().to_owned(),
                 reason: format!("it changed `{}`, which is no direct path", wrong.display()),
             })?;
             state.inputs.add(&entry);
-            let unreadable = |source| ReplayError::Read { path: recording.path().to_owned(), source };
+            let unreadable = |source| ReplayError::Read { path: recording.name().to_owned(), source };
             order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;
             if let Some(input) = StandardInput::of(&entry) {
                 state.input = input;
             }
         }
+        state.served = state.inputs.take_served(&state.files);
         Ok(state)
+    }
+
+    /// Of what is taken from the trace, that which is in places that may be written is put back like what the run
+    /// changed.
+    pub fn place_served(&mut self, is_writable: impl Fn(&Path) -> bool) {
+        let served = std::mem::take(&mut self.served);
+        let (put_back, served) = served.into_iter().partition(|(path, _)| is_writable(path));
+        self.served = served;
+        self.files.states.extend::<BTreeMap<PathBuf, Former>>(put_back);
+    }
+
+    /// What is to be said before the start.
+    #[must_use]
+    pub fn said(&self) -> Option<String> {
+        let first = self.served.keys().next()?;
+        let name = display_bytes(first.as_os_str().as_encoded_bytes());
+        let others = self.served.len() - 1;
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        Some(format!("agentbox: not here as it was, so taken from the trace: {name}{more}"))
     }
 
     /// Which inputs are others now.

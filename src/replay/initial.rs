@@ -70,7 +70,7 @@ fn note(state: &mut InitialState, path: PathBuf, former: Former) {
     }
 }
 
-fn former(before: &Value) -> Option<Former> {
+pub(super) fn former(before: &Value) -> Option<Former> {
     let image = match before {
         Value::String(text) if text == "absent" => return Some(Former::Absent),
         Value::Object(image) => image,

@@ -11,7 +11,7 @@ use nix::libc;
 use serde_json::{Map, Value};
 
 use super::Difference;
-use super::initial::{entry_path, path_of};
+use super::initial::{entry_path, former, path_of};
 use crate::fsview::InitialState;
 use crate::fsview::initial::{Content, Former};
 use crate::supervisor::sha256_of;
@@ -32,6 +32,8 @@ struct Input {
     what: &'static str,
     /// The digest of its content; `None` where there was nothing.
     sha256: Option<String>,
+    /// The file itself, where it was captured.
+    captured: Option<Former>,
 }
 
 /// Files of the kernel are others in each run.
@@ -55,7 +57,10 @@ impl Inputs {
             || self.moved.iter().any(|directory| path.starts_with(directory))
             || is_the_kernel_s(&path);
         if (sha256.is_some() || absent) && !is_known {
-            self.read.entry(path).or_insert(Input { what, sha256 });
+            self.read.entry(path).or_insert_with(|| {
+                let captured = args.get("captured").and_then(former).filter(is_whole);
+                Input { what, sha256, captured }
+            });
         }
     }
 
@@ -68,6 +73,20 @@ impl Inputs {
                 self.changed.insert(path);
             }
         }
+    }
+
+    /// Takes out what was captured and is another now, or not here.
+    pub fn take_served(&mut self, initial: &InitialState) -> BTreeMap<PathBuf, Former> {
+        let mut served = BTreeMap::new();
+        self.read.retain(|path, input| {
+            let (Some(captured), Some(sha256)) = (&input.captured, &input.sha256) else { return true };
+            if initial.states.contains_key(path) || state_of(&today(initial, path)) == *sha256 {
+                return true;
+            }
+            served.insert(path.clone(), captured.clone());
+            false
+        });
+        served
     }
 
     /// All of them that are others now; what the run changed later is put back to its `initial` state first.

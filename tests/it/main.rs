@@ -21,6 +21,7 @@ mod mutation;
 mod net_rules;
 mod netns;
 mod oci;
+mod pack;
 mod policy_run;
 mod policy_show;
 mod programs;
