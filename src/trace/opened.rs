@@ -45,8 +45,6 @@ pub fn open(asked: &Path) -> Result<Opened, TraceError> {
     if !pack::is_packed(&found) {
         // Who reads it may change its directory first.
         let path = std::path::absolute(&found).unwrap_or_else(|_| found.clone());
-        // Whoever reads it may change the directory first.
-        let path = std::path::absolute(&path).unwrap_or(path);
         return Ok(Opened { path, name: found, scratch: None });
     }
     let scratch = Scratch::new()?;
