@@ -104,7 +104,7 @@ impl Inputs {
     pub fn differences(&self, initial: &InitialState) -> Vec<Difference> {
         let read = self.read.iter().filter_map(|(path, input)| {
             // It was moved, or what was there is put back.
-            let put_back = initial.states.get(path).is_some_and(is_whole);
+            let put_back = initial.states.get(path).is_some_and(is_whole) || is_below_nothing(initial, path);
             let recorded = input.sha256.as_deref().unwrap_or("absent");
             let now = if put_back { return None } else { state_of(&today(initial, path)) };
             (now != recorded).then(|| difference(input.what, path, recorded.to_owned(), now))
@@ -126,6 +126,11 @@ fn is_the_kernel_s(path: &Path) -> bool {
 /// Whether it is known what was there.
 fn is_whole(former: &Former) -> bool {
     !matches!(former, Former::Other | Former::File { content: Content::Unchanged | Content::Unkept(_), .. })
+}
+
+/// Whether what lay above it was not there at first, as before a directory was renamed to it.
+fn is_below_nothing(initial: &InitialState, path: &Path) -> bool {
+    path.ancestors().skip(1).any(|above| matches!(initial.states.get(above), Some(Former::Absent)))
 }
 
 /// Where the run has left what was at `path`.
@@ -239,7 +244,12 @@ mod tests {
                 "mtime_ns": 1, "size": 3, "content": {"blob": ABC, "size": 3, "private": true}}}}),
             json!({"op": "fs.delete", "args": {"path": path("h"), "before": {"type": "file", "mode": 420,
                 "mtime_ns": 1, "size": 9, "unkept": "larger than 1 GiB"}}}),
+            json!({"op": "fs.open_read", "args": {"path": path("i/f"), "exists": false}}),
+            json!({"op": "fs.rename", "args": {"path": path("j"), "to": path("i"), "type": "directory",
+                "before": "absent", "before_to": "absent"}}),
         ];
+        std::fs::create_dir(path("i")).expect("makes");
+        std::fs::write(path("i/f"), "abc").expect("writes");
         assert_eq!(found(&entries), ["input absent"]);
     }
 }
