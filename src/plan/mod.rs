@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use divert::Made;
 pub use error::PlanError;
 pub use facts::HostFacts;
 pub use generated::HOSTNAME;
