@@ -84,7 +84,6 @@ impl ReplayCommand {
         let made = first.made(&recording, blanks(&scratch)?);
         let (prepared, mut found) = self.prepare(&recording, &made)?;
         found.extend(first.differences());
-        tell(first.said());
         self.judge(&found)?;
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
@@ -92,8 +91,9 @@ impl ReplayCommand {
         let secrets = Secrets::restore(&prepared.policy, &recording.private.placeholders)
             .map_err(|error| Failure::launcher(error.to_string()))?;
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
-        let served: Vec<PathBuf> = first.served.keys().cloned().collect();
-        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &served, &made);
+        first.served.retain(|path, _| plan.is_granted(path));
+        tell(first.said());
+        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
         first.place_served(|path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path)));
         let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
         let files = {

@@ -1,21 +1,30 @@
 //! Plans that nothing is written to the host: for a run that only repeats what was done before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::LaunchPlan;
+use crate::fsview::initial::Former;
 use crate::fsview::{Divert, FsSpec, MountKind, PendingRoot};
+use crate::policy::PathAccess;
+use crate::supervisor::access::{Area, Decision};
 use crate::sys::mount::RDONLY;
 
 impl LaunchPlan {
     /// Diverts every write. What is `absent` there now was made by the run that is repeated: a place that a
-    /// rule names is then one that does not exist yet. The `served` files are put into the view beforehand: what
-    /// they are in is diverted as well, where the run only reads it. Places of `made` that are not on this host are
+    /// rule names is then one that does not exist yet. The `served` files, which rules grant, are put into the
+    /// view beforehand: what they are in is diverted as well, where the run only reads it. Places of `made` that are not on this host are
     /// empty at first.
-    pub fn divert(&mut self, absent: &[PathBuf], served: &[PathBuf], made: &Made) {
+    pub fn divert(&mut self, absent: &[PathBuf], served: &BTreeMap<PathBuf, Former>, made: &Made) {
         self.fs.divert_writes(absent);
-        self.fs.divert_served(served);
+        self.fs.divert_served(&served.keys().cloned().collect::<Vec<_>>());
         self.fs.divert_missing(made);
+    }
+
+    /// Whether a rule lets the run read `path`. Whoever made a trace says nothing of what is in the system.
+    #[must_use]
+    pub fn is_granted(&self, path: &Path) -> bool {
+        matches!(self.access.decide(PathAccess::Read, path, None), Decision::Allow(Area::Rule(_)))
     }
 }
 

@@ -269,6 +269,20 @@ fn what_was_captured_need_not_be_there() {
 }
 
 #[test]
+fn what_the_policy_does_not_grant_is_not_served() {
+    everyone(|sandbox| {
+        record_reader(sandbox, &["--capture"]);
+        pack(sandbox, "../run.pack", "");
+        elsewhere(sandbox);
+        fs::remove_dir_all(sandbox.path("data/deep")).expect("removed");
+        sandbox.policy("read: in\nread: data/a\nwrite: out\nexec: sh\nexec: cat\nexec: ls\n");
+        let replayed = agentbox(sandbox, "replay -t ../run.pack -p ../agentbox.policy");
+        replayed.exits(1).complains("data/deep/b: No such file").complains("replay diverged");
+        assert!(!replayed.stderr.contains("taken from the trace"), "{replayed}");
+    });
+}
+
+#[test]
 fn what_was_not_captured_is_listed() {
     everyone(|sandbox| {
         record_reader(sandbox, &[]);
@@ -287,7 +301,8 @@ fn not_even_its_directory_need_be_there() {
     everyone(|sandbox| {
         sandbox.file("../apart/deep/c", "c\n");
         sandbox.policy(
-            "read: in\nread: data\nread: ../apart\nread: *.txt\nwrite: out\nwrite: log\nexec: sh\nexec: cat\nexec: ls\n",
+            "read: in\nread: data\nread: ../apart\nread: *.txt\nread: script\nwrite: out\nwrite: log\n\
+             exec: sh\nexec: cat\nexec: ls\n",
         );
         for name in ["in", "data/a", "data/deep/b", "x.txt", "out/old", "log"] {
             sandbox.file(name, format!("{name}\n"));
@@ -295,7 +310,8 @@ fn not_even_its_directory_need_be_there() {
         sandbox.give("out");
         let script = "pwd; cat in data/a data/deep/b ../apart/deep/c x.txt; ls data; echo new > out/new; \
             echo more >> log; cat out/new out/old log; echo x > in || ls ../apart";
-        let ran = sandbox.run_with(&["--capture"], &["sh", "-c", script]);
+        sandbox.file("script", script);
+        let ran = sandbox.run_with(&["--capture"], &["sh", "script"]);
         ran.exits(0);
         pack(sandbox, "../run.pack", "");
         elsewhere(sandbox);
