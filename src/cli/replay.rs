@@ -88,7 +88,7 @@ impl ReplayCommand {
         })?;
         // Where waits are left out, it is for us to say when they end.
         let clock = if self.paced { recording.clock } else { recording.clock.behind() };
-        let begun = run::begin(Some(clock), input);
+        let begun = run::begin(Some(clock), input, first.outputs);
         let (prepared, mut found) = self.prepare(&recording)?;
         found.extend(first.differences());
         tell(first.said());
