@@ -129,10 +129,11 @@ class Work:
     def keep_output(self, name, done):
         (self.directory.parent / f"{self.directory.name}.{name}").write_bytes(done.stdout + done.stderr)
 
-    def replay(self, number):
-        """What differed, and how long it took."""
+    def replay(self, number, *options):
+        """What differed, what the verdict said, and how long it took."""
         keep = self.directory.parent / f"{self.directory.name}.kept{number}"
-        done, errors, verdict, seconds = timed(["replay", "-t", self.trace, "--keep", keep], self.directory)
+        words = ["replay", "-t", self.trace, "--keep", keep, *options]
+        done, errors, verdict, seconds = timed(words, self.directory)
         recorded = self.recorded[0]
         kept = keep / str(self.directory / "out").lstrip("/")
         pairs = {
@@ -156,7 +157,7 @@ class Work:
 def row(workload, replays, recordings, directory, tools):
     if absent := missing(workload):
         return [workload.name, f"not here: {os.path.basename(absent)}", "", "", "", "", ""]
-    exact, notes, causes, recorded, replayed, size = 0, [], [], [], [], 0
+    exact, timely, notes, causes, recorded, replayed, size = 0, 0, [], [], [], [], 0
     for recording in range(recordings):
         work = Work(workload, directory / f"work{recording}", tools)
         work.record()
@@ -164,18 +165,23 @@ def row(workload, replays, recordings, directory, tools):
             said = work.recorded[1].decode(errors="replace").strip().splitlines()
             return [workload.name, "did not run", f"exit code {status}: " + " / ".join(said[-2:]), "", "", "", ""]
         recorded.append(work.recorded[3])
+        # Files hold times of even seconds.
+        time.sleep(2.1)
         size = work.size()
         for number in range(replays):
             different, verdict, seconds = work.replay(number)
             replayed.append(seconds)
             exact += not different
             notes += [line for line in verdict if "approximate" in line and line not in notes]
+            if any("time only" in line for line in verdict):
+                again, _, _ = work.replay(f"{number}-lenient", "--lenient", "time-only")
+                timely += again in ([], ["files"])
             if different:
                 causes.append(", ".join(different) + ": " + " / ".join(line.strip() for line in verdict[:3]))
     verdict = causes[0] if causes else next((line for line in verdict if "replay ok" in line), "")
     median = [sorted(times)[len(times) // 2] for times in (recorded, replayed)]
-    status = f"{exact} of {replays * recordings}"
-    return [workload.name, status, verdict, *(f"{time:.1f}" for time in median), str(size), "; ".join(notes)]
+    status = f"{exact} of {replays * recordings}" + (f", {timely} more but for times in files" if timely else "")
+    return [workload.name, status, verdict, *(f"{seconds:.1f}" for seconds in median), str(size), "; ".join(notes)]
 
 
 def main():

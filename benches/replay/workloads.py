@@ -121,6 +121,7 @@ WORKLOADS = [
     node("timers, crypto", "values.js"),
     node("fetch", "fetch.js", "$PLAIN", "$SECURE", net=True),
     node("worker_threads", "workers.js"),
+    node("random numbers of workers at the same time", "workers.js", "at-once"),
     node("cluster", "cluster.js"),
     go("goroutines, crypto/rand", "values.go"),
     go("time, seed of it", "values.go", "time"),

@@ -87,7 +87,7 @@ impl ReplayCommand {
         })?;
         // Where waits are left out, it is for us to say when they end.
         let clock = if self.paced { recording.clock } else { recording.clock.behind() };
-        let begun = run::begin(Some(clock), input);
+        let begun = run::begin(Some(clock), input, first.outputs);
         let made = first.made(&recording, blanks(&scratch)?);
         let (prepared, mut found) = self.prepare(&recording, &made)?;
         found.extend(first.differences());

@@ -109,7 +109,7 @@ impl RunCommand {
     pub(super) fn run(self) -> Result<u8, Failure> {
         // First of all, for it goes on by itself; what it says is said when there is a plan.
         let input = if self.replay.wanted() { run::Input::Kept } else { run::Input::Passed };
-        let begun = run::begin(None, input);
+        let begun = run::begin(None, input, run::Outputs::default());
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));

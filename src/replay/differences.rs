@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::input::StandardInput;
+use super::input::{self, StandardInput};
 use super::inputs::Inputs;
 use super::{Recording, ReplayError, initial, order};
 use crate::fsview::InitialState;
 use crate::fsview::initial::Former;
 use crate::plan::Made;
+use crate::run::Outputs;
 use crate::supervisor::Orders;
 use crate::trace::{display_bytes, escape};
 
@@ -63,6 +64,8 @@ pub struct FirstState {
     pub files: InitialState,
     /// What it was given as standard input.
     pub input: StandardInput,
+    /// How it was given standard output and error.
+    pub outputs: Outputs,
     /// The order in which directories listed their names.
     pub orders: Orders,
     /// What it read and is not here as it was: it is taken from the trace.
@@ -90,6 +93,7 @@ impl FirstState {
             if let Some(input) = StandardInput::of(&entry) {
                 state.input = input;
             }
+            input::add_output(&mut state.outputs, &entry);
         }
         state.served = state.inputs.take_served(&state.files);
         Ok(state)

@@ -1,4 +1,5 @@
-//! Standard input of a replay: what the recorded run was given, in a file of the same kind.
+//! Standard input of a replay: what the recorded run was given, in a file of the same kind. Where its output
+//! went through a pipe, so does that of the replay: the program sees the same, and the bytes can be compared.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};
@@ -10,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::dup2_stdin;
 use serde_json::{Map, Value};
 
-use crate::run::Input;
+use crate::run::{Input, Outputs};
 use crate::trace::StoredBlobs;
 
 /// What a run was given as standard input.
@@ -74,6 +75,23 @@ impl StandardInput {
         };
         dup2_stdin(file)?;
         Ok(input)
+    }
+}
+
+/// Adds what an entry says of standard output or error.
+pub(super) fn add_output(outputs: &mut Outputs, entry: &Map<String, Value>) {
+    if entry.get("op").and_then(Value::as_str) != Some("stdio") {
+        return;
+    }
+    let Some(Value::Object(args)) = entry.get("args") else { return };
+    let is_relayed = args.contains_key("sha256");
+    match args.get("stream").and_then(Value::as_str) {
+        Some("stdout") => outputs.output = is_relayed,
+        Some("stderr") => {
+            outputs.error = is_relayed;
+            outputs.together = args.contains_key("same_as");
+        }
+        _ => {}
     }
 }
 

@@ -13,7 +13,7 @@ use super::diverted::Layers;
 use super::failure::{self, RunError};
 use super::message::{GO, Message};
 use super::order::{self, Cell, Start};
-use super::stdio::{Input, Stdio};
+use super::stdio::{Input, Outputs, Stdio};
 use crate::fsview::{self, Door};
 use crate::netproxy::tls::{Intention, Interception};
 use crate::ns::handoff::{self, Role};
@@ -97,13 +97,13 @@ pub struct Begun {
 ///
 /// # Errors
 /// Why the host does not let it be made.
-pub fn begin(clock: Option<ClockBase>, input: Input) -> Result<Begun, RunError> {
+pub fn begin(clock: Option<ClockBase>, input: Input, outputs: Outputs) -> Result<Begun, RunError> {
     own_proc()?;
     let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
     let (channel, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
-    let (stdio, their_stdio) = Stdio::prepare(input)?;
+    let (stdio, their_stdio) = Stdio::prepare(input, outputs)?;
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;

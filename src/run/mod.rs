@@ -27,7 +27,7 @@ pub use launch::{Begun, begin};
 pub use processors::Processors;
 pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
-pub use stdio::{Input, StdioError, Stream};
+pub use stdio::{Input, Outputs, StdioError, Stream};
 
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};

@@ -40,6 +40,17 @@ pub enum Input {
     Piped,
 }
 
+/// What the command gets as standard output and error, other than by what the launcher's own are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outputs {
+    /// A pipe as standard output, where the launcher's own can be written at all.
+    pub output: bool,
+    /// A pipe as standard error.
+    pub error: bool,
+    /// One pipe for both.
+    pub together: bool,
+}
+
 /// One of the three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
@@ -138,10 +149,10 @@ impl Stdio {
     ///
     /// # Errors
     /// When a descriptor cannot be looked at, is a directory, or no descriptor is left.
-    pub(super) fn prepare(input: Input) -> Result<(Self, CommandEnds), StdioError> {
+    pub(super) fn prepare(input: Input, outputs: Outputs) -> Result<(Self, CommandEnds), StdioError> {
         let (own_input, own_output, own_error) = (io::stdin(), io::stdout(), io::stderr());
         let own = [own_input.as_fd(), own_output.as_fd(), own_error.as_fd()];
-        let (output, error) = treatment::outputs(own[1], own[2])?;
+        let (output, error) = treatment::outputs(own[1], own[2], outputs)?;
         let mut ends = CommandEnds::default();
         let input = Descriptor::of(Stream::Input, own[0])?.as_input()?.of(input);
         let mut stdio = Self { treatments: [input, output, error], flows: [None, None, None], file: None };

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 
-use super::{Input, StdioError, Stream, input};
+use super::{Input, Outputs, StdioError, Stream, input};
 use crate::sys::descriptor;
 
 /// What the command gets for one of the launcher's descriptors.
@@ -125,15 +125,29 @@ impl Descriptor {
 pub(super) fn outputs(
     output: BorrowedFd<'_>,
     error: BorrowedFd<'_>,
+    wanted: Outputs,
 ) -> Result<(Treatment, Treatment), StdioError> {
     let one = Descriptor::of(Stream::Output, output)?;
     let other = Descriptor::of(Stream::Error, error)?;
-    let (first, second) = (one.as_output(), other.as_output());
-    let relayed = (first, second) == (Treatment::Relayed, Treatment::Relayed);
-    if relayed && one.is_ordered_with(&other, || descriptor::same_open_file(output, error)) {
-        return Ok((first, Treatment::WithOutput));
+    let own = [one.as_output(), other.as_output()];
+    Ok(wanted.of(own, || one.is_ordered_with(&other, || descriptor::same_open_file(output, error))))
+}
+
+impl Outputs {
+    /// What of the launcher's own, of which it is told whether what is written to both arrives in one order.
+    fn of(self, own: [Treatment; 2], is_one: impl FnOnce() -> bool) -> (Treatment, Treatment) {
+        let relayed = |own, wanted| match own {
+            Treatment::Passed(_) if wanted => Treatment::Relayed,
+            own => own,
+        };
+        let first = relayed(own[0], self.output || self.together);
+        let second = relayed(own[1], self.error || self.together);
+        let together = self.together || self == Self::default() && is_one();
+        match (first, second) {
+            (Treatment::Relayed, Treatment::Relayed) if together => (first, Treatment::WithOutput),
+            both => both,
+        }
     }
-    Ok((first, second))
 }
 
 #[cfg(test)]
@@ -167,6 +181,20 @@ mod tests {
         assert_eq!(null.as_output(), Treatment::Passed("the null device"));
         let terminal = Descriptor { terminal: true, ..descriptor(SFlag::S_IFCHR, OFlag::O_RDWR) };
         assert_eq!(terminal.as_input().ok(), Some(Treatment::Passed("a terminal")));
+    }
+
+    #[test]
+    fn outputs_are_as_they_are_wanted() {
+        let (terminal, relayed) = (Treatment::Passed("a terminal"), Treatment::Relayed);
+        let own = Outputs::default();
+        assert_eq!(own.of([terminal, relayed], || true), (terminal, relayed));
+        assert_eq!(own.of([relayed; 2], || true), (relayed, Treatment::WithOutput));
+        assert_eq!(own.of([relayed; 2], || false), (relayed, relayed));
+        let apart = Outputs { output: true, error: true, together: false };
+        assert_eq!(apart.of([relayed; 2], || true), (relayed, relayed));
+        assert_eq!(apart.of([terminal, Treatment::Unusable], || true), (relayed, Treatment::Unusable));
+        let together = Outputs { output: true, error: false, together: true };
+        assert_eq!(together.of([terminal, relayed], || false), (relayed, Treatment::WithOutput));
     }
 
     #[test]
