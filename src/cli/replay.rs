@@ -39,7 +39,7 @@ pub(super) struct ReplayCommand {
     #[arg(short, long, value_name = "FILE", default_value = trace::layout::DEFAULT_NAME)]
     trace: PathBuf,
     /// The policy to run it under: needed where the trace was not made here
-    #[arg(short, long, value_name = "FILE", value_parser = absolute)]
+    #[arg(short, long, value_name = "FILE", value_parser = absolute_path)]
     policy: Option<PathBuf>,
     /// Run it although the policy, the command or an input is another one, to see where it parts
     #[arg(long)]
@@ -69,6 +69,13 @@ impl ReplayCommand {
         let recording = Recording::read(&opened).map_err(refused)?;
         enter(&recording)?;
         restore_mask(&recording);
+        if !recording.sealed {
+            tell([
+                "agentbox: the recording ends early: its run was interrupted, and what it would have done \
+                   afterwards counts as a difference"
+                    .to_owned(),
+            ]);
+        }
         // The command inherits them too.
         tell(
             recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
@@ -153,7 +160,8 @@ impl ReplayCommand {
             .made(made.places());
         let mut policy = self.policy(recording, &host, &mut found)?;
         policy.local_addresses.clone_from(&facts.addresses);
-        let command = command::resolve(&words, &facts.environment, &facts.cwd)?;
+        let command = command::resolve(&words, &facts.environment, &facts.cwd)
+            .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
         Ok((Prepared { policy, command, facts, host }, found))
     }
 
@@ -168,8 +176,13 @@ impl ReplayCommand {
         let name = recording.said("policy_name").unwrap_or(crate::plan::DEFAULT_POLICY);
         let file = self.policy.clone().unwrap_or_else(|| PathBuf::from(name));
         if !known && self.policy.is_none() {
+            let why = if recording.sealed {
+                "was not made here"
+            } else {
+                "has no end that proves where it is from"
+            };
             return Err(Failure::usage(format!(
-                "{}: this trace was not made here, so its own policy is not trusted: name yours with -p",
+                "{}: this trace {why}, so its own policy is not trusted: name yours with -p",
                 recording.name().display()
             )));
         }
@@ -244,13 +257,14 @@ fn restore_mask(recording: &Recording) {
     }
 }
 
-/// An absolute path, for the replay changes its directory.
-fn absolute(text: &str) -> Result<PathBuf, String> {
+/// What the user names lies where the user is, whatever directory the trace names.
+fn absolute_path(text: &str) -> Result<PathBuf, String> {
     std::path::absolute(text).map_err(|error| error.to_string())
 }
 
+/// An absolute path, for the replay changes its directory.
 fn empty_directory(text: &str) -> Result<PathBuf, String> {
-    let path = absolute(text)?;
+    let path = absolute_path(text)?;
     match path.read_dir().map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(path),
         Ok(false) => Err("it is not empty: name a directory that is empty or absent".to_owned()),

@@ -12,7 +12,7 @@ use crate::fsview::InitialState;
 use crate::fsview::initial::Former;
 use crate::plan::Made;
 use crate::supervisor::Orders;
-use crate::trace::display_bytes;
+use crate::trace::{display_bytes, escape};
 
 /// Something that is not as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,8 @@ impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, name, recorded, now } = self;
         let space = if name.is_empty() { "" } else { " " };
+        // A trace from elsewhere may name anything.
+        let [name, recorded, now] = [name, recorded, now].map(|text| escape::text(text));
         write!(formatter, "the {what}{space}{name} is another one: recorded {recorded}, now {now}")
     }
 }
@@ -78,7 +80,10 @@ impl FirstState {
         let mut state = Self::default();
         for entry in recording.entries()? {
             let entry = entry?;
-            initial::add(&mut state.files, &entry);
+            initial::add(&mut state.files, &entry).map_err(|wrong| ReplayError::NotReplayable {
+                path: recording.name().to_owned(),
+                reason: format!("it changed `{}`, which is no direct path", wrong.display()),
+            })?;
             state.inputs.add(&entry);
             let unreadable = |source| ReplayError::Read { path: recording.name().to_owned(), source };
             order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;

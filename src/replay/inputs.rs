@@ -1,10 +1,13 @@
 //! Inputs: what the recorded run read before it changed it, compared with what is there now.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::libc;
 use serde_json::{Map, Value};
 
 use super::Difference;
@@ -12,6 +15,7 @@ use super::initial::{entry_path, former, path_of};
 use crate::fsview::InitialState;
 use crate::fsview::initial::{Content, Former};
 use crate::supervisor::sha256_of;
+use crate::sys::descriptor::own_path;
 use crate::trace::display_bytes;
 
 /// What a run read.
@@ -51,7 +55,7 @@ impl Inputs {
         let absent = args.get("exists").and_then(Value::as_bool) == Some(false);
         let is_known = self.changed.contains(&path)
             || self.moved.iter().any(|directory| path.starts_with(directory))
-            || KERNEL.iter().any(|kernel| path.starts_with(kernel));
+            || is_the_kernel_s(&path);
         if (sha256.is_some() || absent) && !is_known {
             self.read.entry(path).or_insert_with(|| {
                 let captured = args.get("captured").and_then(former).filter(is_whole);
@@ -104,6 +108,10 @@ fn difference(what: &'static str, path: &Path, recorded: String, now: String) ->
     Difference { what, name, recorded, now }
 }
 
+fn is_the_kernel_s(path: &Path) -> bool {
+    KERNEL.iter().any(|kernel| path.starts_with(kernel))
+}
+
 /// Whether it is known what was there.
 fn is_whole(former: &Former) -> bool {
     !matches!(former, Former::Other | Former::File { content: Content::Unchanged | Content::Unkept(_), .. })
@@ -135,12 +143,21 @@ fn lost(initial: &InitialState, path: &Path, former: &Former) -> Option<Differen
 
 /// The digest of what is there, or what else there is to say.
 fn state_of(path: &Path) -> String {
-    match File::open(path).and_then(|mut file| sha256_of(&mut file)) {
-        Ok(sha256) => sha256,
+    // A FIFO must not hold us, and what a device or the kernel gives may have no end.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    let digest = opened.and_then(|mut file| {
+        let kind = file.metadata()?.file_type();
+        if kind.is_dir() {
+            return Ok("a directory".to_owned());
+        }
+        let is_known = std::fs::read_link(own_path(file.as_fd())).is_ok_and(|path| !is_the_kernel_s(&path));
+        if kind.is_file() && is_known { sha256_of(&mut file) } else { Ok("no regular file".to_owned()) }
+    });
+    match digest {
+        Ok(state) => state,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             "absent".to_owned()
         }
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => "a directory".to_owned(),
         Err(error) => format!("unreadable: {error}"),
     }
 }
@@ -160,7 +177,7 @@ mod tests {
         for entry in entries {
             let entry = entry.as_object().expect("an entry");
             inputs.add(entry);
-            initial::add(&mut state, entry);
+            initial::add(&mut state, entry).expect("direct paths");
         }
         inputs.differences(&state).iter().map(|found| format!("{} {}", found.what, found.now)).collect()
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
@@ -88,6 +89,7 @@ impl Recording {
         let replay = replay
             .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
         let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());
+        let clock = clock.filter(ClockBase::is_of_a_machine);
         let clock = clock.ok_or_else(|| refuse("it does not say when it began"))?;
         let blobs = StoredBlobs::beside(path);
         let private = private(&replay, &blobs).map_err(|reason| refuse(&reason))?;
@@ -121,6 +123,9 @@ impl Recording {
         let mut tapes = Tapes::default();
         for entry in self.entries()? {
             let entry = entry?;
+            let at = entry.get("ts").and_then(Value::as_f64).unwrap_or_default();
+            let at = Duration::try_from_secs_f64(at).unwrap_or_default();
+            tapes.lasted(at.saturating_sub(Duration::from_nanos(self.clock.realtime_ns)));
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
             let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
                 (said("op"), said("proc"), entry.get("args"))
@@ -198,10 +203,10 @@ fn private(replay: &Map<String, Value>, blobs: &StoredBlobs) -> Result<Private, 
     let text = blobs.read(reference, MOST_PRIVATE).map_err(|error| format!("its private part: {error}"))?;
     let private: Private =
         serde_json::from_slice(&text).map_err(|error| format!("its private part: {error}"))?;
-    if private.version == VERSION {
-        Ok(private)
-    } else {
-        Err("its private part is of another version".to_owned())
+    match private {
+        _ if private.version != VERSION => Err("its private part is of another version".to_owned()),
+        _ if !private.is_usable() => Err("its private part lacks the seed, or the directory".to_owned()),
+        private => Ok(private),
     }
 }
 

@@ -138,6 +138,12 @@ impl Private {
         })
     }
 
+    /// Whether what is random about the run can be had from it.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        Seed::from_hex(&self.seed).is_some() && self.redactor().is_some() && self.cwd.is_absolute()
+    }
+
     fn redactor(&self) -> Option<Redactor> {
         unhex(&self.redactor).map(|key| Redactor::with_key(&key))
     }

@@ -10,6 +10,7 @@ use nix::libc;
 use sha2::{Digest as _, Sha256};
 use zstd::stream::read::Decoder;
 
+use super::chain::is_sha256;
 use super::event::hex;
 use super::layout::{REDACTED_NAME, blob_name, blobs_name};
 use super::scan::BlobMention;
@@ -83,6 +84,10 @@ pub(super) fn is_redacted(directory: &Path) -> bool {
 
 /// Opens the file of a blob.
 pub(super) fn open_blob(directory: &Path, sha256: &str) -> io::Result<File> {
+    if !is_sha256(sha256.as_bytes()) {
+        // It could lead out of the directory, and nothing has checked what it names.
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name of a blob is no SHA-256"));
+    }
     let path = directory.join(blob_name(sha256));
     // Neither a link nor a pipe is a blob.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;

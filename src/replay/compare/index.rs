@@ -172,14 +172,15 @@ impl Reading {
         let what = format!("{kind} {op}");
         let step = self.step(entry, &essence, &what, names.number(kind, op), place);
         if step.counts {
-            self.index.events += step.weight;
+            self.index.events = self.index.events.saturating_add(step.weight);
         }
         let rule = essence.rule;
         if rule.folds {
             let next = self.next();
             let known = self.folded.entry((step.process, step.thread, step.digest)).or_insert(next);
             if *known != next {
-                self.index.steps[*known as usize].weight += step.weight;
+                let known = &mut self.index.steps[*known as usize];
+                known.weight = known.weight.saturating_add(step.weight);
                 return;
             }
         }
@@ -276,7 +277,7 @@ impl Reading {
         match self.settled.get(&key) {
             Some(known) => {
                 let former = &mut self.index.steps[*known as usize];
-                step.weight += former.weight;
+                step.weight = step.weight.saturating_add(former.weight);
                 *former = step;
             }
             None => {
