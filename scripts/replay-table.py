@@ -56,10 +56,11 @@ def contents(directory):
     return found
 
 
-def written(directory):
-    """Each file and link below; `--keep` keeps no directory that is empty."""
-    found = contents(directory).items() if directory.exists() else ()
-    return {name: (mode, kept) for name, (mode, _, kept) in found if kept is not None}
+def written(directory, first):
+    """Each file and link below that is not what it was at `first`; `--keep` keeps no directory that is empty."""
+    found = contents(directory) if directory.exists() else {}
+    changed = {name: state for name, state in found.items() if state != first.get(name)}
+    return {name: (mode, kept) for name, (mode, _, kept) in changed.items() if kept is not None}
 
 
 def missing(workload):
@@ -113,6 +114,7 @@ class Work:
             for name, value in named.items():
                 build = build.replace(name, value)
             subprocess.run(["sh", "-ec", build], cwd=self.directory, check=True, capture_output=True)
+        self.first = contents(self.directory / "out")
         return ["run", *options, "--", *command]
 
     def record(self):
@@ -122,6 +124,10 @@ class Work:
         else:
             self.recorded = timed(self.prepare(None), self.directory)
         self.before = contents(self.directory)
+        self.keep_output("recorded", self.recorded[0])
+
+    def keep_output(self, name, done):
+        (self.directory.parent / f"{self.directory.name}.{name}").write_bytes(done.stdout + done.stderr)
 
     def replay(self, number):
         """What differed, and how long it took."""
@@ -132,13 +138,13 @@ class Work:
         pairs = {
             "stdout": (recorded.stdout, done.stdout),
             "stderr": (self.recorded[1], errors),
-            "files": (written(self.directory / "out"), written(kept)),
+            "files": (written(self.directory / "out", self.first), written(kept, {})),
             "host's files": (self.before, contents(self.directory)),
         }
         different = [name for name, (one, other) in pairs.items() if one != other]
         if done.returncode:
             different.append(f"exit code {done.returncode}")
-        (self.directory.parent / f"{self.directory.name}.replay{number}").write_bytes(done.stdout + done.stderr)
+        self.keep_output(f"replay{number}", done)
         return different, verdict.splitlines(), seconds
 
     def size(self):

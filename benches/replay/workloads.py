@@ -50,7 +50,7 @@ def go(name, file, *words, **more):
 
 
 def java(name, kind, *words, **more):
-    return Workload(f"Java: {name}", ["java", kind, *words], (kind + ".java",), f"javac {kind}.java", ("javac",), **more)
+    return Workload(f"Java: {name}", ["java", kind, *words], (kind + ".java",), f"javac {kind}.java", needs=("javac",), **more)
 
 
 def compiled(name, build):

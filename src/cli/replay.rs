@@ -21,7 +21,7 @@ use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
 use crate::replay::{Difference, FirstState, Recording, ReplayError, embedded_times};
 use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
-use crate::trace::{self, Placement, Scratch};
+use crate::trace::{self, Placement, Scratch, escape};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
@@ -116,11 +116,11 @@ impl ReplayCommand {
             StreamOptions { tls, secrets, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
-        self.verdict(&path, &outcome.placed.path)
+        self.verdict(&path, &outcome.placed.path, &found)
     }
 
     /// Compares the two traces and says what came of it.
-    fn verdict(&self, recorded: &Path, live: &Path) -> Result<u8, Failure> {
+    fn verdict(&self, recorded: &Path, live: &Path, before: &[Difference]) -> Result<u8, Failure> {
         let unreadable = |path: &Path| {
             let path = path.to_owned();
             move |source| refused(ReplayError::Read { path, source })
@@ -131,7 +131,9 @@ impl ReplayCommand {
         let comparison = compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
             .map_err(unreadable(recorded))?;
         if self.json {
-            tell([report::json(&comparison).to_string()]);
+            let mut said = report::json(&comparison);
+            said["before"] = serde_json::json!(before);
+            tell([escape::json(&said.to_string())]);
         } else {
             let style = report::Style { recorded: "recorded", live: "live", color: colored() };
             let text = report::text(&comparison, &style);
@@ -208,7 +210,11 @@ impl ReplayCommand {
         if found.is_empty() {
             return Ok(());
         }
-        tell(found.iter().map(|difference| format!("agentbox: {difference}")));
+        if !self.json {
+            tell(found.iter().map(|difference| format!("agentbox: {difference}")));
+        } else if !self.force {
+            tell([escape::json(&serde_json::json!({"same": false, "before": found}).to_string())]);
+        }
         if self.force {
             return Ok(());
         }

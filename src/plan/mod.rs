@@ -135,7 +135,7 @@ impl LaunchPlan {
         let fs = view.spec(&command, files);
         let system = system(&policy, &command, host, mounts::View::system(&roots, &fs));
         let command_table = command_table(&command, host);
-        let header = header::build(&policy, &command, &typed, facts, enforce);
+        let header = header::build(&policy, &command, &typed, facts, enforce, host);
         let process = ProcessPlan {
             program: command.program,
             argv: command.argv,

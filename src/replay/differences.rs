@@ -15,9 +15,9 @@ use crate::supervisor::Orders;
 use crate::trace::{display_bytes, escape};
 
 /// Something that is not as it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// What it is: `policy`, `command`, `input`, `executable`.
+    /// What it is: `policy`, `command`, `script`, `input`, `executable`.
     pub what: &'static str,
     /// Which one.
     pub name: String,

@@ -44,6 +44,9 @@ impl Inputs {
     pub fn add(&mut self, entry: &Map<String, Value>) {
         let op = entry.get("op").and_then(Value::as_str).unwrap_or_default();
         let Some(Value::Object(args)) = entry.get("args") else { return };
+        if op == "run.start" {
+            return self.script(args);
+        }
         let Some(path) = entry_path(args) else { return };
         let what = match op {
             "fs.open_read" => "input",
@@ -61,6 +64,14 @@ impl Inputs {
                 let captured = args.get("captured").and_then(former).filter(is_whole);
                 Input { what, sha256, captured }
             });
+        }
+    }
+
+    /// The kernel opens it, and no entry says so.
+    fn script(&mut self, args: &Map<String, Value>) {
+        let sha256 = args.get("script_sha256").and_then(Value::as_str).map(str::to_owned);
+        if let (Some(path), Some(_)) = (path_of(args, "script"), &sha256) {
+            self.read.entry(path).or_insert(Input { what: "script", sha256, captured: None });
         }
     }
 
@@ -93,7 +104,7 @@ impl Inputs {
     pub fn differences(&self, initial: &InitialState) -> Vec<Difference> {
         let read = self.read.iter().filter_map(|(path, input)| {
             // It was moved, or what was there is put back.
-            let put_back = initial.states.get(path).is_some_and(is_whole);
+            let put_back = initial.states.get(path).is_some_and(is_whole) || is_below_nothing(initial, path);
             let recorded = input.sha256.as_deref().unwrap_or("absent");
             let now = if put_back { return None } else { state_of(&today(initial, path)) };
             (now != recorded).then(|| difference(input.what, path, recorded.to_owned(), now))
@@ -115,6 +126,11 @@ fn is_the_kernel_s(path: &Path) -> bool {
 /// Whether it is known what was there.
 fn is_whole(former: &Former) -> bool {
     !matches!(former, Former::Other | Former::File { content: Content::Unchanged | Content::Unkept(_), .. })
+}
+
+/// Whether what lay above it was not there at first, as before a directory was renamed to it.
+fn is_below_nothing(initial: &InitialState, path: &Path) -> bool {
+    path.ancestors().skip(1).any(|above| matches!(initial.states.get(above), Some(Former::Absent)))
 }
 
 /// Where the run has left what was at `path`.
@@ -192,6 +208,7 @@ mod tests {
         let read = |name: &str| json!({"op": "fs.open_read", "args": {"path": path(name), "sha256": ABC}});
         let empty = sha256_of(&mut io::empty()).expect("reads");
         let entries = [
+            json!({"op": "run.start", "args": {"script": path("script"), "script_sha256": ABC}}),
             read("same"),
             read("other"),
             read("gone"),
@@ -206,6 +223,7 @@ mod tests {
             "input absent".to_owned(),
             format!("input {empty}"),
             format!("input {empty}"),
+            "script absent".to_owned(),
             format!("executable {empty}"),
         ];
         assert_eq!(found(&entries), expected);
@@ -226,7 +244,12 @@ mod tests {
                 "mtime_ns": 1, "size": 3, "content": {"blob": ABC, "size": 3, "private": true}}}}),
             json!({"op": "fs.delete", "args": {"path": path("h"), "before": {"type": "file", "mode": 420,
                 "mtime_ns": 1, "size": 9, "unkept": "larger than 1 GiB"}}}),
+            json!({"op": "fs.open_read", "args": {"path": path("i/f"), "exists": false}}),
+            json!({"op": "fs.rename", "args": {"path": path("j"), "to": path("i"), "type": "directory",
+                "before": "absent", "before_to": "absent"}}),
         ];
+        std::fs::create_dir(path("i")).expect("makes");
+        std::fs::write(path("i/f"), "abc").expect("writes");
         assert_eq!(found(&entries), ["input absent"]);
     }
 }
