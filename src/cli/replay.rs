@@ -268,7 +268,6 @@ fn absolute_path(text: &str) -> Result<PathBuf, String> {
     std::path::absolute(text).map_err(|error| error.to_string())
 }
 
-/// An absolute path, for the replay changes its directory.
 fn empty_directory(text: &str) -> Result<PathBuf, String> {
     let path = absolute_path(text)?;
     match path.read_dir().map(|mut entries| entries.next().is_none()) {
