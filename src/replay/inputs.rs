@@ -54,16 +54,18 @@ impl Inputs {
             _ if op.starts_with("fs.") => return self.change(args, path),
             _ => return,
         };
-        let sha256 = args.get("sha256").and_then(Value::as_str).map(str::to_owned);
+        let text = |key: &str| args.get(key).and_then(Value::as_str);
+        let sha256 = text("sha256").map(str::to_owned);
         let absent = args.get("exists").and_then(Value::as_bool) == Some(false);
         let is_known = self.changed.contains(&path)
             || self.moved.iter().any(|directory| path.starts_with(directory))
             || is_the_kernel_s(&path);
         if (sha256.is_some() || absent) && !is_known {
-            self.read.entry(path).or_insert_with(|| {
-                let captured = args.get("captured").and_then(former).filter(is_whole);
-                Input { what, sha256, captured }
-            });
+            let input = self.read.entry(path).or_insert_with(|| Input { what, sha256, captured: None });
+            // The script of the command is named before it is read.
+            if input.captured.is_none() && input.sha256.as_deref() == text("sha256") {
+                input.captured = args.get("captured").and_then(former).filter(is_whole);
+            }
         }
     }
 

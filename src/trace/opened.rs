@@ -35,12 +35,13 @@ impl Opened {
     }
 }
 
-/// Finds the trace that is called `asked`. A packed one is unpacked into a private directory, which is gone with
+/// Finds the trace that is called `asked`, and removes what killed commands left in the state directory. A packed one is unpacked into a private directory, which is gone with
 /// what is returned.
 ///
 /// # Errors
 /// When a packed trace is none, or cannot be unpacked.
 pub fn open(asked: &Path) -> Result<Opened, TraceError> {
+    Scratch::clear();
     let found = locate(asked);
     if !pack::is_packed(&found) {
         // Who reads it may change its directory first.

@@ -38,6 +38,11 @@ impl Scratch {
         Ok(Self { path: directory.path().to_owned(), _lock: held })
     }
 
+    /// Removes those that killed commands left.
+    pub fn clear() {
+        clean_up(&StateDirectories::from_environment());
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
