@@ -252,6 +252,10 @@ impl Reading {
                 let kept = kept.filter_map(|name| Some((name.to_owned(), args.get(name)?.clone())));
                 self.index.start = kept.collect();
             }
+            "run.cut" => {
+                let lineages = args.get("procs").and_then(Value::as_array).into_iter().flatten();
+                self.index.processes.cut(lineages.filter_map(|one| one.as_str().map(str::to_owned)));
+            }
             "env.pass" => self.index.environment = args.get("names").cloned(),
             "clock.tape" | "clock.uncontrolled"
                 if op == "clock.uncontrolled" || args.get("clock").is_some_and(|clock| clock == "shift") =>
