@@ -31,6 +31,9 @@ pub struct Comparison {
     pub unseen: Vec<String>,
     /// Processes whose clock is only approximate.
     pub approximate: Vec<String>,
+    /// Processes that were killed in one run, when the command had ended, before they did all that they did in the
+    /// other.
+    pub cut: Vec<String>,
     /// Bytes of an unfinished last line, of either trace.
     pub torn: [Option<usize>; 2],
     /// The first difference of each stream, in the order of the recorded run.

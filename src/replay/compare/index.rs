@@ -255,10 +255,24 @@ impl Reading {
                 let kept = kept.filter_map(|name| Some((name.to_owned(), args.get(name)?.clone())));
                 self.index.start = kept.collect();
             }
+            "run.cut" => {
+                let lineages = args.get("procs").and_then(Value::as_array).into_iter().flatten();
+                self.index.processes.cut(lineages.filter_map(|one| one.as_str().map(str::to_owned)));
+            }
             "env.pass" => self.index.environment = args.get("names").cloned(),
             "run.replay" => {
                 let blobs = self.index.blobs.as_ref();
                 self.index.variables = blobs.map(|blobs| variables::read(args, blobs)).unwrap_or_default();
+            }
+            // More reads than were recorded have times that go on at real rate.
+            "clock.apart" => {
+                let number = |name: &str| args.get(name).and_then(Value::as_u64).unwrap_or_default();
+                let lineage = entry.get("proc").and_then(Value::as_str).unwrap_or_default();
+                let process = lineage.split(['#', ':']).next().unwrap_or_default();
+                let known = &mut self.index.approximate;
+                if number("read") > number("recorded") && !known.iter().any(|one| one == process) {
+                    known.push(process.to_owned());
+                }
             }
             "clock.tape" | "clock.uncontrolled"
                 if op == "clock.uncontrolled" || args.get("clock").is_some_and(|clock| clock == "shift") =>

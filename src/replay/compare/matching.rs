@@ -28,6 +28,15 @@ pub(super) struct Found {
     pub(super) unordered: BTreeSet<u32>,
     /// Steps of which one run did not see what it would have to compare.
     pub(super) blind: Vec<u32>,
+    /// Steps of processes that were killed in one run, at the end, before they did them.
+    pub(super) cut: Cut,
+}
+
+/// Such steps.
+#[derive(Debug, Default)]
+pub(super) struct Cut {
+    pub(super) recorded: Vec<u32>,
+    pub(super) live: Vec<u32>,
 }
 
 /// Which stream a step belongs to: its lane, its process by the number that it has in the recorded trace, its
@@ -40,6 +49,8 @@ struct Loose {
     stream: Stream,
     gap: u32,
     step: u32,
+    /// Nothing behind it in its stream was matched.
+    is_last: bool,
 }
 
 pub(super) fn match_all(recorded: &Index, live: &Index, pairs: &Pairs, names: &Names) -> Found {
@@ -50,6 +61,7 @@ pub(super) fn match_all(recorded: &Index, live: &Index, pairs: &Pairs, names: &N
     matching.elsewhere();
     matching.made_up();
     matching.changed();
+    matching.cut_off(pairs);
     matching.rest();
     matching.found
 }
@@ -143,7 +155,16 @@ impl Matching<'_> {
             other += 1;
         }
         let loose = |row: &[u32], all: Vec<super::sequence::Loose>| {
-            all.into_iter().map(|one| Loose { stream, gap: one.gap, step: row[one.at] }).collect::<Vec<_>>()
+            let tail =
+                all.iter().rev().zip((0..row.len()).rev()).take_while(|(one, at)| one.at == *at).count();
+            let end = row.len() - tail;
+            let one = |one: super::sequence::Loose| Loose {
+                stream,
+                gap: one.gap,
+                step: row[one.at],
+                is_last: one.at >= end,
+            };
+            all.into_iter().map(one).collect::<Vec<_>>()
         };
         self.left.extend(loose(ours, left));
         self.right.extend(loose(theirs, right));
@@ -162,7 +183,7 @@ impl Matching<'_> {
                 Some(Some(other)) => self.same(*step, other),
                 // One more worker did it as well.
                 Some(None) if folds => self.found.repeats += 1,
-                _ => self.left.push(Loose { stream, gap: 0, step: *step }),
+                _ => self.left.push(Loose { stream, gap: 0, step: *step, is_last: true }),
             }
         }
         let mut rest: Vec<u32> = free.into_values().flatten().collect();
@@ -171,7 +192,7 @@ impl Matching<'_> {
             !(folds && known.contains(&digest))
         });
         rest.sort_unstable();
-        self.right.extend(rest.into_iter().map(|step| Loose { stream, gap: 0, step }));
+        self.right.extend(rest.into_iter().map(|step| Loose { stream, gap: 0, step, is_last: true }));
     }
 
     fn same(&mut self, recorded: u32, live: u32) {
@@ -253,6 +274,21 @@ impl Matching<'_> {
             };
             self.find(cause, Some(ours), Some(theirs));
         }
+    }
+
+    /// What a process had no time for in the other run.
+    fn cut_off(&mut self, pairs: &Pairs) {
+        let Found { cut, .. } = &mut self.found;
+        self.left.retain(|loose| {
+            let is_cut = loose.is_last && pairs.was_cut(self.recorded.steps[loose.step as usize].process);
+            cut.recorded.extend(is_cut.then_some(loose.step));
+            !is_cut
+        });
+        self.right.retain(|loose| {
+            let is_cut = loose.is_last && pairs.was_cut_live(self.live.steps[loose.step as usize].process);
+            cut.live.extend(is_cut.then_some(loose.step));
+            !is_cut
+        });
     }
 
     fn rest(&mut self) {

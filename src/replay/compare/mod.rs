@@ -34,7 +34,7 @@ pub use fields::Field;
 pub use requests::Tiers;
 
 use index::{Index, Names};
-use matching::{Finding, match_all};
+use matching::{Cut, Finding, match_all};
 use processes::Pairs;
 use requests::match_requests;
 use table::Lane;
@@ -76,15 +76,20 @@ pub fn compare_with<R: Read + Seek, L: Read + Seek>(
     let theirs = Index::read(live, blobs[1], &mut names)?;
     let pairs = Pairs::new(&ours.processes, &theirs.processes);
     let mut found = match_all(&ours, &theirs, &pairs, &names);
-    let (requests, tiers) = match_requests(&ours, &theirs, &pairs);
+    let (requests, tiers) = match_requests(&ours, &theirs, &pairs, &mut found.cut);
     found.findings.extend(requests);
     let timed = HashSet::new();
     let (ours, theirs, pairs, names) = (&ours, &theirs, &pairs, &names);
+    let weight = |step: &u32| {
+        let step = &ours.steps[*step as usize];
+        if step.counts { step.weight } else { 0 }
+    };
     let mut telling = Telling { recorded, live, ours, theirs, pairs, names, same_but_for_times, timed };
     let mut comparison = Comparison {
         recorded: ours.events,
         live: theirs.events,
-        matched: ours.events,
+        matched: ours.events.saturating_sub(found.cut.recorded.iter().map(weight).sum()),
+        cut: cut(ours, theirs, &found.cut),
         tiers,
         elsewhere: found.elsewhere,
         repeats: found.repeats,
@@ -104,6 +109,17 @@ pub fn compare_with<R: Read + Seek, L: Read + Seek>(
     }
     telling.tell(found.findings, lenient, &mut comparison)?;
     Ok(comparison)
+}
+
+/// Lineages of those that were killed before they did what they did in the other run.
+fn cut(ours: &Index, theirs: &Index, cut: &Cut) -> Vec<String> {
+    let lineage = |index: &Index, step: u32| {
+        let process = index.steps[step as usize].process;
+        index.processes.get(process).lineage.clone()
+    };
+    let recorded = cut.recorded.iter().map(|step| lineage(ours, *step));
+    let all: BTreeSet<_> = recorded.chain(cut.live.iter().map(|step| lineage(theirs, *step))).collect();
+    all.into_iter().collect()
 }
 
 fn approximate(ours: &Index, theirs: &Index) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! The processes of a trace, and which of one trace is which of the other.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Stands for the argv of a process that never started a program: a child that only forked.
 pub(super) const ARGV_UNKNOWN: u64 = 0;
@@ -31,6 +31,8 @@ pub(super) struct Processes {
     known: HashMap<String, u32>,
     /// What stands in `proc`, once it was taken apart.
     spelled: HashMap<String, (u32, u32)>,
+    /// Lineages of those that were killed when the command had ended.
+    cut: HashSet<String>,
 }
 
 impl Processes {
@@ -88,6 +90,26 @@ impl Processes {
         if process.spawn.is_none() {
             (process.argv, process.spawn) = (argv, Some(step));
         }
+    }
+
+    /// These were killed when the command had ended.
+    pub(super) fn cut(&mut self, lineages: impl Iterator<Item = String>) {
+        self.cut.extend(lineages);
+    }
+
+    /// Whether a process, or the one that would have made it, was killed in the other run when the command had
+    /// ended there: so what it did further is not there.
+    fn is_cut(&self, process: u32, other: &Self, counterpart: impl Fn(u32) -> Option<u32>) -> bool {
+        let mut process = Some(process);
+        while let Some(number) = process {
+            let own = self.get(number);
+            match counterpart(number) {
+                Some(found) => return other.cut.contains(&other.get(found).lineage),
+                None if other.cut.contains(&own.lineage) => return true,
+                None => process = own.parent,
+            }
+        }
+        false
     }
 
     pub(super) fn get(&self, process: u32) -> &Process {
@@ -152,6 +174,8 @@ pub(super) struct Pairs {
     workers: [Vec<bool>; 2],
     /// In which of them threads are.
     pools: [Vec<bool>; 2],
+    /// Which of them were cut off in the other run.
+    cut: [Vec<bool>; 2],
 }
 
 impl Pairs {
@@ -162,6 +186,7 @@ impl Pairs {
             renamed: Vec::new(),
             workers: [recorded.workers(), live.workers()],
             pools: [recorded, live].map(|all| all.all.iter().map(Process::has_pool).collect()),
+            cut: [Vec::new(), Vec::new()],
         };
         let (ours, theirs) = (recorded.children(), live.children());
         let mut parents = vec![(None, None)];
@@ -172,6 +197,11 @@ impl Pairs {
             let found = these.iter().filter_map(|process| Some((*process, pairs.live(*process)?)));
             parents.extend(found.map(|(process, other)| (Some(process), Some(other))));
         }
+        let numbers = |processes: &Processes| 0..u32::try_from(processes.len()).unwrap_or(u32::MAX);
+        pairs.cut = [
+            numbers(recorded).map(|number| recorded.is_cut(number, live, |one| pairs.live(one))).collect(),
+            numbers(live).map(|number| live.is_cut(number, recorded, |one| pairs.recorded(one))).collect(),
+        ];
         // A pool that looks like one in either run is one in both.
         for (process, other) in pairs.to_live.iter().enumerate() {
             let Some(other) = *other else { continue };
@@ -238,6 +268,16 @@ impl Pairs {
     /// The same of a live one.
     pub(super) fn has_pool_live(&self, live: u32) -> bool {
         self.pools[1][live as usize]
+    }
+
+    /// Whether a recorded process was cut off in the live run.
+    pub(super) fn was_cut(&self, recorded: u32) -> bool {
+        self.cut[0][recorded as usize]
+    }
+
+    /// Whether a live process was cut off in the recorded run.
+    pub(super) fn was_cut_live(&self, live: u32) -> bool {
+        self.cut[1][live as usize]
     }
 
     pub(super) fn recorded(&self, live: u32) -> Option<u32> {

@@ -172,6 +172,11 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
     if !comparison.approximate.is_empty() {
         note(format!("times are approximate in: {}", comparison.approximate.join(", ")));
     }
+    if !comparison.cut.is_empty() {
+        let first: Vec<_> = comparison.cut.iter().take(MOST_FIELDS).map(String::as_str).collect();
+        let more = if comparison.cut.len() > first.len() { ", …" } else { "" };
+        note(format!("killed at the end, before they did as much in both runs: {}{more}", first.join(", ")));
+    }
     for (bytes, name) in comparison.torn.iter().zip([style.recorded, style.live]) {
         if let Some(bytes) = bytes {
             note(format!("the last line of {name} is torn ({bytes} bytes): that run was interrupted"));
@@ -219,6 +224,7 @@ pub fn json(comparison: &Comparison) -> Value {
         "unordered": comparison.unordered,
         "unseen": comparison.unseen,
         "approximate": comparison.approximate,
+        "cut": comparison.cut,
         "torn": {"recorded": comparison.torn[0], "live": comparison.torn[1]},
         "divergences": comparison.divergences.iter().map(one).collect::<Vec<_>>(),
         "further": counts(&comparison.further),

@@ -4,8 +4,12 @@ use std::collections::{HashMap, VecDeque};
 
 use super::cause::Cause;
 use super::index::{Exchange, Index};
-use super::matching::Finding;
+use super::matching::{Cut, Finding};
 use super::processes::Pairs;
+
+/// What lies between two requests, in seconds, that follow each other where a process has several under way at
+/// once: it may have made the second before the first was answered, and we have seen it later.
+const APART: f64 = 0.25;
 
 /// How well requests matched.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -34,7 +38,12 @@ struct Pair {
     tier: Tier,
 }
 
-pub(super) fn match_requests(recorded: &Index, live: &Index, pairs: &Pairs) -> (Vec<Finding>, Tiers) {
+pub(super) fn match_requests(
+    recorded: &Index,
+    live: &Index,
+    pairs: &Pairs,
+    cut: &mut Cut,
+) -> (Vec<Finding>, Tiers) {
     let mut matching = Matching {
         recorded,
         live,
@@ -46,7 +55,7 @@ pub(super) fn match_requests(recorded: &Index, live: &Index, pairs: &Pairs) -> (
     matching.by_content();
     let found = matching.pairs();
     let mut tiers = Tiers::default();
-    let mut findings = matching.left_over();
+    let mut findings = matching.left_over(cut);
     for pair in &found {
         match pair.tier {
             Tier::Exact => tiers.exact += 1,
@@ -158,15 +167,27 @@ impl Matching<'_> {
         self.ours.iter().enumerate().filter_map(pair).collect()
     }
 
-    fn left_over(&self) -> Vec<Finding> {
+    fn left_over(&self, cut: &mut Cut) -> Vec<Finding> {
         let missing = self.ours.iter().zip(&self.recorded.exchanges).filter(|(found, _)| found.is_none());
-        let missing = missing.map(|(_, exchange)| Finding {
+        let in_time = |(_, exchange): &(_, &Exchange)| {
+            let is_cut = self.processes.was_cut(self.own_process(exchange));
+            cut.recorded.extend(is_cut.then_some(exchange.step));
+            !is_cut
+        };
+        let missing: Vec<_> = missing.filter(in_time).collect();
+        let missing = missing.into_iter().map(|(_, exchange)| Finding {
             cause: Cause::MissingEffect,
             recorded: Some(exchange.step),
             live: None,
         });
         let extra = self.theirs.iter().zip(&self.live.exchanges).filter(|(found, _)| !**found);
-        let extra = extra.map(|(_, exchange)| Finding {
+        let in_time = |(_, exchange): &(_, &Exchange)| {
+            let process = self.live.steps[exchange.step as usize].process;
+            let is_cut = self.processes.was_cut_live(process);
+            cut.live.extend(is_cut.then_some(exchange.step));
+            !is_cut
+        };
+        let extra = extra.filter(in_time).map(|(_, exchange)| Finding {
             cause: Cause::ExtraEffect,
             recorded: None,
             live: Some(exchange.step),
@@ -188,6 +209,7 @@ impl Matching<'_> {
         }
         let mut findings = Vec::new();
         for row in by_process.into_values() {
+            let apart = if is_concurrent(&row) { APART } else { 0.0 };
             let mut ended = row.clone();
             ended.sort_by(|(a, _), (b, _)| a.time.1.total_cmp(&b.time.1));
             let mut begun = row;
@@ -195,7 +217,8 @@ impl Matching<'_> {
             let mut ended = ended.into_iter().peekable();
             let mut latest = f64::NEG_INFINITY;
             for (ours, theirs) in begun {
-                while let Some((_, before)) = ended.next_if(|(before, _)| before.time.1 < ours.time.0) {
+                while let Some((_, before)) = ended.next_if(|(before, _)| before.time.1 + apart < ours.time.0)
+                {
                     latest = latest.max(before.time.0);
                 }
                 if theirs.time.1 < latest {
@@ -206,6 +229,21 @@ impl Matching<'_> {
         }
         findings
     }
+}
+
+/// Whether a process has several requests under way at once, in either run.
+fn is_concurrent(row: &[(&Exchange, &Exchange)]) -> bool {
+    let overlaps = |mut times: Vec<(f64, f64)>| {
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut latest = f64::NEG_INFINITY;
+        times.into_iter().any(|(begin, end)| {
+            let overlaps = begin < latest;
+            latest = latest.max(end);
+            overlaps
+        })
+    };
+    overlaps(row.iter().map(|(ours, _)| ours.time).collect())
+        || overlaps(row.iter().map(|(_, theirs)| theirs.time).collect())
 }
 
 fn in_order_of_begin(exchanges: &[Exchange]) -> Vec<usize> {

@@ -1,5 +1,6 @@
 //! The tape of one thread: what is recorded of it, or what is left of it to be replayed.
 
+use std::collections::VecDeque;
 use std::io;
 
 use super::marks::{Marker, Marks};
@@ -7,6 +8,11 @@ use super::points::{Packer, Point, Unpacker};
 use super::space::{Head, Lane};
 use super::tapes::Strip;
 use crate::sys::vdso::POINTS;
+
+/// The kind of the clock that C libraries and runtimes read as it happens (`image.c`).
+const MONOTONIC: u8 = 1;
+/// How far a read of another clock is looked for.
+const NEAR: usize = 1 << 16;
 
 /// The tape of one thread, beyond what its lane holds.
 #[derive(Debug)]
@@ -74,6 +80,8 @@ impl Record {
 #[derive(Debug)]
 pub(super) struct Replay {
     points: Unpacker,
+    /// The first of them, where they were looked through.
+    ahead: VecDeque<Point>,
     marks: Marks,
     /// What the lane holds.
     window: Vec<Point>,
@@ -102,8 +110,19 @@ impl Replay {
     pub(super) fn new(strip: Strip, start: u64) -> Self {
         let Strip { parts, reads: recorded, marks, .. } = strip;
         let (points, marks) = (Unpacker::new(parts), Marks::new(marks));
-        let window = Vec::new();
-        Self { points, marks, window, recorded, before: 0, last: start, beyond: 0, mismatches: 0, skew: None }
+        let (ahead, window) = (VecDeque::new(), Vec::new());
+        Self {
+            points,
+            ahead,
+            marks,
+            window,
+            recorded,
+            before: 0,
+            last: start,
+            beyond: 0,
+            mismatches: 0,
+            skew: None,
+        }
     }
 
     /// The thread makes a call: puts it back to where it was then, if it is not there.
@@ -121,7 +140,7 @@ impl Replay {
             }
             (Some(place), _) => {
                 let skipped = place - held;
-                self.before += self.points.by_ref().zip(0..skipped).count() as u64;
+                self.before += (0..skipped).map_while(|_| self.pull()).count() as u64;
                 self.fill(lane)
             }
             // Too far back to be there still.
@@ -136,18 +155,38 @@ impl Replay {
             self.window.clear();
             return Ok(());
         };
-        self.window = self.points.by_ref().take(POINTS).collect();
+        self.window.clear();
+        self.fill_behind(Vec::new(), lane)
+    }
+
+    /// The same behind points that are not read yet; what the lane held is counted already.
+    fn fill_behind(&mut self, unread: Vec<Point>, lane: &Lane) -> io::Result<()> {
+        let cursor = unread.len() as u64;
+        // Places count from the first that is new.
+        self.before = self.before.saturating_sub(cursor);
+        self.window = unread;
+        while self.window.len() < POINTS
+            && let Some(point) = self.pull()
+        {
+            self.window.push(point);
+        }
         lane.set_points(&self.window)?;
         let count = self.window.len() as u64;
-        lane.set_head(Head { count, more: count == POINTS as u64, last: self.last, ..Head::default() })
+        lane.set_head(Head {
+            count,
+            more: count == POINTS as u64,
+            last: self.last,
+            cursor,
+            ..Head::default()
+        })
     }
 
     /// The next point for a read of `kind` that the supervisor answers; `kernel` is the clock of the program's
     /// kernel now.
     pub(super) fn next(&mut self, lane: Option<&Lane>, kind: u8, kernel: u64) -> io::Result<u64> {
         let found = match lane {
-            Some(lane) => self.next_of(lane)?,
-            None => self.points.next().inspect(|_| self.before += 1),
+            Some(lane) => self.next_of(lane, kind)?,
+            None => self.pull().inspect(|_| self.before += 1),
         };
         let Some(point) = found else {
             self.beyond += u64::from(lane.is_none());
@@ -160,37 +199,90 @@ impl Replay {
         Ok(point.at)
     }
 
-    fn next_of(&mut self, lane: &Lane) -> io::Result<Option<Point>> {
+    /// The next point of this kind, as the image finds it, and beyond what the lane holds.
+    fn next_of(&mut self, lane: &Lane, kind: u8) -> io::Result<Option<Point>> {
         let head = lane.head()?;
-        let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX);
-        if let Some(point) = self.window.get(cursor) {
-            let mut head = Head { cursor: head.cursor + 1, ..head };
-            if let Some(next) = head.next.get_mut(usize::from(point.kind)) {
-                *next = place_of(head.cursor);
-            }
-            lane.set_head(head)?;
-            return Ok(Some(*point));
+        if let Some(point) = self.give(lane, head, kind)? {
+            return Ok(Some(point));
         }
+        let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX);
         if self.window.len() < POINTS {
             // The last window is at its end: the image goes on alone, and so does this.
-            if !head.adrift {
-                self.last = self.window.last().map_or(self.last, |point| point.at);
-            } else {
+            if head.adrift {
                 self.last = head.last;
                 self.skew.get_or_insert(head.skew);
+            } else if cursor < self.window.len() {
+                self.last = self.last.max(head.last);
+            } else {
+                self.last = self.window.last().map_or(self.last, |point| point.at);
             }
-            lane.set_cursor(head.cursor.saturating_add(1))?;
+            if kind == MONOTONIC || cursor >= self.window.len() {
+                lane.set_cursor(head.cursor.saturating_add(1))?;
+            }
             return Ok(None);
         }
         self.mismatches += head.mismatches.min(POINTS as u64);
+        let skipped = match self.far(kind) {
+            _ if kind == MONOTONIC => 0,
+            Some(skipped) => skipped,
+            None => {
+                self.last = self.last.max(head.last);
+                return Ok(None);
+            }
+        };
+        let mut unread = self.unread(head);
         self.last = self.window.last().map_or(self.last, |point| point.at);
-        let next = self.points.next();
-        self.before += u64::from(next.is_some());
-        if let Some(point) = next {
-            self.last = point.at;
+        self.before += (self.window.len() + skipped) as u64;
+        unread.extend(self.ahead.drain(..skipped).filter(|point| point.kind != MONOTONIC));
+        unread.truncate(POINTS / 2);
+        self.fill_behind(unread, lane)?;
+        self.give(lane, lane.head()?, kind)
+    }
+
+    /// Takes the next point of this kind out of the lane, if it holds one.
+    fn give(&mut self, lane: &Lane, mut head: Head, kind: u8) -> io::Result<Option<Point>> {
+        let next = head.next.get(usize::from(kind)).copied().map_or(0, usize::from);
+        let from = if kind == MONOTONIC { usize::try_from(head.cursor).unwrap_or(usize::MAX) } else { next };
+        let found = self.window.iter().enumerate().skip(from).find(|(_, point)| point.kind == kind);
+        let Some((place, point)) = found else { return Ok(None) };
+        let place = place as u64;
+        head.mismatches = head.mismatches.saturating_add(u64::from(place != head.cursor));
+        (head.cursor, head.last) = (place + 1, point.at);
+        if let Some(next) = head.next.get_mut(usize::from(kind)) {
+            *next = place_of(place + 1);
         }
-        self.fill(Some(lane))?;
-        Ok(next)
+        lane.set_head(head)?;
+        Ok(Some(*point))
+    }
+
+    /// Reads of the program's own that it has yet to make, though it has read CLOCK_MONOTONIC more often than
+    /// before them: they go on with it.
+    fn unread(&self, head: Head) -> Vec<Point> {
+        let is_unread = |(place, point): &(usize, &Point)| {
+            let next = head.next.get(usize::from(point.kind)).copied().map_or(0, usize::from);
+            point.kind != MONOTONIC && *place >= next
+        };
+        self.window.iter().enumerate().filter(is_unread).map(|(_, point)| *point).collect()
+    }
+
+    /// How many points behind the lane's come before the first of this kind; `None` where it is not near.
+    fn far(&mut self, kind: u8) -> Option<usize> {
+        if let Some(place) = self.ahead.iter().position(|point| point.kind == kind) {
+            return Some(place);
+        }
+        while self.ahead.len() < NEAR {
+            let point = self.points.next()?;
+            self.ahead.push_back(point);
+            if point.kind == kind {
+                return Some(self.ahead.len() - 1);
+            }
+        }
+        None
+    }
+
+    /// The next point that the lane does not hold.
+    fn pull(&mut self) -> Option<Point> {
+        self.ahead.pop_front().or_else(|| self.points.next())
     }
 
     /// Where the timeline stands for this thread.
@@ -222,4 +314,75 @@ impl Replay {
 /// A place in a lane.
 fn place_of(cursor: u64) -> u16 {
     u16::try_from(cursor).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::super::Offsets;
+    use super::super::control::{Control, Mode};
+    use super::super::space::{NAME, Space};
+    use super::*;
+    use crate::sys::clock::ClockBase;
+    use crate::sys::vdso::Functions;
+
+    const REALTIME: u8 = 0;
+
+    fn lane() -> Lane {
+        let flags = nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING;
+        let file = nix::sys::memfd::memfd_create(NAME, flags).expect("a file");
+        let base = ClockBase { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 };
+        let control = Control::new(Mode::Replay, Functions::default(), Offsets::of(base));
+        Rc::new(Space::fill(file, &control).expect("filled")).lane().expect("a lane")
+    }
+
+    /// What a thread reads that has read `kinds` as often as they say: points are numbered from 1.
+    fn tape(kinds: &[(u8, u64)], lane: &Lane) -> Replay {
+        let mut packer = Packer::default();
+        let mut at = 0;
+        for (kind, count) in kinds {
+            for _ in 0..*count {
+                at += 1;
+                packer.push(Point::new(*kind, at));
+            }
+        }
+        let (bytes, reads) = packer.take();
+        let mut strip = Strip::default();
+        (strip.parts, strip.reads) = (vec![bytes], reads);
+        let mut replay = Replay::new(strip, 0);
+        replay.fill(Some(lane)).expect("filled");
+        replay
+    }
+
+    fn read(replay: &mut Replay, lane: &Lane, kind: u8, times: u64) -> u64 {
+        (0..times).fold(0, |_, _| replay.next(Some(lane), kind, 0).expect("a point"))
+    }
+
+    #[test]
+    fn the_time_of_day_is_as_recorded_however_often_the_other_clock_is_read() {
+        let recorded = [(MONOTONIC, 2000), (REALTIME, 1), (MONOTONIC, 5000), (REALTIME, 2), (MONOTONIC, 9)];
+        for [first, second] in
+            [[2000, 5000], [3, 5000], [2300, 4], [0, 0], [2300, 6000], [2039, 2041], [5000, 0]]
+        {
+            let lane = lane();
+            let mut replay = tape(&recorded, &lane);
+            read(&mut replay, &lane, MONOTONIC, first);
+            assert_eq!(read(&mut replay, &lane, REALTIME, 1), 2001, "{first} {second}");
+            read(&mut replay, &lane, MONOTONIC, second);
+            assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7002, "{first} {second}");
+            assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7003, "{first} {second}");
+            assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 7004, "{first} {second}");
+        }
+    }
+
+    #[test]
+    fn beyond_the_end_time_goes_on() {
+        let lane = lane();
+        let mut replay = tape(&[(MONOTONIC, POINTS as u64)], &lane);
+        assert_eq!(read(&mut replay, &lane, MONOTONIC, POINTS as u64), POINTS as u64);
+        assert_eq!(replay.next(Some(&lane), MONOTONIC, 100).expect("a point"), POINTS as u64);
+        assert_eq!(replay.next(Some(&lane), REALTIME, 107).expect("a point"), POINTS as u64 + 7);
+        assert_eq!(replay.followed(Some(&lane)).recorded, POINTS as u64);
+    }
 }

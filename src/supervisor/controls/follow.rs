@@ -14,7 +14,7 @@ use super::Seed;
 use super::device::Feeds;
 use super::runtime::Runtimes;
 use crate::sys::ptrace::{self, Stop};
-use crate::trace::TraceError;
+use crate::trace::{Event, Kind, TraceError};
 
 /// How long a new task waits for its maker, which is stopped at once, or was killed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -112,7 +112,12 @@ impl Supervisor {
             following.unnamed.remove(&task);
         }
         if let Some(kin) = self.tasks.kin() {
+            // We hear of the command's end before pid 1 does, which kills the rest then.
+            let left = kin.left_by(task);
             kin.ended(task);
+            if !left.is_empty() {
+                self.recorder.record(Event::new(Kind::Meta, "run.cut").words("procs", left))?;
+            }
         }
         self.clock.as_mut().map_or(Ok(()), |clock| clock.ended(task))
     }

@@ -191,6 +191,17 @@ impl Kin {
         Some((strand, *draws - 1))
     }
 
+    /// Who is left when this task ends, if it is the command: they are killed where they happen to be.
+    pub(in crate::supervisor) fn left_by(&self, task: i32) -> Vec<String> {
+        if self.processes.get(&task).is_none_or(|process| process.lineage != "0") {
+            return Vec::new();
+        }
+        let others = self.processes.iter().filter(|(id, _)| **id != task);
+        let mut left: Vec<_> = others.map(|(_, process)| process.lineage.clone()).collect();
+        left.sort();
+        left
+    }
+
     /// A task has ended; of a process, the main thread is the last.
     pub(in crate::supervisor) fn ended(&mut self, task: i32) {
         if self.threads.remove(&task).is_none() {
@@ -270,7 +281,9 @@ mod tests {
         kin.forked(10, 11, false);
         kin.forked(10, 12, true);
         assert_eq!([11, 12].map(|task| named(&kin, task)), ["?", "0.1"]);
+        assert_eq!((kin.left_by(12), kin.left_by(10)), (vec![], vec!["0.1".to_owned()]));
         kin.ended(12);
+        assert!(kin.left_by(10).is_empty());
         kin.forked(12, 13, true);
         assert_eq!([12, 13].map(|task| named(&kin, task)), ["?", "0.~0"]);
     }

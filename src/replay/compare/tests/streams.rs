@@ -46,6 +46,57 @@ fn a_pool_may_share_its_tasks_out_differently() {
 }
 
 #[test]
+fn requests_that_were_nearly_under_way_at_once_have_no_order() {
+    let row = |times: [(u32, u32); 4], order: [&str; 4]| -> Vec<Value> {
+        let mut row = vec![spawn("0", &["node"])];
+        for ((start, end), path) in times.into_iter().zip(order) {
+            let mut entry = request("0", &format!("http://h/{path}"), path, (start, end));
+            for name in ["start", "end"] {
+                let time = entry["result"]["timing"][name].as_f64().expect("a time");
+                entry["result"]["timing"][name] = (time / 100.0).into();
+            }
+            row.push(entry);
+        }
+        row
+    };
+    let times = [(0, 4), (1, 5), (7, 9), (60, 61)];
+    let recorded = row(times, ["a", "b", "c", "d"]);
+    let found = compared(&recorded, &row(times, ["c", "b", "a", "d"]));
+    assert!(found.is_same(), "{found:#?}");
+    let found = compared(&recorded, &row(times, ["d", "b", "c", "a"]));
+    assert_eq!(found.divergences[0].cause, Cause::OrderChanged, "{found:#?}");
+}
+
+#[test]
+fn what_was_cut_off_at_the_end_is_no_difference() {
+    let begin = || vec![spawn("0", &["sh"]), spawn("0.0", &["gc"]), read("0.0", "a", "1")];
+    let cut = |procs: &[&str]| json!({"kind": "meta", "op": "run.cut", "args": {"procs": procs}});
+    let with_tail = |cut_off: Option<Value>, tail: &[Value]| -> Vec<Value> {
+        begin().into_iter().chain(cut_off).chain(tail.iter().cloned()).collect()
+    };
+    let further =
+        [read("0.0", "b", "2"), spawn("0.0.0", &["pack"]), request("0.0", "http://h/1", "1", (1, 2))];
+    let short = with_tail(Some(cut(&["0.0"])), &[]);
+    let long = with_tail(None, &further);
+    let found = compared(&short, &long);
+    assert!(found.is_same(), "{found:#?}");
+    assert_eq!((found.matched, found.cut.join(" ").as_str()), (3, "0.0 0.0.0"));
+    let found = compared(&long, &short);
+    assert!(found.is_same(), "{found:#?}");
+    assert_eq!((found.recorded, found.matched), (6, 3));
+    // Not where it was the longer one that was cut off, or where it skipped something.
+    let found = compared(&with_tail(None, &[]), &with_tail(Some(cut(&["0.0"])), &further));
+    assert_eq!(found.differences(), 3, "{found:#?}");
+    let skipped = with_tail(Some(cut(&["0.0"])), &[read("0.0", "c", "3")]);
+    let found = compared(&skipped, &with_tail(None, &[read("0.0", "b", "2"), read("0.0", "c", "3")]));
+    assert_eq!(found.differences(), 1, "{found:#?}");
+    // One of which nothing else was seen.
+    let found =
+        compared(&[spawn("0", &["sh"]), cut(&["0.1"])], &[spawn("0", &["sh"]), read("0.1", "x", "1")]);
+    assert!(found.is_same(), "{found:#?}");
+}
+
+#[test]
 fn workers_have_no_order() {
     let workers = |order: [(&str, &str); 6]| -> Vec<Value> {
         let read = order.map(|(proc, file)| read(proc, file, "1"));
