@@ -149,9 +149,9 @@ fn mistakes_have_the_exit_codes_of_a_run() {
 #[test]
 fn missing_commands_say_so_in_one_line() {
     let directory = stage();
-    for words in ["why 3", "learn t", "check t", "export --csv x t", "pack t -o x"]
+    for words in ["why 3", "learn t", "check t", "export --csv x t"]
         .into_iter()
-        .chain(["unpack x", "undo t", "apply t", "keygen --out k", "prove 3", "doctor --json"])
+        .chain(["undo t", "apply t", "keygen --out k", "prove 3", "doctor --json"])
         .chain(["policy test", "policy diff a b", "why --help"])
     {
         let arguments: Vec<&str> = words.split(' ').collect();

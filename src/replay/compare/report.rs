@@ -159,12 +159,8 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
         ));
     }
     if !comparison.unordered.is_empty() {
-        let first: Vec<_> = comparison.unordered.iter().take(MOST_FIELDS).map(String::as_str).collect();
-        let more = if comparison.unordered.len() > first.len() { ", …" } else { "" };
-        note(format!(
-            "pools of threads or processes, whose order was not compared: {}{more}",
-            first.join(", ")
-        ));
+        let first = first_of(&comparison.unordered);
+        note(format!("pools of threads or processes, whose order was not compared: {first}"));
     }
     if !comparison.unseen.is_empty() {
         note(format!("not compared, for not both runs saw it: {}", comparison.unseen.join(", ")));
@@ -173,15 +169,21 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
         note(format!("times are approximate in: {}", comparison.approximate.join(", ")));
     }
     if !comparison.cut.is_empty() {
-        let first: Vec<_> = comparison.cut.iter().take(MOST_FIELDS).map(String::as_str).collect();
-        let more = if comparison.cut.len() > first.len() { ", …" } else { "" };
-        note(format!("killed at the end, before they did as much in both runs: {}{more}", first.join(", ")));
+        let first = first_of(&comparison.cut);
+        note(format!("killed at the end, before they did as much in both runs: {first}"));
     }
     for (bytes, name) in comparison.torn.iter().zip([style.recorded, style.live]) {
         if let Some(bytes) = bytes {
             note(format!("the last line of {name} is torn ({bytes} bytes): that run was interrupted"));
         }
     }
+}
+
+/// The first few, and whether there are more.
+fn first_of(lineages: &[String]) -> String {
+    let first: Vec<_> = lineages.iter().take(MOST_FIELDS).map(String::as_str).collect();
+    let more = if lineages.len() > first.len() { ", …" } else { "" };
+    first.join(", ") + more
 }
 
 /// As `missing effect 8 (fs.open_read 6, proc.spawn 2), output changed 1 (stdio 1)`.
