@@ -34,7 +34,7 @@ pub use trust::{intercepts, names_bundle};
 use crate::command::Command;
 use crate::fsview::{FsSpec, LandlockRule};
 use crate::ns::net::NetSpec;
-use crate::policy::{FileId, Host, Policy};
+use crate::policy::{FileId, Host, PathAccess, Policy};
 use crate::supervisor::access::{AccessTable, Protected};
 use crate::supervisor::{CommandTable, OwnProgram};
 
@@ -132,6 +132,11 @@ impl LaunchPlan {
             env.sort();
         }
         let fs = view.spec(&command, files);
+        let mut system = mounts::View::system(&roots, &fs);
+        // A script that a rule grants is an input like any other: what it held is recorded.
+        let script = command.script.as_ref().map(|script| host.resolve(script));
+        let script = script.filter(|script| policy.decide_path(PathAccess::Read, script).is_allow());
+        system.retain(|tree| Some(tree) != script.as_ref());
         let command_table = command_table(&command, host);
         let header = header::build(&policy, &command, &typed, facts, enforce, host);
         let process = ProcessPlan {
@@ -148,7 +153,7 @@ impl LaunchPlan {
             landlock: landlock::rules(&view, &fs.files),
             net: net(&policy),
             access: AccessTable {
-                system: mounts::View::system(&roots, &fs),
+                system,
                 closed: view.closed(),
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),
