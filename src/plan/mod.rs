@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use divert::Made;
 pub use error::PlanError;
 pub use facts::HostFacts;
 pub use generated::HOSTNAME;
@@ -132,11 +133,7 @@ impl LaunchPlan {
             env.sort();
         }
         let fs = view.spec(&command, files);
-        let mut system = mounts::View::system(&roots, &fs);
-        // A script that a rule grants is an input like any other: what it held is recorded.
-        let script = command.script.as_ref().map(|script| host.resolve(script));
-        let script = script.filter(|script| policy.decide_path(PathAccess::Read, script).is_allow());
-        system.retain(|tree| Some(tree) != script.as_ref());
+        let system = system(&policy, &command, host, mounts::View::system(&roots, &fs));
         let command_table = command_table(&command, host);
         let header = header::build(&policy, &command, &typed, facts, enforce, host);
         let process = ProcessPlan {
@@ -187,6 +184,14 @@ fn policy_files(policy: &Policy, host: &dyn Host) -> Vec<Protected> {
         files.push(Protected { id: host.identity(&path), path });
     }
     files
+}
+
+/// What may be read without a record. The script of the command is an input where a rule grants it.
+fn system(policy: &Policy, command: &Command, host: &dyn Host, mut trees: Vec<PathBuf>) -> Vec<PathBuf> {
+    let script = command.script.as_deref().map(|script| host.resolve(script));
+    let script = script.filter(|script| policy.decide_path(PathAccess::Read, script).is_allow());
+    trees.retain(|tree| Some(tree) != script.as_ref());
+    trees
 }
 
 fn command_table(command: &Command, host: &dyn Host) -> CommandTable {
