@@ -139,7 +139,7 @@ impl FirstState {
     #[must_use]
     pub fn said(&self) -> Option<String> {
         let first = self.served.keys().next()?;
-        let name = display_bytes(first.as_os_str().as_encoded_bytes());
+        let name = escape::text(&display_bytes(first.as_os_str().as_encoded_bytes()));
         let others = self.served.len() - 1;
         let more = if others > 0 { format!(" and {others} more") } else { String::new() };
         Some(format!("agentbox: not here as it was, so taken from the trace: {name}{more}"))

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -35,11 +35,15 @@ pub fn add(state: &mut InitialState, entry: &Map<String, Value>) -> Result<(), P
     Ok(())
 }
 
-/// A path from the root on that goes nowhere but down.
+/// The path, if it can lead nowhere else.
 fn direct(path: PathBuf) -> Result<PathBuf, PathBuf> {
-    let is_direct = path.is_absolute()
-        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if is_direct { Ok(path) } else { Err(path) }
+    if is_direct(&path) { Ok(path) } else { Err(path) }
+}
+
+/// Whether a path goes from the root nowhere but down.
+pub(super) fn is_direct(path: &Path) -> bool {
+    let only_down = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    path.is_absolute() && path.components().all(only_down)
 }
 
 /// The path that an entry is about, links followed.
@@ -113,8 +117,6 @@ fn content(image: &Map<String, Value>, size: u64) -> Content {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use serde_json::json;
 
     use super::*;

@@ -1,5 +1,6 @@
 //! Inputs: what the recorded run read before it changed it, compared with what is there now.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::OpenOptions;
 use std::io;
@@ -11,7 +12,7 @@ use nix::libc;
 use serde_json::{Map, Value};
 
 use super::Difference;
-use super::initial::{entry_path, former, path_of};
+use super::initial::{entry_path, former, is_direct, path_of};
 use crate::fsview::InitialState;
 use crate::fsview::initial::{Content, Former};
 use crate::supervisor::sha256_of;
@@ -61,10 +62,19 @@ impl Inputs {
             || self.moved.iter().any(|directory| path.starts_with(directory))
             || is_the_kernel_s(&path);
         if (sha256.is_some() || absent) && !is_known {
-            let input = self.read.entry(path).or_insert_with(|| Input { what, sha256, captured: None });
-            // The script of the command is named before it is read.
-            if input.captured.is_none() && input.sha256.as_deref() == text("sha256") {
-                input.captured = args.get("captured").and_then(former).filter(is_whole);
+            let captured =
+                args.get("captured").filter(|_| is_direct(&path)).and_then(former).filter(is_whole);
+            match self.read.entry(path) {
+                // The script: the run has read it by then.
+                Entry::Occupied(mut known)
+                    if known.get().sha256 == sha256 && known.get().captured.is_none() =>
+                {
+                    known.get_mut().captured = captured;
+                }
+                Entry::Occupied(_) => {}
+                Entry::Vacant(place) => {
+                    place.insert(Input { what, sha256, captured });
+                }
             }
         }
     }

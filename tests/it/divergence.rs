@@ -327,3 +327,15 @@ fn what_cannot_be_replayed_says_why() {
     ran.exits(0);
     recorded.replay(&[]).exits(2).prints("").complains("--no-replay");
 }
+
+#[test]
+fn a_script_is_an_input_that_can_be_captured() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("read: .\nexec: python3\n");
+    let script = sandbox.file("agent.py", "print('said')");
+    sandbox.run_with(&["--capture"], &["python3", "agent.py"]).recorded("fs.open_read", "path", "agent.py");
+    fs::remove_file(&script).expect("is there");
+    let trace = sandbox.trace();
+    let ran = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
+    ran.exits(0).prints("said\n").complains("replay ok");
+}

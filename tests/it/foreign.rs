@@ -116,6 +116,13 @@ fn what_is_put_back_leads_nowhere_else() {
             forged.insert("fs.open_write", &json!({"before": before, "path": path}));
         });
     }
+    for path in ["/../../host/new", "/../new", "/new"] {
+        honest.replay("captured", |_, forged| {
+            let (captured, digest) = (file(forged), forged.blob(b"abc")["blob"].clone());
+            let path = format!("{out}{path}");
+            forged.insert("fs.open_read", &json!({"captured": captured, "path": path, "sha256": digest}));
+        });
+    }
     honest.replay("through a link", |_, forged| {
         let before = file(forged);
         forged.insert("fs.open_write", &json!({"before": before, "path": format!("{out}/l/file")}));
