@@ -115,7 +115,8 @@ fn passes(case: &Case) -> bool {
 
 /// Plans `cat data/in.txt`, writes the plan, changes the text, and runs what it says then.
 fn carry_out(case: &Case) -> ExitCode {
-    let begun = run::begin(None, run::Input::Passed).expect("the run's first process");
+    let begun =
+        run::begin(None, run::Input::Passed, run::Outputs::default()).expect("the run's first process");
     let facts = HostFacts::gather().expect("facts");
     let host = LaunchHost::new().expect("a working directory");
     let policy = policy::load(Path::new("agentbox.policy"), &host).expect("a policy");

@@ -70,6 +70,13 @@ pub struct MountOp {
     pub attributes: u64,
 }
 
+impl MountOp {
+    /// Whether something else is there for what is not on this host.
+    fn is_stand_in(&self) -> bool {
+        matches!(&self.kind, MountKind::Bind { source, .. } if *source != self.target)
+    }
+}
+
 /// A file of the launcher's own making.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GeneratedFile {

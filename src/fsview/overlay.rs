@@ -191,8 +191,8 @@ impl Uppers {
         Ok((tree, directory))
     }
 
-    /// Makes the overlay that was made last read-only for the run: it is attached as `tree`. What holds its layer
-    /// is then a mount of it that can be written.
+    /// Makes the overlay at `target` read-only for the run: it is attached as `tree`. What holds its layer is then a
+    /// mount of it that can be written.
     ///
     /// # Errors
     /// As [`Uppers::over`].
@@ -205,7 +205,7 @@ impl Uppers {
         let failed = |call: &'static str| move |error: std::io::Error| FsviewError::new(call, target, error);
         let writable = mount::clone_tree(tree.as_fd(), c"", false).map_err(failed("open_tree"))?;
         mount::set_attributes(tree.as_fd(), attributes, 0, false).map_err(failed("mount_setattr"))?;
-        if let Some((_, layer)) = self.layers.last_mut() {
+        if let Some((_, layer)) = self.layers.iter_mut().find(|(place, _)| place == target) {
             *layer = writable;
         }
         Ok(())

@@ -10,14 +10,15 @@ use super::inputs::Inputs;
 use super::{Recording, ReplayError, initial, order};
 use crate::fsview::InitialState;
 use crate::fsview::initial::Former;
+use crate::plan::Made;
 use crate::run::Outputs;
 use crate::supervisor::Orders;
 use crate::trace::{display_bytes, escape};
 
 /// Something that is not as it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// What it is: `policy`, `command`, `input`, `executable`.
+    /// What it is: `policy`, `command`, `script`, `input`, `executable`.
     pub what: &'static str,
     /// Which one.
     pub name: String,
@@ -105,6 +106,33 @@ impl FirstState {
         let (put_back, served) = served.into_iter().partition(|(path, _)| is_writable(path));
         self.served = served;
         self.files.states.extend::<BTreeMap<PathBuf, Former>>(put_back);
+    }
+
+    /// What was there, as far as the trace tells: a run that was captured finds it again where it is missing. `blanks`
+    /// are an empty file and an empty directory.
+    #[must_use]
+    pub fn made(&self, recording: &Recording, blanks: (PathBuf, PathBuf)) -> Made {
+        let mut made = Made { blanks, ..Made::default() };
+        if !recording.is_captured() {
+            return made;
+        }
+        made.directories.insert(recording.private.cwd.clone());
+        made.files.extend(self.served.keys().cloned());
+        for (path, former) in &self.files.states {
+            match former {
+                Former::Absent | Former::Other => {}
+                Former::Directory(_) => drop(made.directories.insert(path.clone())),
+                Former::File { .. } | Former::Link { .. } | Former::Special { .. } => {
+                    made.files.insert(path.clone());
+                }
+            }
+            // What nothing says was absent was there.
+            let above = path.parent().filter(|above| {
+                !above.ancestors().any(|above| self.files.states.get(above) == Some(&Former::Absent))
+            });
+            made.directories.extend(above.map(Path::to_owned));
+        }
+        made
     }
 
     /// What is to be said before the start.

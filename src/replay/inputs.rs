@@ -44,6 +44,9 @@ impl Inputs {
     pub fn add(&mut self, entry: &Map<String, Value>) {
         let op = entry.get("op").and_then(Value::as_str).unwrap_or_default();
         let Some(Value::Object(args)) = entry.get("args") else { return };
+        if op == "run.start" {
+            return self.script(args);
+        }
         let Some(path) = entry_path(args) else { return };
         let what = match op {
             "fs.open_read" => "input",
@@ -61,6 +64,14 @@ impl Inputs {
                 let captured = args.get("captured").and_then(former).filter(is_whole);
                 Input { what, sha256, captured }
             });
+        }
+    }
+
+    /// The kernel opens it, and no entry says so.
+    fn script(&mut self, args: &Map<String, Value>) {
+        let sha256 = args.get("script_sha256").and_then(Value::as_str).map(str::to_owned);
+        if let (Some(path), Some(_)) = (path_of(args, "script"), &sha256) {
+            self.read.entry(path).or_insert(Input { what: "script", sha256, captured: None });
         }
     }
 
@@ -197,6 +208,7 @@ mod tests {
         let read = |name: &str| json!({"op": "fs.open_read", "args": {"path": path(name), "sha256": ABC}});
         let empty = sha256_of(&mut io::empty()).expect("reads");
         let entries = [
+            json!({"op": "run.start", "args": {"script": path("script"), "script_sha256": ABC}}),
             read("same"),
             read("other"),
             read("gone"),
@@ -211,6 +223,7 @@ mod tests {
             "input absent".to_owned(),
             format!("input {empty}"),
             format!("input {empty}"),
+            "script absent".to_owned(),
             format!("executable {empty}"),
         ];
         assert_eq!(found(&entries), expected);

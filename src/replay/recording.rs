@@ -164,6 +164,12 @@ impl Recording {
         }
     }
 
+    /// Whether the content of what it read was kept.
+    #[must_use]
+    pub fn is_captured(&self) -> bool {
+        self.replay.get("captured").and_then(Value::as_bool).unwrap_or(false)
+    }
+
     /// The processors that it ran on, where it says so.
     #[must_use]
     pub fn processors(&self) -> Option<Processors> {

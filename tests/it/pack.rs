@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Ran, Sandbox, everyone};
+use crate::support::{Ran, Running, Sandbox, everyone};
 
 const BLOCK: usize = 512;
 
@@ -269,6 +269,20 @@ fn what_was_captured_need_not_be_there() {
 }
 
 #[test]
+fn what_the_policy_does_not_grant_is_not_served() {
+    everyone(|sandbox| {
+        record_reader(sandbox, &["--capture"]);
+        pack(sandbox, "../run.pack", "");
+        elsewhere(sandbox);
+        fs::remove_dir_all(sandbox.path("data/deep")).expect("removed");
+        sandbox.policy("read: in\nread: data/a\nwrite: out\nexec: sh\nexec: cat\nexec: ls\n");
+        let replayed = agentbox(sandbox, "replay -t ../run.pack -p ../agentbox.policy");
+        replayed.exits(1).complains("data/deep/b: No such file").complains("replay diverged");
+        assert!(!replayed.stderr.contains("taken from the trace"), "{replayed}");
+    });
+}
+
+#[test]
 fn what_was_not_captured_is_listed() {
     everyone(|sandbox| {
         record_reader(sandbox, &[]);
@@ -279,5 +293,58 @@ fn what_was_not_captured_is_listed() {
         let replayed = agentbox(sandbox, "replay -t ../run.pack -p ../agentbox.policy");
         replayed.exits(1).prints("").complains("nothing was run");
         replayed.complains("work/in is another one").complains("data/deep/b is another one");
+    });
+}
+
+#[test]
+fn not_even_its_directory_need_be_there() {
+    everyone(|sandbox| {
+        sandbox.file("../apart/deep/c", "c\n");
+        sandbox.policy(
+            "read: in\nread: data\nread: ../apart\nread: *.txt\nread: script\nwrite: out\nwrite: log\n\
+             exec: sh\nexec: cat\nexec: ls\n",
+        );
+        for name in ["in", "data/a", "data/deep/b", "x.txt", "out/old", "log"] {
+            sandbox.file(name, format!("{name}\n"));
+        }
+        sandbox.give("out");
+        let script = "pwd; cat in data/a data/deep/b ../apart/deep/c x.txt; ls data; echo new > out/new; \
+            echo more >> log; cat out/new out/old log; echo x > in || ls ../apart";
+        sandbox.file("script", script);
+        let ran = sandbox.run_with(&["--capture"], &["sh", "script"]);
+        ran.exits(0);
+        pack(sandbox, "../run.pack", "");
+        elsewhere(sandbox);
+        fs::remove_dir_all(sandbox.path("")).expect("removed");
+        fs::remove_dir_all(sandbox.beside("apart")).expect("removed");
+        let words = ["replay", "-t", "run.pack", "-p", "agentbox.policy"];
+        let mut command = sandbox.command(&words);
+        command.current_dir(sandbox.beside(""));
+        let replayed = Running::start(command).finish();
+        replayed.exits(0).prints(&ran.stdout).complains("replay ok");
+        assert!(!sandbox.path("").exists() && !sandbox.beside("apart").exists());
+    });
+}
+
+#[test]
+fn places_that_are_missing_in_others_are_made() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nwrite: out\nwrite: state/log\nexec: sh\nexec: cat\nexec: ls\n");
+        for name in ["data/a", "out/old", "state/log"] {
+            sandbox.file(name, format!("{name}\n"));
+        }
+        sandbox.give("");
+        let script = "cat data/a out/old state/log; echo new > out/new; echo more >> state/log; cat state/log; \
+            ls out; echo x > data/a || ls data";
+        let ran = sandbox.run_with(&["--capture"], &["sh", "-c", script]);
+        ran.exits(0);
+        pack(sandbox, "../run.pack", "");
+        elsewhere(sandbox);
+        for name in ["data", "out", "state"] {
+            fs::remove_dir_all(sandbox.path(name)).expect("removed");
+        }
+        let replayed = agentbox(sandbox, "replay -t ../run.pack -p ../agentbox.policy");
+        replayed.exits(0).prints(&ran.stdout).complains("replay ok");
+        assert_eq!(fs::read_dir(sandbox.path("")).expect("a directory").count(), 0);
     });
 }

@@ -1,6 +1,6 @@
 //! A trace as it is compared: for each step a few numbers, and where its line stands.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read, Seek, SeekFrom};
 
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use super::essence::{Essence, digest, is_empty_input};
 use super::normal;
 use super::processes::{ARGV_UNKNOWN, Processes};
 use super::table::Lane;
-use super::transcripts;
+use super::{transcripts, variables};
 use crate::trace::{Line, Reader, StoredBlobs};
 
 /// One step of a run.
@@ -97,6 +97,8 @@ pub(super) struct Index {
     pub(super) start: Map<String, Value>,
     /// The names of the variables that were passed.
     pub(super) environment: Option<Value>,
+    /// Their values, as far as they were kept and may be read; those of the launcher that they come from.
+    pub(super) variables: BTreeMap<String, String>,
     /// Processes whose clock was not read from a tape.
     pub(super) approximate: Vec<String>,
     /// Bytes of a last line that was not finished.
@@ -259,6 +261,10 @@ impl Reading {
                 self.index.start = kept.collect();
             }
             "env.pass" => self.index.environment = args.get("names").cloned(),
+            "run.replay" => {
+                let blobs = self.index.blobs.as_ref();
+                self.index.variables = blobs.map(|blobs| variables::read(args, blobs)).unwrap_or_default();
+            }
             "clock.tape" | "clock.uncontrolled"
                 if op == "clock.uncontrolled" || args.get("clock").is_some_and(|clock| clock == "shift") =>
             {

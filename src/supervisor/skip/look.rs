@@ -10,6 +10,7 @@ use super::Skip;
 use super::errand::Errand;
 use super::sight::{self, Blocked, Sight, WaitingCall};
 use super::timers::Which;
+use super::transit;
 use super::wait::{Caller, Clocks};
 use crate::sys::ptrace;
 
@@ -75,13 +76,17 @@ impl Supervisor {
         if moving {
             return skip.end_overdue(clock, &waiting);
         }
-        if waiting.is_empty() || !skip.understands(&waiting) || (skip.under_way)() {
+        if waiting.is_empty() || !skip.understands(&waiting) {
             return Ok(false);
         }
         let bystanders = sight::bystanders(self.init);
         let is_still = |waiting: &Waiting| sight::is_as_it_was(waiting.task, &waiting.blocked);
-        if bystanders.is_none() || !waiting.iter().all(is_still) || sight::bystanders(self.init) != bystanders
-        {
+        // Asked between two looks with nothing in between: whoever begins something is seen at work.
+        let rests = bystanders.is_some()
+            && !(skip.under_way)()
+            && transit::is_empty(self.init)
+            && waiting.iter().all(is_still);
+        if !rests || sight::bystanders(self.init) != bystanders {
             return Ok(false);
         }
         if skip.asks_for_timers(&waiting, &represented)? {

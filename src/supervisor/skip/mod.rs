@@ -2,7 +2,7 @@
 //!
 //! The loop looks when it has been quiet for a moment. Every task must be blocked in a call that is understood
 //! (`sight`, `wait`), on two looks with nothing between them, and nobody beside the run may be at work for it:
-//! no thread of this process, and no exchange of the proxy. Then the timeline jumps to the earliest deadline. A
+//! no thread of this process, and no exchange of the proxy; nor may bytes be in the kernel's hands (`transit`). Then the timeline jumps to the earliest deadline. A
 //! call whose time is over is ended in its task (`errand`); kernel timers are set forward (`timers`), and end by
 //! themselves. Clocks at real rate take the jump in ([`super::clock`]); tapes hold it already.
 //!
@@ -14,6 +14,7 @@ mod errand;
 mod look;
 mod sight;
 mod timers;
+mod transit;
 mod wait;
 
 use std::collections::HashMap;
