@@ -154,6 +154,14 @@ class Work:
         return sum(path.stat().st_size for path in files) // 1024
 
 
+def brief(verdict):
+    """Its first difference, else how many steps matched."""
+    text = next(iter(verdict), "").removeprefix("agentbox: ")
+    if not verdict or "replay ok" not in verdict[-1]:
+        return " ".join(text.split())
+    return verdict[-1].split("— ")[-1].replace("recorded steps matched", "steps")
+
+
 def row(workload, replays, recordings, directory, tools):
     if absent := missing(workload):
         return [workload.name, f"not here: {os.path.basename(absent)}", "", "", "", "", ""]
@@ -172,16 +180,16 @@ def row(workload, replays, recordings, directory, tools):
             different, verdict, seconds = work.replay(number)
             replayed.append(seconds)
             exact += not different
-            notes += [line for line in verdict if "approximate" in line and line not in notes]
+            notes += [line for line in verdict if "times are approximate" in line]
             if any("time only" in line for line in verdict):
                 again, _, _ = work.replay(f"{number}-lenient", "--lenient", "time-only")
                 timely += again in ([], ["files"])
             if different:
-                causes.append(", ".join(different) + ": " + " / ".join(line.strip() for line in verdict[:3]))
-    verdict = causes[0] if causes else next((line for line in verdict if "replay ok" in line), "")
+                causes.append(brief(verdict) or ", ".join(different))
+    verdict = causes[0] if causes else brief(verdict)
     median = [sorted(times)[len(times) // 2] for times in (recorded, replayed)]
     status = f"{exact} of {replays * recordings}" + (f", {timely} more but for times in files" if timely else "")
-    return [workload.name, status, verdict, *(f"{seconds:.1f}" for seconds in median), str(size), "; ".join(notes)]
+    return [workload.name, status, verdict, *(f"{seconds:.1f}" for seconds in median), str(size), "times" if notes else ""]
 
 
 def main():
@@ -200,7 +208,7 @@ def main():
         tools = pathlib.Path(temporary) / "origin"
         tools.mkdir()
         subprocess.run(["sh", "-ec", CERTIFICATES], cwd=tools, check=True, capture_output=True)
-        print("| workload | exact | verdict, or what differed first | recorded s | replayed s | trace KB | approximate |")
+        print("| workload | exact | steps, or what differs first | recorded s | replayed s | trace KB | approximate |")
         print("|---|---|---|---|---|---|---|")
         for workload in chosen:
             directory = place / "".join(letter if letter.isalnum() else "-" for letter in workload.name)

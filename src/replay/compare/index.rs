@@ -1,6 +1,6 @@
 //! A trace as it is compared: for each step a few numbers, and where its line stands.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read, Seek, SeekFrom};
 
 use serde_json::{Map, Value};
@@ -119,6 +119,8 @@ struct Reading {
     settled: HashMap<u64, u32>,
     /// How often a path was renamed, replaced or deleted.
     lives: HashMap<u64, u32>,
+    /// Paths at which nothing is since a file was deleted.
+    gone: HashSet<u64>,
 }
 
 impl Index {
@@ -171,6 +173,9 @@ impl Reading {
             self.note(op, entry);
         }
         let Some(essence) = Essence::of(entry) else { return };
+        if self.is_of_deleted(op, entry) {
+            return;
+        }
         let what = format!("{kind} {op}");
         let step = self.step(entry, &essence, &what, names.number(kind, op), place);
         if step.counts {
@@ -305,6 +310,23 @@ impl Reading {
                 self.index.steps.push(step);
             }
         }
+    }
+
+    /// Whether it says what a file holds that was deleted while it was open: that is seen, or not, by chance.
+    fn is_of_deleted(&mut self, op: &str, entry: &Map<String, Value>) -> bool {
+        match op {
+            "fs.delete" => {
+                self.gone.insert(path(entry, "path"));
+            }
+            "fs.write" => return self.gone.contains(&path(entry, "path")),
+            _ if op.starts_with("fs.") && op != "fs.open_read" => {
+                for name in ["path", "to"] {
+                    self.gone.remove(&path(entry, name));
+                }
+            }
+            _ => {}
+        }
+        false
     }
 
     /// From now on, these names are those of other files.

@@ -321,6 +321,20 @@ fn a_stream_that_one_run_did_not_see_is_told() {
 }
 
 #[test]
+fn what_a_deleted_file_holds_is_not_compared() {
+    let deletes = || observe("0", "fs.delete", json!({"path": "/w/lock"}));
+    let opens = || observe("0", "fs.open_write", json!({"path": "lock", "resolved": "/w/lock"}));
+    let writes =
+        |sha256: &str| observe("0", "fs.write", json!({"path": "/w/lock", "sha256": sha256, "size": 1}));
+    let unseen = compared(&[opens(), deletes(), writes("a")], &[opens(), deletes()]);
+    assert!(unseen.is_same(), "{unseen:#?}");
+    let anew = |sha256| [opens(), deletes(), opens(), writes(sha256)];
+    assert!(!compared(&anew("a"), &anew("b")).is_same());
+    let before = |sha256| [opens(), writes(sha256), deletes()];
+    assert!(!compared(&before("a"), &before("b")).is_same());
+}
+
+#[test]
 fn a_class_may_be_known_better() {
     let live = changed("fs.write", "out", |entry| entry["args"]["sha256"] = "x".into());
     let mut found = compared(&run(), &live);
