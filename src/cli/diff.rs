@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::replay::compare::{self, Cause, Comparison, report};
 use crate::replay::embedded_times;
-use crate::trace::{self, Expectation, Outcome, StoredBlobs, TraceError, escape};
+use crate::trace::{self, Expectation, Opened, Outcome, StoredBlobs, TraceError, escape};
 
 /// Exit codes: nothing differs; something does, or a trace was tampered with; no answer.
 const SAME: u8 = 0;
@@ -39,17 +39,18 @@ pub(super) struct DiffCommand {
 impl DiffCommand {
     /// Runs the command and returns its exit code.
     pub(super) fn run(self) -> anyhow::Result<u8> {
-        let (mut recorded, ours) = match open(&self.recorded)? {
+        let mut recorded = match open(&self.recorded)? {
             Ok(opened) => opened,
             Err(code) => return Ok(code),
         };
-        let (mut live, theirs) = match open(&self.live)? {
+        let mut live = match open(&self.live)? {
             Ok(opened) => opened,
             Err(code) => return Ok(code),
         };
-        let blobs = [Some(&ours), Some(&theirs)];
-        let timed = embedded_times::between(&trace::locate(&self.recorded), &trace::locate(&self.live));
-        let comparison = compare::compare_with(&mut recorded, &mut live, blobs, &self.lenient, &timed)?;
+        let blobs = [Some(&recorded.blobs), Some(&live.blobs)];
+        let timed = embedded_times::between(recorded.place.path(), live.place.path());
+        let (ours, theirs) = (&mut recorded.file, &mut live.file);
+        let comparison = compare::compare_with(ours, theirs, blobs, &self.lenient, &timed)?;
         let printed = print(&comparison, self.json, &mut io::stdout().lock());
         // Who closes the pipe early still learns the answer from the exit code.
         printed
@@ -58,18 +59,27 @@ impl DiffCommand {
     }
 }
 
+/// A trace that is intact.
+struct Intact {
+    file: File,
+    blobs: StoredBlobs,
+    /// What was packed lies there as long as it is read.
+    place: Opened,
+}
+
 /// Opens a trace that is intact; else tells why not, and gives the exit code.
-fn open(asked: &Path) -> anyhow::Result<Result<(File, StoredBlobs), u8>> {
-    let path = trace::locate(asked);
-    let shown = escape::text(&path.to_string_lossy());
+fn open(asked: &Path) -> anyhow::Result<Result<Intact, u8>> {
     let say = |text: String| writeln!(io::stderr(), "agentbox: {text}");
-    let found = match trace::verify(&path, &Expectation::default()) {
-        Ok(found) => found,
+    let verified = trace::open(asked)
+        .and_then(|place| Ok((trace::verify(place.path(), &Expectation::default())?, place)));
+    let (found, place) = match verified {
+        Ok(verified) => verified,
         Err(error) => {
             say(error.to_string())?;
             return Ok(Err(UNREADABLE));
         }
     };
+    let shown = escape::text(&place.name().to_string_lossy());
     match found.outcome {
         Outcome::Tampered { entry, reason } => {
             say(format!("{shown}: TAMPERED at entry {entry}: {reason}"))?;
@@ -81,8 +91,10 @@ fn open(asked: &Path) -> anyhow::Result<Result<(File, StoredBlobs), u8>> {
         }
         Outcome::Sealed => {}
     }
+    let path = place.path().to_owned();
     let blobs = StoredBlobs::beside(&path);
-    Ok(Ok((File::open(&path).map_err(|source| TraceError::Read { path, source })?, blobs)))
+    let file = File::open(&path).map_err(|source| TraceError::Read { path, source })?;
+    Ok(Ok(Intact { file, blobs, place }))
 }
 
 fn print(comparison: &Comparison, json: bool, out: &mut impl Write) -> io::Result<()> {

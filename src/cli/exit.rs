@@ -7,7 +7,7 @@ use crate::command::CommandError;
 use crate::plan::PlanError;
 use crate::policy::Report;
 use crate::run::RunError;
-use crate::trace::TraceError;
+use crate::trace::{TraceError, escape};
 
 /// A failure and its exit code.
 #[derive(Debug)]
@@ -20,19 +20,19 @@ impl Failure {
     /// A mistake in the command line or the policy: 2.
     #[must_use]
     pub fn usage(text: impl Into<String>) -> Self {
-        Self { code: 2, text: text.into() }
+        Self { code: 2, text: harmless(&text.into()) }
     }
 
     /// The launcher could not do what was promised: 125.
     #[must_use]
     pub fn launcher(text: impl Into<String>) -> Self {
-        Self { code: 125, text: text.into() }
+        Self { code: 125, text: harmless(&text.into()) }
     }
 
     /// A replay that did something else, or was not begun because it would: 1.
     #[must_use]
     pub fn diverged(text: impl Into<String>) -> Self {
-        Self { code: 1, text: text.into() }
+        Self { code: 1, text: harmless(&text.into()) }
     }
 
     /// Prints it on stderr, each line under our name, and gives its code.
@@ -44,6 +44,11 @@ impl Failure {
     }
 }
 
+/// Paths and words that a trace or a program names do nothing to a terminal.
+fn harmless(text: &str) -> String {
+    text.lines().map(escape::text).collect::<Vec<_>>().join("\n")
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::usage(format!("{error:#}"))
@@ -52,13 +57,14 @@ impl From<anyhow::Error> for Failure {
 
 impl From<Report> for Failure {
     fn from(report: Report) -> Self {
-        Self::usage(format!("the policy is refused\n{}", report.render(super::run::colored())))
+        // It escapes what it quotes, and has colors of its own.
+        Self { code: 2, text: format!("the policy is refused\n{}", report.render(super::run::colored())) }
     }
 }
 
 impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Self {
-        Self { code: error.exit_code(), text: error.to_string() }
+        Self { code: error.exit_code(), text: harmless(&error.to_string()) }
     }
 }
 
@@ -89,6 +95,6 @@ impl From<PlanError> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        Self { code: error.exit_code(), text: error.to_string() }
+        Self { code: error.exit_code(), text: harmless(&error.to_string()) }
     }
 }

@@ -4,8 +4,7 @@ use std::ffi::OsString;
 
 use super::Failure;
 
-const COMMANDS: &[&str] =
-    &["why", "learn", "check", "export", "pack", "unpack", "undo", "apply", "keygen", "prove", "doctor"];
+const COMMANDS: &[&str] = &["why", "learn", "check", "export", "undo", "apply", "keygen", "prove", "doctor"];
 const OF_POLICY: &[&str] = &["test", "diff"];
 
 /// The answer, if the words after the program's name begin with such a command.

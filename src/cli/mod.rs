@@ -6,6 +6,7 @@ mod exit;
 pub mod init;
 mod last_words;
 mod later;
+mod pack;
 mod policy;
 mod replay;
 mod replayable;
@@ -50,6 +51,8 @@ enum Subcommands {
     Diff(diff::DiffCommand),
     /// Write a starter policy; never overwrites one
     Init(init::InitCommand),
+    /// Make one file of a trace, its bodies and its policy
+    Pack(pack::PackCommand),
     /// Show what a policy means on this host
     Policy(policy::PolicyCommand),
     /// Run a command, confined by a policy and recorded
@@ -60,6 +63,8 @@ enum Subcommands {
     Show(show::ShowCommand),
     /// Print what `run` would do as an OCI runtime specification
     Spec(spec::SpecCommand),
+    /// Restore a packed trace
+    Unpack(pack::UnpackCommand),
     /// Check a trace: 0 intact and sealed, 1 tampered, 3 intact but unsealed or torn
     Verify(verify::VerifyCommand),
 }
@@ -93,11 +98,13 @@ pub fn main() -> ExitCode {
     let done = match command {
         Subcommands::Diff(command) => command.run().map_err(Failure::from),
         Subcommands::Init(command) => command.run().map_err(Failure::from),
+        Subcommands::Pack(command) => command.run(),
         Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),
         Subcommands::Replay(command) => command.run(),
         Subcommands::Show(command) => command.run().map_err(Failure::from),
         Subcommands::Spec(command) => command.run(),
+        Subcommands::Unpack(command) => command.run(),
         Subcommands::Verify(command) => command.run().map_err(Failure::from),
     };
     match done {

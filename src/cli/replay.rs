@@ -1,7 +1,9 @@
 //! `agentbox replay`: a recorded run once more, and the verdict.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,12 +16,12 @@ use crate::command;
 use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
-use crate::plan::{HostFacts, LaunchPlan, Request};
+use crate::plan::{HostFacts, LaunchPlan, Made, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::{self, Cause, report};
 use crate::replay::{Difference, FirstState, Recording, ReplayError, embedded_times};
 use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
-use crate::trace::{self, Placement, Scratch};
+use crate::trace::{self, Placement, Scratch, escape};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
@@ -37,7 +39,7 @@ pub(super) struct ReplayCommand {
     #[arg(short, long, value_name = "FILE", default_value = trace::layout::DEFAULT_NAME)]
     trace: PathBuf,
     /// The policy to run it under: needed where the trace was not made here
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = absolute_path)]
     policy: Option<PathBuf>,
     /// Run it although the policy, the command or an input is another one, to see where it parts
     #[arg(long)]
@@ -62,18 +64,23 @@ pub(super) struct ReplayCommand {
 impl ReplayCommand {
     /// Replays; the code is the verdict's.
     pub(super) fn run(self) -> Result<u8, Failure> {
-        let path = trace::locate(&self.trace);
-        let recording = Recording::read(&path).map_err(refused)?;
-        std::env::set_current_dir(&recording.private.cwd).map_err(|error| {
-            let place = recording.private.cwd.display();
-            Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
-        })?;
+        let opened = trace::open(&self.trace).map_err(|error| Failure::usage(error.to_string()))?;
+        let path = opened.path().to_owned();
+        let recording = Recording::read(&opened).map_err(refused)?;
+        enter(&recording)?;
         restore_mask(&recording);
+        if !recording.sealed {
+            tell([
+                "agentbox: the recording ends early: its run was interrupted, and what it would have done \
+                   afterwards counts as a difference"
+                    .to_owned(),
+            ]);
+        }
         // The command inherits them too.
         tell(
             recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
         );
-        let first = FirstState::read(&recording).map_err(refused)?;
+        let mut first = FirstState::read(&recording).map_err(refused)?;
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
@@ -81,7 +88,8 @@ impl ReplayCommand {
         // Where waits are left out, it is for us to say when they end.
         let clock = if self.paced { recording.clock } else { recording.clock.behind() };
         let begun = run::begin(Some(clock), input);
-        let (prepared, mut found) = self.prepare(&recording)?;
+        let made = first.made(&recording, blanks(&scratch)?);
+        let (prepared, mut found) = self.prepare(&recording, &made)?;
         found.extend(first.differences());
         self.judge(&found)?;
         let signals = run::hold_signals()?;
@@ -90,9 +98,15 @@ impl ReplayCommand {
         let secrets = Secrets::restore(&prepared.policy, &recording.private.placeholders)
             .map_err(|error| Failure::launcher(error.to_string()))?;
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
-        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>());
+        first.served.retain(|path, _| plan.is_granted(path));
+        tell(first.said());
+        plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
+        first.place_served(|path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path)));
         let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
-        let files = ReplayedFiles { initial: first.files, orders: first.orders, blobs, keep };
+        let files = {
+            let FirstState { files: initial, served, orders, .. } = first;
+            ReplayedFiles { initial, served, orders, blobs, keep }
+        };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
@@ -102,11 +116,11 @@ impl ReplayCommand {
             StreamOptions { tls, secrets, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
-        self.verdict(&path, &outcome.placed.path)
+        self.verdict(&path, &outcome.placed.path, &found)
     }
 
     /// Compares the two traces and says what came of it.
-    fn verdict(&self, recorded: &Path, live: &Path) -> Result<u8, Failure> {
+    fn verdict(&self, recorded: &Path, live: &Path, before: &[Difference]) -> Result<u8, Failure> {
         let unreadable = |path: &Path| {
             let path = path.to_owned();
             move |source| refused(ReplayError::Read { path, source })
@@ -117,7 +131,9 @@ impl ReplayCommand {
         let comparison = compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
             .map_err(unreadable(recorded))?;
         if self.json {
-            tell([report::json(&comparison).to_string()]);
+            let mut said = report::json(&comparison);
+            said["before"] = serde_json::json!(before);
+            tell([escape::json(&said.to_string())]);
         } else {
             let style = report::Style { recorded: "recorded", live: "live", color: colored() };
             let text = report::text(&comparison, &style);
@@ -128,21 +144,26 @@ impl ReplayCommand {
     }
 
     /// What the plan is made from, and what is not as it was.
-    fn prepare(&self, recording: &Recording) -> Result<(Prepared, Vec<Difference>), Failure> {
+    fn prepare(&self, recording: &Recording, made: &Made) -> Result<(Prepared, Vec<Difference>), Failure> {
         let mut found = Vec::new();
         let words: Vec<OsString> = recording.private.argv().collect();
         if !self.words.is_empty() && self.words != words {
             found.push(Difference::command(&words, &self.words));
         }
         let mut facts = HostFacts::gather().map_err(|error| Failure::launcher(error.to_string()))?;
+        if !recording.private.cwd.exists() {
+            facts.cwd.clone_from(&recording.private.cwd);
+        }
         facts.environment = recording.private.environment().collect();
         facts.home = facts.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let host = LaunchHost::with(facts.cwd.clone(), facts.environment.clone())
             .profiles(command::profiles::profile, || command::profiles::names().collect())
-            .finder(command::programs);
+            .finder(command::programs)
+            .made(made.places());
         let mut policy = self.policy(recording, &host, &mut found)?;
         policy.local_addresses.clone_from(&facts.addresses);
-        let command = command::resolve(&words, &facts.environment, &facts.cwd)?;
+        let command = command::resolve(&words, &facts.environment, &facts.cwd)
+            .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
         Ok((Prepared { policy, command, facts, host }, found))
     }
 
@@ -157,9 +178,14 @@ impl ReplayCommand {
         let name = recording.said("policy_name").unwrap_or(crate::plan::DEFAULT_POLICY);
         let file = self.policy.clone().unwrap_or_else(|| PathBuf::from(name));
         if !known && self.policy.is_none() {
+            let why = if recording.sealed {
+                "was not made here"
+            } else {
+                "has no end that proves where it is from"
+            };
             return Err(Failure::usage(format!(
-                "{}: this trace was not made here, so its own policy is not trusted: name yours with -p",
-                recording.path().display()
+                "{}: this trace {why}, so its own policy is not trusted: name yours with -p",
+                recording.name().display()
             )));
         }
         let policy = if self.policy.is_none() && !host_has(&file) {
@@ -184,7 +210,11 @@ impl ReplayCommand {
         if found.is_empty() {
             return Ok(());
         }
-        tell(found.iter().map(|difference| format!("agentbox: {difference}")));
+        if !self.json {
+            tell(found.iter().map(|difference| format!("agentbox: {difference}")));
+        } else if !self.force {
+            tell([escape::json(&serde_json::json!({"same": false, "before": found}).to_string())]);
+        }
         if self.force {
             return Ok(());
         }
@@ -199,6 +229,32 @@ fn interception(recording: &Recording) -> Result<Option<Intention>, Failure> {
     Ok(Some(Intention { name, upstream_roots: Vec::new(), stored: Some(stored) }))
 }
 
+/// Enters the directory in which it ran. Where there is none, the run gets one made.
+fn enter(recording: &Recording) -> Result<(), Failure> {
+    let place = &recording.private.cwd;
+    let entered = match std::env::set_current_dir(place) {
+        Err(error) if error.kind() == ErrorKind::NotFound && recording.is_captured() => {
+            std::env::set_current_dir("/")
+        }
+        other => other,
+    };
+    entered.map_err(|error| {
+        let place = place.display();
+        Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
+    })
+}
+
+/// An empty file and an empty directory, which stand for those that are not here.
+fn blanks(scratch: &Scratch) -> Result<(PathBuf, PathBuf), Failure> {
+    let (file, directory) = (scratch.path().join("file"), scratch.path().join("directory"));
+    let made = File::create_new(&file)
+        .and_then(|made| made.set_permissions(Permissions::from_mode(0o644)))
+        .and_then(|()| fs::create_dir(&directory))
+        .and_then(|()| fs::set_permissions(&directory, Permissions::from_mode(0o755)));
+    made.map_err(|error| Failure::launcher(format!("{}: {error}", scratch.path().display())))?;
+    Ok((file, directory))
+}
+
 /// The command inherits it.
 fn restore_mask(recording: &Recording) {
     let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
@@ -207,13 +263,17 @@ fn restore_mask(recording: &Recording) {
     }
 }
 
-/// An absolute path, for the replay changes its directory.
+/// What the user names lies where the user is, whatever directory the trace names.
+fn absolute_path(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|error| error.to_string())
+}
+
 fn empty_directory(text: &str) -> Result<PathBuf, String> {
-    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    let path = absolute_path(text)?;
     match path.read_dir().map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(path),
         Ok(false) => Err("it is not empty: name a directory that is empty or absent".to_owned()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(path),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -14,6 +14,9 @@ pub(super) struct ReplayArguments {
     /// Leave clocks, randomness and addresses as they are: quicker, and for debuggers; such a run cannot be replayed
     #[arg(long)]
     no_replay: bool,
+    /// Keep the content of every file it reads, so that it can be replayed where those files are not
+    #[arg(long, conflicts_with = "no_replay")]
+    capture: bool,
     /// For tests alone: 64 hexadecimal digits that all randomness comes from. Whoever knows them knows
     /// every key that the run makes.
     #[arg(long, hide = true, value_name = "HEX", conflicts_with = "no_replay")]
@@ -51,7 +54,8 @@ impl ReplayArguments {
         };
         let environment = needed(plan, facts);
         let start = Start { argv, cwd: facts.cwd.clone(), environment, placeholders, seed };
-        Ok(Repeat::Recorded(Box::new(Private::new(start)?)))
+        let private = Box::new(Private::new(start)?);
+        Ok(Repeat::Recorded { private, captures: self.capture })
     }
 }
 

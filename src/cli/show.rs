@@ -38,9 +38,15 @@ impl ShowCommand {
     /// Runs the command and returns its exit code.
     pub fn run(self) -> anyhow::Result<u8> {
         let asked = self.file.as_deref().unwrap_or(&self.trace);
-        let path = trace::locate(asked);
-        if path != asked {
-            let place = escape::text(&path.to_string_lossy());
+        let opened = match trace::open(asked) {
+            Ok(opened) => opened,
+            Err(error) => {
+                writeln!(io::stderr(), "agentbox: {error}")?;
+                return Ok(2);
+            }
+        };
+        if opened.name() != asked {
+            let place = escape::text(&opened.name().to_string_lossy());
             writeln!(io::stderr(), "agentbox: this trace is not in place yet, it is read from {place}")?;
         }
         let stdout = io::stdout();
@@ -51,7 +57,7 @@ impl ShowCommand {
             color: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         };
         let mut out = BufWriter::new(stdout.lock());
-        match print(&path, &self.filter, &style, &mut out) {
+        match print(opened.path(), &self.filter, &style, &mut out) {
             Ok(ending) => {
                 if let Err(error) = out.flush() {
                     return closed_or(error);

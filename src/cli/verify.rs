@@ -44,9 +44,10 @@ impl VerifyCommand {
             )?;
             return Ok(UNREADABLE);
         }
-        let path = trace::locate(&self.file.unwrap_or(self.trace));
         let pinned = self.head.is_some();
-        match trace::verify(&path, &Expectation { head: self.head }) {
+        let expected = Expectation { head: self.head };
+        let opened = trace::open(&self.file.unwrap_or(self.trace));
+        match opened.and_then(|opened| trace::verify(opened.path(), &expected)) {
             Ok(found) => {
                 // Who closes the pipe early still learns the answer from the exit code.
                 let _ = report(&mut io::stdout().lock(), &found, pinned);
@@ -69,7 +70,7 @@ fn exit_code(outcome: &Outcome) -> u8 {
 }
 
 fn report(out: &mut impl Write, found: &Verification, pinned: bool) -> io::Result<()> {
-    let Verification { entries, head, outcome } = found;
+    let Verification { entries, head, left_out, outcome } = found;
     match outcome {
         Outcome::Tampered { entry, reason } => {
             let what = match reason {
@@ -85,6 +86,9 @@ fn report(out: &mut impl Write, found: &Verification, pinned: bool) -> io::Resul
         }
     }
     writeln!(out, "agentbox: head {head}")?;
+    if *left_out > 0 {
+        writeln!(out, "agentbox: without its private parts: {left_out} private bodies were left out")?;
+    }
     match outcome {
         Outcome::Torn { bytes } => {
             writeln!(

@@ -66,7 +66,8 @@ pub fn build(
     tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
     let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
     let uppers = spec.divert.as_ref().map(|_| Uppers::new()).transpose()?;
-    let mut builder = Builder { tree, covers: None, uppers };
+    let stand_ins = spec.mounts.iter().filter(|op| op.is_stand_in()).map(|op| op.target.clone()).collect();
+    let mut builder = Builder { tree, covers: None, uppers, stand_ins, closing: Vec::new() };
     for directory in &spec.directories {
         builder.make_directory(directory)?;
     }
@@ -127,6 +128,10 @@ struct Builder {
     covers: Option<Covers>,
     /// There is one where nothing is written to the host.
     uppers: Option<Uppers>,
+    /// Places that are not on this host.
+    stand_ins: Vec<PathBuf>,
+    /// Overlays that the run only reads: they are closed when everything lies in them.
+    closing: Vec<(OwnedFd, PathBuf, u64)>,
 }
 
 impl Builder {
@@ -171,15 +176,30 @@ impl Builder {
         let refused = || FsviewError::new("fsopen(overlay)", &op.target, Errno::EBADF);
         let uppers = self.uppers.as_mut().ok_or_else(refused)?;
         let (shape, tree) = match lower {
-            Lower::Directory(lower) => (Shape::Directory, uppers.over(&lower, &op.target, op.attributes)?),
+            Lower::Directory(lower) => {
+                (Shape::Directory, uppers.over(&lower, &op.target, op.attributes & !RDONLY)?)
+            }
             Lower::File(mut file) => (Shape::File, uppers.copy(&mut file, &op.target, op.attributes)?),
         };
-        self.attach(&op.target, shape, &tree)
+        self.attach(&op.target, shape, &tree)?;
+        if shape == Shape::Directory {
+            if self.stand_ins.iter().any(|place| place.starts_with(&op.target)) {
+                // Mount points are made in it.
+                self.tree.add_own(&tree).map_err(|errno| FsviewError::new("fstat", &op.target, errno))?;
+            }
+            if op.attributes & RDONLY != 0 {
+                self.closing.push((tree, op.target.clone(), op.attributes));
+            }
+        }
+        Ok(())
     }
 
     /// What holds the writes that are diverted, those at places that do not exist yet among them.
     fn divert(&mut self, spec: &FsSpec, pending: &mut Pending) -> Result<Diverted, FsviewError> {
         let Some(mut uppers) = self.uppers.take() else { return Ok(Diverted::default()) };
+        for (tree, target, attributes) in self.closing.drain(..) {
+            uppers.close(&tree, &target, attributes)?;
+        }
         let mut holders = Vec::new();
         for root in &spec.pending {
             let (tree, directory) = uppers.holder(root)?;

@@ -136,10 +136,10 @@ impl InitialState {
     }
 }
 
-struct Restorer<'a> {
-    root: BorrowedFd<'a>,
-    divert: &'a Divert,
-    blobs: &'a StoredBlobs,
+pub(super) struct Restorer<'a> {
+    pub(super) root: BorrowedFd<'a>,
+    pub(super) divert: &'a Divert,
+    pub(super) blobs: &'a StoredBlobs,
 }
 
 impl Restorer<'_> {
@@ -175,7 +175,7 @@ impl Restorer<'_> {
         relocate::rename_directory(there, here)
     }
 
-    fn put_back(&self, path: &Path, former: &Former) -> Result<(), FsviewError> {
+    pub(super) fn put_back(&self, path: &Path, former: &Former) -> Result<(), FsviewError> {
         let refused = |call: &'static str| move |errno: Errno| FsviewError::new(call, path, errno);
         if *former == Former::Absent && !self.is_there(path) {
             // Its directory may be read-only.

@@ -15,6 +15,7 @@ mod landlock;
 mod overlay;
 mod pending;
 mod pivot;
+mod served;
 mod tree;
 
 pub use build::{Built, Contents, build};
@@ -26,6 +27,7 @@ pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use overlay::{Divert, Diverted};
 pub use pending::Pending;
 pub use pivot::{enter, leave_old_root};
+pub use served::serve;
 
 use std::ffi::OsString;
 use std::io;
@@ -66,6 +68,13 @@ pub struct MountOp {
     pub kind: MountKind,
     /// `MOUNT_ATTR_*` bits, see [`crate::sys::mount`].
     pub attributes: u64,
+}
+
+impl MountOp {
+    /// Whether something else is there for what is not on this host.
+    fn is_stand_in(&self) -> bool {
+        matches!(&self.kind, MountKind::Bind { source, .. } if *source != self.target)
+    }
 }
 
 /// A file of the launcher's own making.

@@ -25,16 +25,20 @@ use crate::sys::xattr;
 /// What is not written to the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Divert {
-    /// Targets of mounts that are writable: directories and files of the host.
+    /// Targets of mounts: directories and files of the host.
     #[serde(with = "lossless::paths")]
     pub roots: Vec<PathBuf>,
+    /// Those of them that the run only reads: they lack something, or hold it otherwise.
+    #[serde(with = "lossless::paths")]
+    pub served: Vec<PathBuf>,
 }
 
 impl Divert {
     /// Whether what is written at `path` stays in the run, as far as it is the host's.
     #[must_use]
     pub fn covers(&self, path: &Path) -> bool {
-        self.roots.iter().any(|root| path.starts_with(root))
+        let around = self.roots.iter().filter(|root| path.starts_with(root));
+        around.max_by_key(|root| root.components().count()).is_some_and(|root| !self.served.contains(root))
     }
 }
 
@@ -185,6 +189,26 @@ impl Uppers {
         let tree = mount::clone_tree(self.root.as_fd(), &name, false).map_err(failed("open_tree"))?;
         mount::set_attributes(tree.as_fd(), place.attributes, 0, false).map_err(failed("mount_setattr"))?;
         Ok((tree, directory))
+    }
+
+    /// Makes the overlay at `target` read-only for the run: it is attached as `tree`. What holds its layer is then a
+    /// mount of it that can be written.
+    ///
+    /// # Errors
+    /// As [`Uppers::over`].
+    pub(super) fn close(
+        &mut self,
+        tree: &OwnedFd,
+        target: &Path,
+        attributes: u64,
+    ) -> Result<(), FsviewError> {
+        let failed = |call: &'static str| move |error: std::io::Error| FsviewError::new(call, target, error);
+        let writable = mount::clone_tree(tree.as_fd(), c"", false).map_err(failed("open_tree"))?;
+        mount::set_attributes(tree.as_fd(), attributes, 0, false).map_err(failed("mount_setattr"))?;
+        if let Some((_, layer)) = self.layers.iter_mut().find(|(place, _)| place == target) {
+            *layer = writable;
+        }
+        Ok(())
     }
 
     /// The upper layers: what was changed below each place.

@@ -1,6 +1,7 @@
 //! What a trace begins with: what is allowed, what is in force, what the file proves.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::HostFacts;
 use crate::command::Command;
-use crate::policy::Policy;
-use crate::trace::display_bytes;
+use crate::policy::{Host, Policy};
+use crate::supervisor::sha256_of;
+use crate::trace::{display_bytes, path_value};
 
 /// What the launch found to be in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,7 @@ pub(super) fn build(
     typed: &[OsString],
     facts: &HostFacts,
     enforce: bool,
+    host: &dyn Host,
 ) -> Map<String, Value> {
     let text = |path: &Path| display_bytes(path.as_os_str().as_encoded_bytes());
     let argv: Vec<String> = typed.iter().map(|word| display_bytes(word.as_encoded_bytes())).collect();
@@ -59,10 +62,20 @@ pub(super) fn build(
         "enforced": enforce,
         "level": "namespaces",
     });
-    match header {
-        Value::Object(map) => map,
-        _ => Map::new(),
+    let Value::Object(mut header) = header else { return Map::new() };
+    header.extend(script(command, host));
+    header
+}
+
+/// The script that the command runs, and its digest: the kernel opens it as one of the command's own files.
+fn script(command: &Command, host: &dyn Host) -> Vec<(String, Value)> {
+    let Some(path) = command.script.as_ref().map(|script| host.resolve(script)) else { return Vec::new() };
+    let mut said: Vec<_> = path_value("script", path.as_os_str().as_encoded_bytes()).into_iter().collect();
+    if path.is_file() {
+        let digest = File::open(&path).and_then(|mut file| sha256_of(&mut file));
+        said.extend(digest.ok().map(|digest| ("script_sha256".to_owned(), digest.into())));
     }
+    said
 }
 
 impl Enforcement {

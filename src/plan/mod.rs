@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use divert::Made;
 pub use error::PlanError;
 pub use facts::HostFacts;
 pub use generated::HOSTNAME;
@@ -34,7 +35,7 @@ pub use trust::{intercepts, names_bundle};
 use crate::command::Command;
 use crate::fsview::{FsSpec, LandlockRule};
 use crate::ns::net::NetSpec;
-use crate::policy::{FileId, Host, Policy};
+use crate::policy::{FileId, Host, PathAccess, Policy};
 use crate::supervisor::access::{AccessTable, Protected};
 use crate::supervisor::{CommandTable, OwnProgram};
 
@@ -132,8 +133,9 @@ impl LaunchPlan {
             env.sort();
         }
         let fs = view.spec(&command, files);
+        let system = system(&policy, &command, host, mounts::View::system(&roots, &fs));
         let command_table = command_table(&command, host);
-        let header = header::build(&policy, &command, &typed, facts, enforce);
+        let header = header::build(&policy, &command, &typed, facts, enforce, host);
         let process = ProcessPlan {
             program: command.program,
             argv: command.argv,
@@ -148,7 +150,7 @@ impl LaunchPlan {
             landlock: landlock::rules(&view, &fs.files),
             net: net(&policy),
             access: AccessTable {
-                system: mounts::View::system(&roots, &fs),
+                system,
                 closed: view.closed(),
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),
@@ -182,6 +184,14 @@ fn policy_files(policy: &Policy, host: &dyn Host) -> Vec<Protected> {
         files.push(Protected { id: host.identity(&path), path });
     }
     files
+}
+
+/// What may be read without a record. The script of the command is an input where a rule grants it.
+fn system(policy: &Policy, command: &Command, host: &dyn Host, mut trees: Vec<PathBuf>) -> Vec<PathBuf> {
+    let script = command.script.as_deref().map(|script| host.resolve(script));
+    let script = script.filter(|script| policy.decide_path(PathAccess::Read, script).is_allow());
+    trees.retain(|tree| Some(tree) != script.as_ref());
+    trees
 }
 
 fn command_table(command: &Command, host: &dyn Host) -> CommandTable {

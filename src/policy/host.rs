@@ -65,6 +65,8 @@ pub struct LaunchHost {
     profiles: fn(&str) -> Option<&'static str>,
     profile_names: fn() -> Vec<&'static str>,
     finder: Option<Finder>,
+    /// What counts as being there although it is not.
+    made: Vec<PathBuf>,
     links: RefCell<Links>,
 }
 
@@ -98,6 +100,7 @@ impl LaunchHost {
             profiles: |_| None,
             profile_names: Vec::new,
             finder: None,
+            made: Vec::new(),
             links,
         }
     }
@@ -116,6 +119,12 @@ impl LaunchHost {
     /// The same with another way to find programs: one that knows version managers.
     pub fn finder(mut self, finder: Finder) -> Self {
         self.finder = Some(finder);
+        self
+    }
+
+    /// The same with places that a run will find there, made for it.
+    pub fn made(mut self, places: Vec<PathBuf>) -> Self {
+        self.made = places;
         self
     }
 }
@@ -143,11 +152,11 @@ impl Host for LaunchHost {
     }
 
     fn exists(&self, path: &Path) -> bool {
-        path.exists()
+        path.exists() || self.made.iter().any(|made| made.starts_with(path))
     }
 
     fn is_dir(&self, path: &Path) -> bool {
-        path.is_dir()
+        path.is_dir() || self.made.iter().any(|made| made != path && made.starts_with(path))
     }
 
     fn identity(&self, path: &Path) -> Option<FileId> {

@@ -1,20 +1,23 @@
 //! Differences: what is not as it was when the run was recorded, found before anything runs.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::input::StandardInput;
 use super::inputs::Inputs;
 use super::{Recording, ReplayError, initial, order};
 use crate::fsview::InitialState;
+use crate::fsview::initial::Former;
+use crate::plan::Made;
 use crate::supervisor::Orders;
-use crate::trace::display_bytes;
+use crate::trace::{display_bytes, escape};
 
 /// Something that is not as it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// What it is: `policy`, `command`, `input`, `executable`.
+    /// What it is: `policy`, `command`, `script`, `input`, `executable`.
     pub what: &'static str,
     /// Which one.
     pub name: String,
@@ -47,6 +50,8 @@ impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, name, recorded, now } = self;
         let space = if name.is_empty() { "" } else { " " };
+        // A trace from elsewhere may name anything.
+        let [name, recorded, now] = [name, recorded, now].map(|text| escape::text(text));
         write!(formatter, "the {what}{space}{name} is another one: recorded {recorded}, now {now}")
     }
 }
@@ -60,7 +65,9 @@ pub struct FirstState {
     pub input: StandardInput,
     /// The order in which directories listed their names.
     pub orders: Orders,
-    /// What it read.
+    /// What it read and is not here as it was: it is taken from the trace.
+    pub served: BTreeMap<PathBuf, Former>,
+    /// What else it read.
     inputs: Inputs,
 }
 
@@ -73,15 +80,65 @@ impl FirstState {
         let mut state = Self::default();
         for entry in recording.entries()? {
             let entry = entry?;
-            initial::add(&mut state.files, &entry);
+            initial::add(&mut state.files, &entry).map_err(|wrong| ReplayError::NotReplayable {
+                path: recording.name().to_owned(),
+                reason: format!("it changed `{}`, which is no direct path", wrong.display()),
+            })?;
             state.inputs.add(&entry);
-            let unreadable = |source| ReplayError::Read { path: recording.path().to_owned(), source };
+            let unreadable = |source| ReplayError::Read { path: recording.name().to_owned(), source };
             order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;
             if let Some(input) = StandardInput::of(&entry) {
                 state.input = input;
             }
         }
+        state.served = state.inputs.take_served(&state.files);
         Ok(state)
+    }
+
+    /// Of what is taken from the trace, that which is in places that may be written is put back like what the run
+    /// changed.
+    pub fn place_served(&mut self, is_writable: impl Fn(&Path) -> bool) {
+        let served = std::mem::take(&mut self.served);
+        let (put_back, served) = served.into_iter().partition(|(path, _)| is_writable(path));
+        self.served = served;
+        self.files.states.extend::<BTreeMap<PathBuf, Former>>(put_back);
+    }
+
+    /// What was there, as far as the trace tells: a run that was captured finds it again where it is missing. `blanks`
+    /// are an empty file and an empty directory.
+    #[must_use]
+    pub fn made(&self, recording: &Recording, blanks: (PathBuf, PathBuf)) -> Made {
+        let mut made = Made { blanks, ..Made::default() };
+        if !recording.is_captured() {
+            return made;
+        }
+        made.directories.insert(recording.private.cwd.clone());
+        made.files.extend(self.served.keys().cloned());
+        for (path, former) in &self.files.states {
+            match former {
+                Former::Absent | Former::Other => {}
+                Former::Directory(_) => drop(made.directories.insert(path.clone())),
+                Former::File { .. } | Former::Link { .. } | Former::Special { .. } => {
+                    made.files.insert(path.clone());
+                }
+            }
+            // What nothing says was absent was there.
+            let above = path.parent().filter(|above| {
+                !above.ancestors().any(|above| self.files.states.get(above) == Some(&Former::Absent))
+            });
+            made.directories.extend(above.map(Path::to_owned));
+        }
+        made
+    }
+
+    /// What is to be said before the start.
+    #[must_use]
+    pub fn said(&self) -> Option<String> {
+        let first = self.served.keys().next()?;
+        let name = display_bytes(first.as_os_str().as_encoded_bytes());
+        let others = self.served.len() - 1;
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        Some(format!("agentbox: not here as it was, so taken from the trace: {name}{more}"))
     }
 
     /// Which inputs are others now.

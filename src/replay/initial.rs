@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -11,8 +11,11 @@ use crate::fsview::initial::{Content, Former, MoveBack, Status};
 use crate::trace::unhex;
 
 /// Takes what an entry says of the first state into `state`; entries come in their order.
-pub fn add(state: &mut InitialState, entry: &Map<String, Value>) {
-    let Some(Value::Object(args)) = entry.get("args") else { return };
+///
+/// # Errors
+/// The path of an entry that no run records, as it could lead elsewhere.
+pub fn add(state: &mut InitialState, entry: &Map<String, Value>) -> Result<(), PathBuf> {
+    let Some(Value::Object(args)) = entry.get("args") else { return Ok(()) };
     let (path, to) = (entry_path(args), path_of(args, "to"));
     let is_rename = entry.get("op").and_then(Value::as_str) == Some("fs.rename");
     for (key, path) in [("before", &path), ("before_to", &to)] {
@@ -21,14 +24,22 @@ pub fn add(state: &mut InitialState, entry: &Map<String, Value>) {
         {
             let path =
                 before.as_object().and_then(|before| path_of(before, "at")).unwrap_or_else(|| path.clone());
-            note(state, path, former);
+            note(state, direct(path)?, former);
         }
     }
     let is_directory = args.get("type").and_then(Value::as_str) == Some("directory");
     if let (true, true, Some(from), Some(to)) = (is_rename, is_directory, path, to) {
         let exchanged = args.get("exchange").and_then(Value::as_bool).unwrap_or(false);
-        state.moves.push(MoveBack { from, to, exchanged });
+        state.moves.push(MoveBack { from: direct(from)?, to: direct(to)?, exchanged });
     }
+    Ok(())
+}
+
+/// A path from the root on that goes nowhere but down.
+fn direct(path: PathBuf) -> Result<PathBuf, PathBuf> {
+    let is_direct = path.is_absolute()
+        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if is_direct { Ok(path) } else { Err(path) }
 }
 
 /// The path that an entry is about, links followed.
@@ -59,7 +70,7 @@ fn note(state: &mut InitialState, path: PathBuf, former: Former) {
     }
 }
 
-fn former(before: &Value) -> Option<Former> {
+pub(super) fn former(before: &Value) -> Option<Former> {
     let image = match before {
         Value::String(text) if text == "absent" => return Some(Former::Absent),
         Value::Object(image) => image,
@@ -111,7 +122,7 @@ mod tests {
     fn state(entries: &[Value]) -> InitialState {
         let mut state = InitialState::default();
         for entry in entries {
-            add(&mut state, entry.as_object().expect("an entry"));
+            add(&mut state, entry.as_object().expect("an entry")).expect("direct paths");
         }
         state
     }
@@ -130,6 +141,18 @@ mod tests {
         let status = Status { mode: 0o644, mtime_ns: 5 };
         let file = Former::File { status, size: 3, content: Content::Blob("ab".to_owned()) };
         assert_eq!(state.states.into_iter().collect::<Vec<_>>(), [(PathBuf::from("/w/f"), file)]);
+    }
+
+    #[test]
+    fn no_path_leads_elsewhere() {
+        let before = |path: &str| json!({"op": "fs.delete", "args": {"path": path, "before": "absent"}});
+        let at =
+            json!({"op": "fs.delete", "args": {"path": "/w/f", "before": {"type": "absent", "at": "f"}}});
+        let moved = json!({"op": "fs.rename", "args": {"path": "/w/a", "to": "../b", "type": "directory"}});
+        for entry in [before("/w/../f"), before("/w/.."), at, moved] {
+            let added = add(&mut InitialState::default(), entry.as_object().expect("an entry"));
+            assert!(added.is_err(), "{entry}");
+        }
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! Inputs: what the recorded run read before it changed it, compared with what is there now.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::libc;
 use serde_json::{Map, Value};
 
 use super::Difference;
-use super::initial::{entry_path, path_of};
+use super::initial::{entry_path, former, path_of};
 use crate::fsview::InitialState;
 use crate::fsview::initial::{Content, Former};
 use crate::supervisor::sha256_of;
+use crate::sys::descriptor::own_path;
 use crate::trace::display_bytes;
 
 /// What a run read.
@@ -28,6 +32,8 @@ struct Input {
     what: &'static str,
     /// The digest of its content; `None` where there was nothing.
     sha256: Option<String>,
+    /// The file itself, where it was captured.
+    captured: Option<Former>,
 }
 
 /// Files of the kernel are others in each run.
@@ -38,6 +44,9 @@ impl Inputs {
     pub fn add(&mut self, entry: &Map<String, Value>) {
         let op = entry.get("op").and_then(Value::as_str).unwrap_or_default();
         let Some(Value::Object(args)) = entry.get("args") else { return };
+        if op == "run.start" {
+            return self.script(args);
+        }
         let Some(path) = entry_path(args) else { return };
         let what = match op {
             "fs.open_read" => "input",
@@ -49,9 +58,20 @@ impl Inputs {
         let absent = args.get("exists").and_then(Value::as_bool) == Some(false);
         let is_known = self.changed.contains(&path)
             || self.moved.iter().any(|directory| path.starts_with(directory))
-            || KERNEL.iter().any(|kernel| path.starts_with(kernel));
+            || is_the_kernel_s(&path);
         if (sha256.is_some() || absent) && !is_known {
-            self.read.entry(path).or_insert(Input { what, sha256 });
+            self.read.entry(path).or_insert_with(|| {
+                let captured = args.get("captured").and_then(former).filter(is_whole);
+                Input { what, sha256, captured }
+            });
+        }
+    }
+
+    /// The kernel opens it, and no entry says so.
+    fn script(&mut self, args: &Map<String, Value>) {
+        let sha256 = args.get("script_sha256").and_then(Value::as_str).map(str::to_owned);
+        if let (Some(path), Some(_)) = (path_of(args, "script"), &sha256) {
+            self.read.entry(path).or_insert(Input { what: "script", sha256, captured: None });
         }
     }
 
@@ -66,11 +86,25 @@ impl Inputs {
         }
     }
 
+    /// Takes out what was captured and is another now, or not here.
+    pub fn take_served(&mut self, initial: &InitialState) -> BTreeMap<PathBuf, Former> {
+        let mut served = BTreeMap::new();
+        self.read.retain(|path, input| {
+            let (Some(captured), Some(sha256)) = (&input.captured, &input.sha256) else { return true };
+            if initial.states.contains_key(path) || state_of(&today(initial, path)) == *sha256 {
+                return true;
+            }
+            served.insert(path.clone(), captured.clone());
+            false
+        });
+        served
+    }
+
     /// All of them that are others now; what the run changed later is put back to its `initial` state first.
     pub fn differences(&self, initial: &InitialState) -> Vec<Difference> {
         let read = self.read.iter().filter_map(|(path, input)| {
             // It was moved, or what was there is put back.
-            let put_back = initial.states.get(path).is_some_and(is_whole);
+            let put_back = initial.states.get(path).is_some_and(is_whole) || is_below_nothing(initial, path);
             let recorded = input.sha256.as_deref().unwrap_or("absent");
             let now = if put_back { return None } else { state_of(&today(initial, path)) };
             (now != recorded).then(|| difference(input.what, path, recorded.to_owned(), now))
@@ -85,9 +119,18 @@ fn difference(what: &'static str, path: &Path, recorded: String, now: String) ->
     Difference { what, name, recorded, now }
 }
 
+fn is_the_kernel_s(path: &Path) -> bool {
+    KERNEL.iter().any(|kernel| path.starts_with(kernel))
+}
+
 /// Whether it is known what was there.
 fn is_whole(former: &Former) -> bool {
     !matches!(former, Former::Other | Former::File { content: Content::Unchanged | Content::Unkept(_), .. })
+}
+
+/// Whether what lay above it was not there at first, as before a directory was renamed to it.
+fn is_below_nothing(initial: &InitialState, path: &Path) -> bool {
+    path.ancestors().skip(1).any(|above| matches!(initial.states.get(above), Some(Former::Absent)))
 }
 
 /// Where the run has left what was at `path`.
@@ -116,12 +159,21 @@ fn lost(initial: &InitialState, path: &Path, former: &Former) -> Option<Differen
 
 /// The digest of what is there, or what else there is to say.
 fn state_of(path: &Path) -> String {
-    match File::open(path).and_then(|mut file| sha256_of(&mut file)) {
-        Ok(sha256) => sha256,
+    // A FIFO must not hold us, and what a device or the kernel gives may have no end.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    let digest = opened.and_then(|mut file| {
+        let kind = file.metadata()?.file_type();
+        if kind.is_dir() {
+            return Ok("a directory".to_owned());
+        }
+        let is_known = std::fs::read_link(own_path(file.as_fd())).is_ok_and(|path| !is_the_kernel_s(&path));
+        if kind.is_file() && is_known { sha256_of(&mut file) } else { Ok("no regular file".to_owned()) }
+    });
+    match digest {
+        Ok(state) => state,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             "absent".to_owned()
         }
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => "a directory".to_owned(),
         Err(error) => format!("unreadable: {error}"),
     }
 }
@@ -141,7 +193,7 @@ mod tests {
         for entry in entries {
             let entry = entry.as_object().expect("an entry");
             inputs.add(entry);
-            initial::add(&mut state, entry);
+            initial::add(&mut state, entry).expect("direct paths");
         }
         inputs.differences(&state).iter().map(|found| format!("{} {}", found.what, found.now)).collect()
     }
@@ -156,6 +208,7 @@ mod tests {
         let read = |name: &str| json!({"op": "fs.open_read", "args": {"path": path(name), "sha256": ABC}});
         let empty = sha256_of(&mut io::empty()).expect("reads");
         let entries = [
+            json!({"op": "run.start", "args": {"script": path("script"), "script_sha256": ABC}}),
             read("same"),
             read("other"),
             read("gone"),
@@ -170,6 +223,7 @@ mod tests {
             "input absent".to_owned(),
             format!("input {empty}"),
             format!("input {empty}"),
+            "script absent".to_owned(),
             format!("executable {empty}"),
         ];
         assert_eq!(found(&entries), expected);
@@ -190,7 +244,12 @@ mod tests {
                 "mtime_ns": 1, "size": 3, "content": {"blob": ABC, "size": 3, "private": true}}}}),
             json!({"op": "fs.delete", "args": {"path": path("h"), "before": {"type": "file", "mode": 420,
                 "mtime_ns": 1, "size": 9, "unkept": "larger than 1 GiB"}}}),
+            json!({"op": "fs.open_read", "args": {"path": path("i/f"), "exists": false}}),
+            json!({"op": "fs.rename", "args": {"path": path("j"), "to": path("i"), "type": "directory",
+                "before": "absent", "before_to": "absent"}}),
         ];
+        std::fs::create_dir(path("i")).expect("makes");
+        std::fs::write(path("i/f"), "abc").expect("writes");
         assert_eq!(found(&entries), ["input absent"]);
     }
 }

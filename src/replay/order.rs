@@ -12,7 +12,7 @@ use crate::supervisor::Orders;
 use crate::trace::StoredBlobs;
 
 /// Most bytes of one list that are read.
-const MOST: u64 = 64 << 20;
+const MOST: u64 = 16 << 20;
 
 /// Takes what an entry says of a directory into `orders`; entries come in their order.
 ///

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
@@ -14,7 +15,7 @@ use crate::run::{Private, Processors, VERSION};
 use crate::supervisor::{CLOCK_TAPE, Tapes};
 use crate::sys::clock::ClockBase;
 use crate::trace::redact::{ChosenName, ChosenNames};
-use crate::trace::{self, Expectation, Line, Outcome, Reader, StoredBlobs};
+use crate::trace::{self, Expectation, Line, Opened, Outcome, Reader, StoredBlobs};
 
 /// The longest private blob that is read, in bytes.
 const MOST_PRIVATE: u64 = 16 << 20;
@@ -25,6 +26,7 @@ const MOST_TAPE: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
+    name: PathBuf,
     /// Hash of its last entry.
     pub head: String,
     /// Whether its end was recorded.
@@ -42,17 +44,23 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Verifies the trace at `path` and reads how it began.
+    /// Verifies a trace and reads how it began.
     ///
     /// # Errors
     /// Why it is not run again.
-    pub fn read(path: &Path) -> Result<Self, ReplayError> {
+    pub fn read(opened: &Opened) -> Result<Self, ReplayError> {
+        let (path, name) = (opened.path(), opened.name());
         let found = trace::verify(path, &Expectation::default())?;
         if let Outcome::Tampered { entry, reason } = found.outcome {
-            return Err(ReplayError::Tampered { path: path.to_owned(), entry, reason });
+            return Err(ReplayError::Tampered { path: name.to_owned(), entry, reason });
         }
         let refuse =
-            |reason: &str| ReplayError::NotReplayable { path: path.to_owned(), reason: reason.to_owned() };
+            |reason: &str| ReplayError::NotReplayable { path: name.to_owned(), reason: reason.to_owned() };
+        if found.left_out > 0 {
+            return Err(refuse(
+                "it was packed with --redacted, without its private parts: replay the whole trace",
+            ));
+        }
         let (mut start, mut replay) = (None, None);
         for entry in Entries::open(path).map_err(unreadable(path))? {
             let mut entry = entry.map_err(unreadable(path))?;
@@ -81,17 +89,19 @@ impl Recording {
         let replay = replay
             .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
         let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());
+        let clock = clock.filter(ClockBase::is_of_a_machine);
         let clock = clock.ok_or_else(|| refuse("it does not say when it began"))?;
         let blobs = StoredBlobs::beside(path);
         let private = private(&replay, &blobs).map_err(|reason| refuse(&reason))?;
         let sealed = matches!(found.outcome, Outcome::Sealed);
-        Ok(Self { path: path.to_owned(), head: found.head, sealed, blobs, start, replay, private, clock })
+        let (path, name) = (path.to_owned(), name.to_owned());
+        Ok(Self { path, name, head: found.head, sealed, blobs, start, replay, private, clock })
     }
 
-    /// Where it is.
+    /// What it is called in what is said.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn name(&self) -> &Path {
+        &self.name
     }
 
     /// Its entries, from the first on.
@@ -101,8 +111,8 @@ impl Recording {
     pub fn entries(
         &self,
     ) -> Result<impl Iterator<Item = Result<Map<String, Value>, ReplayError>> + '_, ReplayError> {
-        let entries = Entries::open(&self.path).map_err(unreadable(&self.path))?;
-        Ok(entries.map(|entry| entry.map_err(unreadable(&self.path))))
+        let entries = Entries::open(&self.path).map_err(unreadable(&self.name))?;
+        Ok(entries.map(|entry| entry.map_err(unreadable(&self.name))))
     }
 
     /// What it saw of the clocks.
@@ -113,6 +123,9 @@ impl Recording {
         let mut tapes = Tapes::default();
         for entry in self.entries()? {
             let entry = entry?;
+            let at = entry.get("ts").and_then(Value::as_f64).unwrap_or_default();
+            let at = Duration::try_from_secs_f64(at).unwrap_or_default();
+            tapes.lasted(at.saturating_sub(Duration::from_nanos(self.clock.realtime_ns)));
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
             let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
                 (said("op"), said("proc"), entry.get("args"))
@@ -124,7 +137,7 @@ impl Recording {
                 self.blobs.read(name, MOST_TAPE)
             };
             tapes.add(proc, args, content).map_err(|error| ReplayError::NotReplayable {
-                path: self.path.clone(),
+                path: self.name.clone(),
                 reason: error.to_string(),
             })?;
         }
@@ -144,11 +157,17 @@ impl Recording {
         match (failure, network.refusal()) {
             (Some(error), _) => Err(error),
             (None, Some(reason)) => {
-                let (path, reason) = (self.path.clone(), reason.to_owned());
+                let (path, reason) = (self.name.clone(), reason.to_owned());
                 Err(ReplayError::NotReplayable { path, reason })
             }
             (None, None) => Ok(network),
         }
+    }
+
+    /// Whether the content of what it read was kept.
+    #[must_use]
+    pub fn is_captured(&self) -> bool {
+        self.replay.get("captured").and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// The processors that it ran on, where it says so.
@@ -184,10 +203,10 @@ fn private(replay: &Map<String, Value>, blobs: &StoredBlobs) -> Result<Private, 
     let text = blobs.read(reference, MOST_PRIVATE).map_err(|error| format!("its private part: {error}"))?;
     let private: Private =
         serde_json::from_slice(&text).map_err(|error| format!("its private part: {error}"))?;
-    if private.version == VERSION {
-        Ok(private)
-    } else {
-        Err("its private part is of another version".to_owned())
+    match private {
+        _ if private.version != VERSION => Err("its private part is of another version".to_owned()),
+        _ if !private.is_usable() => Err("its private part lacks the seed, or the directory".to_owned()),
+        private => Ok(private),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a replay writes: put into its first state before the command starts, and copied out afterwards
 //! where it is wanted.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::RunError;
-use crate::fsview::{FsSpec, InitialState};
+use crate::fsview::initial::Former;
+use crate::fsview::{self, FsSpec, InitialState};
 use crate::supervisor::{DivertedRoots, Orders};
 use crate::trace::StoredBlobs;
 
@@ -27,6 +29,8 @@ pub(super) struct Layers {
 pub struct ReplayedFiles {
     /// What was there before the recorded run changed it.
     pub initial: InitialState,
+    /// What it read, and is not here as it was.
+    pub served: BTreeMap<PathBuf, Former>,
     /// The order in which directories listed their names.
     pub orders: Orders,
     /// Where the contents are.
@@ -55,6 +59,11 @@ impl Layers {
         let Some(divert) = &spec.divert else { return Ok((DivertedRoots::default(), None)) };
         let Some(files) = files else { return Ok((self.roots(spec, Orders::new()), None)) };
         let orders = files.orders.clone();
+        let served = self.uppers.iter().filter_map(|(at, layer)| {
+            let place = divert.roots.get(*at).filter(|place| divert.served.contains(place))?;
+            Some((place.as_path(), layer.as_fd()))
+        });
+        fsview::serve(&files.served, &served.collect::<Vec<_>>(), &files.blobs)?;
         files.initial.restore(root.as_fd(), divert, &files.blobs)?;
         let Some(directory) = &files.keep else { return Ok((self.roots(spec, orders), None)) };
         make_directories(directory).map_err(RunError::call("mkdir(--keep)"))?;
@@ -62,6 +71,9 @@ impl Layers {
         let mut layers = Vec::new();
         for (at, upper) in &self.uppers {
             let place = divert.roots.get(*at).ok_or(RunError::Silent)?;
+            if divert.served.contains(place) {
+                continue;
+            }
             layers.push((place.clone(), copy(upper)?));
         }
         for (holder, place) in self.holders.iter().zip(&spec.pending) {

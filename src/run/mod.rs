@@ -182,7 +182,7 @@ fn prepare(
     repeat.record(umask, base, recorder)?;
     let skips_waits = repeat.skips_waits();
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
-    let keeps = repeat.private().is_some();
+    let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
     let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
     let setup = Setup {
@@ -208,6 +208,7 @@ fn prepare(
         relayed,
         state,
         keeps_former: keeps,
+        captures,
         diverted,
         controls,
         under_way: skips_waits.then(|| network.proxy.under_way()),

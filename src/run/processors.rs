@@ -4,6 +4,8 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::trace::escape;
+
 /// The calling process (sched_setaffinity(2)).
 const SELF: Pid = Pid::from_raw(0);
 
@@ -41,7 +43,8 @@ impl Processors {
             different.push(format!("recorded on {} processors, here there are {}", self.count, here.count));
         }
         if self.model != here.model {
-            different.push(format!("recorded on `{}`, here it is `{}`", self.model, here.model));
+            let model = escape::text(&self.model);
+            different.push(format!("recorded on `{model}`, here it is `{}`", here.model));
         }
         different
     }

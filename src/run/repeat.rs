@@ -25,7 +25,12 @@ pub enum Repeat {
     /// It can only be read (`--no-replay`).
     Never,
     /// It can be run again.
-    Recorded(Box<Private>),
+    Recorded {
+        /// What only its user may know.
+        private: Box<Private>,
+        /// The content of what it reads is kept.
+        captures: bool,
+    },
     /// It is one that was recorded before.
     Replayed(Box<Replayed>),
 }
@@ -133,6 +138,12 @@ impl Private {
         })
     }
 
+    /// Whether what is random about the run can be had from it.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        Seed::from_hex(&self.seed).is_some() && self.redactor().is_some() && self.cwd.is_absolute()
+    }
+
     fn redactor(&self) -> Option<Redactor> {
         unhex(&self.redactor).map(|key| Redactor::with_key(&key))
     }
@@ -141,7 +152,7 @@ impl Private {
 impl Repeat {
     /// What reads the run's TLS is known by now.
     pub(super) fn keep_authority(&mut self, tls: Option<&Interception>) {
-        if let Self::Recorded(private) = self {
+        if let Self::Recorded { private, .. } = self {
             private.authority = tls.map(|tls| tls.authority.store());
         }
     }
@@ -149,7 +160,7 @@ impl Repeat {
     pub(super) fn private(&self) -> Option<&Private> {
         match self {
             Self::Never => None,
-            Self::Recorded(private) => Some(private),
+            Self::Recorded { private, .. } => Some(private),
             Self::Replayed(replayed) => Some(&replayed.private),
         }
     }
@@ -168,7 +179,7 @@ impl Repeat {
     pub(super) fn clock(&self) -> Result<ClockBase, RunError> {
         match self {
             Self::Replayed(replayed) => Ok(replayed.clock),
-            Self::Never | Self::Recorded(_) => ClockBase::now().map_err(RunError::call("clock_gettime")),
+            Self::Never | Self::Recorded { .. } => ClockBase::now().map_err(RunError::call("clock_gettime")),
         }
     }
 
@@ -182,9 +193,14 @@ impl Repeat {
         })?;
         let tapes = match self {
             Self::Replayed(replayed) => Some(replayed.tapes),
-            Self::Never | Self::Recorded(_) => None,
+            Self::Never | Self::Recorded { .. } => None,
         };
         Ok(Some(Controls { seed, clock: Timeline { base, ahead, tapes } }))
+    }
+
+    /// Whether the content of what the run reads is kept.
+    pub(super) fn captures(&self) -> bool {
+        matches!(self, Self::Recorded { captures: true, .. })
     }
 
     /// Whether waits are left out.
@@ -199,7 +215,11 @@ impl Repeat {
             .map_err(|error| RunError::call("the private blob")(std::io::Error::from(error)))?;
         let mut blob = recorder.blob()?;
         std::io::Write::write_all(&mut blob, &text).map_err(|source| TraceError::StoreBlob { source })?;
-        let event = Event::new(Kind::Meta, "run.replay")
+        let mut event = Event::new(Kind::Meta, "run.replay");
+        if self.captures() {
+            event = event.arg("captured", true);
+        }
+        let event = event
             .arg("version", VERSION)
             .arg("umask", umask.bits())
             .arg("clock", serde_json::json!(base))

@@ -180,7 +180,7 @@ impl Supervisor {
 }
 
 /// The file as it is.
-fn image(
+pub(super) fn image(
     file: &OwnedFd,
     status: &FileStat,
     kept: Kept,

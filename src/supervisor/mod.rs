@@ -12,6 +12,7 @@ mod arguments;
 mod attributes;
 pub mod bpf;
 mod call;
+mod capture;
 mod clock;
 pub mod connections;
 mod content;
@@ -66,6 +67,7 @@ use std::time::Instant;
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
+use self::capture::Captures;
 use self::clock::Clock;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
@@ -144,6 +146,8 @@ pub struct Setup {
     pub state: Option<OwnedFd>,
     /// Whether what was at each path before the run changed it is kept.
     pub keeps_former: bool,
+    /// Whether the content of what it reads is kept.
+    pub captures: bool,
     /// What is written inside alone: in a replay everything.
     pub diverted: DivertedRoots,
     /// There are some when the run is to be replayed.
@@ -173,6 +177,7 @@ pub struct Supervisor {
     digests: Digests,
     written: WrittenFiles,
     first: Option<FirstChanges>,
+    captures: Option<Captures>,
     listings: Listings,
     hasher: Hasher,
     denials: Denials,
@@ -281,6 +286,7 @@ impl Supervisor {
             digests: Digests::default(),
             written,
             first: setup.keeps_former.then(FirstChanges::default),
+            captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),

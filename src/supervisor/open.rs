@@ -372,6 +372,9 @@ impl Supervisor {
             self.digests.of_status(opened.as_fd(), status)
         };
         event = super::digest::add_to(event, &content);
+        if let (Ok(content), Some(captures), SFlag::S_IFREG) = (&content, &mut self.captures, found.kind()) {
+            event = captures.add_to(event, &found.file, content, &self.recorder)?;
+        }
         Ok(self.recorder.record_folded(event)?)
     }
 

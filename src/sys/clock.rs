@@ -25,6 +25,12 @@ impl ClockBase {
         Self { monotonic_ns: self.monotonic_ns - hour.min(self.monotonic_ns / 2), ..self }
     }
 
+    /// Whether a machine could have had these clocks: the kernel takes no offset beyond half of their range.
+    #[must_use]
+    pub fn is_of_a_machine(&self) -> bool {
+        [self.monotonic_ns, self.boottime_ns, self.realtime_ns].iter().all(|&clock| clock < 1 << 62)
+    }
+
     /// Now, as this process sees it.
     ///
     /// # Errors

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use thiserror::Error;
 
+use super::ustar::Fault;
+
 /// A failure to write, place or read a trace.
 #[derive(Debug, Error)]
 pub enum TraceError {
@@ -152,6 +154,14 @@ pub enum TraceError {
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// A file begins as a packed trace, and is none.
+    #[error("{} is no packed trace: {fault}", path.display())]
+    Packed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: Fault,
     },
     /// A file is no trace.
     #[error("{} is no trace", path.display())]

@@ -36,6 +36,10 @@ pub const CHECKPOINT_SECONDS: u64 = 300;
 pub const BLOBS_SUFFIX: &str = ".blobs";
 /// Suffix of a compressed blob; its name before that is the SHA-256 of its content.
 pub const BLOB_SUFFIX: &str = ".zst";
+/// Suffix of the policy beside a trace that was unpacked.
+pub const POLICY_SUFFIX: &str = ".policy";
+/// In a directory of blobs, an empty file of this name says that private ones were left out.
+pub const REDACTED_NAME: &str = "redacted";
 /// Prefix of a file that is not complete yet.
 pub const TEMPORARY_PREFIX: &str = ".tmp-";
 /// The directory of ours in the user's state directory.

@@ -19,6 +19,8 @@ mod chain;
 mod error;
 mod event;
 mod fold;
+mod opened;
+mod pack;
 mod placement;
 mod queue;
 mod reader;
@@ -28,12 +30,15 @@ mod space;
 mod stored;
 mod tally;
 mod tamper;
+mod ustar;
 mod verify;
 mod writer;
 
 pub use blob::{BlobRef, BlobWriter};
 pub use error::TraceError;
 pub use event::{Event, Kind, display_bytes, hex, path_value, unhex};
+pub use opened::{Opened, open};
+pub use pack::{Packed, pack, unpack};
 pub use placement::{
     FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, locate, recover_pending,
     remember_head,
@@ -45,5 +50,6 @@ pub use scan::{BlobMention, Fields, Malformed, Scanner, looks_like_a_trace};
 pub use stored::StoredBlobs;
 pub use tally::{Denial, Denials, Totals};
 pub use tamper::Tamper;
+pub use ustar::Fault;
 pub use verify::{Expectation, Outcome, Verification, verify};
 pub use writer::{WriterHandle, create};

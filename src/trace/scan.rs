@@ -67,6 +67,8 @@ pub struct BlobMention {
     pub sha256: String,
     /// Bytes of the content, where the reference says so.
     pub size: Option<u64>,
+    /// Whether the reference says that its content is a secret of the run.
+    pub private: bool,
 }
 
 /// The members of one entry, as they stand in the line.
@@ -211,7 +213,12 @@ impl<'a> Cursor<'a, '_> {
             match (key, self.value(depth + 1)?) {
                 ("blob", Passed::String(text)) if is_sha256(text.as_bytes()) => {
                     mention = Some(self.blobs.len());
-                    self.blobs.push(BlobMention { sha256: text.to_owned(), size: None });
+                    self.blobs.push(BlobMention { sha256: text.to_owned(), size: None, private: false });
+                }
+                ("private", Passed::Other("true")) => {
+                    if let Some(mention) = mention.and_then(|position: usize| self.blobs.get_mut(position)) {
+                        mention.private = true;
+                    }
                 }
                 ("sha256", Passed::String(text)) => digest = Some(text),
                 ("text", Passed::String(text)) => {

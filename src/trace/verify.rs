@@ -30,6 +30,8 @@ pub struct Verification {
     pub entries: u64,
     /// Hash of the last of them; 64 zeros when there is none.
     pub head: String,
+    /// How many private bodies were left out when it was packed.
+    pub left_out: u64,
     /// How the trace ends.
     pub outcome: Outcome,
 }
@@ -146,7 +148,7 @@ impl State {
         if other_head && !matches!(outcome, Outcome::Tampered { .. }) {
             outcome = Outcome::Tampered { entry: self.entries.saturating_sub(1), reason: Tamper::OtherHead };
         }
-        Verification { entries: self.entries, head, outcome }
+        Verification { entries: self.entries, head, left_out: self.blobs.left_out(), outcome }
     }
 }
 

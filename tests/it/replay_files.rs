@@ -1,14 +1,11 @@
 //! What a run keeps of the files that it changes, so that it can be replayed from there.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Running, Sandbox, everyone};
+use crate::support::{Ran, Running, Sandbox, everyone, tree};
 
 /// What the scripts start.
 const PROGRAMS: &str = "exec: cat\nexec: ls\nexec: rm\nexec: mv\nexec: ln\nexec: mkdir\nexec: chmod\n";
@@ -100,27 +97,6 @@ fn what_is_below_a_renamed_directory_is_kept_under_its_first_name() {
         assert_eq!(new, json!({"at": sandbox.path("a/g").to_str(), "type": "absent"}));
         assert_eq!(before(sandbox, &ran, "fs.open_write", "a/f"), [Value::Null]);
     });
-}
-
-/// Every file of the working directory, with its content.
-fn tree(sandbox: &Sandbox) -> BTreeMap<PathBuf, Vec<u8>> {
-    fn walk(directory: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
-        for entry in fs::read_dir(directory).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            let metadata = path.symlink_metadata().expect("is there");
-            let stamp = format!("{:o} {}.{}", metadata.mode(), metadata.mtime(), metadata.mtime_nsec());
-            let mut content = stamp.into_bytes();
-            if metadata.is_dir() {
-                walk(&path, found);
-            } else if metadata.is_file() {
-                content.extend(fs::read(&path).expect("reads"));
-            }
-            found.insert(path, content);
-        }
-    }
-    let mut found = BTreeMap::new();
-    walk(&sandbox.path(""), &mut found);
-    found
 }
 
 /// Runs what can be replayed.

@@ -71,7 +71,7 @@ fn timers_end_what_waits_longer() {
     let sandbox = Sandbox::new(User::Caller);
     sandbox.policy(POLICY);
     is_skipped(&sandbox, seconds(3.0), &["sh", "-c", "timeout 3 sleep 100; echo $?"]).prints("124\n");
-    let script = "sleep 100 & sleep 3; kill $!; wait $!; echo $?";
+    let script = "sleep 100 & sleep 3; exec 2> /dev/null; kill $!; wait $!; echo $?";
     is_skipped(&sandbox, seconds(3.0), &["sh", "-c", script]).prints("143\n");
     if has("perl") {
         let script =
@@ -87,15 +87,15 @@ fn nothing_is_shortened_while_something_runs() {
     sandbox.file(
         "busy.py",
         "import os, time\n\
-         if not os.fork():\n    time.sleep(2)\n    os.write(1, b'slept\\n')\n    os._exit(0)\n\
-         until = time.process_time() + 0.5\n\
+         if not os.fork():\n    time.sleep(4)\n    os.write(1, b'slept\\n')\n    os._exit(0)\n\
+         until = time.process_time() + 0.3\n\
          while time.process_time() < until:\n    pass\n\
          os.write(1, b'computed\\n')\nos.wait()\ntime.sleep(2)\nprint('end')\n",
     );
-    let ran = recorded(&sandbox, seconds(4.0), &["python3", "busy.py"]);
+    let ran = recorded(&sandbox, seconds(6.0), &["python3", "busy.py"]);
     ran.prints("computed\nslept\nend\n");
     let took = replayed(&sandbox, &ran, &[]);
-    assert!(took > seconds(0.5) && took < seconds(3.0), "the replay took {took:?}\n{ran}");
+    assert!(took > seconds(0.3) && took < seconds(4.0), "the replay took {took:?}\n{ran}");
 }
 
 #[test]
@@ -138,17 +138,57 @@ fn pauses_between_attempts_are_left_out() {
     assert!(ran.stdout.contains("b'ok'") && took < seconds(2.0), "the replay took {took:?}\n{ran}");
 }
 
-#[test]
-fn timers_of_programs_in_c() {
+/// A program in C, which waits for so long.
+fn in_c(source: &str, waits: Duration) -> Option<Ran> {
     if !has("gcc") {
-        return skip("C", "there is no gcc");
+        skip("C", "there is no gcc");
+        return None;
     }
     let sandbox = Sandbox::new(User::Caller);
     sandbox.policy(POLICY);
-    let source = sandbox.file("timers.c", include_str!("skip/timers.c"));
+    let source = sandbox.file("waits.c", source);
     let mut build = std::process::Command::new("gcc");
-    build.arg("-o").arg(sandbox.path("timers")).arg(source).args(["-pthread", "-lrt"]);
+    build.arg("-o").arg(sandbox.path("waits")).arg(source).args(["-pthread", "-lrt"]);
     assert!(build.status().expect("gcc").success());
-    let ran = is_skipped(&sandbox, seconds(6.0), &["./timers"]);
-    assert_eq!(ran.stdout.lines().count(), 7, "{ran}");
+    Some(is_skipped(&sandbox, waits, &["./waits"]))
+}
+
+#[test]
+fn timers_of_the_kernel() {
+    if let Some(ran) = in_c(include_str!("skip/timers.c"), seconds(6.0)) {
+        assert_eq!(ran.stdout.lines().count(), 7, "{ran}");
+    }
+}
+
+#[test]
+fn waits_for_a_time_of_day() {
+    if let Some(ran) = in_c(include_str!("skip/times_of_day.c"), seconds(8.0)) {
+        let kinds: Vec<_> =
+            ran.stdout.lines().map(|line| line.rsplit_once(' ').unwrap_or_default().0).collect();
+        assert_eq!(kinds, ["woken 0", "sign", "interrupted -1", "over -1", "alone 110"], "{ran}");
+    }
+}
+
+#[test]
+fn nothing_is_left_out_long_after_the_recorded_end() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    let script = "test -e go || exit 0; sleep 50; echo soon; sleep 100; echo late";
+    sandbox.run(&["sh", "-c", script]).exits(0);
+    sandbox.file("go", "");
+    let trace = sandbox.trace();
+    let mut command = sandbox.command(&["replay", "--force", "-t", trace.to_str().expect("text")]);
+    let mut child = command.spawn().expect("starts");
+    let mut said = String::new();
+    let stdout = child.stdout.take().expect("a pipe");
+    let mut lines = std::io::BufReader::new(stdout);
+    std::io::BufRead::read_line(&mut lines, &mut said).expect("a line");
+    assert_eq!(said, "soon\n");
+    std::thread::sleep(seconds(1.0));
+    assert!(child.try_wait().expect("a child").is_none());
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("kill");
+    std::io::Read::read_to_string(&mut lines, &mut said).expect("the rest");
+    assert_eq!(said, "soon\n");
+    child.wait().expect("an end");
 }

@@ -2,8 +2,10 @@
 //!
 //! [`everyone`] runs a test as the caller and, where the caller is root, as an ordinary user too.
 
+mod forge;
 mod outside;
 mod ran;
+mod tree;
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -19,8 +21,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, chown, geteuid};
 use tempfile::TempDir;
 
+pub(crate) use forge::Forged;
 pub(crate) use outside::{OUTSIDE_V4, OUTSIDE_V6};
 pub(crate) use ran::Ran;
+pub(crate) use tree::tree;
 
 /// How long one run of the program may take, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -89,9 +89,13 @@ impl RecordedExchange {
     /// The answer to a request by `method`.
     pub(super) fn answer(&self, method: &Method, blobs: &Blobs, is_paced: bool) -> Answer {
         let error = self.failure();
-        let status = self.result.get("status").and_then(Value::as_u64);
-        let status = status.and_then(|status| StatusCode::from_u16(u16::try_from(status).ok()?).ok());
-        let Some(status) = status else {
+        let recorded = self.result.get("status");
+        let status = recorded.and_then(Value::as_u64).and_then(|status| u16::try_from(status).ok());
+        let Some(status) = status.and_then(|status| StatusCode::from_u16(status).ok()) else {
+            if recorded.is_some() {
+                // Nobody would come to a client that waits for it.
+                return Answer::Failed(unreadable(self.entry, &std::io::ErrorKind::InvalidData.into()));
+            }
             return match error {
                 Some(NetproxyError::Replayed { failure, .. }) if is_ours(failure) => Answer::Silence,
                 Some(error) => Answer::Failed(error),

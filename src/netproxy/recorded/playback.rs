@@ -272,7 +272,7 @@ impl Script {
         self.due.next = None;
         while let Some(Record { way, what, micros }) = self.heard.next()? {
             match (way, what) {
-                (Way::Up, What::Piece(length)) => self.due.up += length,
+                (Way::Up, What::Piece(length)) => self.due.up = self.due.up.saturating_add(length),
                 (Way::Up, What::Stop(_)) => self.due.ended = true,
                 (Way::Down, What::Piece(0)) => {}
                 (Way::Down, what) => {

@@ -90,7 +90,7 @@ impl Records {
     }
 
     fn pass_over(&mut self) -> io::Result<()> {
-        let rest = self.left + u64::from(self.newline);
+        let rest = self.left.saturating_add(u64::from(self.newline));
         if let Some(open) = source(&mut self.open).filter(|_| rest > 0)
             && io::copy(&mut open.by_ref().take(rest), &mut io::sink())? != rest
         {

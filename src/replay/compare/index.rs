@@ -1,6 +1,6 @@
 //! A trace as it is compared: for each step a few numbers, and where its line stands.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Seek, SeekFrom};
 
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use super::essence::{Essence, digest, is_empty_input};
 use super::normal;
 use super::processes::{ARGV_UNKNOWN, Processes};
 use super::table::Lane;
-use super::transcripts;
+use super::{transcripts, variables};
 use crate::trace::{Line, Reader, StoredBlobs};
 
 /// One step of a run.
@@ -97,6 +97,8 @@ pub(super) struct Index {
     pub(super) start: Map<String, Value>,
     /// The names of the variables that were passed.
     pub(super) environment: Option<Value>,
+    /// Their values, as far as they were kept and may be read; those of the launcher that they come from.
+    pub(super) variables: BTreeMap<String, String>,
     /// Processes whose clock was not read from a tape.
     pub(super) approximate: Vec<String>,
     /// Bytes of a last line that was not finished.
@@ -172,14 +174,15 @@ impl Reading {
         let what = format!("{kind} {op}");
         let step = self.step(entry, &essence, &what, names.number(kind, op), place);
         if step.counts {
-            self.index.events += step.weight;
+            self.index.events = self.index.events.saturating_add(step.weight);
         }
         let rule = essence.rule;
         if rule.folds {
             let next = self.next();
             let known = self.folded.entry((step.process, step.thread, step.digest)).or_insert(next);
             if *known != next {
-                self.index.steps[*known as usize].weight += step.weight;
+                let known = &mut self.index.steps[*known as usize];
+                known.weight = known.weight.saturating_add(step.weight);
                 return;
             }
         }
@@ -267,6 +270,10 @@ impl Reading {
                     known.push(process.to_owned());
                 }
             }
+            "run.replay" => {
+                let blobs = self.index.blobs.as_ref();
+                self.index.variables = blobs.map(|blobs| variables::read(args, blobs)).unwrap_or_default();
+            }
             "clock.tape" | "clock.uncontrolled"
                 if op == "clock.uncontrolled" || args.get("clock").is_some_and(|clock| clock == "shift") =>
             {
@@ -290,7 +297,7 @@ impl Reading {
         match self.settled.get(&key) {
             Some(known) => {
                 let former = &mut self.index.steps[*known as usize];
-                step.weight += former.weight;
+                step.weight = step.weight.saturating_add(former.weight);
                 *former = step;
             }
             None => {

@@ -26,6 +26,7 @@ mod requests;
 mod sequence;
 mod table;
 mod transcripts;
+mod variables;
 
 pub use cause::Cause;
 pub use comparison::{Ancestor, Comparison, Divergence, Renamed};
@@ -294,12 +295,13 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
             found.extend((!fields.is_empty()).then(|| before(cause, op, fields)));
         }
         let (ours, theirs) = (&self.ours.environment, &self.theirs.environment);
+        let mut fields = variables::changed(&self.ours.variables, &self.theirs.variables);
         if ours != theirs {
             let (ours, theirs) = (ours.as_ref(), theirs.as_ref());
             let (recorded, live) = (fields::lacking(ours, theirs), fields::lacking(theirs, ours));
-            let fields = vec![Field { name: "names".to_owned(), recorded, live }];
-            found.push(before(Cause::EnvironmentChanged, "env.pass", fields));
+            fields.push(Field { name: "names".to_owned(), recorded, live });
         }
+        found.extend((!fields.is_empty()).then(|| before(Cause::EnvironmentChanged, "env.pass", fields)));
         found
     }
 

@@ -2,10 +2,15 @@
 //!
 //! Tapes hold the time that had passed when they were recorded; nothing is to be done to them.
 
+use std::time::Duration;
+
 use super::Clock;
 use super::control::Mode;
 use super::reel::{Reel, Replay};
 use super::space::Lane;
+
+/// What a replay may wait longer than the recorded run, and more.
+const GRACE: Duration = Duration::from_secs(60);
 
 impl Clock {
     /// CLOCK_MONOTONIC as the run's kernel has it, and what CLOCK_REALTIME and CLOCK_BOOTTIME are ahead of the
@@ -18,6 +23,14 @@ impl Clock {
     pub(in crate::supervisor) fn catch_up(&mut self) -> u64 {
         self.skipped = self.base.monotonic_ns.saturating_sub(self.kernel_now());
         self.skipped
+    }
+
+    /// The point of the timeline beyond which nothing is left out: the recorded run had ended, or was ended
+    /// from outside, well before.
+    pub(in crate::supervisor) fn horizon(&self) -> u64 {
+        let lasted = self.tapes.as_ref().map_or(Duration::ZERO, |tapes| tapes.lasted);
+        let far = (lasted + lasted / 8 + GRACE).as_nanos();
+        self.base.monotonic_ns.saturating_add(u64::try_from(far).unwrap_or(u64::MAX))
     }
 
     /// Nanoseconds pass at once.

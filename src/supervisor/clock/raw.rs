@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::sys::uio::pwrite;
 
 use super::super::call::{Call, Reply};
+use super::super::syscall_table::is_for_replays;
 use super::super::{Stop, Supervisor};
 use super::points::Point;
 use super::reel::Reel;
@@ -35,10 +36,12 @@ impl Supervisor {
     /// Marks how far the task has read its tape, or puts it back to where it was.
     pub(in crate::supervisor) fn mark_clock(&mut self, call: &Call) {
         let reads_clock = [libc::SYS_clock_gettime, libc::SYS_gettimeofday, libc::SYS_time];
+        let number = call.number.unsigned_abs();
         if let Some(clock) = &mut self.clock
             && !reads_clock.contains(&i64::from(call.number))
+            && !is_for_replays(number)
         {
-            clock.called(call.task.tid, u64::from(call.number.unsigned_abs()));
+            clock.called(call.task.tid, u64::from(number));
         }
     }
 

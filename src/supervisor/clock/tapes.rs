@@ -1,6 +1,7 @@
 //! The tapes of a recorded run, as its trace holds them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -34,9 +35,16 @@ pub(super) struct Strip {
 #[derive(Debug, Default)]
 pub struct Tapes {
     strips: HashMap<String, Strip>,
+    /// How long the run lasted.
+    pub(super) lasted: Duration,
 }
 
 impl Tapes {
+    /// The run has lasted for so long at least.
+    pub fn lasted(&mut self, time: Duration) {
+        self.lasted = self.lasted.max(time);
+    }
+
     /// Adds an entry `clock.tape`, in the order of the trace: of its `proc` and `args`. `content` gives that of
     /// a blob that `args` refer to.
     ///
@@ -61,7 +69,8 @@ impl Tapes {
                 if let Some(marks) = args.get("marks") {
                     strip.marks.extend(stored(marks, "marks", &mut content)?);
                 }
-                strip.reads += args.get("reads").and_then(Value::as_u64).ok_or(TapeError::Member("reads"))?;
+                let reads = args.get("reads").and_then(Value::as_u64).ok_or(TapeError::Member("reads"))?;
+                strip.reads = strip.reads.saturating_add(reads);
                 strip.parts.push(bytes);
                 Ok(())
             }

@@ -48,6 +48,10 @@ impl Supervisor {
             let Own { rdi, rsi, rdx, r10 } = own;
             tracee::set_registers(task, Registers { rdi, rsi, rdx, r10, ..registers })?;
         }
+        if self.has_errand(task) {
+            // This stop took the place of the one that was asked for.
+            ptrace::interrupt(task)?;
+        }
         ptrace::resume(task, 0)
     }
 }

@@ -28,9 +28,10 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// How it stands once it is interrupted: it has its own registers again.
+    /// How it stands once it is interrupted: it has its own registers again, for which it stops once more.
     fn interrupted(&self) -> Blocked {
-        Blocked { call: self.original, ..self.blocked }
+        let stops = u64::from(self.original != self.blocked.call);
+        Blocked { call: self.original, switches: self.blocked.switches + stops }
     }
 }
 
@@ -211,6 +212,9 @@ impl Skip {
             first_timer = first_timer.into_iter().chain(of_descriptors).min();
         }
         let Some(next) = first_wait.into_iter().chain(first_timer).min() else { return Ok(false) };
+        if next > clock.horizon() {
+            return Ok(false);
+        }
         self.leave_out(clock, next.saturating_sub(now))?;
         let mut errands = HashMap::new();
         for (process, timers, by) in self.timers.running() {

@@ -163,6 +163,11 @@ impl Supervisor {
         self.skip = Some(skip);
     }
 
+    /// Whether a task was interrupted by us.
+    pub(super) fn has_errand(&self, task: i32) -> bool {
+        self.skip.as_ref().is_some_and(|skip| skip.errands.contains_key(&task))
+    }
+
     /// A task stands still: whether that was for us. Then it goes on already.
     pub(super) fn ran_errand(&mut self, task: i32) -> bool {
         let Some(skip) = &mut self.skip else { return false };

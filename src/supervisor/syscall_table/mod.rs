@@ -203,6 +203,12 @@ pub fn row(number: u32) -> Option<&'static Row> {
     TABLE.get(index)?.as_ref()
 }
 
+/// Whether a syscall reaches the supervisor in replays alone: the recorded run did not see it.
+pub fn is_for_replays(number: u32) -> bool {
+    let disposition = row(number).map(|row| row.disposition);
+    matches!(disposition, Some(Disposition::Replayed | Disposition::ReplayedWait(_)))
+}
+
 /// Every known syscall with its row, in the order of the numbers.
 pub fn rows() -> impl Iterator<Item = (Sysno, &'static Row)> {
     TABLE.iter().enumerate().filter_map(|(number, row)| Some((Sysno::new(number)?, row.as_ref()?)))

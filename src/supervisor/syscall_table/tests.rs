@@ -34,6 +34,17 @@ fn numbers_that_no_row_names_are_unknown() {
     assert_eq!(UNKNOWN, Action::Errno(libc::ENOSYS));
 }
 
+/// The recorded run's clock is marked at each call that both runs see.
+#[test]
+fn what_reaches_the_supervisor_in_replays_alone_is_known() {
+    let recording = FilterOptions { replayable: true, replayed: false, ..STRICT };
+    let replay = FilterOptions { replayed: true, ..recording };
+    let seen: Vec<_> = notified(recording).collect();
+    for syscall in notified(replay) {
+        assert_ne!(seen.contains(&syscall), is_for_replays(syscall.id().unsigned_abs()), "{syscall}");
+    }
+}
+
 #[test]
 fn errnos_are_ones_that_a_system_call_can_return() {
     let check = |action: Action| {

@@ -39,7 +39,7 @@ fn blobs_are_mentioned_with_their_size() {
     ));
     let mut scanner = Scanner::default();
     scanner.scan(line.as_bytes()).expect("an entry");
-    let mention = |size| BlobMention { sha256: SHA.to_owned(), size };
+    let mention = |size| BlobMention { sha256: SHA.to_owned(), size, private: false };
     assert_eq!(scanner.blobs(), [mention(Some(7)), mention(None)]);
 }
 

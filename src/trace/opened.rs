@@ -1,0 +1,53 @@
+//! A trace as a command names it: a file beside its blobs, one that waits to be put in place, or a packed one.
+
+use std::path::{Path, PathBuf};
+
+use super::error::TraceError;
+use super::pack;
+use super::placement::{Scratch, locate};
+
+/// A trace that can be read.
+#[derive(Debug)]
+pub struct Opened {
+    path: PathBuf,
+    name: PathBuf,
+    /// Holds what was packed.
+    scratch: Option<Scratch>,
+}
+
+impl Opened {
+    /// Where it is read from, as an absolute path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is called in what is said.
+    #[must_use]
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Whether it is one file.
+    #[must_use]
+    pub fn is_packed(&self) -> bool {
+        self.scratch.is_some()
+    }
+}
+
+/// Finds the trace that is called `asked`. A packed one is unpacked into a private directory, which is gone with
+/// what is returned.
+///
+/// # Errors
+/// When a packed trace is none, or cannot be unpacked.
+pub fn open(asked: &Path) -> Result<Opened, TraceError> {
+    let found = locate(asked);
+    if !pack::is_packed(&found) {
+        // Who reads it may change its directory first.
+        let path = std::path::absolute(&found).unwrap_or_else(|_| found.clone());
+        return Ok(Opened { path, name: found, scratch: None });
+    }
+    let scratch = Scratch::new()?;
+    let path = pack::unpack(&found, scratch.path())?;
+    Ok(Opened { path, name: found, scratch: Some(scratch) })
+}

@@ -1,0 +1,329 @@
+//! Replays of an agent that does something else than it did: each difference is found, and named for what it is.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use crate::support::{Ran, Sandbox, User, copy_program, tree};
+
+/// What it does otherwise is in the file `mode`: no replay puts that back.
+const AGENT: &str = r#"
+import http.client, os, subprocess, sys
+mode = open("mode").read()
+def say(text): print(text, flush=True)
+def get(path):
+    link = http.client.HTTPConnection("127.0.0.1", PORT)
+    link.request("GET", path)
+    say(link.getresponse().read())
+    link.close()
+def look(name):
+    try: say(open(name).read())
+    except OSError as error: say(type(error).__name__)
+first = open("in1").read()
+for path in ("/2", "/1") if mode == "swap" else ("/1", "/2"): get("/other" if (mode, path) == ("request", "/2") else path)
+open("out/a", "w").write(first + ("!" if mode == "content" else ""))
+if mode != "missing": look("in2")
+if mode == "extra": look("in3")
+if mode != "allowed": look("../secret")
+if mode == "denied": look("../other")
+subprocess.run(["cat", "in1"])
+if mode == "spawn": subprocess.run(["cat", "in3"])
+open("out/b", "w").write("b")
+if mode == "line": say("more")
+if mode == "stderr": print("more", file=sys.stderr)
+if mode == "signal": os.kill(os.getpid(), 9)
+sys.exit(3 if mode == "code" else 0)
+"#;
+
+/// Answers each request with its path; ends when it is dropped.
+struct Server {
+    port: u16,
+    answer: Arc<Mutex<&'static str>>,
+    accepted: Arc<AtomicUsize>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let (answer, accepted) = (Arc::new(Mutex::new("answer")), Arc::new(AtomicUsize::new(0)));
+        let (said, counter) = (Arc::clone(&answer), Arc::clone(&accepted));
+        let thread = std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                if counter.fetch_add(1, Ordering::Relaxed) >= END {
+                    return;
+                }
+                let mut head = [0; 4096];
+                let count = stream.read(&mut head).unwrap_or(0);
+                let head = String::from_utf8_lossy(&head[..count]).into_owned();
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let body = format!("{} {path}", said.lock().expect("no panic"));
+                let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}", body.len());
+                let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
+            }
+        });
+        Self { port, answer, accepted, thread: Some(thread) }
+    }
+}
+
+/// What tells a server to end.
+const END: usize = 1 << 32;
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.accepted.fetch_add(END, Ordering::Relaxed);
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A recorded agent, whose server goes on to listen: nobody may come.
+struct Recorded {
+    sandbox: Sandbox,
+    server: Server,
+    ran: Ran,
+}
+
+fn policy(port: u16) -> String {
+    format!("read: .\nwrite: ./out\nexec: python3\nexec: cat\nnet: 127.0.0.1:{port}\n")
+}
+
+impl Recorded {
+    fn new() -> Self {
+        let (sandbox, server) = (Sandbox::new(User::Caller), Server::start());
+        sandbox.policy(&policy(server.port));
+        for name in ["in1", "in2", "in3", "mode", "../secret", "../other"] {
+            sandbox.file(name, name);
+        }
+        sandbox.file("out/a", "old");
+        sandbox.file("agent.py", AGENT.replace("PORT", &server.port.to_string()));
+        let ran = sandbox.run(&["python3", "agent.py"]);
+        ran.exits(0).denied("read", "secret");
+        server.accepted.store(0, Ordering::Relaxed);
+        Self { sandbox, server, ran }
+    }
+
+    /// Replays it; the host's files stay as they are, and nobody comes to the server.
+    fn replay(&self, options: &[&str]) -> Ran {
+        let before = tree(&self.sandbox);
+        let trace = self.sandbox.trace();
+        let words = [&["replay", "-t", trace.to_str().expect("text")], options].concat();
+        let ran = self.sandbox.agentbox(&words);
+        assert_eq!(tree(&self.sandbox), before, "the host's files\n{ran}");
+        assert_eq!(self.server.accepted.load(Ordering::Relaxed), 0, "it went out\n{ran}");
+        assert!(!ran.stderr.contains("panicked"), "{ran}");
+        ran
+    }
+
+    /// Replays it in another mode, in which the file that says so is no difference.
+    fn replay_as(&self, mode: &str) -> (Ran, Value) {
+        self.sandbox.file("mode", mode);
+        let ran = self.replay(&["--force", "--json", "--lenient", "input-changed"]);
+        let verdict = verdict(&ran);
+        (ran, verdict)
+    }
+}
+
+/// The verdict in JSON.
+fn verdict(ran: &Ran) -> Value {
+    let line = ran.stderr.lines().find(|line| line.starts_with('{'));
+    serde_json::from_str(line.unwrap_or_else(|| panic!("no verdict\n{ran}"))).expect("JSON")
+}
+
+/// The members of an object.
+fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn the_same_agent_does_the_same() {
+    let recorded = Recorded::new();
+    let ran = recorded.replay(&[]);
+    ran.exits(0).prints(&recorded.ran.stdout);
+    let steps: u64 = recorded.ran.entries.iter().filter(|entry| entry["kind"] != "meta").count() as u64;
+    ran.complains(&format!("replay ok — {steps}/{steps} recorded steps matched"));
+    let ran = recorded.replay(&["--json", "--", "python3", "agent.py"]);
+    ran.exits(0);
+    let verdict = verdict(&ran);
+    assert_eq!(
+        keys(&verdict),
+        [
+            "accepted",
+            "approximate",
+            "before",
+            "differences",
+            "divergences",
+            "elsewhere",
+            "further",
+            "live",
+            "matched",
+            "recorded",
+            "renamed",
+            "repeats",
+            "requests",
+            "same",
+            "torn",
+            "unordered",
+            "unseen"
+        ]
+    );
+    assert_eq!((&verdict["same"], &verdict["matched"]), (&true.into(), &steps.into()));
+}
+
+/// A mode, and a difference that it makes: class, operation, stream, and a word of the step.
+const MODES: [(&str, &str, &str, &str, &str); 14] = [
+    ("swap", "order-changed", "http.exchange", "0", "/1"),
+    ("swap", "output-changed", "stdio", "run", "stdout"),
+    ("request", "request-changed", "http.exchange", "0", "/2"),
+    ("content", "output-changed", "fs.write", "0", "out/a"),
+    ("missing", "missing-effect", "fs.open_read", "0", "in2"),
+    ("missing", "output-changed", "stdio", "run", "stdout"),
+    ("extra", "extra-effect", "fs.open_read", "0", "in3"),
+    ("allowed", "denial-changed", "read", "0", "secret"),
+    ("denied", "denial-changed", "read", "0", "other"),
+    ("spawn", "extra-effect", "proc.spawn", "0.1", "in3"),
+    ("line", "output-changed", "stdio", "run", "stdout"),
+    ("stderr", "output-changed", "stdio", "run", "stderr"),
+    ("signal", "exit-status-changed", "proc.exit", "0", "signal"),
+    ("code", "exit-status-changed", "proc.exit", "0", "code"),
+];
+
+#[test]
+fn each_step_that_differs_is_named_for_what_it_is() {
+    let recorded = Recorded::new();
+    for (mode, class, op, stream, word) in MODES {
+        let (ran, verdict) = recorded.replay_as(mode);
+        ran.exits(1);
+        let told = verdict["divergences"].as_array().expect("a list");
+        let found = told.iter().find(|one| one["class"] == class && one["op"] == op);
+        let found = found.unwrap_or_else(|| panic!("{mode}: no {class} {op}: {verdict:#}"));
+        assert_eq!(keys(found), ["chain", "class", "fields", "live", "op", "recorded", "step", "stream"]);
+        assert_eq!(found["stream"], stream, "{mode}: {found:#}");
+        assert!(found["step"].as_str().expect("text").starts_with(&format!("{stream}@")), "{found:#}");
+        let entry = if found["recorded"].is_null() { &found["live"] } else { &found["recorded"] };
+        assert!(entry["args"].to_string().contains(word), "{mode}: {found:#}");
+        let accepted = verdict["accepted"].to_string();
+        assert!(accepted.contains("input-changed"), "{mode}: {accepted}");
+    }
+}
+
+#[test]
+fn the_report_says_what_json_says() {
+    let recorded = Recorded::new();
+    recorded.sandbox.file("mode", "content");
+    let ran = recorded.replay(&["--force", "--lenient", "input-changed"]);
+    let live = "replay diverged — ";
+    ran.exits(1).complains("output changed  fs.write").complains("out/a").complains("size: 3 -> 4");
+    ran.complains("in        0 (python3 agent.py)")
+        .complains("accepted: input file changed 1")
+        .complains(live);
+    let ran = recorded.replay(&["--force", "--lenient", "input-changed", "--lenient", "output-changed"]);
+    ran.exits(0).complains("replay ok").complains("output changed 1");
+    recorded.replay(&["--lenient", "anything"]).exits(2);
+}
+
+#[test]
+fn what_is_another_one_is_named_before_anything_runs() {
+    let recorded = Recorded::new();
+    let (sandbox, port) = (&recorded.sandbox, recorded.server.port);
+    let refused = |what: &str| {
+        let ran = recorded.replay(&[]);
+        ran.exits(1).prints("").complains(what).complains("nothing was run");
+        let ran = recorded.replay(&["--json"]);
+        let verdict = verdict(ran.exits(1));
+        assert_eq!((keys(&verdict), &verdict["same"]), (vec!["before", "same"], &false.into()));
+        let [before] = &verdict["before"].as_array().expect("a list")[..] else { panic!("{verdict}") };
+        assert_eq!(keys(before), ["name", "now", "recorded", "what"]);
+        assert!(what.contains(before["what"].as_str().expect("text")), "{verdict}");
+    };
+    sandbox.file("in1", "iN1");
+    refused("the input ");
+    let ran = recorded.replay(&["--force"]);
+    ran.exits(1).complains("input file changed  fs.open_read").complains("in1");
+    sandbox.file("in1", "in1");
+
+    let agent = fs::read_to_string(sandbox.path("agent.py")).expect("reads");
+    sandbox.file("agent.py", format!("{agent}#"));
+    refused("the script ");
+    sandbox.file("agent.py", agent);
+
+    sandbox.policy(&format!("{}read: /opt\n", policy(port)));
+    refused("the policy ");
+    sandbox.policy(&policy(port));
+
+    let ran = recorded.replay(&["--", "python3", "agent.py", "more"]);
+    ran.exits(1).prints("").complains("the command is another one: recorded python3 agent.py, now");
+    recorded.replay(&[]).exits(0);
+}
+
+#[test]
+fn a_changed_program_is_named_before_anything_runs() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("read: .\nexec: sh\nexec: ./tool\n");
+    sandbox.file("in", "in\n");
+    copy_program("/bin/cat", sandbox.path("tool"));
+    sandbox.run(&["sh", "-c", "./tool in; :"]).exits(0).prints("in\n");
+    let trace = sandbox.trace();
+    let replay =
+        |more: &[&str]| sandbox.agentbox(&[&["replay", "-t", trace.to_str().expect("text")], more].concat());
+    replay(&[]).exits(0).prints("in\n");
+    let mut tool = fs::OpenOptions::new().append(true).open(sandbox.path("tool")).expect("opens");
+    tool.write_all(b"more").expect("writes");
+    drop(tool);
+    replay(&[]).exits(1).prints("").complains("the executable ").complains("tool is another one");
+    let ran = replay(&["--force"]);
+    ran.exits(1).prints("in\n").complains("input file changed  proc.image");
+    fs::remove_file(sandbox.path("tool")).expect("is there");
+    replay(&[]).exits(1).prints("").complains("now absent");
+}
+
+#[test]
+fn another_answer_is_what_diff_names() {
+    let recorded = Recorded::new();
+    let sandbox = &recorded.sandbox;
+    let first = sandbox.beside("first.jsonl");
+    fs::rename(sandbox.trace(), &first).expect("moves");
+    fs::rename(sandbox.beside("trace.jsonl.blobs"), sandbox.beside("first.jsonl.blobs")).expect("moves");
+    sandbox.file("out/a", "old");
+    fs::remove_file(sandbox.path("out/b")).expect("is there");
+    *recorded.server.answer.lock().expect("no panic") = "another";
+    sandbox.run(&["python3", "agent.py"]).exits(0);
+    let ran = sandbox.agentbox(&["diff".as_ref(), first.as_os_str(), sandbox.trace().as_os_str()]);
+    ran.exits(1);
+    assert!(ran.stdout.contains("response changed  http.exchange"), "{ran}");
+    assert!(ran.stdout.contains("output changed  stdio"), "{ran}");
+}
+
+#[test]
+fn what_cannot_be_replayed_says_why() {
+    let recorded = Recorded::new();
+    let sandbox = &recorded.sandbox;
+    let text = fs::read_to_string(sandbox.trace()).expect("reads");
+    fs::write(sandbox.trace(), text.replacen("in2", "in3", 1)).expect("writes");
+    let ran = recorded.replay(&[]);
+    ran.exits(1).prints("").complains("TAMPERED").complains("nothing was run");
+    recorded.replay(&["--force"]).exits(1).prints("").complains("TAMPERED");
+    fs::write(sandbox.trace(), text).expect("writes");
+
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/trace-python.jsonl");
+    let ran = sandbox.agentbox(&["replay", "-t", python]);
+    ran.exits(2).complains("cannot be replayed").complains("the Python package agentbox-runtime");
+
+    let ours = recorded.sandbox.beside("agentbox.policy");
+    sandbox.environment("XDG_STATE_HOME", sandbox.beside("elsewhere"));
+    sandbox.directory("../elsewhere");
+    recorded.replay(&[]).exits(2).prints("").complains("was not made here").complains("-p");
+    let ran = recorded.replay(&["-p", ours.to_str().expect("text")]);
+    ran.exits(0).prints(&recorded.ran.stdout).complains("replay ok");
+
+    let ran = sandbox.run_with(&["--no-replay"], &["cat", "in1"]);
+    ran.exits(0);
+    recorded.replay(&[]).exits(2).prints("").complains("--no-replay");
+}
