@@ -87,7 +87,16 @@ impl Enforcement {
         let read = if racy { format!("{judged}, racy") } else { judged.to_owned() };
         // Instructions cannot be withheld from programs (arch_prctl(2), ARCH_SET_CPUID: not on every processor).
         let randomness = if self.seeded { "replayable, RDRAND excepted" } else { "not covered" };
+        let (clock, again) = if self.seeded {
+            (
+                "replayable, near the recorded times in Go and Java programs; CPU time and RDTSC excepted",
+                ", replayable",
+            )
+        } else {
+            ("not covered", "")
+        };
         let tls = if self.reads_tls { judged } else { "server names judged, bytes recorded unread" };
+        let (tls, answered) = (format!("{tls}{again}"), format!("{judged}{again}"));
         let system = if full_mediation {
             "injected descriptors"
         } else {
@@ -116,16 +125,16 @@ impl Enforcement {
             "capture".to_owned(),
             json!({
                 "files read": read,
-                "files written": judged,
-                "exec": judged,
-                "tcp": judged,
-                "udp": judged,
-                "http": judged,
+                "files written": answered,
+                "exec": answered,
+                "tcp": answered,
+                "udp": answered,
+                "http": answered,
                 "tls": tls,
-                "dns": judged,
-                "unix sockets": judged,
-                "environment": "enforced, recorded",
-                "clock": "not covered",
+                "dns": answered,
+                "unix sockets": answered,
+                "environment": format!("enforced, recorded{again}"),
+                "clock": clock,
                 "randomness": randomness,
                 "stdio": self.stdio,
             }),
