@@ -47,13 +47,23 @@ impl Difference {
     }
 }
 
+/// The beginning of a digest: enough to tell two from each other. What is no digest stays.
+fn short(text: &str) -> String {
+    let is_digest = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_digest { format!("{}…", &text[..12]) } else { text.to_owned() }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, name, recorded, now } = self;
         let space = if name.is_empty() { "" } else { " " };
         // A trace from elsewhere may name anything.
         let [name, recorded, now] = [name, recorded, now].map(|text| escape::text(text));
-        write!(formatter, "the {what}{space}{name} is another one: recorded {recorded}, now {now}")
+        if *what == "command" {
+            return write!(formatter, "the command is another one: recorded {recorded}, now {now}");
+        }
+        let [recorded, now] = [recorded, now].map(|digest| short(&digest));
+        write!(formatter, "the {what}{space}{name} has changed: recorded {recorded}, now {now}")
     }
 }
 

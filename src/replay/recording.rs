@@ -86,6 +86,11 @@ impl Recording {
                 "its effects were recorded inside the program, by the Python package agentbox-runtime: replay it with that",
             ));
         }
+        if start.get("enforced") == Some(&Value::Bool(false)) {
+            return Err(refuse(
+                "it was recorded with --observe, which shows the whole host: record the run under a policy",
+            ));
+        }
         let replay = replay
             .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
         let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());

@@ -106,11 +106,11 @@ fn a_time_that_is_printed_differs() {
     let ran = diff(&sandbox, &[], &one, &other);
     ran.exits(1);
     let lines: Vec<_> = ran.stdout.lines().filter(|line| !line.starts_with(' ')).collect();
-    assert!(lines[0].ends_with("  output changed  stdio") && lines.len() == 2, "{ran}");
+    assert!(lines[0].ends_with("  output-changed  stdio") && lines.len() == 2, "{ran}");
     assert!(lines[1].starts_with("different — ") && lines[1].ends_with(", 1 difference"), "{ran}");
     let ran = diff(&sandbox, &["--lenient", "output-changed"], &one, &other);
     ran.exits(0);
-    assert!(ran.stdout.contains("accepted: output changed 1 (stdio 1)"), "{ran}");
+    assert!(ran.stdout.contains("accepted: output-changed 1 (stdio 1)"), "{ran}");
 }
 
 #[test]
@@ -189,6 +189,6 @@ fn bytes_of_a_stream_are_compared() {
     assert_eq!(said(&traces[2]), [("response-changed".to_owned(), "net.stream".to_owned())]);
     let shown = diff(&sandbox, &[], &traces[0], &traces[3]);
     shown.exits(1);
-    assert!(shown.stdout.contains("input file changed  fs.open_read"), "{shown}");
-    assert!(shown.stdout.contains("further differences: request changed 1 (net.stream 1)"), "{shown}");
+    assert!(shown.stdout.contains("input-changed  fs.open_read"), "{shown}");
+    assert!(shown.stdout.contains("further differences: request-changed 1 (net.stream 1)"), "{shown}");
 }

@@ -292,7 +292,7 @@ fn what_was_not_captured_is_listed() {
         fs::remove_dir_all(sandbox.path("data/deep")).expect("removed");
         let replayed = agentbox(sandbox, "replay -t ../run.pack -p ../agentbox.policy");
         replayed.exits(1).prints("").complains("nothing was run");
-        replayed.complains("work/in is another one").complains("data/deep/b is another one");
+        replayed.complains("work/in has changed").complains("data/deep/b has changed");
     });
 }
 

@@ -86,25 +86,9 @@ impl Cause {
     }
 }
 
-/// As a report says it.
+/// As everywhere: what a report says can be given to `--lenient`.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::CommandChanged => "command changed",
-            Self::PolicyChanged => "policy changed",
-            Self::EnvironmentChanged => "environment changed",
-            Self::InputChanged => "input file changed",
-            Self::RequestChanged => "request changed",
-            Self::ResponseChanged => "response changed",
-            Self::ResponseMissing => "response missing",
-            Self::MissingEffect => "missing effect",
-            Self::ExtraEffect => "extra effect",
-            Self::OrderChanged => "order changed",
-            Self::DenialChanged => "denial changed",
-            Self::OutputChanged => "output changed",
-            Self::ExitStatusChanged => "exit status changed",
-            Self::TimeOnly => "time only",
-            Self::UncontrolledSource => "uncontrolled source",
-        })
+        f.pad(self.name())
     }
 }

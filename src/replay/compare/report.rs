@@ -186,7 +186,7 @@ fn first_of(lineages: &[String]) -> String {
     first.join(", ") + more
 }
 
-/// As `missing effect 8 (fs.open_read 6, proc.spawn 2), output changed 1 (stdio 1)`.
+/// As `missing-effect 8 (fs.open_read 6, proc.spawn 2), output-changed 1 (stdio 1)`.
 fn counted(counts: &std::collections::BTreeMap<(Cause, String), u64>) -> String {
     let mut parts = Vec::new();
     for cause in Cause::ALL {

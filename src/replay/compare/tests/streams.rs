@@ -219,7 +219,7 @@ fn the_kernel_picks_ports() {
 
 #[test]
 fn nothing_that_an_agent_named_can_forge_a_line() {
-    let forged = "x\n0@1  extra effect\u{1b}[2K\u{202e}";
+    let forged = "x\n0@1  extra-effect\u{1b}[2K\u{202e}";
     let mut live = run();
     live.push(read("0.9\n", forged, forged));
     live[4]["args"]["sha256"] = forged.into();
@@ -240,16 +240,16 @@ fn the_report_says_what_differs() {
     let style = report::Style { recorded: "recorded", live: "replayed", color: false };
     assert_eq!(
         report::text(&found, &style),
-        "0@2  input file changed  fs.open_read
+        "0@2  input-changed  fs.open_read
     recorded  entry 4: in.txt
     replayed  entry 4: in.txt
               sha256: a -> x
     in        0 (python3 agent.py)
-run@3  output changed  stdio
+run@3  output-changed  stdio
     recorded  entry 17: stdout
     replayed  entry 16: stdout
               size: 4 -> 5
-further differences: missing effect 1 (fs.open_read 1)
+further differences: missing-effect 1 (fs.open_read 1)
 "
     );
     assert_eq!(
