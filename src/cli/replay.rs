@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +64,7 @@ pub(super) struct ReplayCommand {
 impl ReplayCommand {
     /// Replays; the code is the verdict's.
     pub(super) fn run(self) -> Result<u8, Failure> {
+        self.check_words()?;
         let opened = trace::open(&self.trace).map_err(|error| Failure::usage(error.to_string()))?;
         let path = opened.path().to_owned();
         let recording = Recording::read(&opened).map_err(refused)?;
@@ -117,6 +118,20 @@ impl ReplayCommand {
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         self.verdict(&path, &outcome.placed.path, &found)
+    }
+
+    /// A trace is named by -t: what stands alone is a command.
+    fn check_words(&self) -> Result<(), Failure> {
+        let [word] = &self.words[..] else { return Ok(()) };
+        let mut start = [0; 64];
+        let read = File::open(word).and_then(|mut file| file.read(&mut start)).unwrap_or_default();
+        if trace::looks_like_a_trace(&start[..read]) {
+            let name = escape::text(&word.to_string_lossy());
+            return Err(Failure::usage(format!(
+                "{name} is a trace, where a command is expected: write -t {name}"
+            )));
+        }
+        Ok(())
     }
 
     /// Compares the two traces and says what came of it.
