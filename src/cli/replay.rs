@@ -102,7 +102,9 @@ impl ReplayCommand {
         first.served.retain(|path, _| plan.is_granted(path));
         tell(first.said());
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
-        first.place_served(|path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path)));
+        let is_writable = |path: &Path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path));
+        first.place_served(is_writable);
+        first.place_absent(is_writable);
         let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
         let files = {
             let FirstState { files: initial, served, orders, .. } = first;

@@ -198,7 +198,8 @@ impl Builder {
     fn divert(&mut self, spec: &FsSpec, pending: &mut Pending) -> Result<Diverted, FsviewError> {
         let Some(mut uppers) = self.uppers.take() else { return Ok(Diverted::default()) };
         for (tree, target, attributes) in self.closing.drain(..) {
-            uppers.close(&tree, &target, attributes)?;
+            let writable = uppers.close(&tree, &target, attributes)?;
+            pending.overlays.push((target, writable));
         }
         let mut holders = Vec::new();
         for root in &spec.pending {

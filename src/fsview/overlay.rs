@@ -192,7 +192,7 @@ impl Uppers {
     }
 
     /// Makes the overlay at `target` read-only for the run: it is attached as `tree`. What holds its layer is then a
-    /// mount of it that can be written.
+    /// mount of it that can be written, which is given back too.
     ///
     /// # Errors
     /// As [`Uppers::over`].
@@ -201,14 +201,14 @@ impl Uppers {
         tree: &OwnedFd,
         target: &Path,
         attributes: u64,
-    ) -> Result<(), FsviewError> {
+    ) -> Result<OwnedFd, FsviewError> {
         let failed = |call: &'static str| move |error: std::io::Error| FsviewError::new(call, target, error);
         let writable = mount::clone_tree(tree.as_fd(), c"", false).map_err(failed("open_tree"))?;
         mount::set_attributes(tree.as_fd(), attributes, 0, false).map_err(failed("mount_setattr"))?;
         if let Some((_, layer)) = self.layers.iter_mut().find(|(place, _)| place == target) {
-            *layer = writable;
+            *layer = writable.try_clone().map_err(failed("dup"))?;
         }
-        Ok(())
+        Ok(writable)
     }
 
     /// The upper layers: what was changed below each place.

@@ -22,6 +22,8 @@ pub struct Pending {
     roots: Vec<(PendingRoot, OwnedFd)>,
     /// The view's own root file system through a mount that is not read-only.
     pub(super) scratch: Option<OwnedFd>,
+    /// Overlays that the run only reads, each through a mount that is not read-only.
+    pub(super) overlays: Vec<(PathBuf, OwnedFd)>,
 }
 
 impl Pending {
@@ -38,12 +40,12 @@ impl Pending {
                 .map_err(|error| FsviewError::new("mount_setattr", &root.base, error))?;
             kept.push((root.clone(), tree));
         }
-        Ok(Self { roots: kept, scratch: None })
+        Ok(Self { roots: kept, scratch: None, overlays: Vec::new() })
     }
 
     /// Nothing yet: see [`hold`](Self::hold).
     pub(super) fn none() -> Self {
-        Self { roots: Vec::new(), scratch: None }
+        Self { roots: Vec::new(), scratch: None, overlays: Vec::new() }
     }
 
     /// Keeps `tree`, an empty directory, in the place of the directory above `root`.
@@ -54,7 +56,8 @@ impl Pending {
 
     /// The descriptors that pid 1 has to keep open.
     pub fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.roots.iter().map(|(_, tree)| tree).chain(self.scratch.as_ref())
+        let overlays = self.overlays.iter().map(|(_, tree)| tree);
+        self.roots.iter().map(|(_, tree)| tree).chain(overlays).chain(self.scratch.as_ref())
     }
 
     /// Shows the place number `index`, which exists on the host now.
@@ -106,14 +109,26 @@ impl Pending {
             let directory = at != last || shape == Shape::Directory;
             match make(&parent, name.as_ref(), directory) {
                 Err(Errno::EROFS) => {
-                    let scratch = self.scratch.as_ref().ok_or(Errno::EROFS)?;
                     let above = walked.parent().unwrap_or_else(|| Path::new("/"));
-                    make(&tree::open(scratch.as_fd(), above)?, name.as_ref(), directory)?;
+                    let (writable, below) = self.writable(above).ok_or(Errno::EROFS)?;
+                    make(&tree::open(writable.as_fd(), below)?, name.as_ref(), directory)?;
                 }
                 other => other?,
             }
         }
         tree::open(view.as_fd(), path)
+    }
+
+    /// What `directory` is in, through a mount that is not read-only, and where in that.
+    fn writable<'p>(&self, directory: &'p Path) -> Option<(&OwnedFd, &'p Path)> {
+        let around = self.overlays.iter().filter(|(place, _)| directory.starts_with(place));
+        match around.max_by_key(|(place, _)| place.components().count()) {
+            Some((place, tree)) => {
+                let below = directory.strip_prefix(place).ok()?;
+                Some((tree, if below.as_os_str().is_empty() { Path::new("/") } else { below }))
+            }
+            None => Some((self.scratch.as_ref()?, directory)),
+        }
     }
 }
 

@@ -5,20 +5,21 @@ use std::path::{Path, PathBuf};
 
 use super::LaunchPlan;
 use crate::fsview::initial::Former;
-use crate::fsview::{Divert, FsSpec, MountKind, PendingRoot};
+use crate::fsview::{Divert, FsSpec, MountKind, MountOp, PendingRoot};
 use crate::policy::PathAccess;
 use crate::supervisor::access::{Area, Decision};
-use crate::sys::mount::RDONLY;
+use crate::sys::mount::{self, RDONLY};
 
 impl LaunchPlan {
     /// Diverts every write. What is `absent` there now was made by the run that is repeated: a place that a
-    /// rule names is then one that does not exist yet. The `served` files, which rules grant, are put into the
+    /// rule names is then one that does not exist yet, and what it only reads shows nothing there. The `served` files, which rules grant, are put into the
     /// view beforehand: what they are in is diverted as well, where the run only reads it. Places of `made` that are not on this host are
     /// empty at first.
     pub fn divert(&mut self, absent: &[PathBuf], served: &BTreeMap<PathBuf, Former>, made: &Made) {
         self.fs.divert_writes(absent);
         self.fs.divert_served(&served.keys().cloned().collect::<Vec<_>>());
         self.fs.divert_missing(made);
+        self.fs.divert_around(absent);
     }
 
     /// Whether a rule lets the run read `path`. Whoever made a trace says nothing of what is in the system.
@@ -89,6 +90,31 @@ impl FsSpec {
         self.divert_served(&above);
     }
 
+    /// What the run only reads around places that are `absent` at first. Where other file systems are mounted in
+    /// it, which an overlay does not show, it stays the host's.
+    fn divert_around(&mut self, absent: &[PathBuf]) {
+        let points = mount::points();
+        let above = absent.iter().filter_map(|path| path.parent()).collect::<BTreeSet<_>>();
+        let can_lie_over = |path: &&Path| {
+            let around = self.around(path).map(|op| &op.target);
+            around.is_some_and(|root| !points.iter().any(|point| point != root && point.starts_with(root)))
+        };
+        let above = above.into_iter().filter(can_lie_over).map(Path::to_owned).collect::<Vec<_>>();
+        self.divert_served(&above);
+        let Some(divert) = &self.divert else { return };
+        let is_diverted = |path: &Path| divert.roots.iter().any(|root| path.starts_with(root));
+        let is_hidden =
+            |op: &MountOp| is_diverted(&op.target) && absent.iter().any(|path| op.target.starts_with(path));
+        // Nothing is there to be covered.
+        self.mounts.retain(|op| op.kind != MountKind::Mask || !is_hidden(op));
+    }
+
+    /// The mount that `path` is in.
+    fn around(&self, path: &Path) -> Option<&MountOp> {
+        let around = self.mounts.iter().filter(|op| path.starts_with(&op.target));
+        around.max_by_key(|op| op.target.components().count())
+    }
+
     fn divert_served(&mut self, served: &[PathBuf]) {
         let Some(divert) = &mut self.divert else { return };
         for path in served {
@@ -105,7 +131,6 @@ impl FsSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fsview::MountOp;
 
     fn bind(path: &str, attributes: u64) -> MountOp {
         let kind = MountKind::Bind { source: PathBuf::from(path), recursive: true };
@@ -158,6 +183,16 @@ mod tests {
         assert_eq!(divert.served, ["/r/in", "/w/f"].map(PathBuf::from));
         let covered = ["/r/in/a", "/r/x", "/w/x", "/w/f"].map(|path| divert.covers(path.as_ref()));
         assert_eq!(covered, [false, false, true, false]);
+    }
+
+    #[test]
+    fn what_lies_around_an_absent_place_is_diverted_too() {
+        let mask = MountOp { target: "/r/x".into(), kind: MountKind::Mask, attributes: 0 };
+        let mut spec = FsSpec { mounts: vec![bind("/r", RDONLY), mask], ..FsSpec::default() };
+        spec.divert_writes(&[]);
+        spec.divert_around(&["/r/x", "/elsewhere/x"].map(PathBuf::from));
+        assert_eq!(spec.mounts, [bind("/r", RDONLY)]);
+        assert_eq!(spec.divert.map(|divert| divert.served), Some(vec![PathBuf::from("/r")]));
     }
 
     #[test]

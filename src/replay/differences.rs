@@ -118,6 +118,13 @@ impl FirstState {
         self.files.states.extend::<BTreeMap<PathBuf, Former>>(put_back);
     }
 
+    /// What the run made in places that it otherwise only reads is not there at first either: `is_writable` says which
+    /// are put back.
+    pub fn place_absent(&mut self, is_writable: impl Fn(&Path) -> bool) {
+        let absent = self.files.absent().filter(|path| !is_writable(path));
+        self.served.extend(absent.map(|path| (path.clone(), Former::Absent)));
+    }
+
     /// What was there, as far as the trace tells: a run that was captured finds it again where it is missing. `blanks`
     /// are an empty file and an empty directory.
     #[must_use]

@@ -306,3 +306,17 @@ fn a_killed_replay_leaves_nothing() {
         assert_eq!(left, 0);
     });
 }
+
+#[test]
+fn a_place_in_what_is_only_read_is_absent_again() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("read: .\nwrite: ./out\nwrite: ./new\n{PROGRAMS}"));
+        let script = "ls; mkdir out; echo x > out/r; ls out; echo n > new; cat new; ls";
+        let ran = record(sandbox, &["sh", "-c", script]);
+        ran.exits(0);
+        replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+        fs::remove_dir_all(sandbox.path("out")).expect("is there");
+        fs::remove_file(sandbox.path("new")).expect("is there");
+        replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
