@@ -51,6 +51,17 @@ impl Clock {
         }
     }
 
+    /// A wait of `task` has ended, which was to last until `at` on its own clock.
+    pub(in crate::supervisor) fn reach(&mut self, task: i32, at: u64) {
+        let kernel = self.kernel_now();
+        if let Some(thread) = self.threads.get_mut(&task)
+            && let (Reel::Replay(replay), Some(lane)) = (&mut thread.reel, &thread.lane)
+        {
+            // Its memory is a file of ours: it can be read and written.
+            let _ = replay.reach(lane, at, kernel);
+        }
+    }
+
     /// The furthest point of the timeline that any thread has taken from its tape.
     pub(in crate::supervisor) fn furthest(&self) -> u64 {
         self.threads.keys().filter_map(|task| self.taken(*task)).max().unwrap_or(0)

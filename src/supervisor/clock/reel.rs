@@ -11,6 +11,10 @@ use crate::sys::vdso::POINTS;
 
 /// The kind of the clock that C libraries and runtimes read as it happens (`image.c`).
 const MONOTONIC: u8 = 1;
+/// The kinds that lag behind by a tick.
+const COARSE: [u8; 2] = [5, 6];
+/// What a point after a wait may be before its end: clocks are slewed.
+const SLACK: u64 = 1_000_000;
 /// How far a read of another clock is looked for.
 const NEAR: usize = 1 << 16;
 
@@ -222,7 +226,7 @@ impl Replay {
             return Ok(None);
         }
         self.mismatches += head.mismatches.min(POINTS as u64);
-        let skipped = match self.far(kind) {
+        let skipped = match self.far(|point| point.kind == kind) {
             _ if kind == MONOTONIC => 0,
             Some(skipped) => skipped,
             None => {
@@ -230,13 +234,60 @@ impl Replay {
                 return Ok(None);
             }
         };
+        self.leap(lane, head, skipped)?;
+        self.give(lane, lane.head()?, kind)
+    }
+
+    /// Leaves behind what the lane holds, and so many points more.
+    fn leap(&mut self, lane: &Lane, head: Head, skipped: usize) -> io::Result<()> {
         let mut unread = self.unread(head);
         self.last = self.window.last().map_or(self.last, |point| point.at);
         self.before += (self.window.len() + skipped) as u64;
         unread.extend(self.ahead.drain(..skipped).filter(|point| point.kind != MONOTONIC));
         unread.truncate(POINTS / 2);
-        self.fill_behind(unread, lane)?;
-        self.give(lane, lane.head()?, kind)
+        self.fill_behind(unread, lane)
+    }
+
+    /// A wait of the thread has ended, which is to last until `at` on its own clock: that is not to be behind.
+    /// It is where the thread has read the clock less often than it did, and would wait the same time again
+    /// at each point that is left of those. `kernel` is the clock of the program's kernel now.
+    pub(super) fn reach(&mut self, lane: &Lane, at: u64, kernel: u64) -> io::Result<()> {
+        let is_later = |point: &Point| !COARSE.contains(&point.kind) && point.at >= at;
+        let mut head = lane.head()?;
+        if head.adrift {
+            return Ok(());
+        }
+        let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX).min(self.window.len());
+        let left = self.window.iter().skip(cursor).chain(&self.ahead);
+        let next = left.map(|point| (point.kind, point.at)).find(|(kind, _)| !COARSE.contains(kind));
+        let is_behind = match next {
+            Some((_, next)) => next.saturating_add(SLACK) < at,
+            None => cursor == self.window.len(),
+        };
+        if !is_behind {
+            return Ok(());
+        }
+        let mut from = cursor;
+        loop {
+            let found = self.window.iter().enumerate().skip(from).find(|(_, point)| is_later(point));
+            if let Some((place, _)) = found {
+                head.mismatches = head.mismatches.saturating_add(u64::from(place as u64 != head.cursor));
+                head.cursor = place as u64;
+                return lane.set_head(head);
+            }
+            if self.window.len() < POINTS {
+                // The end of the tape.
+                head.mismatches = head.mismatches.saturating_add(u64::from(from < self.window.len()));
+                head.cursor = head.cursor.max(self.window.len() as u64);
+                (head.last, head.skew, head.adrift) = (at, at.wrapping_sub(kernel), true);
+                return lane.set_head(head);
+            }
+            self.mismatches += head.mismatches.min(POINTS as u64);
+            let skipped = self.far(is_later).unwrap_or(self.ahead.len());
+            self.leap(lane, head, skipped)?;
+            head = lane.head()?;
+            from = usize::try_from(head.cursor).unwrap_or(usize::MAX);
+        }
     }
 
     /// Takes the next point of this kind out of the lane, if it holds one.
@@ -265,15 +316,15 @@ impl Replay {
         self.window.iter().enumerate().filter(is_unread).map(|(_, point)| *point).collect()
     }
 
-    /// How many points behind the lane's come before the first of this kind; `None` where it is not near.
-    fn far(&mut self, kind: u8) -> Option<usize> {
-        if let Some(place) = self.ahead.iter().position(|point| point.kind == kind) {
+    /// How many points behind the lane's come before the first such one; `None` where it is not near.
+    fn far(&mut self, is_wanted: impl Fn(&Point) -> bool) -> Option<usize> {
+        if let Some(place) = self.ahead.iter().position(&is_wanted) {
             return Some(place);
         }
         while self.ahead.len() < NEAR {
             let point = self.points.next()?;
             self.ahead.push_back(point);
-            if point.kind == kind {
+            if is_wanted(&point) {
                 return Some(self.ahead.len() - 1);
             }
         }
@@ -339,12 +390,16 @@ mod tests {
 
     /// What a thread reads that has read `kinds` as often as they say: points are numbered from 1.
     fn tape(kinds: &[(u8, u64)], lane: &Lane) -> Replay {
+        tape_of(kinds, 1, lane)
+    }
+
+    fn tape_of(kinds: &[(u8, u64)], unit: u64, lane: &Lane) -> Replay {
         let mut packer = Packer::default();
         let mut at = 0;
         for (kind, count) in kinds {
             for _ in 0..*count {
                 at += 1;
-                packer.push(Point::new(*kind, at));
+                packer.push(Point::new(*kind, at * unit));
             }
         }
         let (bytes, reads) = packer.take();
@@ -374,6 +429,29 @@ mod tests {
             assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7003, "{first} {second}");
             assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 7004, "{first} {second}");
         }
+    }
+
+    #[test]
+    fn a_wait_that_has_ended_is_not_behind() {
+        let recorded = [(MONOTONIC, 7000), (REALTIME, 1), (MONOTONIC, 1)];
+        let after = |reads: u64, at: u64| {
+            let lane = lane();
+            let mut replay = tape_of(&recorded, 1000 * SLACK, &lane);
+            read(&mut replay, &lane, MONOTONIC, reads);
+            replay.reach(&lane, at * 1000 * SLACK, 0).expect("a file of ours");
+            (replay, lane)
+        };
+        for (reads, at, next) in
+            [(3, 4, 4), (3, 3, 4), (3, 9, 9), (0, 2041, 2041), (3, 6000, 6000), (2040, 2050, 2050)]
+        {
+            let (mut replay, lane) = after(reads, at);
+            let found = replay.next(Some(&lane), MONOTONIC, 0).expect("a point");
+            assert_eq!(found, next * 1000 * SLACK, "{reads} {at}");
+            assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7001 * 1000 * SLACK, "{reads} {at}");
+        }
+        let (mut replay, lane) = after(5, 8000);
+        let found = replay.next(Some(&lane), MONOTONIC, 7).expect("a point");
+        assert_eq!(found, 8000 * 1000 * SLACK + 7);
     }
 
     #[test]

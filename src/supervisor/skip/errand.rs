@@ -42,8 +42,9 @@ impl Errand {
         Self { since: Instant::now(), process, timers: Vec::new(), asks: false, expires }
     }
 
-    /// Runs it: `task` stands still, interrupted by us. It goes on afterwards.
-    pub(super) fn run(mut self, task: i32) -> io::Result<Done> {
+    /// Runs it: `task` stands still, interrupted by us. It goes on afterwards. `expired` is called where its wait
+    /// has ended.
+    pub(super) fn run(mut self, task: i32, expired: impl FnOnce()) -> io::Result<Done> {
         let mut done = Done::default();
         // Taken from its CPU once more, for this stop: else it has made the same call again since.
         let is_later = |(blocked, _): &(Blocked, Ending)| switches(task) > Some(blocked.switches + 1);
@@ -69,7 +70,10 @@ impl Errand {
         }
         let registers = tracee::registers(task)?;
         match &self.expires {
-            Some((blocked, ending)) if is_in(&registers, &blocked.call) => expire(task, registers, ending)?,
+            Some((blocked, ending)) if is_in(&registers, &blocked.call) => {
+                expire(task, registers, ending)?;
+                expired();
+            }
             // The end of a timer will interrupt it anyway.
             _ => done.waits_on = ends || goes_on(task, registers)?,
         }

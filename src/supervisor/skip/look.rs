@@ -70,7 +70,8 @@ impl Supervisor {
             skip.note(one, |skip| {
                 let clocks = skip.clocks(clock, one.task, one.process);
                 let is_represented = represented.contains(&one.task);
-                Caller { task: one.task, process: one.process, is_represented, clocks }
+                let taken = clock.taken(one.task);
+                Caller { task: one.task, process: one.process, is_represented, clocks, taken }
             });
         }
         if moving {

@@ -50,6 +50,8 @@ struct Known {
     number: i64,
     /// `None` where it is not understood.
     wait: Option<Wait>,
+    /// Until when it waits on the task's own clock, where that is a tape.
+    until: Option<u64>,
     /// We have interrupted it, and it waits on.
     waits_on: bool,
 }
@@ -134,8 +136,10 @@ impl Skip {
             }
             number => number,
         };
-        let wait = caller(self).understand(&WaitingCall { number, ..original });
-        self.known.insert(task, Known { blocked, original, number, wait, waits_on: false });
+        let caller = caller(self);
+        let wait = caller.understand(&WaitingCall { number, ..original });
+        let until = wait.as_ref().and_then(|wait| caller.until(wait));
+        self.known.insert(task, Known { blocked, original, number, wait, until, waits_on: false });
     }
 
     fn ended(&mut self, task: i32) {
@@ -173,7 +177,13 @@ impl Supervisor {
         let Some(skip) = &mut self.skip else { return false };
         let Some(errand) = skip.errands.remove(&task) else { return false };
         let process = errand.process;
-        match errand.run(task) {
+        let until = skip.known.get(&task).and_then(|known| known.until);
+        let expired = || {
+            if let (Some(clock), Some(until)) = (&mut self.clock, until) {
+                clock.reach(task, until);
+            }
+        };
+        match errand.run(task, expired) {
             Ok(done) => {
                 let kernel = self.clock.as_ref().map_or(0, |clock| clock.kernel().0);
                 if let Some(left) = done.left {

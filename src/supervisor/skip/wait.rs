@@ -80,9 +80,18 @@ pub(super) struct Caller {
     /// A thread of ours waits in its place.
     pub(super) is_represented: bool,
     pub(super) clocks: Clocks,
+    /// What it has read last, where it reads from a tape.
+    pub(super) taken: Option<u64>,
 }
 
 impl Caller {
+    /// Until when a wait lasts on the task's own clock, where that is a tape.
+    pub(super) fn until(&self, wait: &Wait) -> Option<u64> {
+        let Clocks { now, behind, .. } = self.clocks;
+        let ahead = if wait.is_absolute { behind } else { now.saturating_sub(self.taken?) };
+        self.taken.and(wait.deadline).map(|deadline| deadline.saturating_sub(ahead))
+    }
+
     /// Until when `call` waits; `None` where that is not understood.
     pub(super) fn understand(&self, call: &WaitingCall) -> Option<Wait> {
         let [a, b, c, d, e, f] = call.arguments;
@@ -258,7 +267,7 @@ mod tests {
     fn caller(behind: u64) -> Caller {
         let process = std::process::id().cast_signed();
         let clocks = Clocks { now: NOW, behind, real: 5000 * SECOND, boot: 7 };
-        Caller { task: process, process, is_represented: false, clocks }
+        Caller { task: process, process, is_represented: false, clocks, taken: None }
     }
 
     fn wait(caller: &Caller, number: i64, arguments: [u64; 6]) -> Option<Wait> {
