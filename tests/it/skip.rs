@@ -17,11 +17,21 @@ fn recorded(sandbox: &Sandbox, waits: Duration, words: &[&str]) -> Ran {
     ran
 }
 
+/// Replays that are tried: on a busy machine a timer of the kernel can come late while something else runs.
+const ATTEMPTS: usize = 3;
+
 /// Replays what was recorded: with the same output, and how long it took.
 fn replayed(sandbox: &Sandbox, recorded: &Ran, options: &[&str]) -> Duration {
     let trace = sandbox.trace();
     let mut words = vec!["replay", "-t", trace.to_str().expect("text")];
     words.extend(options);
+    for _ in 1..ATTEMPTS {
+        let begun = Instant::now();
+        let ran = sandbox.agentbox(&words);
+        if ran.stdout == recorded.stdout && ran.stderr.contains("replay ok") {
+            return begun.elapsed();
+        }
+    }
     let begun = Instant::now();
     let ran = sandbox.agentbox(&words);
     let took = begun.elapsed();
