@@ -68,6 +68,7 @@ impl ReplayCommand {
         let opened = trace::open(&self.trace).map_err(|error| Failure::usage(error.to_string()))?;
         let path = opened.path().to_owned();
         let recording = Recording::read(&opened).map_err(refused)?;
+        let own = opened.places();
         enter(&recording)?;
         restore_mask(&recording);
         if !recording.sealed {
@@ -82,6 +83,7 @@ impl ReplayCommand {
             recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
         );
         let mut first = FirstState::read(&recording).map_err(refused)?;
+        first.hide(own);
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))

@@ -109,6 +109,13 @@ impl FirstState {
         Ok(state)
     }
 
+    /// What came into being at `places` when the run had ended.
+    pub fn hide(&mut self, places: impl IntoIterator<Item = PathBuf>) {
+        for place in places {
+            self.files.states.entry(place).or_insert(Former::Absent);
+        }
+    }
+
     /// Of what is taken from the trace, that which is in places that may be written is put back like what the run
     /// changed.
     pub fn place_served(&mut self, is_writable: impl Fn(&Path) -> bool) {

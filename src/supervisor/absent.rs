@@ -42,7 +42,8 @@ impl Supervisor {
         }
         // The look is made with the caller's rights: it tells nothing that they could not see.
         let exists = match access {
-            PathAccess::Read => path.symlink_metadata().is_ok(),
+            // What is made inside alone is all there is.
+            PathAccess::Read => !self.view.is_diverted(&path) && path.symlink_metadata().is_ok(),
             PathAccess::Write => path.parent().is_some_and(|parent| parent.symlink_metadata().is_ok()),
         };
         if !exists {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::TraceError;
+use super::layout::blobs_name;
 use super::pack;
 use super::placement::{Scratch, locate};
 
@@ -26,6 +27,14 @@ impl Opened {
     #[must_use]
     pub fn name(&self) -> &Path {
         &self.name
+    }
+
+    /// What is on disk of it, no links in the paths: none of it was there while its run lasted.
+    #[must_use]
+    pub fn places(&self) -> Vec<PathBuf> {
+        let Ok(file) = self.name.canonicalize() else { return Vec::new() };
+        let blobs = file.file_name().map(|name| file.with_file_name(blobs_name(name)));
+        std::iter::once(file).chain(blobs.filter(|_| !self.is_packed())).collect()
     }
 
     /// Whether it is one file.

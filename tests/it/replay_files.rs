@@ -320,3 +320,22 @@ fn a_place_in_what_is_only_read_is_absent_again() {
         replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
     });
 }
+
+#[test]
+fn a_replay_does_not_see_its_own_trace() {
+    everyone(|sandbox| {
+        for access in ["read", "write"] {
+            sandbox.policy(&format!("{access}: .\n{PROGRAMS}"));
+            sandbox.file("f", "x\n");
+            let script = "ls -a; cat f; cat trace.jsonl; cat trace.jsonl.blobs; ls *";
+            // The second one finds the first one's under another name.
+            for _ in 0..2 {
+                let ran = sandbox.agentbox(&["run", "-p", "../agentbox.policy", "--", "sh", "-c", script]);
+                assert!(ran.stdout.contains("f\nx\n") || ran.stdout.contains("trace.jsonl.1\n"), "{ran}");
+                let before = tree(sandbox);
+                sandbox.agentbox(&["replay"]).exits(0).prints(&ran.stdout).complains("replay ok");
+                assert_eq!(tree(sandbox), before);
+            }
+        }
+    });
+}
