@@ -1,0 +1,98 @@
+use std::rc::Rc;
+
+use super::super::Offsets;
+use super::super::control::{Control, Mode};
+use super::super::space::{NAME, Space};
+use super::*;
+use crate::sys::clock::ClockBase;
+use crate::sys::vdso::Functions;
+
+const REALTIME: u8 = 0;
+
+fn lane() -> Lane {
+    let flags = nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING;
+    let file = nix::sys::memfd::memfd_create(NAME, flags).expect("a file");
+    let base = ClockBase { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 };
+    let control = Control::new(Mode::Replay, Functions::default(), Offsets::of(base));
+    Rc::new(Space::fill(file, &control).expect("filled")).lane().expect("a lane")
+}
+
+/// What a thread reads that has read `kinds` as often as they say: points are numbered from 1.
+fn tape(kinds: &[(u8, u64)], lane: &Lane) -> Replay {
+    tape_of(kinds, 1, lane)
+}
+
+fn tape_of(kinds: &[(u8, u64)], unit: u64, lane: &Lane) -> Replay {
+    let mut packer = Packer::default();
+    let mut at = 0;
+    for (kind, count) in kinds {
+        for _ in 0..*count {
+            at += 1;
+            packer.push(Point::new(*kind, at * unit));
+        }
+    }
+    let (bytes, reads) = packer.take();
+    let mut strip = Strip::default();
+    (strip.parts, strip.reads) = (vec![bytes], reads);
+    let mut replay = Replay::new(strip, 0);
+    replay.fill(Some(lane)).expect("filled");
+    replay
+}
+
+fn read(replay: &mut Replay, lane: &Lane, kind: u8, times: u64) -> u64 {
+    (0..times).fold(0, |_, _| replay.next(Some(lane), kind, 0).expect("a point"))
+}
+
+#[test]
+fn the_time_of_day_is_as_recorded_however_often_the_other_clock_is_read() {
+    let recorded = [(MONOTONIC, 2000), (REALTIME, 1), (MONOTONIC, 5000), (REALTIME, 2), (MONOTONIC, 9)];
+    for [first, second] in [[2000, 5000], [3, 5000], [2300, 4], [0, 0], [2300, 6000], [2039, 2041], [5000, 0]]
+    {
+        let lane = lane();
+        let mut replay = tape(&recorded, &lane);
+        read(&mut replay, &lane, MONOTONIC, first);
+        assert_eq!(read(&mut replay, &lane, REALTIME, 1), 2001, "{first} {second}");
+        read(&mut replay, &lane, MONOTONIC, second);
+        assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7002, "{first} {second}");
+        assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7003, "{first} {second}");
+        assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 7004, "{first} {second}");
+    }
+}
+
+#[test]
+fn a_wait_that_has_ended_is_not_behind() {
+    let recorded = [(MONOTONIC, 7000), (REALTIME, 1), (MONOTONIC, 1)];
+    let after = |reads: u64, at: u64| {
+        let lane = lane();
+        let mut replay = tape_of(&recorded, 1000 * SLACK, &lane);
+        read(&mut replay, &lane, MONOTONIC, reads);
+        replay.reach(&lane, at * 1000 * SLACK, 0).expect("a file of ours");
+        (replay, lane)
+    };
+    for (reads, at, next) in
+        [(3, 4, 4), (3, 3, 4), (3, 9, 9), (0, 2041, 2041), (3, 6000, 6000), (2040, 2050, 2050)]
+    {
+        let (mut replay, lane) = after(reads, at);
+        let found = replay.next(Some(&lane), MONOTONIC, 0).expect("a point");
+        assert_eq!(found, next * 1000 * SLACK, "{reads} {at}");
+        assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7001 * 1000 * SLACK, "{reads} {at}");
+    }
+    // A clock that is read no more on the tape drifts; the other one does not.
+    let (mut replay, lane) = after(3, 3);
+    lane.set_head(Head { adrift: true, ..lane.head().expect("a head") }).expect("a file of ours");
+    replay.reach(&lane, 50_000 * SLACK, 0).expect("a file of ours");
+    assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 50 * 1000 * SLACK);
+    let (mut replay, lane) = after(5, 8000);
+    let found = replay.next(Some(&lane), MONOTONIC, 7).expect("a point");
+    assert_eq!(found, 8000 * 1000 * SLACK + 7);
+}
+
+#[test]
+fn beyond_the_end_time_goes_on() {
+    let lane = lane();
+    let mut replay = tape(&[(MONOTONIC, POINTS as u64)], &lane);
+    assert_eq!(read(&mut replay, &lane, MONOTONIC, POINTS as u64), POINTS as u64);
+    assert_eq!(replay.next(Some(&lane), MONOTONIC, 100).expect("a point"), POINTS as u64);
+    assert_eq!(replay.next(Some(&lane), REALTIME, 107).expect("a point"), POINTS as u64 + 7);
+    assert_eq!(replay.followed(Some(&lane)).recorded, POINTS as u64);
+}
