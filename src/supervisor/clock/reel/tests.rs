@@ -1,3 +1,5 @@
+//! Tapes are followed, however often each clock is read.
+
 use std::rc::Rc;
 
 use super::super::Offsets;
