@@ -202,3 +202,26 @@ fn nothing_is_left_out_long_after_the_recorded_end() {
     assert_eq!(said, "soon\n");
     child.wait().expect("an end");
 }
+
+#[test]
+fn a_thread_that_reads_its_clock_less_often_than_it_did_waits_no_longer() {
+    if !has("python3") {
+        return skip("fewer reads", "there is no python3");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    sandbox.file(
+        "less.py",
+        "import os, select, time\n\
+         for _ in range(400 if os.path.exists('many') else 0):\n    time.monotonic()\n\
+         until = time.monotonic() + 3\n\
+         while time.monotonic() < until:\n    select.select([], [], [], 1)\n\
+         os.write(1, b'end\\n')\n",
+    );
+    sandbox.file("many", "");
+    let ran = recorded(&sandbox, seconds(3.0), &["python3", "less.py"]);
+    ran.prints("end\n");
+    std::fs::remove_file(sandbox.path("many")).expect("removed");
+    let took = replayed(&sandbox, &ran, &["--force"]);
+    assert!(took < seconds(3.0), "the replay took {took:?}\n{ran}");
+}

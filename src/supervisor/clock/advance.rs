@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Clock;
 use super::control::Mode;
 use super::reel::{Reel, Replay};
-use super::space::Lane;
+use super::space::{Head, Lane};
 
 /// What a replay may wait longer than the recorded run, and more.
 const GRACE: Duration = Duration::from_secs(60);
@@ -114,7 +114,7 @@ impl Replay {
 
     /// What the thread reads now, if it has left the end of its tape.
     fn drifts_at(&self, lane: Option<&Lane>, kernel: u64) -> Option<u64> {
-        let head = lane.and_then(|lane| lane.head().ok()).filter(|head| head.adrift);
+        let head = lane.and_then(|lane| lane.head().ok()).filter(Head::drifts);
         let skew = head.map(|head| head.skew).or(self.skew)?;
         Some(kernel.wrapping_add(skew))
     }

@@ -254,7 +254,7 @@ impl Replay {
     pub(super) fn reach(&mut self, lane: &Lane, at: u64, kernel: u64) -> io::Result<()> {
         let is_later = |point: &Point| !COARSE.contains(&point.kind) && point.at >= at;
         let mut head = lane.head()?;
-        if head.adrift {
+        if head.drifts() {
             return Ok(());
         }
         let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX).min(self.window.len());
@@ -272,7 +272,7 @@ impl Replay {
             let found = self.window.iter().enumerate().skip(from).find(|(_, point)| is_later(point));
             if let Some((place, _)) = found {
                 head.mismatches = head.mismatches.saturating_add(u64::from(place as u64 != head.cursor));
-                head.cursor = place as u64;
+                (head.cursor, head.adrift) = (place as u64, false);
                 return lane.set_head(head);
             }
             if self.window.len() < POINTS {
@@ -298,7 +298,7 @@ impl Replay {
         let Some((place, point)) = found else { return Ok(None) };
         let place = place as u64;
         head.mismatches = head.mismatches.saturating_add(u64::from(place != head.cursor));
-        (head.cursor, head.last) = (place + 1, point.at);
+        (head.cursor, head.last, head.adrift) = (place + 1, point.at, false);
         if let Some(next) = head.next.get_mut(usize::from(kind)) {
             *next = place_of(place + 1);
         }
@@ -339,7 +339,7 @@ impl Replay {
     /// Where the timeline stands for this thread.
     pub(super) fn now(&self, lane: Option<&Lane>) -> u64 {
         match lane.and_then(|lane| lane.head().ok()) {
-            Some(head) if head.adrift => head.last,
+            Some(head) if head.drifts() => head.last,
             _ => self.taken(lane),
         }
     }

@@ -78,6 +78,14 @@ pub(super) struct Head {
     pub(super) next: [u16; 8],
 }
 
+impl Head {
+    /// Whether the thread is beyond the end. Where only reads of another clock than CLOCK_MONOTONIC are, it is
+    /// on its tape still.
+    pub(super) fn drifts(&self) -> bool {
+        self.adrift && self.cursor >= self.count
+    }
+}
+
 /// A thread's part of the tape. The thread can write to it at any time: nothing that is read here is more
 /// than what it says of itself.
 #[derive(Debug)]

@@ -241,6 +241,7 @@ static long replay(const struct control *control, struct lane *lane, u32 kind, c
 	u64 place = seek(lane, count, kind);
 	if (place < count) {
 		lane->last = lane->points[place] & POINT_MASK;
+		lane->adrift = 0;
 		return give(lane->last + control->offsets[kind], time);
 	}
 	if (lane->more)

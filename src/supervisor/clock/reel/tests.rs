@@ -1,4 +1,4 @@
-//! Points are found where they were read, however many lie between.
+//! Tapes are followed, however often each clock is read.
 
 use std::rc::Rc;
 
@@ -79,6 +79,11 @@ fn a_wait_that_has_ended_is_not_behind() {
         assert_eq!(found, next * 1000 * SLACK, "{reads} {at}");
         assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7001 * 1000 * SLACK, "{reads} {at}");
     }
+    // A clock that is read no more on the tape drifts; the other one does not.
+    let (mut replay, lane) = after(3, 3);
+    lane.set_head(Head { adrift: true, ..lane.head().expect("a head") }).expect("a file of ours");
+    replay.reach(&lane, 50_000 * SLACK, 0).expect("a file of ours");
+    assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 50 * 1000 * SLACK);
     let (mut replay, lane) = after(5, 8000);
     let found = replay.next(Some(&lane), MONOTONIC, 7).expect("a point");
     assert_eq!(found, 8000 * 1000 * SLACK + 7);
