@@ -285,7 +285,7 @@ fn the_head_of_the_trace_says_whether_tls_is_read() {
         let head = |ran: &Ran| ran.of("run.start")[0]["args"]["capture"]["tls"].clone();
         sandbox.policy("net: a.test");
         assert_eq!(head(&sandbox.run(&["true"])), "enforced, recorded, replayable");
-        let unread = "server names judged, bytes recorded unread";
+        let unread = "server names judged, bytes recorded unread, replayable";
         assert_eq!(head(&sandbox.run_with(&["--no-intercept"], &["true"])), unread);
         sandbox.policy("net: a.test tunnel");
         assert_eq!(head(&sandbox.run(&["true"])), unread);
