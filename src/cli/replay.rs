@@ -170,12 +170,25 @@ impl ReplayCommand {
             found.push(Difference::command(&words, &self.words));
         }
         let mut facts = HostFacts::gather().map_err(|error| Failure::launcher(error.to_string()))?;
+        let own_home = facts.variable("HOME").map(OsString::from);
         if !recording.private.cwd.exists() {
             facts.cwd.clone_from(&recording.private.cwd);
         }
         facts.environment = recording.private.environment().collect();
         facts.home = facts.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        let host = LaunchHost::with(facts.cwd.clone(), facts.environment.clone())
+        let mut environment = facts.environment.clone();
+        if !trace::is_known_head(&recording.head) {
+            // `~` in the user's policy is the user's home, whatever a trace from elsewhere calls it.
+            environment.retain(|(name, _)| name != "HOME");
+            environment.extend(own_home.map(|home| ("HOME".into(), home)));
+            if self.policy.is_some() {
+                let place = escape::text(&facts.cwd.to_string_lossy());
+                tell([format!(
+                    "agentbox: relative paths of the policy are read in {place}, as the trace says"
+                )]);
+            }
+        }
+        let host = LaunchHost::with(facts.cwd.clone(), environment)
             .profiles(command::profiles::profile, || command::profiles::names().collect())
             .finder(command::programs)
             .made(made.places());

@@ -156,8 +156,9 @@ impl RunCommand {
             ..StreamOptions::default()
         };
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
-        if replay {
-            trace::remember_head(&outcome.placed.head, &outcome.placed.path)?;
+        if replay && let Err(error) = trace::remember_head(&outcome.placed.head, &outcome.placed.path) {
+            // The run is over and its trace whole: the code stays the command's.
+            tell([format!("agentbox: {error}; so `replay` will ask for the policy of this trace by -p")]);
         }
         tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {
