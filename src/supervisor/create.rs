@@ -78,6 +78,11 @@ impl Supervisor {
                 }
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
+        self.changed(&place.path(), &opened);
+        self.changed_in(place);
+        if area == Area::Private {
+            self.hold_open(&place.path(), &opened);
+        }
         if let Area::Rule(rule) = area {
             let label = self.access.grant_label(rule);
             let file = match reopened(&opened) {

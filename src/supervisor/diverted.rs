@@ -5,13 +5,14 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{RenameFlags, renameat2};
 use nix::sys::stat::{FileStat, lstat};
 
 use super::view::{Found, Place, View};
-use super::{CommandTable, Orders, access::AccessTable};
+use super::{CommandTable, Orders, RecordedStatuses, access::AccessTable};
 use crate::policy::FileId;
 use crate::sys::relocate;
 
@@ -24,6 +25,8 @@ pub struct DivertedRoots {
     pub holders: Vec<OwnedFd>,
     /// The order in which directories list their names.
     pub orders: Orders,
+    /// What was recorded of the statuses of files.
+    pub statuses: Arc<RecordedStatuses>,
 }
 
 impl View {

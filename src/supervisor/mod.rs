@@ -46,6 +46,7 @@ mod skip;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
+mod status;
 mod stop;
 pub mod syscall_table;
 mod system_files;
@@ -86,6 +87,8 @@ use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
 pub use self::skip::UnderWay;
+use self::status::Statuses;
+pub use self::status::{LONGEST_STATUSES, OPERATION as STATUSES, RecordedStatuses, StatusError};
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
@@ -179,6 +182,7 @@ pub struct Supervisor {
     first: Option<FirstChanges>,
     captures: Option<Captures>,
     listings: Listings,
+    statuses: Statuses,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -249,7 +253,7 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders } = setup.diverted;
+        let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
         let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
         let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
@@ -288,6 +292,7 @@ impl Supervisor {
             first: setup.keeps_former.then(FirstChanges::default),
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
+            statuses: Statuses::new(setup.keeps_former, statuses),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),
@@ -315,6 +320,7 @@ impl Supervisor {
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
+        self.note_places();
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
@@ -347,6 +353,9 @@ impl Supervisor {
         }
         self.hear_last_signals();
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
+        self.keep_statuses(true)?;
         self.hasher.finish();
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
@@ -363,6 +372,8 @@ impl Supervisor {
     fn settle(&mut self) -> Result<(), Stop> {
         let started = Instant::now();
         self.written.settle(&mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
         self.hand_over.worked(started.elapsed());
         Ok(())
     }

@@ -195,6 +195,10 @@ impl Supervisor {
             return Ok(Reply::Continue);
         }
         let access = request.access();
+        match access {
+            PathAccess::Read => self.saw_read(&found),
+            PathAccess::Write => self.saw(&found.path, &found.status),
+        }
         let decision = self.decide_file(access, &found);
         let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
@@ -223,12 +227,16 @@ impl Supervisor {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
+        if access == PathAccess::Write && !request.is_temporary() {
+            self.changed(&found.path, &opened);
+        }
         match area {
             Area::Rule(rule) => {
                 let label = self.access.grant_label(rule);
                 self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
             }
             Area::Partial => self.record_listing(call, spelled, &found)?,
+            Area::Private if access == PathAccess::Write => self.hold_open(&found.path, &opened),
             Area::System | Area::Private => {}
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
