@@ -7,11 +7,14 @@
 //! stays where it is, and the task may run nowhere else while it takes its descriptor. It has its own
 //! CPUs again before its call returns: no instruction of the program runs without them.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
+
+use crate::sys::seccomp;
 
 /// Calls of one task without another's between them that make a row.
 const ROW: u32 = 4;
@@ -47,8 +50,13 @@ struct Stay {
 }
 
 impl HandOver {
+    /// For the calls that come from `listener`. Older kernels answer every call as well, only slower.
+    pub(super) fn by(listener: BorrowedFd<'_>) -> Self {
+        Self::new(seccomp::prefer_synchronous_wakeup(listener).is_ok())
+    }
+
     /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
-    pub(super) fn new(wakes_here: bool) -> Self {
+    fn new(wakes_here: bool) -> Self {
         let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
         Self { usable, task: 0, row: 0, apart: 0, stay: None }
     }

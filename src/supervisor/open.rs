@@ -195,10 +195,7 @@ impl Supervisor {
             return Ok(Reply::Continue);
         }
         let access = request.access();
-        match access {
-            PathAccess::Read => self.saw_read(&found),
-            PathAccess::Write => self.saw(&found.path, &found.status),
-        }
+        self.saw_open(access, &found);
         let decision = self.decide_file(access, &found);
         let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
@@ -228,7 +225,7 @@ impl Supervisor {
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         if access == PathAccess::Write && !request.is_temporary() {
-            self.changed(&found.path, &opened);
+            self.opened_to_write(&found.path, &opened, area);
         }
         match area {
             Area::Rule(rule) => {
@@ -236,7 +233,6 @@ impl Supervisor {
                 self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
             }
             Area::Partial => self.record_listing(call, spelled, &found)?,
-            Area::Private if access == PathAccess::Write => self.hold_open(&found.path, &opened),
             Area::System | Area::Private => {}
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })

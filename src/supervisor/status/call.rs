@@ -45,9 +45,8 @@ struct Asked {
 /// user_namespaces(7) shows where the host has set nothing else.
 const NOBODY: u32 = 65534;
 
-/// Places whose statuses are the kernel's own or the system's. The last are links of the view.
-const SYSTEM: [&[u8]; 9] =
-    [b"/usr/", b"/proc/", b"/sys/", b"/etc/", b"/dev/", b"/lib/", b"/lib64/", b"/bin/", b"/sbin/"];
+/// Links of the view that lead to the system's files.
+const LINKS: [&[u8]; 4] = [b"/lib/", b"/lib64/", b"/bin/", b"/sbin/"];
 
 impl Asked {
     /// `None` where the kernel is to answer.
@@ -134,11 +133,8 @@ impl Supervisor {
         };
         let path = call.path(path).ok()?;
         let absolute = View::absolute(&call.task, asked.directory, &path).ok()?.absolute;
-        let is_system = SYSTEM.iter().any(|system| absolute.starts_with(system));
-        if is_system
-            && !absolute.windows(3).any(|part| part == b"/..")
-            && !self.may_show(Path::new(OsStr::from_bytes(&absolute)))
-        {
+        let lexical = Path::new(OsStr::from_bytes(&absolute));
+        if !self.may_show(lexical) && self.is_system_by_name(lexical) {
             return None;
         }
         let found = self.view.find(&absolute, asked.follow).ok()?;
@@ -150,6 +146,13 @@ impl Supervisor {
         let Statuses::Shown(shown) = &self.statuses else { return false };
         path.is_absolute()
             && (self.view.is_diverted(path) || self.access.is_private(path) || shown.knows(path))
+    }
+
+    /// Whether a path is spelled as one of the system's: a link there that leads out of it is left to the kernel.
+    fn is_system_by_name(&self, path: &Path) -> bool {
+        let bytes = path.as_os_str().as_bytes();
+        let is_system = LINKS.iter().any(|link| bytes.starts_with(link)) || self.access.is_system(path);
+        is_system && !bytes.windows(3).any(|part| part == b"/..")
     }
 
     /// Writes a status into the memory that the task has now.

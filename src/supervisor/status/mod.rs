@@ -25,8 +25,10 @@ use self::kept::Kept;
 pub use self::recorded::{LONGEST_STATUSES, RecordedStatuses, StatusError};
 use self::sample::Sample;
 use self::shown::Shown;
+use super::access::Area;
 use super::view::{Found, Place};
 use super::{Stop, Supervisor};
+use crate::policy::PathAccess;
 use crate::sys::status;
 
 /// The operation under which the trace holds them.
@@ -86,9 +88,16 @@ impl Supervisor {
         }
     }
 
-    /// The same of a file that is opened for reading, which may change when it was read last.
-    pub(super) fn saw_read(&mut self, found: &Found) {
+    /// A file is about to be opened.
+    pub(super) fn saw_open(&mut self, access: PathAccess, found: &Found) {
         self.saw(&found.path, &found.status);
+        if access == PathAccess::Read {
+            self.saw_read(found);
+        }
+    }
+
+    /// Reading a file may change when it was read last.
+    fn saw_read(&mut self, found: &Found) {
         let sample = Sample::from(&found.status);
         match &mut self.statuses {
             Statuses::Unseen => {}
@@ -104,7 +113,7 @@ impl Supervisor {
         }
     }
 
-    /// A file was changed, or opened for writing: `file` is open, as O_PATH or otherwise.
+    /// A file was changed: `file` is open, as O_PATH or otherwise.
     pub(super) fn changed(&mut self, path: &Path, file: &OwnedFd) {
         if !self.statuses.are_noted() {
             return;
@@ -114,9 +123,11 @@ impl Supervisor {
         }
     }
 
-    /// A file was opened for writing whose close is not watched.
-    pub(super) fn hold_open(&mut self, path: &Path, opened: &OwnedFd) {
-        let Statuses::Kept(kept) = &mut self.statuses else { return };
+    /// A file was opened for writing, or made by that.
+    pub(super) fn opened_to_write(&mut self, path: &Path, opened: &OwnedFd, area: Area) {
+        self.changed(path, opened);
+        // Elsewhere its close is watched.
+        let (Statuses::Kept(kept), Area::Private) = (&mut self.statuses, area) else { return };
         // Not the open file itself: it would not be closed when the run closes it.
         let number = opened.as_raw_fd().to_string();
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
