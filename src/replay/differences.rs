@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::input::{self, StandardInput};
@@ -102,7 +103,15 @@ impl FirstState {
             state.inputs.add(&entry);
             let unreadable = |source| ReplayError::Read { path: recording.name().to_owned(), source };
             order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;
-            status::add(&mut state.statuses, &entry, &recording.blobs).map_err(unreadable)?;
+            status::add(&mut state.statuses, &entry, &recording.blobs).map_err(|error| {
+                match error.kind() {
+                    io::ErrorKind::InvalidData => ReplayError::NotReplayable {
+                        path: recording.name().to_owned(),
+                        reason: error.to_string(),
+                    },
+                    _ => unreadable(error),
+                }
+            })?;
             if let Some(input) = StandardInput::of(&entry) {
                 state.input = input;
             }

@@ -115,8 +115,9 @@ impl Supervisor {
         let before = self.before_target(&target)?;
         let (place, linked) = (&target.place, self.linked(&target.place));
         let done = nix::unistd::unlinkat(place.directory.file.as_fd(), place.name.as_os_str(), how);
-        if let (Some(linked), Ok(())) = (linked, done) {
-            self.changed(&place.path(), &linked);
+        if done.is_ok() {
+            self.moved_file(place, None);
+            linked.iter().for_each(|file| self.changed(&place.path(), file));
         }
         self.finish(call, &target, Event::new(Kind::Observe, "fs.delete"), before, done)
     }

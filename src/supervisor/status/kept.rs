@@ -7,6 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use super::recorded::MOST_SAMPLES;
 use super::sample::Sample;
 use super::{ALL, Moment, OPERATION};
 use crate::sys::status;
@@ -14,8 +15,6 @@ use crate::trace::{Event, Kind, Recorder, TraceError};
 
 /// Bytes that are held before they are put into the trace.
 const PART: usize = 64 << 10;
-/// Bytes of all samples of a run.
-const MOST: u64 = 256 << 20;
 /// Paths that are known at the same time: memory is bounded.
 const PATHS: usize = 1 << 20;
 /// Files that are held to be looked at once more.
@@ -40,8 +39,9 @@ pub(in crate::supervisor) struct Kept {
     known: HashMap<Key, Known>,
     names: [RandomState; 2],
     text: Vec<u8>,
-    samples: u64,
-    spent: u64,
+    /// In the text, and in all.
+    samples: usize,
+    total: usize,
     /// Files that were opened, and may have changed since (O_PATH).
     unseen: HashMap<PathBuf, OwnedFd>,
     is_full: bool,
@@ -78,7 +78,8 @@ impl Kept {
         // No path has one.
         self.text.push(0);
         self.samples += 1;
-        self.is_full = !room || self.spent + self.text.len() as u64 > MOST;
+        self.total += 1;
+        self.is_full = !room || self.total >= MOST_SAMPLES;
     }
 
     /// The file at `path` was opened: what happens to it from now on is not seen. `file` is an O_PATH twin.
@@ -86,6 +87,13 @@ impl Kept {
         self.unseen.insert(path.to_owned(), file);
         if self.unseen.len() >= UNSEEN {
             self.look_again();
+        }
+    }
+
+    /// What was at `from` is at `to` now, or nowhere: nothing that was removed is held.
+    pub(super) fn moved(&mut self, from: &Path, to: Option<&Path>) {
+        if let (Some(file), Some(to)) = (self.unseen.remove(from), to) {
+            self.unseen.insert(to.to_owned(), file);
         }
     }
 
@@ -110,7 +118,6 @@ impl Kept {
             return Ok(());
         }
         let text = std::mem::take(&mut self.text);
-        self.spent += text.len() as u64;
         let mut blob = recorder.blob()?;
         blob.write_all(&text).map_err(|source| TraceError::StoreBlob { source })?;
         let event = Event::new(Kind::Meta, OPERATION).arg("count", std::mem::take(&mut self.samples));

@@ -29,6 +29,7 @@ use super::access::Area;
 use super::view::{Found, Place};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
+use crate::sys::dents::Entry;
 use crate::sys::status;
 
 /// The operation under which the trace holds them.
@@ -69,6 +70,15 @@ impl Statuses {
 
     fn are_noted(&self) -> bool {
         !matches!(self, Self::Unseen)
+    }
+
+    /// Gives a name of a directory the number that its file had.
+    pub(super) fn number(&self, directory: &Path, entry: &mut Entry) {
+        if let Self::Shown(shown) = self
+            && let Some(inode) = shown.inode(&directory.join(&entry.name))
+        {
+            entry.inode = inode;
+        }
     }
 
     fn add(&mut self, path: &Path, moment: Moment, sample: Sample) {
@@ -159,6 +169,16 @@ impl Supervisor {
             self.statuses.add(&place.path(), Moment::Changed, (&status).into());
         }
         self.changed_in(place);
+    }
+
+    /// A file has got another name, or none.
+    pub(super) fn moved_file(&mut self, from: &Place, to: Option<&Place>) {
+        if let Statuses::Kept(kept) = &mut self.statuses {
+            if let Some(to) = to {
+                kept.moved(&to.path(), None);
+            }
+            kept.moved(&from.path(), to.map(Place::path).as_deref());
+        }
     }
 
     /// Something was changed in a directory.

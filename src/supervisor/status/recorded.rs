@@ -9,8 +9,8 @@ use super::sample::Sample;
 
 /// The longest part that is read, in bytes.
 pub const LONGEST_STATUSES: u64 = 1 << 20;
-/// Most samples of a trace.
-const MOST: usize = 4 << 20;
+/// Most samples of a run.
+pub(super) const MOST_SAMPLES: usize = 2 << 20;
 
 /// Why something is no part of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -58,7 +58,7 @@ impl RecordedStatuses {
         for line in text.split(|&byte| byte == 0) {
             let (path, seen) = parse(line).ok_or(StatusError::Malformed)?;
             self.count += 1;
-            if self.count > MOST {
+            if self.count > MOST_SAMPLES {
                 return Err(StatusError::TooMany);
             }
             let all = match self.paths.get_mut(path) {

@@ -90,6 +90,12 @@ impl Shown {
         self.pairs.insert(live.id(), Pair { recorded, live, is_settled: false, is_read: false });
     }
 
+    /// The recorded inode number of what is at `path` now.
+    pub(super) fn inode(&self, path: &Path) -> Option<u64> {
+        let changes = self.changes.get(path).copied().unwrap_or(0);
+        self.recorded.span(path, changes).map(|span| span.first.inode)
+    }
+
     /// Puts the recorded status of the file at `path` in place of its own. `host` looks at the file of the host at
     /// that path, which stands for one that the run did not change. False where nothing is known.
     pub(super) fn put(
@@ -154,7 +160,7 @@ fn put(status: &mut libc::statx, sample: Sample) {
     set(&mut status.stx_atime, sample.accessed);
     set(&mut status.stx_mtime, sample.modified);
     set(&mut status.stx_ctime, sample.changed);
-    if let Some(born) = sample.born {
+    if let (Some(born), true) = (sample.born, status.stx_mask & libc::STATX_BTIME != 0) {
         set(&mut status.stx_btime, born);
     }
 }
