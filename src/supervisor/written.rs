@@ -308,7 +308,7 @@ fn timed(file: &OwnedFd, content: &Content, recorder: &Recorder) -> Result<Optio
     Ok(kept.ok().filter(|body| body["blob"] == content.sha256.as_str()))
 }
 
-/// Whether it holds times of other files: compiled Python, an index of git, an archive.
+/// Whether it holds times, as a rule of other files: compiled Python, an index of git, an archive.
 fn holds_times(file: &File, size: u64) -> bool {
     /// Smallest and largest file that is looked at, in bytes.
     const SIZES: std::ops::RangeInclusive<u64> = 16..=16 << 20;
@@ -319,7 +319,9 @@ fn holds_times(file: &File, size: u64) -> bool {
     let Ok(length) = file.read_at(&mut head, 0) else { return false };
     let head = &head[..length];
     let starts: [&[u8]; 4] = [b"DIRC", b"PK\x03\x04", b"!<arch>\n", b"\x1f\x8b\x08"];
-    starts.iter().any(|start| head.starts_with(start))
+    // An entry of Go's cache of builds.
+    let is_go_s = head.starts_with(b"v1 ") && size == 175;
+    is_go_s || starts.iter().any(|start| head.starts_with(start))
         || head.get(2..8) == Some(b"\r\n\0\0\0\0")
         || head.get(257..262) == Some(b"ustar")
 }
