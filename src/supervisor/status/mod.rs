@@ -83,6 +83,8 @@ impl Statuses {
 
     fn add(&mut self, path: &Path, moment: Moment, sample: Sample) {
         match self {
+            // A pipe or a socket.
+            _ if !path.is_absolute() => {}
             Self::Unseen => {}
             Self::Kept(kept) => kept.add(path, moment, &sample),
             Self::Shown(shown) => shown.add(path, moment, sample),
