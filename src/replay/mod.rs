@@ -13,6 +13,7 @@ pub mod input;
 pub mod inputs;
 pub mod order;
 mod recording;
+mod status;
 
 pub use differences::{Difference, FirstState};
 pub use error::ReplayError;

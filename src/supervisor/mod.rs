@@ -46,6 +46,7 @@ mod skip;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
+mod status;
 mod stop;
 pub mod syscall_table;
 mod system_files;
@@ -86,6 +87,8 @@ use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
 pub use self::skip::UnderWay;
+use self::status::Statuses;
+pub use self::status::{LONGEST_STATUSES, OPERATION as STATUSES, RecordedStatuses, StatusError};
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
@@ -93,7 +96,7 @@ use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
 use crate::sys::refused::Refused;
-use crate::sys::{process, seccomp};
+use crate::sys::process;
 use crate::trace::{Event, Recorder};
 
 /// The words in which pid 1 is asked to do something inside, and answers.
@@ -179,6 +182,7 @@ pub struct Supervisor {
     first: Option<FirstChanges>,
     captures: Option<Captures>,
     listings: Listings,
+    statuses: Statuses,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -249,16 +253,13 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders } = setup.diverted;
+        let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
         let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
         let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
-        // Older kernels answer every call as well, only slower.
-        let hand_over = HandOver::new(seccomp::wake_here(setup.listener.as_fd(), true).is_ok());
-        // Without them it waits longer while programs compute.
-        let _ = process::take_short_slices();
+        let hand_over = HandOver::by(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
@@ -290,6 +291,7 @@ impl Supervisor {
             first: setup.keeps_former.then(FirstChanges::default),
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
+            statuses: Statuses::new(setup.keeps_former, statuses),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),
@@ -317,6 +319,7 @@ impl Supervisor {
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
+        self.note_places();
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
@@ -349,6 +352,9 @@ impl Supervisor {
         }
         self.hear_last_signals();
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
+        self.keep_statuses(true)?;
         self.hasher.finish();
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
@@ -365,6 +371,8 @@ impl Supervisor {
     fn settle(&mut self) -> Result<(), Stop> {
         let started = Instant::now();
         self.written.settle(&mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
         self.hand_over.worked(started.elapsed());
         Ok(())
     }

@@ -35,6 +35,7 @@ mod sample;
 mod secrets;
 mod skip;
 mod socks;
+mod stat_times;
 mod stdio;
 mod streams;
 mod support;
