@@ -15,6 +15,7 @@ mod secrets;
 pub mod show;
 mod spec;
 mod tls;
+mod until;
 pub mod verify;
 mod worktree;
 

@@ -12,7 +12,7 @@ use super::recorded::Recording;
 use super::secret::Secrets;
 use super::tls::{Intention, Interception};
 use crate::policy::{Policy, Transport};
-use crate::trace::Recorder;
+use crate::trace::{Recorder, Turn};
 use crate::trace::redact::{ChosenNames, Redactor};
 
 /// Sockets of the program's network that were handed out.
@@ -84,6 +84,8 @@ pub enum Upstream {
     Live,
     /// To what was recorded of another run; nothing else is ever asked, dialled or sent to.
     Recorded(Arc<Recording>),
+    /// The same until the turn comes; from then on to the host's network.
+    Turning(Arc<Recording>, Arc<Turn>),
 }
 
 /// How the user wants streams to be treated.

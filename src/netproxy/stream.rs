@@ -265,7 +265,7 @@ async fn unreachable(
 
 /// Dials for a stream whose connect is recorded already.
 pub(crate) async fn reach(egress: &Egress, destination: SocketAddr) -> Result<OriginStream, NetproxyError> {
-    let connected = egress.outside.connect(Wanted { destination, proc: None }).await;
+    let connected = egress.outside().await.connect(Wanted { destination, proc: None }).await;
     let connected = connected.and_then(|stream| stream.set_nodelay().map(|()| stream));
     connected.map_err(|source| NetproxyError::Dial { address: destination, source })
 }

@@ -51,6 +51,7 @@ pub mod syscall_table;
 mod system_files;
 mod task;
 mod tracer;
+mod turn;
 mod unix;
 mod view;
 mod waiter;
@@ -94,7 +95,7 @@ use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
 use crate::sys::refused::Refused;
 use crate::sys::{process, seccomp};
-use crate::trace::{Event, Recorder};
+use crate::trace::{Event, Recorder, Turn};
 
 /// The words in which pid 1 is asked to do something inside, and answers.
 #[derive(Debug, Clone, Copy)]
@@ -154,6 +155,8 @@ pub struct Setup {
     pub controls: Option<Controls>,
     /// There in a replay whose waits are left out.
     pub under_way: Option<UnderWay>,
+    /// There in a replay that goes on for real.
+    pub turn: Option<Arc<Turn>>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -204,6 +207,8 @@ pub struct Supervisor {
     clock: Option<Clock>,
     /// Its waits are left out.
     skip: Option<skip::Skip>,
+    /// When the run goes on for real, as long as it does not.
+    turn: Option<Arc<Turn>>,
     /// Stopped tasks are left that were not looked at.
     more_stops: bool,
     /// The command's process, once it was seen.
@@ -280,6 +285,7 @@ impl Supervisor {
             following: following.map(Following::new),
             clock,
             skip,
+            turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
@@ -318,6 +324,7 @@ impl Supervisor {
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
+            self.take_turn()?;
             let quiet = ready.is_nothing();
             self.look_after_waiters();
             self.look_after_unnamed();

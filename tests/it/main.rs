@@ -42,4 +42,5 @@ mod tls;
 mod trace;
 mod udp;
 mod unix;
+mod until;
 mod view;
