@@ -7,6 +7,7 @@ pub mod init;
 mod last_words;
 mod later;
 mod pack;
+mod places;
 mod policy;
 mod replay;
 mod replayable;

@@ -15,6 +15,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::Failure;
 use super::diff::parse_cause;
+use super::places::{absolute_path, empty_directory};
 use super::run::{Prepared, protected, tell};
 use super::until::{Bound, UntilArguments};
 use crate::command;
@@ -77,19 +78,7 @@ impl ReplayCommand {
         let recording = Recording::read(&opened).map_err(refused)?;
         let own = opened.places();
         let bound = self.until.bound(&recording, &path)?;
-        enter(&recording)?;
-        restore_mask(&recording);
-        if !recording.sealed {
-            tell([
-                "agentbox: the recording ends early: its run was interrupted, and what it would have done \
-                   afterwards counts as a difference"
-                    .to_owned(),
-            ]);
-        }
-        // The command inherits them too.
-        tell(
-            recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
-        );
+        take_place(&recording)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
         first.hide(own);
         let scratch = Scratch::new()?;
@@ -104,13 +93,13 @@ impl ReplayCommand {
         found.extend(first.differences());
         self.judge(&found)?;
         let signals = run::hold_signals()?;
-        let placement = match bound.as_ref().map(|bound| bound.placement(&prepared)).transpose()?.flatten() {
-            Some(placement) => placement,
-            None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
-        };
         let turn = bound.as_ref().and_then(Bound::turn);
         let tls = interception(&recording, self.until.roots()?)?;
         let secrets = secrets(&recording, &prepared.policy, turn.is_some())?;
+        let placement = match turn.and(bound.as_ref()) {
+            Some(bound) => bound.placement(&prepared)?,
+            None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
+        };
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
         tell(first.said());
@@ -128,8 +117,8 @@ impl ReplayCommand {
         let until = bound.as_ref().map(|bound| bound.until(&path, &placement.written_at(), &self.lenient));
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced, until };
         let network = Arc::new(recording.network(self.paced).map_err(refused)?);
-        let upstream = match turn {
-            Some(turn) => Upstream::Turning(network, Arc::clone(turn)),
+        let upstream = match turn.map(Arc::clone) {
+            Some(turn) => Upstream::Turning(network, turn),
             None => Upstream::Recorded(network),
         };
         let redacted = recording.redacted();
@@ -266,6 +255,19 @@ fn secrets(recording: &Recording, policy: &Policy, is_live: bool) -> Result<Secr
     Secrets::restore(policy, placeholders).map_err(|error| Failure::launcher(error.to_string()))
 }
 
+/// Stands where the recorded run was begun; the command inherits all of that.
+fn take_place(recording: &Recording) -> Result<(), Failure> {
+    enter(recording)?;
+    restore_mask(recording);
+    if !recording.sealed {
+        tell(["agentbox: the recording ends early: its run was interrupted, and what it would have done \
+               afterwards counts as a difference"
+            .to_owned()]);
+    }
+    tell(recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")));
+    Ok(())
+}
+
 /// Enters the directory in which it ran. Where there is none, the run gets one made.
 fn enter(recording: &Recording) -> Result<(), Failure> {
     let place = &recording.private.cwd;
@@ -297,21 +299,6 @@ fn restore_mask(recording: &Recording) {
     let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
     if let Some(bits) = recorded.and_then(|bits| u32::try_from(bits).ok()) {
         umask(Mode::from_bits_truncate(bits));
-    }
-}
-
-/// What the user names lies where the user is, whatever directory the trace names.
-pub(super) fn absolute_path(text: &str) -> Result<PathBuf, String> {
-    std::path::absolute(text).map_err(|error| error.to_string())
-}
-
-fn empty_directory(text: &str) -> Result<PathBuf, String> {
-    let path = absolute_path(text)?;
-    match path.read_dir().map(|mut entries| entries.next().is_none()) {
-        Ok(true) => Ok(path),
-        Ok(false) => Err("it is not empty: name a directory that is empty or absent".to_owned()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(path),
-        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Map;
 use rustls::pki_types::CertificateDer;
 
 use super::Failure;
-use super::replay::absolute_path;
+use super::places::absolute_path;
 use super::run::{Prepared, elsewhere, is_granted, tell};
 use super::tls::roots;
 use crate::policy::Host as _;
@@ -47,7 +47,8 @@ pub(super) struct UntilArguments {
 }
 
 fn parse_step(text: &str) -> Result<Named, String> {
-    Named::parse(text).ok_or_else(|| "write a step as reports name it, as 0.2@7, or the number of its entry".to_owned())
+    Named::parse(text)
+        .ok_or_else(|| "write a step as reports name it, as 0.2@7, or the number of its entry".to_owned())
 }
 
 /// What a replay does that does not go to its end.
@@ -75,11 +76,13 @@ impl UntilArguments {
         let unreadable = |error: io::Error| Failure::launcher(format!("{name}: {error}"));
         let found = File::open(path).and_then(|mut file| Goal::find(&mut file, named)).map_err(unreadable)?;
         let goal = found.map_err(|nearest| {
-            let nearest = nearest.map_or_else(|| "it has none".to_owned(), |step| format!("the nearest is {step}"));
+            let nearest =
+                nearest.map_or_else(|| "it has none".to_owned(), |step| format!("the nearest is {step}"));
             Failure::usage(format!("{named} is no step of {name}: {nearest}"))
         })?;
         let out = self.out.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_OUT));
-        let out = std::path::absolute(&out).map_err(|error| Failure::usage(format!("{}: {error}", out.display())))?;
+        let out = std::path::absolute(&out)
+            .map_err(|error| Failure::usage(format!("{}: {error}", out.display())))?;
         let turn = match &self.then {
             None => None,
             Some(_) => {
@@ -88,8 +91,9 @@ impl UntilArguments {
                 said.insert("origin".to_owned(), recording.head.clone().into());
                 said.insert("step".to_owned(), goal.step.clone().into());
                 said.insert("entry".to_owned(), goal.entry.into());
-                Some(Arc::new(Turn::new(said)
-                    .map_err(|error| Failure::launcher(format!("eventfd: {error}")))?))
+                Some(Arc::new(
+                    Turn::new(said).map_err(|error| Failure::launcher(format!("eventfd: {error}")))?,
+                ))
             }
         };
         Ok(Some(Bound { goal: Arc::new(goal), turn, out, reached: Reached::default() }))
@@ -111,14 +115,11 @@ impl Bound {
     }
 
     /// Where the trace of a run goes that goes on for real.
-    pub(super) fn placement(&self, prepared: &Prepared) -> Result<Option<Placement>, Failure> {
-        if self.turn.is_none() {
-            return Ok(None);
-        }
+    pub(super) fn placement(&self, prepared: &Prepared) -> Result<Placement, Failure> {
         let inside = is_granted(&prepared.policy, &prepared.host.resolve(&self.out));
         let placement = Placement::plan(&self.out, inside, false)?;
         tell(elsewhere(&placement));
-        Ok(Some(placement))
+        Ok(placement)
     }
 
     /// What is asked while the run goes on: whether the step has come, of the trace `live`.

@@ -155,9 +155,7 @@ pub fn start(spec: ProxySpec) -> Result<Proxy, NetproxyError> {
     let outside: Arc<dyn Outside> = match &spec.upstream {
         Upstream::Live => Arc::new(HostNetwork::default()),
         Upstream::Recorded(recording) => Arc::clone(recording) as Arc<dyn Outside>,
-        Upstream::Turning(recording, turn) => {
-            Arc::new(Turning::new(Arc::clone(recording), Arc::clone(turn)))
-        }
+        Upstream::Turning(recording, turn) => Arc::new(Turning::new(Arc::clone(recording), Arc::clone(turn))),
     };
     start_with(spec, outside)
 }

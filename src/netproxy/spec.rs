@@ -12,8 +12,8 @@ use super::recorded::Recording;
 use super::secret::Secrets;
 use super::tls::{Intention, Interception};
 use crate::policy::{Policy, Transport};
-use crate::trace::{Recorder, Turn};
 use crate::trace::redact::{ChosenNames, Redactor};
+use crate::trace::{Recorder, Turn};
 
 /// Sockets of the program's network that were handed out.
 #[derive(Debug, Default)]

@@ -10,8 +10,8 @@ use hickory_proto::rr::RecordType;
 use super::egress::Egress;
 use super::origin::OriginStream;
 use super::recorded::Recording;
-use super::resolve::{Datagrams, Found, HostNetwork, Outside, Pending, Question, Wanted};
 use super::resolve::Family;
+use super::resolve::{Datagrams, Found, HostNetwork, Outside, Pending, Question, Wanted};
 use crate::trace::Turn;
 
 /// How often it is looked whether all is recorded that has happened, and how long at most.

@@ -1,8 +1,8 @@
 //! Repeat: what a run has that no other run of the same command would have, kept so that it can be run again.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 

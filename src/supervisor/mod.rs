@@ -257,7 +257,6 @@ impl Supervisor {
         let DivertedRoots { roots, holders, orders } = setup.diverted;
         let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
-        let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
@@ -290,7 +289,7 @@ impl Supervisor {
             system_files: SystemFiles::default(),
             heads: Heads::default(),
             digests: Digests::default(),
-            written,
+            written: WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?,
             first: setup.keeps_former.then(FirstChanges::default),
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),

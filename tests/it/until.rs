@@ -186,11 +186,13 @@ fn from_a_step_on_it_goes_on_for_real() {
     let (_, step) = recorded.request("/2");
     let live = recorded.sandbox.beside("live.jsonl");
     let (named, keep) = (live.to_str().expect("text"), recorded.sandbox.beside("kept"));
-    let words =
-        ["--until", &step, "--then", "live", "-o", named, "--keep", keep.to_str().expect("text")];
+    let words = ["--until", &step, "--then", "live", "-o", named, "--keep", keep.to_str().expect("text")];
     let since = std::time::Instant::now();
     let ran = recorded.replay(&words);
-    ran.exits(0).complains(&format!("replayed to {step} — ")).complains("then for real").complains("exit status 5");
+    ran.exits(0)
+        .complains(&format!("replayed to {step} — "))
+        .complains("then for real")
+        .complains("exit status 5");
     for text in ["recorded /1", "recorded /2", "real /3"] {
         assert!(ran.stdout.contains(text), "{ran}");
     }
@@ -203,8 +205,13 @@ fn from_a_step_on_it_goes_on_for_real() {
     assert!(since.elapsed().as_secs() < 30);
     assert_ne!(said(&ran, "drawn"), said(&recorded.ran, "drawn"), "nobody made that id before");
     // Writes stay inside, and are kept where that is wanted.
-    let kept = |name: &str| fs::read_to_string(keep.join(recorded.sandbox.path(name).strip_prefix("/").expect("whole")));
-    assert_eq!((kept("out/a").expect("kept"), kept("out/b").expect("kept")), ("new".to_owned(), "b".to_owned()));
+    let kept = |name: &str| {
+        fs::read_to_string(keep.join(recorded.sandbox.path(name).strip_prefix("/").expect("whole")))
+    };
+    assert_eq!(
+        (kept("out/a").expect("kept"), kept("out/b").expect("kept")),
+        ("new".to_owned(), "b".to_owned())
+    );
     // The new trace is whole, and says where it is from.
     let verified = recorded.sandbox.agentbox(&["verify", "-t", named]);
     verified.exits(0);

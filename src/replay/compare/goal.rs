@@ -89,7 +89,8 @@ impl Goal {
         let at = index.steps.iter().position(|other| std::ptr::eq(other, step)).unwrap_or_default();
         let entry = index.entry(u32::try_from(at).unwrap_or(u32::MAX), recorded)?;
         let (what, about) = about(&entry).unwrap_or_default();
-        let is_like = |other: &&Step| (other.process, other.op, other.about) == (step.process, step.op, step.about);
+        let is_like =
+            |other: &&Step| (other.process, other.op, other.about) == (step.process, step.op, step.about);
         let times = steps().filter(is_like).filter(|other| other.entry <= step.entry).count();
         Ok(Ok(Self {
             step: format!("{}@{}", lineage(step), step.number),
@@ -197,9 +198,8 @@ fn sift(ours: &Index, found: &mut Found, at: usize) -> (bool, u64) {
         }
         is_due
     });
-    let is_due = |(number, step): &(u32, &Step)| {
-        step.counts && step.entry <= goal.entry && !pending.contains(number)
-    };
+    let is_due =
+        |(number, step): &(u32, &Step)| step.counts && step.entry <= goal.entry && !pending.contains(number);
     let due = (0..).zip(&ours.steps).filter(is_due).map(|(_, step)| step.weight).sum();
     (was_done, due)
 }

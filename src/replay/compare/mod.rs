@@ -13,6 +13,7 @@ use std::io::{self, Read, Seek};
 
 use serde_json::{Map, Value};
 
+mod ancestors;
 mod cause;
 mod comparison;
 mod essence;
@@ -35,6 +36,7 @@ pub use fields::Field;
 pub use goal::{Goal, Named, reached};
 pub use requests::Tiers;
 
+use ancestors::chain;
 use index::{Index, Names};
 use matching::{Cut, Finding, Found, match_all};
 use processes::Pairs;
@@ -384,31 +386,6 @@ fn before(cause: Cause, op: &str, fields: Vec<Field>) -> Divergence {
         fields,
         chain: Vec::new(),
     }
-}
-
-/// The process and its ancestors, from the command down.
-fn chain(index: &Index, process: u32, from: &mut (impl Read + Seek)) -> io::Result<Vec<Ancestor>> {
-    let mut chain = Vec::new();
-    // What the launcher does is nobody's child.
-    let mut next = Some(process).filter(|process| index.processes.get(*process).lineage != "run");
-    while let Some(process) = next {
-        let process = index.processes.get(process);
-        let argv = match process.spawn {
-            // Without a supervisor, what the command starts is all its own.
-            _ if process.parent.is_none() => {
-                index.start.get("argv").and_then(|argv| argv.as_array().cloned())
-            }
-            Some(step) => {
-                let entry = index.entry(step, from)?;
-                entry.get("args").and_then(|args| args.get("argv")?.as_array().cloned())
-            }
-            None => None,
-        };
-        chain.push(Ancestor { proc: process.lineage.clone(), argv: argv.unwrap_or_default() });
-        next = process.parent;
-    }
-    chain.reverse();
-    Ok(chain)
 }
 
 #[cfg(test)]
