@@ -12,6 +12,7 @@ pub mod initial;
 pub mod input;
 pub mod inputs;
 pub mod order;
+pub mod outputs;
 mod recording;
 
 pub use differences::{Difference, FirstState};

@@ -8,9 +8,9 @@ use super::super::run::{colored, tell};
 use super::super::until::Bound;
 use super::{ReplayCommand, refused};
 use crate::replay::compare::{self, Comparison, report};
-use crate::replay::{Difference, ReplayError, embedded_times};
+use crate::replay::{Difference, ReplayError, embedded_times, outputs};
 use crate::run::Outcome;
-use crate::trace::escape;
+use crate::trace::{StoredBlobs, escape};
 
 impl ReplayCommand {
     /// Compares the two traces and says what came of it.
@@ -23,10 +23,12 @@ impl ReplayCommand {
     ) -> Result<u8, Failure> {
         let reached = bound.map(Bound::reached).transpose()?.flatten();
         let is_missed = bound.is_some() && reached.is_none();
-        let comparison = match reached {
+        let live = &outcome.placed.path;
+        let mut comparison = match reached {
             Some(comparison) => comparison,
-            None => self.whole(recorded, &outcome.placed.path)?,
+            None => self.whole(recorded, live)?,
         };
+        outputs::explain(&mut comparison, &StoredBlobs::beside(recorded), &StoredBlobs::beside(live));
         let is_same = comparison.is_same() && !is_missed;
         if self.json {
             let mut said = report::json(&comparison);
