@@ -22,10 +22,10 @@ use crate::command;
 use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
-use crate::plan::{HostFacts, LaunchPlan, Made, Request};
+use crate::plan::{self, HostFacts, LaunchPlan, Made, Request};
 use crate::policy::{self, LaunchHost, Policy};
 use crate::replay::compare::Cause;
-use crate::replay::{Difference, FirstState, Recording, ReplayError};
+use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch, escape};
 
@@ -152,6 +152,7 @@ impl ReplayCommand {
         }
         let mut facts = HostFacts::gather().map_err(|error| Failure::launcher(error.to_string()))?;
         let own_home = facts.variable("HOME").map(OsString::from);
+        let own = facts.environment.clone();
         if !recording.private.cwd.exists() {
             facts.cwd.clone_from(&recording.private.cwd);
         }
@@ -177,6 +178,14 @@ impl ReplayCommand {
         policy.local_addresses.clone_from(&facts.addresses);
         let command = command::resolve(&words, &facts.environment, &facts.cwd)
             .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
+        if trace::is_known_head(&recording.head) {
+            let passed = |facts: &HostFacts| {
+                plan::variables(&policy, &command, facts, &recording.private.placeholders)
+            };
+            let recorded = passed(&facts);
+            let today = HostFacts { environment: own, ..facts.clone() };
+            found.extend(variables::differences(recorded, passed(&today), &recording.private));
+        }
         Ok((Prepared { policy, command, facts, host }, found))
     }
 
@@ -228,7 +237,9 @@ impl ReplayCommand {
         } else if !self.force {
             tell([escape::json(&serde_json::json!({"same": false, "before": found}).to_string())]);
         }
-        if self.force {
+        // What is accepted is told all the same.
+        let is_accepted = self.lenient.contains(&Cause::EnvironmentChanged);
+        if self.force || found.iter().all(|difference| is_accepted && difference.what == "variable") {
             return Ok(());
         }
         Err(Failure::diverged("nothing was run; --force runs it anyway, to see where it parts".to_owned()))

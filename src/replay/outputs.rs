@@ -57,7 +57,8 @@ impl Kept {
         // An end of the line that only one of them has is seen.
         let end = end.map_or(self.bytes.len(), |end| at + end.max(1));
         let (from, to) = (start.max(at.saturating_sub(BEFORE)), end.min(at + EXCERPT - BEFORE));
-        let [before, after] = [(start, from), (to, end)].map(|(one, other)| if one < other { "…" } else { "" });
+        let [before, after] =
+            [(start, from), (to, end)].map(|(one, other)| if one < other { "…" } else { "" });
         Some(format!("{before}{}{after}", display_bytes(&self.bytes[from..to])).into())
     }
 }

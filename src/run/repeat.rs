@@ -148,6 +148,12 @@ impl Private {
         Seed::from_hex(&self.seed).is_some() && self.redactor().is_some() && self.cwd.is_absolute()
     }
 
+    /// What stands for a value: the same for the same one, and nobody finds the value by trying.
+    #[must_use]
+    pub fn digest(&self, value: &[u8]) -> String {
+        self.redactor().map(|redactor| redactor.redacted(value)).unwrap_or_default()
+    }
+
     fn redactor(&self) -> Option<Redactor> {
         unhex(&self.redactor).map(|key| Redactor::with_key(&key))
     }

@@ -217,19 +217,6 @@ fn what_was_printed_first_in_another_way_is_told() {
 }
 
 #[test]
-fn outputs_that_nobody_saw_are_told() {
-    let sandbox = Sandbox::new(User::Caller);
-    sandbox.policy("exec: bash\n");
-    let mut command = sandbox.run_command(&[], &["bash", "-c", "echo seen; echo unseen >&2"]);
-    command.stderr(std::process::Stdio::null());
-    command.stdout(std::process::Stdio::null());
-    assert!(command.status().expect("it runs").success());
-    let trace = sandbox.trace();
-    let ran = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
-    ran.exits(0).complains("recorded steps matched, stdout and stderr not compared");
-}
-
-#[test]
 fn each_step_that_differs_is_named_for_what_it_is() {
     let recorded = Recorded::new();
     for (mode, class, op, stream, word) in MODES {

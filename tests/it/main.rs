@@ -43,4 +43,5 @@ mod trace;
 mod udp;
 mod unix;
 mod until;
+mod variables;
 mod view;

@@ -63,7 +63,8 @@ pub fn verdict(comparison: &Comparison, same: &str, different: &str) -> String {
 /// What was printed is what people look at: whether it was is said at once.
 fn unseen_outputs(comparison: &Comparison) -> String {
     let names = ["stdout", "stderr"].into_iter();
-    let is_unseen = |name: &&str| comparison.unseen.iter().any(|one| one.strip_prefix("stdio ") == Some(*name));
+    let is_unseen =
+        |name: &&str| comparison.unseen.iter().any(|one| one.strip_prefix("stdio ") == Some(*name));
     let names: Vec<_> = names.filter(is_unseen).collect();
     if names.is_empty() { String::new() } else { format!(", {} not compared", names.join(" and ")) }
 }
