@@ -260,7 +260,9 @@ impl Supervisor {
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         // Older kernels answer every call as well, only slower.
-        let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
+        let hand_over = HandOver::new(seccomp::wake_here(setup.listener.as_fd(), true).is_ok());
+        // Without them it waits longer while programs compute.
+        let _ = process::take_short_slices();
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
