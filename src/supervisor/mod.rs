@@ -52,6 +52,7 @@ pub mod syscall_table;
 mod system_files;
 mod task;
 mod tracer;
+mod turn;
 mod unix;
 mod view;
 mod waiter;
@@ -97,7 +98,7 @@ use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
 use crate::sys::refused::Refused;
 use crate::sys::process;
-use crate::trace::{Event, Recorder};
+use crate::trace::{Event, Recorder, Turn};
 
 /// The words in which pid 1 is asked to do something inside, and answers.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +158,8 @@ pub struct Setup {
     pub controls: Option<Controls>,
     /// There in a replay whose waits are left out.
     pub under_way: Option<UnderWay>,
+    /// There in a replay that goes on for real.
+    pub turn: Option<Arc<Turn>>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -208,6 +211,8 @@ pub struct Supervisor {
     clock: Option<Clock>,
     /// Its waits are left out.
     skip: Option<skip::Skip>,
+    /// When the run goes on for real, as long as it does not.
+    turn: Option<Arc<Turn>>,
     /// Stopped tasks are left that were not looked at.
     more_stops: bool,
     /// The command's process, once it was seen.
@@ -256,7 +261,6 @@ impl Supervisor {
         let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
         let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
-        let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         let hand_over = HandOver::by(setup.listener.as_fd());
@@ -283,11 +287,12 @@ impl Supervisor {
             following: following.map(Following::new),
             clock,
             skip,
+            turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
             digests: Digests::default(),
-            written,
+            written: WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?,
             first: setup.keeps_former.then(FirstChanges::default),
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
@@ -323,6 +328,7 @@ impl Supervisor {
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
+            self.take_turn()?;
             let quiet = ready.is_nothing();
             self.look_after_waiters();
             self.look_after_unnamed();

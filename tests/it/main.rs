@@ -43,4 +43,6 @@ mod tls;
 mod trace;
 mod udp;
 mod unix;
+mod until;
+mod variables;
 mod view;

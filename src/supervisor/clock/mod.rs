@@ -15,6 +15,7 @@
 mod advance;
 mod control;
 mod kind;
+mod live;
 mod marks;
 mod points;
 mod raw;
@@ -112,6 +113,8 @@ pub(super) struct Clock {
     waits: HashMap<i32, waits::Own>,
     /// Nanoseconds that were left out.
     skipped: u64,
+    /// A replay that goes on for real: what the timeline is ahead of the kernel's clock is `skipped`.
+    is_live: bool,
 }
 
 impl Clock {
@@ -129,6 +132,7 @@ impl Clock {
             spent: 0,
             waits: HashMap::new(),
             skipped: 0,
+            is_live: false,
         }
     }
 
@@ -211,6 +215,9 @@ impl Clock {
                 let mut replay = Replay::new(tapes.take(&strand), start);
                 // Its memory is ours and has its size: without it each read is answered by us.
                 let _ = replay.fill(lane.as_ref());
+                if self.is_live {
+                    replay.let_go(lane.as_ref(), start, self.skipped);
+                }
                 Reel::Replay(replay)
             }
         };

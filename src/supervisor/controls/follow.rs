@@ -36,6 +36,11 @@ impl Following {
         Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default() }
     }
 
+    /// What is random comes from another seed; devices that are open go on as they are.
+    pub(in crate::supervisor) fn begin_anew(&mut self, seed: Seed) {
+        self.seed = seed;
+    }
+
     /// Whether a task stands still that must not for ever.
     pub(in crate::supervisor) fn is_waiting(&self) -> bool {
         !self.unnamed.is_empty()

@@ -61,7 +61,7 @@ impl Supervisor {
                 Sight::Moving => moving = true,
             }
         }
-        if !moving {
+        if !moving && !skip.is_live {
             // Answers come at once, so that a thread can be far ahead.
             let ahead = clock.furthest().saturating_sub(skip.now(clock));
             skip.leave_out(clock, ahead)?;
@@ -74,7 +74,7 @@ impl Supervisor {
                 Caller { task: one.task, process: one.process, is_represented, clocks, taken }
             });
         }
-        if moving {
+        if moving || skip.is_live {
             return skip.end_overdue(clock, &waiting);
         }
         if waiting.is_empty() || !skip.understands(&waiting) {
