@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::stat::{Mode, umask};
 
@@ -24,6 +25,9 @@ use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch, escape};
 
 /// What `replay --help` says after the options.
+/// Less than that is not worth a word.
+const LEFT_OUT: Duration = Duration::from_millis(100);
+
 const AFTER_HELP: &str = "\
 The recorded command is executed again under the recorded policy: with the recorded environment, clock and
 randomness, the recorded answers in place of the network, and its writes diverted. Its output is its own.
@@ -121,7 +125,7 @@ impl ReplayCommand {
             StreamOptions { tls, secrets, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
-        self.verdict(&path, &outcome.placed.path, &found)
+        self.verdict(&path, &outcome.placed.path, (&found, outcome.left_out))
     }
 
     /// A trace is named by -t: what stands alone is a command.
@@ -139,7 +143,7 @@ impl ReplayCommand {
     }
 
     /// Compares the two traces and says what came of it.
-    fn verdict(&self, recorded: &Path, live: &Path, before: &[Difference]) -> Result<u8, Failure> {
+    fn verdict(&self, recorded: &Path, live: &Path, (before, left_out): (&[Difference], Duration)) -> Result<u8, Failure> {
         let unreadable = |path: &Path| {
             let path = path.to_owned();
             move |source| refused(ReplayError::Read { path, source })
@@ -152,11 +156,15 @@ impl ReplayCommand {
         if self.json {
             let mut said = report::json(&comparison);
             said["before"] = serde_json::json!(before);
+            said["left_out"] = serde_json::json!(left_out.as_secs_f64());
             tell([escape::json(&said.to_string())]);
         } else {
             let style = report::Style { recorded: "recorded", live: "live", color: colored() };
             let text = report::text(&comparison, &style);
             tell(text.lines().map(|line| format!("agentbox: {line}")));
+            if left_out >= LEFT_OUT {
+                tell([format!("agentbox: waits of {:.1} s were left out", left_out.as_secs_f64())]);
+            }
             tell([format!("agentbox: {}", report::verdict(&comparison, "replay ok", "replay diverged"))]);
         }
         Ok(u8::from(!comparison.is_same()))

@@ -62,7 +62,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::signalfd::SignalFd;
 
@@ -239,6 +239,8 @@ pub struct Finished {
     pub denials: Denials,
     /// A signal came that was meant to end the run.
     pub interrupted: bool,
+    /// Time that a replay has left out.
+    pub left_out: Duration,
     /// Why the command was not started, if we were the reason.
     pub first_refusal: Option<Refusal>,
 }
@@ -355,6 +357,7 @@ impl Supervisor {
             last_words: self.last_words.take(),
             denials: std::mem::take(&mut self.denials),
             interrupted: self.interrupted,
+            left_out: self.clock.as_ref().map_or(Duration::ZERO, Clock::left_out),
             first_refusal: self.first_refusal.take(),
         })
     }

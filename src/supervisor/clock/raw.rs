@@ -108,8 +108,7 @@ impl Clock {
         let offset = self.offsets.of_kind(kind);
         // At real rate, or unknown: the shift is that of the program's image.
         let Some(mut thread) = self.threads.remove(&task) else {
-            let shift = self.programs.get(&process).map_or(0, |program| program.control.shift);
-            return Ok(Some(kernel.wrapping_add(shift).wrapping_add(offset)));
+            return Ok(Some(self.at_real_rate_now(process, kind)?.wrapping_add(offset)));
         };
         let point = self.next_point(&mut thread, (kind, clock), kernel);
         self.threads.insert(task, thread);

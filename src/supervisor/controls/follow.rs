@@ -57,8 +57,8 @@ impl Supervisor {
             }
             if let (Some(clock), Some(strand)) = (&mut self.clock, kin.strand(child)) {
                 match threaded {
-                    true => clock.cloned(maker, child, strand.to_string()),
-                    false => clock.forked(maker, child, strand.to_string()),
+                    true => clock.cloned((maker, process), child, strand.to_string()),
+                    false => clock.forked((maker, process), child, strand.to_string()),
                 }
             }
             self.named(child);

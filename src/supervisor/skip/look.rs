@@ -74,6 +74,7 @@ impl Supervisor {
                 Caller { task: one.task, process: one.process, is_represented, clocks, taken }
             });
         }
+        skip.looked_at = skip.now(clock);
         if moving {
             return skip.end_overdue(clock, &waiting);
         }
@@ -108,14 +109,21 @@ impl Skip {
         let (kernel, real, boot) = clock.kernel();
         let now = kernel.wrapping_add(self.skew);
         if let Some(own) = clock.at_real_rate(task, process) {
-            return Clocks { now, behind: now.saturating_sub(own), real, boot };
+            let behind = now.saturating_sub(own);
+            // A wait begins when its length was worked out, which is not long before we see it as a rule.
+            let read = clock.last_read(process).unwrap_or(own).saturating_add(behind);
+            let begun = read.max(self.looked_at).min(now);
+            return Clocks { now, begun, behind, real, boot };
         }
-        let Some(taken) = clock.taken(task) else { return Clocks { now, behind: 0, real, boot } };
+        let Some(taken) = clock.taken(task) else {
+            return Clocks { now, begun: now, behind: 0, real, boot };
+        };
         let reading = self.readings.entry(task).or_insert((0, 0));
         if reading.0 != taken {
             *reading = (taken, now.saturating_sub(taken));
         }
-        Clocks { now: now.max(taken), behind: reading.1, real, boot }
+        let now = now.max(taken);
+        Clocks { now, begun: now, behind: reading.1, real, boot }
     }
 
     /// Ends the waits whose time is over while others run: to the kernel they may last longer.

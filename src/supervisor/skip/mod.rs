@@ -6,7 +6,8 @@
 //! call whose time is over is ended in its task (`errand`); kernel timers are set forward (`timers`), and end by
 //! themselves. Clocks at real rate take the jump in ([`super::clock`]); tapes hold it already.
 //!
-//! A task that waits for a time counts it on the timeline from when it was first seen in its call. The kernel
+//! A task that waits for a time counts it on the timeline from when it was first seen in its call, or, where its
+//! clock goes at real rate, from when that was read last. The kernel
 //! counts on as well, from when the call began: whichever is first ends it. What is not understood is not left
 //! out: then time passes as it does.
 
@@ -62,6 +63,8 @@ pub(super) struct Skip {
     /// What the timeline is ahead of the kernel's clock.
     skew: u64,
     known: HashMap<i32, Known>,
+    /// Where the timeline was at the last look.
+    looked_at: u64,
     /// What each task has read last, and what the timeline was ahead of that.
     readings: HashMap<i32, (u64, u64)>,
     /// Calls that go on under another number, by task.
@@ -83,6 +86,7 @@ impl Skip {
             skew: clock.map_or(0, Clock::catch_up),
             readings: HashMap::new(),
             known: HashMap::new(),
+            looked_at: 0,
             restarts: HashMap::new(),
             errands: HashMap::new(),
             timers: Timers::default(),
