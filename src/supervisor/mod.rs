@@ -37,6 +37,7 @@ mod listing;
 mod locks;
 mod mutate;
 mod open;
+mod outside;
 mod pending;
 mod ready;
 mod remembered;
@@ -85,6 +86,7 @@ use self::hasher::Hasher;
 use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
+pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 pub use self::skip::UnderWay;
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
@@ -216,6 +218,8 @@ pub struct Supervisor {
     early_signals: Vec<i32>,
     /// A signal came that was meant to end the run.
     interrupted: bool,
+    /// Signals from outside.
+    outside: outside::Signals,
     /// Why the command was not started, while it was not.
     first_refusal: Option<Refusal>,
     started: bool,
@@ -260,7 +264,9 @@ impl Supervisor {
         // Older kernels answer every call as well, only slower.
         let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let (following, mut clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let tapes = clock.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
+        let outside = outside::Signals::new(tapes.map(|tapes| std::mem::take(&mut tapes.signals)).unwrap_or_default());
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
         let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
         Ok(Self {
@@ -306,6 +312,7 @@ impl Supervisor {
             waiting: waiting::Waiting::default(),
             looked: Instant::now(),
             interrupted: false,
+            outside,
             first_refusal: None,
             started: false,
         })
@@ -345,7 +352,8 @@ impl Supervisor {
             if ((ready.signal || self.more_stops) && self.handle_signal()?) || self.ended {
                 break;
             }
-            self.skip_waits(quiet);
+            self.skip_waits(quiet)?;
+            self.give_due_signals()?;
         }
         self.hear_last_signals();
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;

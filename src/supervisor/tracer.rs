@@ -27,10 +27,7 @@ impl Supervisor {
         match self.signals.read_signal() {
             Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => self.handle_stops(),
             Ok(Some(signal)) => {
-                self.interrupted |= signal.ssi_signo != libc::SIGUSR1.cast_unsigned();
-                if signal.ssi_code != SI_KERNEL {
-                    self.forward(signal.ssi_signo);
-                }
+                self.signal_from_outside(signal.ssi_signo.cast_signed(), signal.ssi_code == SI_KERNEL)?;
                 Ok(false)
             }
             Ok(None) | Err(_) if self.more_stops => self.handle_stops(),

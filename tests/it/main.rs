@@ -24,6 +24,7 @@ mod mutation;
 mod net_rules;
 mod netns;
 mod oci;
+mod outside;
 mod pack;
 mod policy_run;
 mod policy_show;

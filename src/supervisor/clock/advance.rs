@@ -18,6 +18,16 @@ impl Clock {
         (self.kernel_now(), self.offsets.of_kind(0), self.offsets.of_kind(7))
     }
 
+    /// Where the timeline stands.
+    pub(in crate::supervisor) fn timeline(&self) -> u64 {
+        self.kernel_now().wrapping_add(self.skipped)
+    }
+
+    /// Where it began.
+    pub(in crate::supervisor) fn beginning(&self) -> u64 {
+        self.base.monotonic_ns
+    }
+
     /// What the kernel is behind the beginning of the run, which is now.
     pub(in crate::supervisor) fn catch_up(&mut self) -> u64 {
         self.skipped = self.base.monotonic_ns.saturating_sub(self.kernel_now());

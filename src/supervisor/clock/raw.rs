@@ -34,15 +34,16 @@ pub(super) fn kind_of(clock: i32) -> Option<u8> {
 
 impl Supervisor {
     /// Marks how far the task has read its tape, or puts it back to where it was.
-    pub(in crate::supervisor) fn mark_clock(&mut self, call: &Call) {
+    pub(in crate::supervisor) fn mark_clock(&mut self, call: &Call) -> Result<(), TraceError> {
         let reads_clock = [libc::SYS_clock_gettime, libc::SYS_gettimeofday, libc::SYS_time];
         let number = call.number.unsigned_abs();
-        if let Some(clock) = &mut self.clock
-            && !reads_clock.contains(&i64::from(call.number))
-            && !is_for_replays(number)
-        {
+        if reads_clock.contains(&i64::from(call.number)) || is_for_replays(number) {
+            return Ok(());
+        }
+        if let Some(clock) = &mut self.clock {
             clock.called(call.task.tid, u64::from(number));
         }
+        self.count_call(call.task.tid)
     }
 
     /// A call that reads a clock.

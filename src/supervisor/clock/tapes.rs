@@ -7,6 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+use super::super::outside::OutsideSignal;
+
 /// The operation under which the trace holds a tape.
 pub const OPERATION: &str = "clock.tape";
 
@@ -37,6 +39,8 @@ pub struct Tapes {
     strips: HashMap<String, Strip>,
     /// How long the run lasted.
     pub(super) lasted: Duration,
+    /// The signals that came from outside.
+    pub signals: Vec<OutsideSignal>,
 }
 
 impl Tapes {

@@ -62,6 +62,7 @@ impl Supervisor {
                 }
             }
             self.named(child);
+            self.count_call(maker).map_err(std::io::Error::other)?;
         }
         ptrace::resume(maker, 0)
     }

@@ -94,7 +94,8 @@ impl Supervisor {
         if skip.asks_for_timers(&waiting, &represented)? {
             return Ok(true);
         }
-        skip.jump(clock, &waiting, &represented)
+        let signal = (self.outside.next(), self.outside.recorded());
+        skip.jump(clock, &waiting, &represented, signal)
     }
 }
 
@@ -207,6 +208,7 @@ impl Skip {
         clock: &mut Clock,
         waiting: &[Waiting],
         represented: &HashSet<i32>,
+        (signal, recorded_signal): (Option<u64>, Option<u64>),
     ) -> io::Result<bool> {
         let now = self.now(clock);
         let deadline_of = |one: &Waiting| self.known.get(&one.task)?.wait.as_ref()?.deadline;
@@ -220,9 +222,15 @@ impl Skip {
             let of_descriptors = self.timers.earliest_descriptor(process, now, self.skew)?;
             first_timer = first_timer.into_iter().chain(of_descriptors).min();
         }
-        let Some(next) = first_wait.into_iter().chain(first_timer).min() else { return Ok(false) };
+        let event = first_wait.into_iter().chain(first_timer).min();
+        let next = event.into_iter().chain(signal).min();
+        let Some(next) = next.or(recorded_signal) else { return Ok(false) };
         if next > clock.horizon() {
             return Ok(false);
+        }
+        if event != Some(next) {
+            self.signal_is_next = true;
+            return self.leave_out(clock, next.saturating_sub(now)).map(|()| true);
         }
         self.leave_out(clock, next.saturating_sub(now))?;
         let mut errands = HashMap::new();

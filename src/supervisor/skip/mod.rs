@@ -30,6 +30,7 @@ use super::Supervisor;
 use super::call::{Call, Reply, low_half};
 use super::clock::Clock;
 use crate::sys::ptrace;
+use crate::trace::TraceError;
 
 /// Says whether something is under way beside the run that a task may wait for.
 pub type UnderWay = Box<dyn Fn() -> bool>;
@@ -76,6 +77,8 @@ pub(super) struct Skip {
     /// Milliseconds to the next time that something waits for while others run.
     soon: u8,
     looked: Instant,
+    /// Nothing comes before the next signal from outside.
+    signal_is_next: bool,
 }
 
 impl Skip {
@@ -93,6 +96,7 @@ impl Skip {
             delay: 1,
             soon: u8::MAX,
             looked: Instant::now(),
+            signal_is_next: false,
         }
     }
 
@@ -157,8 +161,8 @@ impl Skip {
 
 impl Supervisor {
     /// Leaves out the wait of a run in which nothing happens; `quiet` says that nothing has come since.
-    pub(super) fn skip_waits(&mut self, quiet: bool) {
-        let Some(mut skip) = self.skip.take() else { return };
+    pub(super) fn skip_waits(&mut self, quiet: bool) -> Result<(), TraceError> {
+        let Some(mut skip) = self.skip.take() else { return Ok(()) };
         if skip.is_due(quiet) {
             // Tasks can be gone at any time, and an answer be missing: then nothing is left out.
             skip.soon = SELDOM;
@@ -168,7 +172,9 @@ impl Supervisor {
             };
             skip.looked = Instant::now();
         }
+        let signal_is_next = std::mem::take(&mut skip.signal_is_next);
         self.skip = Some(skip);
+        if signal_is_next { self.give_signal() } else { Ok(()) }
     }
 
     /// Whether a task was interrupted by us.
