@@ -204,6 +204,7 @@ fn prepare(
         words: InitWords {
             attach: init::attach_request,
             bind: init::bind_request,
+            last_id: init::last_id_request,
             answer: init::answer_to,
             is_end: init::is_end,
         },

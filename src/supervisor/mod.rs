@@ -72,8 +72,8 @@ use self::capture::Captures;
 use self::clock::Clock;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
-use self::controls::Following;
-pub use self::controls::{Controls, Seed};
+use self::controls::{Births, Following};
+pub use self::controls::{Controls, Ids, Seed, TASK_IDS};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
@@ -105,6 +105,8 @@ pub struct InitWords {
     pub attach: fn(usize) -> [u8; 5],
     /// Asks to bind a socket, with this umask, to this address.
     pub bind: fn(u32, &[u8]) -> Vec<u8>,
+    /// Asks to say that this id of a task was the last that was given out.
+    pub last_id: fn(i32) -> [u8; 5],
     /// The errno in the answer to a request, 0 when it was done; `None` for another message.
     pub answer: fn(&[u8], &[u8]) -> Option<i32>,
     /// Whether a message says that nothing of the run is left but pid 1.
@@ -220,6 +222,8 @@ pub struct Supervisor {
     interrupted: bool,
     /// Signals from outside.
     outside: outside::Signals,
+    /// Tasks that are made.
+    births: Births,
     /// Why the command was not started, while it was not.
     first_refusal: Option<Refusal>,
     started: bool,
@@ -266,7 +270,9 @@ impl Supervisor {
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, mut clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let tapes = clock.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
-        let outside = outside::Signals::new(tapes.map(|tapes| std::mem::take(&mut tapes.signals)).unwrap_or_default());
+        let taken = tapes.map(|tapes| (std::mem::take(&mut tapes.signals), std::mem::take(&mut tapes.ids)));
+        let (signals, ids) = taken.unwrap_or_default();
+        let (outside, births) = (outside::Signals::new(signals), Births::new(ids));
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
         let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
         Ok(Self {
@@ -313,6 +319,7 @@ impl Supervisor {
             looked: Instant::now(),
             interrupted: false,
             outside,
+            births,
             first_refusal: None,
             started: false,
         })
@@ -330,6 +337,7 @@ impl Supervisor {
             let quiet = ready.is_nothing();
             self.look_after_waiters();
             self.look_after_unnamed();
+            self.next_birth()?;
             if let Some(following) = &mut self.following {
                 following.feeds.serve(&ready.devices);
             }
@@ -356,6 +364,7 @@ impl Supervisor {
             self.give_due_signals()?;
         }
         self.hear_last_signals();
+        self.tell_ids()?;
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
         self.hasher.finish();
         if self.last_words.is_none() {

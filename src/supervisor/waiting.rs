@@ -101,7 +101,7 @@ impl Supervisor {
     pub(super) fn patience(&self) -> PollTimeout {
         let unnamed = self.following.as_ref().is_some_and(Following::is_waiting);
         let skip = self.skip.as_ref().map(Skip::delay);
-        let look = (!self.waiting.calls.is_empty() || unnamed).then_some(LOOK);
+        let look = (!self.waiting.calls.is_empty() || unnamed || self.has_births()).then_some(LOOK);
         if self.more_stops {
             return PollTimeout::ZERO;
         }

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+use super::super::controls::Ids;
 use super::super::outside::OutsideSignal;
 
 /// The operation under which the trace holds a tape.
@@ -41,6 +42,8 @@ pub struct Tapes {
     pub(super) lasted: Duration,
     /// The signals that came from outside.
     pub signals: Vec<OutsideSignal>,
+    /// The ids of its tasks.
+    pub ids: Ids,
 }
 
 impl Tapes {

@@ -120,6 +120,17 @@ impl Kin {
         first
     }
 
+    /// What the next process or thread that this task makes will be called.
+    pub(in crate::supervisor) fn next_child(&self, maker: i32, is_thread: bool) -> Option<String> {
+        let process = self.processes.get(&self.process_of(maker)?)?;
+        if !is_thread {
+            return Some(shortened(format!("{}.{}", process.lineage, process.children)));
+        }
+        let Process { lineage, programs, threads, .. } = process;
+        let strand = Strand { process: lineage.clone(), program: *programs, thread: threads + 1 };
+        Some(strand.to_string())
+    }
+
     /// A task has made a process. One that is gone already counts as well.
     pub(in crate::supervisor) fn forked(&mut self, maker: i32, child: i32, lives: bool) {
         let maker = self.process_of(maker);
@@ -249,6 +260,8 @@ mod tests {
         assert_eq!([13, 15].map(|task| named(&kin, task)), ["0.1:2", "0.1:2#1"]);
         assert_eq!(kin.strand(15).expect("it lives").label(), "0.1#1");
         assert!(!kin.begin(99));
+        assert_eq!(kin.next_child(15, false).as_deref(), Some("0.1.0"));
+        assert_eq!(kin.next_child(15, true).as_deref(), Some("0.1:2#2"));
     }
 
     #[test]

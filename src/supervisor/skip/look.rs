@@ -48,8 +48,9 @@ impl Supervisor {
         let Some(kin) = self.tasks.kin() else { return Ok(false) };
         let tasks = kin.tasks();
         let represented: HashSet<i32> = self.represented().collect();
+        let is_born = self.has_births();
         let Some(clock) = &mut self.clock else { return Ok(false) };
-        let mut moving = self.more_stops || self.following.as_ref().is_some_and(Following::is_waiting);
+        let mut moving = self.more_stops || is_born || self.following.as_ref().is_some_and(Following::is_waiting);
         let mut waiting = Vec::new();
         for (task, process) in tasks {
             match sight::of(task) {
@@ -222,16 +223,17 @@ impl Skip {
             let of_descriptors = self.timers.earliest_descriptor(process, now, self.skew)?;
             first_timer = first_timer.into_iter().chain(of_descriptors).min();
         }
+        // A timer that has ended meanwhile is no longer there, and has woken whom it wakes.
+        if !waiting.iter().all(|one| sight::is_as_it_was(one.task, &one.blocked)) {
+            return Ok(false);
+        }
         let event = first_wait.into_iter().chain(first_timer).min();
         let next = event.into_iter().chain(signal).min();
         let Some(next) = next.or(recorded_signal) else { return Ok(false) };
         if next > clock.horizon() {
             return Ok(false);
         }
-        if event != Some(next) {
-            self.signal_is_next = true;
-            return self.leave_out(clock, next.saturating_sub(now)).map(|()| true);
-        }
+        self.signal_is_next = event != Some(next);
         self.leave_out(clock, next.saturating_sub(now))?;
         let mut errands = HashMap::new();
         for (process, timers, by) in self.timers.running() {
@@ -249,7 +251,7 @@ impl Skip {
         let any = !errands.is_empty();
         self.send(errands)?;
         self.timers.forget_ended(now);
-        Ok(any || next > now)
+        Ok(any || next > now || self.signal_is_next)
     }
 
     fn send(&mut self, errands: HashMap<i32, Errand>) -> io::Result<()> {

@@ -101,6 +101,13 @@ pub enum Disposition {
     ReplayableClock(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayed`, else the kernel answers.
     ReplayedWait(&'static ArgumentRules),
+    /// As `replayed` under `FilterOptions::replayed`, else as `otherwise`.
+    ReplayedArguments {
+        /// With the option.
+        replayed: &'static ArgumentRules,
+        /// Without it.
+        otherwise: &'static ArgumentRules,
+    },
     /// As `replayable` under `FilterOptions::replayable`, else as `otherwise`.
     ReplayableArguments {
         /// With the option.
@@ -139,7 +146,10 @@ impl Disposition {
             Self::ReplayableArguments { replayable, .. } if options.replayable => {
                 Decision::Arguments(replayable)
             }
-            Self::ReplayableArguments { otherwise, .. } => Decision::Arguments(otherwise),
+            Self::ReplayedArguments { replayed, .. } if options.replayed => Decision::Arguments(replayed),
+            Self::ReplayableArguments { otherwise, .. } | Self::ReplayedArguments { otherwise, .. } => {
+                Decision::Arguments(otherwise)
+            }
             Self::Replayable if options.replayable => Decision::Always(Action::Notify),
             Self::Replayed if options.replayed => Decision::Always(Action::Notify),
             Self::ReplayableClock(rules) if options.replayable => {

@@ -146,10 +146,10 @@ fn java_tells_about_the_same_times() {
     let source = sandbox.file("Waits.java", JAVA);
     let built = std::process::Command::new("javac").arg(source).status().expect("javac");
     assert!(built.success());
-    let words = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "Waits"];
+    // Else a thread of the virtual machine wakes every 50 ms, which pass by themselves on a busy machine.
+    let words = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "Waits"];
     let ran = recorded(&sandbox, seconds(6.0), &words);
     ran.prints("sleep\npoll\nscheduled\n");
     let left_out = tells_about_the_same(&sandbox, &ran, &[("sleep", 2.0), ("poll", 4.0), ("scheduled", 6.0)]);
-    // A thread of the virtual machine wakes every 50 ms: on a busy machine those pass by themselves.
-    assert!(!left_out.is_zero(), "nothing was left out\n{ran}");
+    assert!(left_out > seconds(3.0), "{left_out:?} was left out\n{ran}");
 }
