@@ -101,6 +101,8 @@ pub enum Disposition {
     ReplayableClock(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayed`, else the kernel answers.
     ReplayedWait(&'static ArgumentRules),
+    /// The task stops under `FilterOptions::replayed`, else the kernel answers.
+    ReplayedBirth,
     /// As `replayed` under `FilterOptions::replayed`, else as `otherwise`.
     ReplayedArguments {
         /// With the option.
@@ -152,6 +154,7 @@ impl Disposition {
             }
             Self::Replayable if options.replayable => Decision::Always(Action::Notify),
             Self::Replayed if options.replayed => Decision::Always(Action::Notify),
+            Self::ReplayedBirth if options.replayed => Decision::Always(Action::Trace),
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
@@ -159,6 +162,7 @@ impl Disposition {
             Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
             Self::Replayable
             | Self::Replayed
+            | Self::ReplayedBirth
             | Self::ReplayableClock(_)
             | Self::ReplayableTimer(_)
             | Self::ReplayedWait(_) => Decision::Always(Action::Allow),

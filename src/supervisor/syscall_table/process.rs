@@ -29,7 +29,7 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![unshare],
     },
     Group {
-        disposition: Disposition::ReplayedWait(&BIRTH),
+        disposition: Disposition::ReplayedBirth,
         reason: "makes a process: in a replay one after the other, with the recorded ids",
         syscalls: calls![fork vfork],
     },
@@ -253,8 +253,6 @@ const CLONE: ArgumentRules = ArgumentRules {
 
 /// The same in a replay, where the supervisor says which id comes next.
 const REPLAYED_CLONE: ArgumentRules = ArgumentRules { clauses: CLONE.clauses, otherwise: Action::Trace };
-
-const BIRTH: ArgumentRules = ArgumentRules { clauses: &[], otherwise: Action::Trace };
 
 /// A process, not a thread, that shares its working directory goes on sharing it after an exec: it
 /// could move the directory from which an interpreter opens the script that was judged.
