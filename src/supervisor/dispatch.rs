@@ -77,7 +77,7 @@ impl Supervisor {
         }
         let Notification { id, number, arguments, .. } = *notification;
         let call = Call { id, number, arguments, task };
-        self.mark_clock(&call);
+        self.mark_clock(&call)?;
         Ok((self.dispatch(&call)?, Some(call.task)))
     }
 
