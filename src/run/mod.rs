@@ -201,6 +201,7 @@ fn prepare(
         words: InitWords {
             attach: init::attach_request,
             bind: init::bind_request,
+            pair: init::pair_request,
             answer: init::answer_to,
             is_end: init::is_end,
         },

@@ -65,6 +65,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nix::sys::signalfd::SignalFd;
+use nix::sys::socket::SockType;
 
 use self::access::AccessTable;
 use self::capture::Captures;
@@ -103,6 +104,8 @@ pub struct InitWords {
     pub attach: fn(usize) -> [u8; 5],
     /// Asks to bind a socket, with this umask, to this address.
     pub bind: fn(u32, &[u8]) -> Vec<u8>,
+    /// Asks for a pair of connected sockets.
+    pub pair: fn(SockType) -> [u8; 5],
     /// The errno in the answer to a request, 0 when it was done; `None` for another message.
     pub answer: fn(&[u8], &[u8]) -> Option<i32>,
     /// Whether a message says that nothing of the run is left but pid 1.

@@ -204,7 +204,7 @@ impl Supervisor {
                 self.record_special(call, access, spelled, &found, rule)?;
             }
             return match source {
-                Some(source) => Ok(self.open_source(call, request, source)),
+                Some(source) => self.open_source(call, request, source),
                 None => self.open_special(request, &found, area),
             };
         }

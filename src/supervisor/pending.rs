@@ -2,7 +2,7 @@
 //! from then on.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -11,7 +11,6 @@ use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::{Stop, Supervisor};
-use crate::sys::scm;
 use crate::trace::{Event, Kind};
 
 /// A place that may appear.
@@ -128,28 +127,5 @@ impl Supervisor {
                 .record(Event::new(Kind::Meta, "note").path("path", &place.path).arg("text", text))?;
         }
         Ok(Err(Errno::EOPNOTSUPP))
-    }
-
-    /// Has pid 1 do something inside.
-    pub(super) fn ask_init(
-        &mut self,
-        request: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<nix::Result<()>, Stop> {
-        let failed = |call: &'static str| move |source| Stop::Receive { call, source };
-        if self.last_words.is_some() {
-            return Ok(Err(Errno::ESRCH));
-        }
-        scm::send(self.channel.as_fd(), request, descriptors).map_err(failed("sendmsg"))?;
-        let words = self.hear()?;
-        Ok(match (self.words.answer)(request, &words) {
-            Some(0) => Ok(()),
-            Some(errno) => Err(Errno::from_raw(errno)),
-            None => {
-                // The command ended meanwhile; nobody needs an answer any more.
-                self.heed(words);
-                Err(Errno::ESRCH)
-            }
-        })
     }
 }
