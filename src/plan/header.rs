@@ -95,24 +95,11 @@ impl Enforcement {
         } else {
             ("not covered", "")
         };
+        // Forks are followed in a run that can be replayed alone.
+        let exits = if self.seeded { "recorded, replayable" } else { "of the command alone" };
         let tls = if self.reads_tls { judged } else { "server names judged, bytes recorded unread" };
         let (tls, answered) = (format!("{tls}{again}"), format!("{judged}{again}"));
-        let system = if full_mediation {
-            "injected descriptors"
-        } else {
-            "injected descriptors; system files by the kernel"
-        };
-        header.insert(
-            "mechanisms".to_owned(),
-            json!({
-                "namespaces": ["user", "mount", "pid", "net", "ipc", "uts", "cgroup"],
-                "seccomp": "notification",
-                "exec": "notification and exec event",
-                "files": system,
-                "landlock": self.landlock,
-                "network": self.capture,
-            }),
-        );
+        header.insert("mechanisms".to_owned(), self.mechanisms(full_mediation));
         if let Some(limit) = self.idle_timeout {
             header.insert("idle_timeout".to_owned(), limit.as_secs_f64().into());
         }
@@ -127,6 +114,7 @@ impl Enforcement {
                 "files read": read,
                 "files written": answered,
                 "exec": answered,
+                "exits": exits,
                 "tcp": answered,
                 "udp": answered,
                 "http": answered,
@@ -139,5 +127,21 @@ impl Enforcement {
                 "stdio": self.stdio,
             }),
         );
+    }
+
+    fn mechanisms(&self, full_mediation: bool) -> Value {
+        let system = if full_mediation {
+            "injected descriptors"
+        } else {
+            "injected descriptors; system files by the kernel"
+        };
+        json!({
+            "namespaces": ["user", "mount", "pid", "net", "ipc", "uts", "cgroup"],
+            "seccomp": "notification",
+            "exec": "notification and exec event",
+            "files": system,
+            "landlock": self.landlock,
+            "network": self.capture,
+        })
     }
 }

@@ -161,6 +161,9 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         });
         let mut told = BTreeSet::new();
         for finding in &findings {
+            if self.is_a_closed_pipe(finding)? {
+                continue;
+            }
             if let Some(step) = finding.recorded.map(|step| &self.ours.steps[step as usize])
                 && step.counts
             {
@@ -181,6 +184,16 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         Ok(())
     }
 
+    /// Whether a process was killed in one run alone for want of a reader.
+    fn is_a_closed_pipe(&mut self, finding: &Finding) -> io::Result<bool> {
+        let (Some(ours), Some(theirs)) = (finding.recorded, finding.live) else { return Ok(false) };
+        Ok(finding.cause == Cause::ExitStatusChanged
+            && fields::tell_of_a_closed_pipe(
+                &self.ours.entry(ours, self.recorded)?,
+                &self.theirs.entry(theirs, self.live)?,
+            ))
+    }
+
     /// Whose numbers a finding is told by, and its step.
     fn step(&self, finding: &Finding) -> (&Index, &index::Step) {
         let index = if finding.recorded.is_some() { self.ours } else { self.theirs };
@@ -199,7 +212,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
 
     /// The stream of which a finding may be the first: a process, a file, or one of a kind.
     fn stream(&self, finding: &Finding) -> (u64, u64) {
-        let (_, step) = self.step(finding);
+        let (index, step) = self.step(finding);
         let process = match finding.recorded {
             Some(_) => u64::from(step.process),
             None => match self.pairs.recorded(step.process) {
@@ -207,7 +220,9 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
                 None => u64::from(u32::MAX) + u64::from(step.process),
             },
         };
-        let apart = matches!(step.lane, Lane::Settled | Lane::End);
+        // How a process ended follows from what it did; of the command it is told in any case.
+        let is_run = index.processes.get(step.process).parent.is_none();
+        let apart = step.lane == Lane::Settled || (step.lane == Lane::End && is_run);
         (process, if apart { step.about } else { 0 })
     }
 
