@@ -60,6 +60,9 @@ pub(super) struct RunCommand {
     /// Redact the values of this header field, parameter or member in the trace as well; `*` stands for any letters
     #[arg(long, value_name = "PATTERN")]
     redact: Vec<ChosenName>,
+    /// Say where the trace is written meanwhile, too
+    #[arg(short, long)]
+    verbose: bool,
     #[command(flatten)]
     replay: ReplayArguments,
     /// The command and its arguments
@@ -126,7 +129,7 @@ impl RunCommand {
         tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
-        if placement.written_at() != placement.destination() {
+        if self.verbose && placement.written_at() != placement.destination() {
             let (at, to) = (placement.written_at(), placement.destination());
             tell([format!(
                 "agentbox: the trace is written at {} and moved to {} at the end",

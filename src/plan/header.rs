@@ -43,14 +43,14 @@ pub(super) fn build(
 ) -> Map<String, Value> {
     let text = |path: &Path| display_bytes(path.as_os_str().as_encoded_bytes());
     let argv: Vec<String> = typed.iter().map(|word| display_bytes(word.as_encoded_bytes())).collect();
-    let rules: Vec<&str> = policy.rules.iter().map(|rule| rule.text.as_str()).collect();
+    let (words, rules) = policy_in_words(policy);
     let header = json!({
         "agentbox": env!("CARGO_PKG_VERSION"),
         "argv": argv,
         "checkpoint": false,
         "policy_sha256": policy.digest(),
         "python": Value::Null,
-        "policy": policy.text,
+        "policy": words,
         "policy_name": policy.name,
         "policy_rules": rules,
         "executable": text(&command.resolved),
@@ -65,6 +65,11 @@ pub(super) fn build(
     let Value::Object(mut header) = header else { return Map::new() };
     header.extend(script(command, host));
     header
+}
+
+/// The text of the policy, and that of each rule.
+pub(super) fn policy_in_words(policy: &Policy) -> (Value, Value) {
+    (policy.text.as_str().into(), policy.rules.iter().map(|rule| rule.text.as_str()).collect())
 }
 
 /// The script that the command runs, and its digest: the kernel opens it as one of the command's own files.
