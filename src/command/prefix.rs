@@ -30,14 +30,13 @@ pub(super) fn of(path: &Path, family: Option<&str>) -> Option<Prefix> {
     let prefix = dir.parent()?;
     // What lies in the system's trees is seen anyhow; a virtualenv there may lead out of them.
     let matters = |mark: &&Mark| mark.kind == VIRTUALENV || !is_system(prefix);
-    let (kind, marks) = MARKS
-        .iter()
-        .filter(|mark| mark.family.is_none() || mark.family == family)
-        .filter(matters)
-        .find_map(|mark| {
-            let found = existing(prefix, mark.paths);
-            (!found.is_empty()).then_some((mark.kind, found))
-        })?;
+    let (kind, marks) =
+        MARKS.iter().filter(|mark| mark.family.is_none() || mark.family == family).filter(matters).find_map(
+            |mark| {
+                let found = existing(prefix, mark.paths);
+                (!found.is_empty()).then_some((mark.kind, found))
+            },
+        )?;
     let mut parts = marks;
     parts.push(path.to_owned());
     if kind == VIRTUALENV {
