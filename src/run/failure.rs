@@ -194,7 +194,9 @@ pub(super) fn explain(failure: &Failure, refusal: Option<Refusal>) -> RunError {
     } else {
         format!("{}: {said}", failure.call)
     };
-    let fix = remedy(&errno.into()).unwrap_or(fix);
+    // Only a replay has one.
+    let is_overlay = failure.step == Step::View && failure.call.contains("overlay");
+    let fix = if is_overlay { OVERLAY } else { remedy(&errno.into()).unwrap_or(fix) };
     RunError::Step { step, call, fix }
 }
 
@@ -243,6 +245,10 @@ fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
         Step::Exec => ("execve", "the program cannot be executed"),
     }
 }
+
+/// What a replay needs.
+const OVERLAY: &str = "a replay writes into overlays: it needs overlayfs in user namespaces, and a tmpfs with attributes \
+                       of users (Linux 6.6)";
 
 /// What mends a namespace that can be made and not used.
 const POWERLESS: &str = "the namespaces have no rights here; set kernel.apparmor_restrict_unprivileged_userns=0, or \

@@ -168,6 +168,23 @@ fn supervision_that_is_refused_stops_the_launch() {
     each(&supervision());
 }
 
+/// As before Linux 6.6.
+#[test]
+fn a_replay_without_overlays_is_none() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        sandbox.run(&MARK).exits(0);
+        std::fs::remove_file(sandbox.path("out/ran")).expect("the mark");
+        let rules = [call(libc::SYS_setxattr, libc::EOPNOTSUPP)];
+        let (policy, trace) = (sandbox.beside("agentbox.policy"), sandbox.trace());
+        let words = ["replay".as_ref(), "-p".as_ref(), policy.as_os_str(), "-t".as_ref(), trace.as_os_str()];
+        let command = wrapped(sandbox, &refusing(sandbox, &rules), &sandbox.command(&words));
+        let ran = crate::support::Running::start(command).finish();
+        ran.exits(125).prints("").complains("EOPNOTSUPP").complains("Linux 6.6");
+        assert!(!sandbox.path("out/ran").exists(), "it ran\n{ran}");
+    });
+}
+
 #[test]
 fn capabilities_that_cannot_be_dropped_stop_the_launch() {
     everyone(|sandbox| {
