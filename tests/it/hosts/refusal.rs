@@ -94,6 +94,7 @@ fn confinement() -> Vec<Refused> {
         (prctl(libc::PR_SET_PDEATHSIG), &["prctl(PR_SET_PDEATHSIG)", "EPERM"]),
         (prctl(libc::PR_SET_DUMPABLE), &["prctl(PR_SET_DUMPABLE)", "EPERM"]),
         (prctl(libc::PR_CAPBSET_DROP), &["prctl(PR_CAPBSET_DROP)", "EPERM"]),
+        (vec![call(libc::SYS_personality, libc::ENOSYS)], &["ADDR_NO_RANDOMIZE", "ENOSYS", "--no-replay"]),
         (vec![call(libc::SYS_close_range, libc::ENOSYS)], &["close_range", "ENOSYS", "Linux 5.19"]),
         (limit(libc::RLIMIT_CORE), &["setrlimit(RLIMIT_CORE)", "EPERM"]),
         (limit(libc::RLIMIT_NOFILE), &["setrlimit(RLIMIT_NOFILE)", "EPERM"]),
