@@ -190,6 +190,7 @@ fn prepare(
         init: launched.init,
         root: launched.root,
         inherited: launched.stdio.mounts(),
+        input: launched.stdio.input_pipe(),
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),

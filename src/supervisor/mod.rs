@@ -92,7 +92,7 @@ use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::policy::{Denied, RuleId};
+use crate::policy::{Denied, FileId, RuleId};
 use crate::sys::refused::Refused;
 use crate::sys::{process, seccomp};
 use crate::trace::{Event, Recorder};
@@ -122,6 +122,8 @@ pub struct Setup {
     pub root: OwnedFd,
     /// Mounts outside of it that standard input, output and error lead to.
     pub inherited: Vec<u64>,
+    /// The pipe that is standard input as it is.
+    pub input: Option<FileId>,
     /// Decides on files.
     pub access: AccessTable,
     /// Decides on the command's own programs.
@@ -253,7 +255,8 @@ impl Supervisor {
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
         let DivertedRoots { roots, holders, orders } = setup.diverted;
-        let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
+        let mut view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
+        view.input = setup.input;
         view.know_programs(&mut setup.command, &setup.access);
         let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()

@@ -105,6 +105,8 @@ pub(super) struct View {
     inherited: Vec<u64>,
     /// Places whose writes stay inside.
     pub(super) diverted: Vec<PathBuf>,
+    /// The pipe that is standard input as it is, for reading alone: others outside read and write it too.
+    pub(super) input: Option<FileId>,
 }
 
 impl View {
@@ -113,7 +115,7 @@ impl View {
     pub(super) fn of(root: OwnedFd, inherited: Vec<u64>, diverted: Vec<PathBuf>) -> nix::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;
-        Ok(Self { root, descriptors, inherited, diverted })
+        Ok(Self { root, descriptors, inherited, diverted, input: None })
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
@@ -250,6 +252,12 @@ impl View {
         found.path.is_absolute()
             && !self.inherited.is_empty()
             && descriptor::mount_id(found.file.as_fd()).is_ok_and(|mount| self.inherited.contains(&mount))
+    }
+
+    /// Whether it is the pipe that is standard input: the kernel would open it for writing too, through
+    /// /proc/self/fd.
+    pub(super) fn is_input(&self, found: &Found) -> bool {
+        found.kind() == SFlag::S_IFIFO && self.input == Some(found.id())
     }
 
     /// Whether `absolute` leads to a descriptor, by whatever link.
