@@ -42,6 +42,8 @@ def packument(base):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body are two writes: the second would wait for a delayed acknowledgement of the first.
+    disable_nagle_algorithm = True
     bucket = {}
 
     def log_message(self, *words):

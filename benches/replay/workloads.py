@@ -28,7 +28,7 @@ class Workload:
 
 
 def python(name, file, *words, **more):
-    return Workload(name, [PYTHON, file, *words], (file,), **more)
+    return Workload(name, [PYTHON, os.path.basename(file), *words], (file,), **more)
 
 
 def client(package, file):
@@ -173,4 +173,16 @@ WORKLOADS = [
     shell("ssh-keygen", "ssh-keygen -q -t ed25519 -N '' -f out/key; cat out/key.pub; ssh-keygen -q -t rsa -N '' -f out/rsa; cat out/rsa.pub", needs=("ssh-keygen",)),
     python("two models' streams (SSE)", "model.py", "stream", "$PLAIN", "$SECURE", net=True),
     python("agent of 30 model calls with tools", "model.py", "agent", "$PLAIN", "$SECURE", net=True),
+]
+
+# Those whose cost `scripts/replay-cost.sh` measures: these, and some of the above.
+COSTS = [
+    python("Python: imports, 500 files", "files.py"),
+    node("500 files", "files.js"),
+    *(workload for workload in WORKLOADS if workload.name == "go build"),
+    shell("javac, java", "javac -d out Values.java; java -cp out Values", ("Values.java",), needs=("javac",)),
+    *(workload for workload in WORKLOADS if workload.name in ("make -j2, gcc", "git: commits, gc", "pip install")),
+    python("500 GETs over https", "../../loads/gets.py", "$SECURE/pages", "500", "kept", net=True),
+    *(workload for workload in WORKLOADS if workload.name == "agent of 30 model calls with tools"),
+    Workload("Python: 8 waits of 0.5 s", [PYTHON, "-c", "import time\nfor n in range(8): time.sleep(0.5); print(n, time.time_ns())"]),
 ]
