@@ -95,8 +95,8 @@ use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
-use crate::sys::refused::Refused;
 use crate::sys::process;
+use crate::sys::refused::Refused;
 use crate::trace::{Event, Recorder};
 
 /// The words in which pid 1 is asked to do something inside, and answers.
@@ -353,7 +353,7 @@ impl Supervisor {
         self.hear_last_signals();
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
         let closed = self.written.take_closed();
-        self.note_settled(closed)?;
+        self.note_settled(closed);
         self.keep_statuses(true)?;
         self.hasher.finish();
         if self.last_words.is_none() {
@@ -372,7 +372,7 @@ impl Supervisor {
         let started = Instant::now();
         self.written.settle(&mut self.digests, &self.recorder)?;
         let closed = self.written.take_closed();
-        self.note_settled(closed)?;
+        self.note_settled(closed);
         self.hand_over.worked(started.elapsed());
         Ok(())
     }
