@@ -19,7 +19,7 @@ use crate::trace::{display_bytes, escape};
 /// Something that is not as it was.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// What it is: `policy`, `command`, `script`, `input`, `executable`.
+    /// What it is: `policy`, `command`, `script`, `input`, `executable`, `variable`.
     pub what: &'static str,
     /// Which one.
     pub name: String,

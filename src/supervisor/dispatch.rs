@@ -23,7 +23,12 @@ impl Supervisor {
         };
         // An effect whose entry has no room must not happen.
         self.recorder.make_room()?;
+        let was_here = self.hand_over.is_here();
         self.hand_over.called(notification.pid);
+        if was_here != self.hand_over.is_here() {
+            // Older kernels know no difference.
+            let _ = seccomp::wake_here(self.listener.as_fd(), !was_here);
+        }
         let sent = match self.judge_call(&notification)? {
             (Reply::Later(find), Some(task)) => match self.wait_for(notification.id, &task, find) {
                 Ok(()) => return Ok(()),
@@ -73,7 +78,7 @@ impl Supervisor {
         }
         let Notification { id, number, arguments, .. } = *notification;
         let call = Call { id, number, arguments, task };
-        self.mark_clock(&call);
+        self.mark_clock(&call)?;
         Ok((self.dispatch(&call)?, Some(call.task)))
     }
 
