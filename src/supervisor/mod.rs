@@ -101,6 +101,7 @@ use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
 use crate::sys::process;
+use crate::sys::refused::Refused;
 use crate::trace::{Event, Recorder, Turn};
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -285,7 +286,7 @@ impl Supervisor {
         self.tell_ids()?;
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
         let closed = self.written.take_closed();
-        self.note_settled(closed)?;
+        self.note_settled(closed);
         self.keep_statuses(true)?;
         self.hasher.finish();
         if self.last_words.is_none() {
@@ -305,7 +306,7 @@ impl Supervisor {
         let started = Instant::now();
         self.written.settle(&mut self.digests, &self.recorder)?;
         let closed = self.written.take_closed();
-        self.note_settled(closed)?;
+        self.note_settled(closed);
         self.hand_over.worked(started.elapsed());
         Ok(())
     }
