@@ -235,6 +235,14 @@ pub enum Refusal {
     Host(Refused),
 }
 
+/// Has the kernel let calls wait as shortly as it can.
+fn answer_quickly(listener: &OwnedFd) -> HandOver {
+    // Without them it waits longer while programs compute.
+    let _ = process::take_short_slices();
+    // Older kernels answer every call as well, only slower.
+    HandOver::new(seccomp::wake_here(listener.as_fd(), true).is_ok())
+}
+
 /// How a run went, as far as the supervisor knows.
 #[derive(Debug)]
 pub struct Finished {
@@ -259,17 +267,13 @@ impl Supervisor {
         view.know_programs(&mut setup.command, &setup.access);
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
-        // Older kernels answer every call as well, only slower.
-        let hand_over = HandOver::new(seccomp::wake_here(setup.listener.as_fd(), true).is_ok());
-        // Without them it waits longer while programs compute.
-        let _ = process::take_short_slices();
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
         let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
         Ok(Self {
+            hand_over: answer_quickly(&setup.listener),
             listener: Arc::new(setup.listener),
-            hand_over,
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,

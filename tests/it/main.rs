@@ -12,6 +12,7 @@ mod exec_rules;
 mod foreign;
 mod fs;
 mod hosts;
+mod intersection;
 mod killed;
 mod layers;
 mod life;
