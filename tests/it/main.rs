@@ -24,6 +24,7 @@ mod many;
 mod mutation;
 mod net_rules;
 mod netns;
+mod newcomer;
 mod oci;
 mod pack;
 mod policy_run;
