@@ -14,6 +14,7 @@ pub mod inputs;
 pub mod order;
 pub mod outputs;
 mod recording;
+mod status;
 pub mod variables;
 
 pub use differences::{Difference, FirstState};

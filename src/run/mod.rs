@@ -18,6 +18,7 @@ mod until;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
@@ -55,6 +56,8 @@ pub struct Outcome {
     pub policy: Arc<Policy>,
     /// Where the trace is.
     pub placed: Placed,
+    /// Time that a replay has left out.
+    pub left_out: Duration,
 }
 
 /// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants. It can be repeated as
@@ -195,6 +198,7 @@ fn prepare(
         init: launched.init,
         root: launched.root,
         inherited: launched.stdio.mounts(),
+        input: launched.stdio.input_pipe(),
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),
@@ -206,6 +210,8 @@ fn prepare(
         words: InitWords {
             attach: init::attach_request,
             bind: init::bind_request,
+            last_id: init::last_id_request,
+            pair: init::pair_request,
             answer: init::answer_to,
             is_end: init::is_end,
         },
@@ -279,7 +285,7 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
         return Err(lost.into());
     }
     let code = u8::try_from(end.code).unwrap_or(255);
-    Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed })
+    Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed, left_out: finished.left_out })
 }
 
 /// Sockets of the host, each with something of ours that stands for it.

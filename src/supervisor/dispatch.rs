@@ -77,7 +77,7 @@ impl Supervisor {
         }
         let Notification { id, number, arguments, .. } = *notification;
         let call = Call { id, number, arguments, task };
-        self.mark_clock(&call);
+        self.mark_clock(&call)?;
         Ok((self.dispatch(&call)?, Some(call.task)))
     }
 
@@ -91,7 +91,8 @@ impl Supervisor {
             libc::SYS_connect => self.connect(call),
             libc::SYS_bind => self.bind(call),
             libc::SYS_listen => self.listen(call),
-            libc::SYS_socket | libc::SYS_socketpair => self.unix_datagram(call),
+            libc::SYS_socket => self.unix_datagram(call),
+            libc::SYS_socketpair => self.datagram_pair(call),
             libc::SYS_mkdir => self.make_directory(call, here, a, b),
             libc::SYS_mkdirat => self.make_directory(call, at(a), b, c),
             libc::SYS_mknod => self.make_node(call, here, a, b),
@@ -109,6 +110,9 @@ impl Supervisor {
             libc::SYS_truncate => self.truncate(call, a, b),
             libc::SYS_flock => self.lock(call),
             libc::SYS_getdents64 => Ok(self.list(call)),
+            libc::SYS_stat | libc::SYS_lstat | libc::SYS_fstat | libc::SYS_newfstatat | libc::SYS_statx => {
+                self.show_status(call)
+            }
             libc::SYS_clock_gettime | libc::SYS_gettimeofday | libc::SYS_time => self.read_clock(call),
             libc::SYS_getrandom => Ok(self.get_random(call)),
             libc::SYS_alarm | libc::SYS_setitimer | libc::SYS_timer_settime | libc::SYS_timerfd_create => {

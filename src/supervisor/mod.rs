@@ -37,15 +37,18 @@ mod listing;
 mod locks;
 mod mutate;
 mod open;
+mod outside;
 mod pending;
 mod ready;
 mod remembered;
 mod rename;
 mod reopen;
+mod setup;
 mod skip;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
+mod status;
 mod stop;
 pub mod syscall_table;
 mod system_files;
@@ -61,9 +64,8 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::signalfd::SignalFd;
 
@@ -72,8 +74,8 @@ use self::capture::Captures;
 use self::clock::Clock;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
-use self::controls::Following;
-pub use self::controls::{Controls, Seed};
+use self::controls::{Births, Following};
+pub use self::controls::{Controls, Ids, Seed, TASK_IDS};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
@@ -86,78 +88,20 @@ use self::hasher::Hasher;
 use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
+pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
+use self::setup::Controlled;
+pub use self::setup::{Finished, InitWords, Refusal, Setup};
 pub use self::skip::UnderWay;
+use self::status::Statuses;
+pub use self::status::{LONGEST_STATUSES, OPERATION as STATUSES, RecordedStatuses, StatusError};
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
-use crate::sys::refused::Refused;
-use crate::sys::{process, seccomp};
+use crate::sys::process;
 use crate::trace::{Event, Recorder, Turn};
-
-/// The words in which pid 1 is asked to do something inside, and answers.
-#[derive(Debug, Clone, Copy)]
-pub struct InitWords {
-    /// Asks to show a place, by its number in [`Setup::pending`].
-    pub attach: fn(usize) -> [u8; 5],
-    /// Asks to bind a socket, with this umask, to this address.
-    pub bind: fn(u32, &[u8]) -> Vec<u8>,
-    /// The errno in the answer to a request, 0 when it was done; `None` for another message.
-    pub answer: fn(&[u8], &[u8]) -> Option<i32>,
-    /// Whether a message says that nothing of the run is left but pid 1.
-    pub is_end: fn(&[u8]) -> bool,
-}
-
-/// What the supervisor is told at its start.
-pub struct Setup {
-    /// Where waiting calls are taken from.
-    pub listener: OwnedFd,
-    /// Pid 1 of the run.
-    pub init: i32,
-    /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
-    pub root: OwnedFd,
-    /// Mounts outside of it that standard input, output and error lead to.
-    pub inherited: Vec<u64>,
-    /// Decides on files.
-    pub access: AccessTable,
-    /// Decides on the command's own programs.
-    pub command: CommandTable,
-    /// Where everything is recorded.
-    pub recorder: Recorder,
-    /// Decides on TCP connections: the refusal, if there is one.
-    pub judge_connection: JudgeConnection,
-    /// Leads TCP connections to loopback.
-    pub lead_loopback: LeadLoopback,
-    /// Which process a connection belongs to, for the proxy.
-    pub connections: Arc<Connections>,
-    /// Signals: SIGCHLD, and those that are forwarded.
-    pub signals: SignalFd,
-    /// Becomes readable when pid 1 has something to say.
-    pub channel: OwnedFd,
-    /// How pid 1 is asked to do something inside.
-    pub words: InitWords,
-    /// Places that a rule names and that do not exist yet.
-    pub pending: Vec<PathBuf>,
-    /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
-    /// is connected instead.
-    pub relayed: Vec<(PathBuf, OwnedFd)>,
-    /// The private state directory, if there is one.
-    pub state: Option<OwnedFd>,
-    /// Whether what was at each path before the run changed it is kept.
-    pub keeps_former: bool,
-    /// Whether the content of what it reads is kept.
-    pub captures: bool,
-    /// What is written inside alone: in a replay everything.
-    pub diverted: DivertedRoots,
-    /// There are some when the run is to be replayed.
-    pub controls: Option<Controls>,
-    /// There in a replay whose waits are left out.
-    pub under_way: Option<UnderWay>,
-    /// There in a replay that goes on for real.
-    pub turn: Option<Arc<Turn>>,
-}
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
 pub struct Supervisor {
@@ -182,6 +126,7 @@ pub struct Supervisor {
     first: Option<FirstChanges>,
     captures: Option<Captures>,
     listings: Listings,
+    statuses: Statuses,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -221,11 +166,16 @@ pub struct Supervisor {
     early_signals: Vec<i32>,
     /// A signal came that was meant to end the run.
     interrupted: bool,
+    /// Signals from outside.
+    outside: outside::Signals,
+    /// Tasks that are made.
+    births: Births,
     /// Why the command was not started, while it was not.
     first_refusal: Option<Refusal>,
     started: bool,
 }
 
+<<<<<<< HEAD
 /// Why the command's own start was refused.
 #[derive(Debug)]
 pub enum Refusal {
@@ -256,21 +206,25 @@ pub struct Finished {
     pub first_refusal: Option<Refusal>,
 }
 
+=======
+>>>>>>> main
 impl Supervisor {
     /// Prepares to serve the run behind `setup.listener`.
     ///
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders } = setup.diverted;
-        let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
+        let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
+        let view = View::of(setup.root, setup.inherited, roots, setup.input).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
+<<<<<<< HEAD
+=======
+        let hand_over = HandOver::by(setup.listener.as_fd());
+>>>>>>> main
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
-        let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
-        let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
+        let Controlled { following, mut clock, outside, births } = Controlled::by(setup.controls, &setup.recorder);
         Ok(Self {
             hand_over: answer_quickly(&setup.listener),
             listener: Arc::new(setup.listener),
@@ -287,9 +241,9 @@ impl Supervisor {
             words: setup.words,
             view,
             tasks: Tasks::new(following.is_some()),
-            following: following.map(Following::new),
+            following,
+            skip: setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut())),
             clock,
-            skip,
             turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),
@@ -299,6 +253,7 @@ impl Supervisor {
             first: setup.keeps_former.then(FirstChanges::default),
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
+            statuses: Statuses::new(setup.keeps_former, statuses),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),
@@ -315,6 +270,8 @@ impl Supervisor {
             waiting: waiting::Waiting::default(),
             looked: Instant::now(),
             interrupted: false,
+            outside,
+            births,
             first_refusal: None,
             started: false,
         })
@@ -326,6 +283,7 @@ impl Supervisor {
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
+        self.note_places();
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
@@ -333,6 +291,7 @@ impl Supervisor {
             let quiet = ready.is_nothing();
             self.look_after_waiters();
             self.look_after_unnamed();
+            self.next_birth()?;
             if let Some(following) = &mut self.following {
                 following.feeds.serve(&ready.devices);
             }
@@ -355,10 +314,15 @@ impl Supervisor {
             if ((ready.signal || self.more_stops) && self.handle_signal()?) || self.ended {
                 break;
             }
-            self.skip_waits(quiet);
+            self.skip_waits(quiet)?;
+            self.give_due_signals()?;
         }
         self.hear_last_signals();
+        self.tell_ids()?;
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
+        self.keep_statuses(true)?;
         self.hasher.finish();
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
@@ -367,6 +331,7 @@ impl Supervisor {
             last_words: self.last_words.take(),
             denials: std::mem::take(&mut self.denials),
             interrupted: self.interrupted,
+            left_out: self.clock.as_ref().map_or(Duration::ZERO, Clock::left_out),
             first_refusal: self.first_refusal.take(),
         })
     }
@@ -375,6 +340,8 @@ impl Supervisor {
     fn settle(&mut self) -> Result<(), Stop> {
         let started = Instant::now();
         self.written.settle(&mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
         self.hand_over.worked(started.elapsed());
         Ok(())
     }

@@ -163,6 +163,7 @@ fn the_same_agent_does_the_same() {
             "divergences",
             "elsewhere",
             "further",
+            "left_out",
             "live",
             "matched",
             "recorded",

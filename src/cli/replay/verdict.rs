@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use super::super::Failure;
 use super::super::run::{colored, tell};
@@ -11,6 +12,9 @@ use crate::replay::compare::{self, Comparison, report};
 use crate::replay::{Difference, ReplayError, embedded_times, outputs};
 use crate::run::Outcome;
 use crate::trace::{StoredBlobs, escape};
+
+/// Less than that is not worth a word.
+const LEFT_OUT: Duration = Duration::from_millis(100);
 
 impl ReplayCommand {
     /// Compares the two traces and says what came of it.
@@ -33,6 +37,7 @@ impl ReplayCommand {
         if self.json {
             let mut said = report::json(&comparison);
             said["before"] = serde_json::json!(before);
+            said["left_out"] = serde_json::json!(outcome.left_out.as_secs_f64());
             if let Some(bound) = bound {
                 said["same"] = is_same.into();
                 said["until"] = bound.step().into();
@@ -42,6 +47,9 @@ impl ReplayCommand {
             let style = report::Style { recorded: "recorded", live: "live", color: colored() };
             let text = report::text(&comparison, &style);
             tell(text.lines().map(|line| format!("agentbox: {line}")));
+            if outcome.left_out >= LEFT_OUT {
+                tell([format!("agentbox: waits of {:.1} s were left out", outcome.left_out.as_secs_f64())]);
+            }
             let same = match bound {
                 Some(bound) if is_missed => format!("{} was not reached", bound.step()),
                 Some(bound) => format!("replayed to {}", bound.step()),

@@ -88,7 +88,7 @@ pub(super) struct Replay {
     ahead: VecDeque<Point>,
     marks: Marks,
     /// What the lane holds.
-    window: Vec<Point>,
+    pub(super) window: Vec<Point>,
     /// Points of the whole tape, and those before the window.
     recorded: u64,
     before: u64,

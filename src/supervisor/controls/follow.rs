@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::super::Supervisor;
+use super::super::{self as supervisor, Supervisor};
 use super::Seed;
 use super::device::Feeds;
 use super::runtime::Runtimes;
-use crate::sys::ptrace::{self, Stop};
-use crate::trace::{Event, Kind, TraceError};
+use crate::sys::ptrace::{self, End, Stop};
+use crate::trace::{Event, Kind};
 
 /// How long a new task waits for its maker, which is stopped at once, or was killed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,12 +28,14 @@ pub(in crate::supervisor) struct Following {
     /// Random devices that tasks have open.
     pub(in crate::supervisor) feeds: Feeds,
     pub(super) runtimes: Runtimes,
+    /// The command has ended: the rest is killed, wherever it is.
+    is_over: bool,
 }
 
 impl Following {
     pub(in crate::supervisor) fn new(seed: Seed) -> Self {
         let feeds = Feeds::default();
-        Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default() }
+        Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default(), is_over: false }
     }
 
     /// What is random comes from another seed; devices that are open go on as they are.
@@ -48,8 +50,8 @@ impl Following {
 }
 
 impl Supervisor {
-    /// Task `maker` has made another; an error where a task is gone by now.
-    pub(in crate::supervisor) fn made(&mut self, maker: i32, by_clone: bool) -> std::io::Result<()> {
+    /// Task `maker` has made another.
+    pub(in crate::supervisor) fn made(&mut self, maker: i32, by_clone: bool) -> Result<(), supervisor::Stop> {
         if let (Ok(child), Some(kin)) = (ptrace::event_message(maker), self.tasks.kin()) {
             let process = kin.process_of(maker).unwrap_or(maker);
             let is_thread = Path::new(&format!("/proc/{process}/task/{child}")).exists();
@@ -62,13 +64,18 @@ impl Supervisor {
             }
             if let (Some(clock), Some(strand)) = (&mut self.clock, kin.strand(child)) {
                 match threaded {
-                    true => clock.cloned(maker, child, strand.to_string()),
-                    false => clock.forked(maker, child, strand.to_string()),
+                    true => clock.cloned((maker, process), child, strand.to_string()),
+                    false => clock.forked((maker, process), child, strand.to_string()),
                 }
             }
+            let name = self.tasks.kin().and_then(|kin| kin.strand(child)).map(|strand| strand.to_string());
+            self.born(child, name)?;
             self.named(child);
+            self.count_call(maker)?;
         }
-        ptrace::resume(maker, 0)
+        // Killed meanwhile: ESRCH.
+        let _ = ptrace::resume(maker, 0);
+        self.end_birth(maker)
     }
 
     /// Lets a new task go on that has waited for its name.
@@ -109,22 +116,29 @@ impl Supervisor {
     }
 
     /// A task has ended.
-    pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
+    pub(in crate::supervisor) fn ended(&mut self, task: i32, end: End) -> Result<(), supervisor::Stop> {
         self.seized.remove(&task);
         self.expected.remove(&task);
         self.forget_waits(task);
-        if let Some(following) = &mut self.following {
+        if let Some(following) = &mut self.following
+            && let Some(kin) = self.tasks.kin()
+        {
             following.unnamed.remove(&task);
-        }
-        if let Some(kin) = self.tasks.kin() {
-            // We hear of the command's end before pid 1 does, which kills the rest then.
+            let process = kin.lineage(task);
+            // We hear of the command's end before pid 1 does, which tells it, and kills the rest then.
             let left = kin.left_by(task);
             kin.ended(task);
+            if process.as_deref() == Some("0") {
+                following.is_over = true;
+            } else if let Some(process) = process.filter(|_| !following.is_over) {
+                self.recorder.record(exit(end).proc(process))?;
+            }
             if !left.is_empty() {
                 self.recorder.record(Event::new(Kind::Meta, "run.cut").words("procs", left))?;
             }
         }
-        self.clock.as_mut().map_or(Ok(()), |clock| clock.ended(task))
+        self.clock.as_mut().map_or(Ok(()), |clock| clock.ended(task))?;
+        self.end_birth(task)
     }
 
     /// Gives a name to those whose maker was killed before it could be asked.
@@ -139,4 +153,13 @@ impl Supervisor {
             self.named(task);
         }
     }
+}
+
+/// What is recorded of the end of a process.
+fn exit(end: End) -> Event {
+    Event::new(Kind::Observe, "proc.exit")
+        .arg("code", end.code)
+        .arg("signal", end.signal)
+        .arg("cpu_us", end.cpu_micros)
+        .arg("peak_kib", end.peak_kib)
 }
