@@ -175,39 +175,6 @@ pub struct Supervisor {
     started: bool,
 }
 
-<<<<<<< HEAD
-/// Why the command's own start was refused.
-#[derive(Debug)]
-pub enum Refusal {
-    /// By what we hold against it.
-    Policy(String),
-    /// The host does not let us look at it.
-    Host(Refused),
-}
-
-/// Has the kernel let calls wait as shortly as it can.
-fn answer_quickly(listener: &OwnedFd) -> HandOver {
-    // Without them it waits longer while programs compute.
-    let _ = process::take_short_slices();
-    // Older kernels answer every call as well, only slower.
-    HandOver::new(seccomp::wake_here(listener.as_fd(), true).is_ok())
-}
-
-/// How a run went, as far as the supervisor knows.
-#[derive(Debug)]
-pub struct Finished {
-    /// What pid 1 said at the end; `None` when it died before.
-    pub last_words: Option<Vec<u8>>,
-    /// What was refused.
-    pub denials: Denials,
-    /// A signal came that was meant to end the run.
-    pub interrupted: bool,
-    /// Why the command was not started, if we were the reason.
-    pub first_refusal: Option<Refusal>,
-}
-
-=======
->>>>>>> main
 impl Supervisor {
     /// Prepares to serve the run behind `setup.listener`.
     ///
@@ -219,15 +186,12 @@ impl Supervisor {
         view.know_programs(&mut setup.command, &setup.access);
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
-<<<<<<< HEAD
-=======
         let hand_over = HandOver::by(setup.listener.as_fd());
->>>>>>> main
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let Controlled { following, mut clock, outside, births } = Controlled::by(setup.controls, &setup.recorder);
         Ok(Self {
-            hand_over: answer_quickly(&setup.listener),
             listener: Arc::new(setup.listener),
+            hand_over,
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,
