@@ -69,6 +69,13 @@ impl Drop for Value {
     }
 }
 
+/// Whether a run can have had this in the place of a secret: the name of a variable, and a placeholder.
+#[must_use]
+pub fn is_placeholder((name, text): &(String, String)) -> bool {
+    let is_name = !name.is_empty() && !name.contains(['=', '\0']);
+    is_name && Placeholder::restored(text).is_one()
+}
+
 impl Secrets {
     /// Takes the values that `policy` speaks of out of the launcher's environment, and makes a placeholder for each.
     /// A variable that is not set, or empty, is none.

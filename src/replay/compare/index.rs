@@ -95,6 +95,8 @@ pub(super) struct Index {
     pub(super) processes: Processes,
     /// The arguments of `run.start`.
     pub(super) start: Map<String, Value>,
+    /// The script of the command was read as a file that a rule grants.
+    pub(super) reads_script: bool,
     /// The names of the variables that were passed.
     pub(super) environment: Option<Value>,
     /// Their values, as far as they were kept and may be read; those of the launcher that they come from.
@@ -182,6 +184,13 @@ impl Reading {
             self.index.events = self.index.events.saturating_add(step.weight);
         }
         let rule = essence.rule;
+        if op == "fs.open_read" && !self.index.reads_script {
+            let script = self.index.start.get("script");
+            let args = entry.get("args");
+            let named = |name: &str| args.and_then(|args| args.get(name));
+            self.index.reads_script =
+                script.is_some_and(|script| named("resolved").or_else(|| named("path")) == Some(script));
+        }
         if rule.folds {
             let next = self.next();
             let known = self.folded.entry((step.process, step.thread, step.digest)).or_insert(next);
@@ -256,7 +265,8 @@ impl Reading {
         let Some(args) = entry.get("args").and_then(Value::as_object) else { return };
         match op {
             "run.start" => {
-                let kept = ["argv", "argv_hex", "cwd", "cwd_hex", "policy_sha256"].into_iter();
+                let kept = ["argv", "argv_hex", "cwd", "cwd_hex", "policy_sha256", "script", "script_sha256"]
+                    .into_iter();
                 let kept = kept.filter_map(|name| Some((name.to_owned(), args.get(name)?.clone())));
                 self.index.start = kept.collect();
             }

@@ -318,9 +318,12 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
     /// What the headers say differently.
     fn before_the_start(&self) -> Vec<Divergence> {
         let (ours, theirs) = (&self.ours.start, &self.theirs.start);
+        let reads_script = self.ours.reads_script || self.theirs.reads_script;
         let rows = [
             (Cause::CommandChanged, "run.start", &["argv", "argv_hex", "cwd", "cwd_hex"][..]),
             (Cause::PolicyChanged, "run.start", &["policy_sha256"][..]),
+            // Where a rule grants it, it is compared where it was read.
+            (Cause::InputChanged, "run.start", if reads_script { &[][..] } else { &["script_sha256"][..] }),
         ];
         let mut found = Vec::new();
         for (cause, op, names) in rows {
