@@ -182,6 +182,13 @@ fn waits_for_a_time_of_day() {
 }
 
 #[test]
+fn timers_and_queues_that_wait_for_a_time_of_day() {
+    if let Some(ran) = in_c(include_str!("skip/times_of_timers.c"), seconds(8.0)) {
+        assert_eq!(ran.stdout.lines().count(), 8, "{ran}");
+    }
+}
+
+#[test]
 fn nothing_is_left_out_long_after_the_recorded_end() {
     let sandbox = Sandbox::new(User::Caller);
     sandbox.policy(POLICY);

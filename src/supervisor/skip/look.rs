@@ -36,9 +36,9 @@ impl Waiting {
 }
 
 /// The call before its first arguments were changed for the kernel.
-fn original(call: WaitingCall, changed: Option<[u64; 4]>) -> WaitingCall {
-    let Some([first, second, third, fourth]) = changed else { return call };
-    let [.., fifth, sixth] = call.arguments;
+fn original(call: WaitingCall, changed: Option<[u64; 5]>) -> WaitingCall {
+    let Some([first, second, third, fourth, fifth]) = changed else { return call };
+    let [.., sixth] = call.arguments;
     WaitingCall { arguments: [first, second, third, fourth, fifth, sixth], ..call }
 }
 

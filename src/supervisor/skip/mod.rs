@@ -235,16 +235,21 @@ impl Supervisor {
 
     /// A call that makes or sets a timer.
     pub(super) fn note_timer(&mut self, call: &Call) -> Reply {
-        let [first, ..] = call.arguments;
         if let Some(skip) = &mut self.skip {
             match i64::from(call.number) {
                 libc::SYS_timerfd_create => skip.timers.made_descriptor(),
-                libc::SYS_timer_settime => {
-                    skip.timers.set_absolute(call.task.tgid, low_half(first).cast_signed());
-                }
+                // In a replay it is seen by its tracer.
+                libc::SYS_timer_settime => {}
                 _ => skip.timers.set_alarm(call.task.tgid),
             }
         }
         Reply::Continue
+    }
+
+    /// A timer of a process is set to a time of its clock.
+    pub(super) fn note_absolute_timer(&mut self, process: i32, timer: u64) {
+        if let Some(skip) = &mut self.skip {
+            skip.timers.set_absolute(process, low_half(timer).cast_signed());
+        }
     }
 }
