@@ -1,12 +1,8 @@
-/* Timers and queues that wait until a time of day. */
+/* Timers that wait until a time of day. */
 
-#include <errno.h>
-#include <fcntl.h>
-#include <mqueue.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,20 +63,5 @@ int main(void)
 	timerfd_settime(file, TFD_TIMER_ABSTIME, &time, &time);
 	timerfd_gettime(file, &time);
 	tell("none", time.it_value.tv_sec + time.it_value.tv_nsec);
-
-	struct mq_attr attributes = {.mq_maxmsg = 1, .mq_msgsize = 8};
-	char name[64], message[8];
-	snprintf(name, sizeof name, "/agentbox-%d", (int)getpid());
-	mqd_t queue = mq_open(name, O_RDWR | O_CREAT | O_EXCL, 0600, &attributes);
-	mq_unlink(name);
-	struct timespec until = in(CLOCK_REALTIME, 2);
-	long result = mq_timedreceive(queue, message, sizeof message, 0, &until);
-	tell(strerror(result < 0 ? errno : 0), result);
-	mq_send(queue, "x", 1, 0);
-	result = mq_timedsend(queue, "y", 1, 0, &until);
-	tell(strerror(result < 0 ? errno : 0), result);
-	until = in(CLOCK_REALTIME, 2);
-	result = mq_timedsend(queue, "y", 1, 0, &until);
-	tell(strerror(result < 0 ? errno : 0), result);
 	return 0;
 }
