@@ -72,7 +72,7 @@ use self::capture::Captures;
 use self::clock::Clock;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
-use self::controls::{Births, Following};
+use self::controls::{Beginning, Births, Following};
 pub use self::controls::{Controls, Ids, Seed, TASK_IDS};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
@@ -93,7 +93,6 @@ use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::policy::{Denied, RuleId};
 use crate::sys::refused::Refused;
 use crate::sys::{process, seccomp};
 use crate::trace::{Event, Recorder};
@@ -268,13 +267,8 @@ impl Supervisor {
         // Older kernels answer every call as well, only slower.
         let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let (following, mut clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
-        let tapes = clock.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
-        let taken = tapes.map(|tapes| (std::mem::take(&mut tapes.signals), std::mem::take(&mut tapes.ids)));
-        let (signals, ids) = taken.unwrap_or_default();
-        let (outside, births) = (outside::Signals::new(signals), Births::new(ids));
-        let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
-        let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
+        let Beginning { following, clock, skip, outside, births } =
+            Beginning::of(setup.controls, &setup.recorder, setup.under_way);
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -291,7 +285,7 @@ impl Supervisor {
             words: setup.words,
             view,
             tasks: Tasks::new(following.is_some()),
-            following: following.map(Following::new),
+            following,
             clock,
             skip,
             more_stops: false,
@@ -385,22 +379,5 @@ impl Supervisor {
         self.written.settle(&mut self.digests, &self.recorder)?;
         self.hand_over.worked(started.elapsed());
         Ok(())
-    }
-
-    /// Says the rule that would allow it, where one is all that is missing.
-    fn with_remedy(&self, event: Event, denied: &Denied) -> Event {
-        // `no rule: …` tells of another cause.
-        if !event.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule ")) {
-            return event;
-        }
-        let remedy = self.access.policy.suggestion(denied);
-        if remedy.starts_with('#') { event } else { event.arg("remedy", remedy) }
-    }
-
-    /// Records a refusal and counts it for the last words; `rule` is the `deny:` rule behind it.
-    fn deny(&mut self, event: Event, denied: Denied, rule: Option<RuleId>) -> Result<(), Stop> {
-        let event = self.with_remedy(event, &denied);
-        self.denials.count(denied, rule);
-        Ok(self.recorder.deny(event)?)
     }
 }

@@ -62,7 +62,10 @@ impl Supervisor {
                 Sight::Moving => moving = true,
             }
         }
-        if !moving {
+        let leaves_out = skip.under_way.is_some();
+        if !leaves_out {
+            skip.move_on(clock, &waiting);
+        } else if !moving {
             // Answers come at once, so that a thread can be far ahead.
             let ahead = clock.furthest().saturating_sub(skip.now(clock));
             skip.leave_out(clock, ahead)?;
@@ -76,6 +79,9 @@ impl Supervisor {
             });
         }
         skip.looked_at = skip.now(clock);
+        if !leaves_out {
+            return Ok(false);
+        }
         if moving {
             return skip.end_overdue(clock, &waiting);
         }
@@ -86,7 +92,7 @@ impl Supervisor {
         let is_still = |waiting: &Waiting| sight::is_as_it_was(waiting.task, &waiting.blocked);
         // Asked between two looks with nothing in between: whoever begins something is seen at work.
         let rests = bystanders.is_some()
-            && !(skip.under_way)()
+            && skip.under_way.as_ref().is_some_and(|under_way| !under_way())
             && transit::is_empty(self.init)
             && waiting.iter().all(is_still);
         if !rests || sight::bystanders(self.init) != bystanders {
@@ -126,6 +132,16 @@ impl Skip {
         }
         let now = now.max(taken);
         Clocks { now, begun: now, behind: reading.1, real, boot }
+    }
+
+    /// Moves threads on that wait again because they are behind on their tape: with the time of the wait that is over.
+    fn move_on(&self, clock: &mut Clock, waiting: &[Waiting]) {
+        let now = self.now(clock);
+        for one in waiting {
+            if let Some(until) = self.over(one, now) {
+                clock.reach(one.task, until);
+            }
+        }
     }
 
     /// Ends the waits whose time is over while others run: to the kernel they may last longer.
