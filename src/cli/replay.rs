@@ -24,10 +24,10 @@ use crate::replay::{Difference, FirstState, Recording, ReplayError, embedded_tim
 use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch, escape};
 
-/// What `replay --help` says after the options.
 /// Less than that is not worth a word.
 const LEFT_OUT: Duration = Duration::from_millis(100);
 
+/// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
 The recorded command is executed again under the recorded policy: with the recorded environment, clock and
 randomness, the recorded answers in place of the network, and its writes diverted. Its output is its own.
