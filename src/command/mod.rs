@@ -148,6 +148,9 @@ pub fn resolve(argv: &[OsString], env: &[(OsString, OsString)], cwd: &Path) -> R
 pub fn runtime_of(program: &Path) -> Vec<RuntimeRoot> {
     let env: Vec<_> = std::env::vars_os().collect();
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    if roots::is_all_system(program, &Surroundings { env: &env, cwd: &cwd }) {
+        return Vec::new();
+    }
     let Ok(command) = resolve(&[program.as_os_str().to_owned()], &env, &cwd) else {
         return Vec::new();
     };

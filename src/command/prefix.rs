@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::surroundings::read_setting;
+use super::surroundings::{is_system, read_setting};
 
 /// A prefix and what of it is needed.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,11 +28,15 @@ pub(super) fn of(path: &Path, family: Option<&str>) -> Option<Prefix> {
         return None;
     }
     let prefix = dir.parent()?;
+    // What lies in the system's trees is seen anyhow; a virtualenv there may lead out of them.
+    let matters = |mark: &&Mark| mark.kind == VIRTUALENV || !is_system(prefix);
     let (kind, marks) =
-        MARKS.iter().filter(|mark| mark.family.is_none() || mark.family == family).find_map(|mark| {
-            let found = existing(prefix, mark.paths);
-            (!found.is_empty()).then_some((mark.kind, found))
-        })?;
+        MARKS.iter().filter(|mark| mark.family.is_none() || mark.family == family).filter(matters).find_map(
+            |mark| {
+                let found = existing(prefix, mark.paths);
+                (!found.is_empty()).then_some((mark.kind, found))
+            },
+        )?;
     let mut parts = marks;
     parts.push(path.to_owned());
     if kind == VIRTUALENV {

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use super::chain::Chain;
 use super::prefix::{self, Prefix};
+use super::shebang::{self, Image};
 use super::surroundings::{Surroundings, is_system};
-use super::{Executable, Link, RuntimeRoot, interpreter, libraries, trail};
+use super::{Executable, Link, RuntimeRoot, interpreter, libraries, shim, trail};
 
 /// Directories that hold many unrelated things: never a root, whatever stands in them.
 const SHARED: [&str; 22] = [
@@ -31,6 +32,20 @@ pub(super) fn collect(chain: &Chain, around: &Surroundings<'_>) -> Collected {
         collector.image(image, family, chain.script.as_deref() == Some(image.spelled.as_path()));
     }
     collector.finish()
+}
+
+/// Whether `program` is one of the system's own and needs nothing that lies elsewhere: what [`collect`] finds
+/// as well, after many more looks.
+pub(super) fn is_all_system(program: &Path, around: &Surroundings<'_>) -> bool {
+    if !is_system(program)
+        || shim::see_through(program.to_owned(), None, around).is_ok_and(|s| s.is_behind_shim)
+    {
+        return false;
+    }
+    let Ok(trail) = trail::follow(program) else { return false };
+    let hops = trail.links.iter().map(|link| link.path.as_path()).chain([program, &trail.real]);
+    hops.clone().all(|hop| is_system(hop) && prefix::of(hop, None).is_none())
+        && matches!(shebang::look_at(&trail.real), Ok(Image::Elf))
 }
 
 struct Collector<'a> {

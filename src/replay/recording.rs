@@ -93,6 +93,12 @@ impl Recording {
         }
         let replay = replay
             .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
+        if let Some(step) = replay.get("until").and_then(|until| until.get("step")?.as_str()) {
+            return Err(refuse(&format!(
+                "it went on for real from step {step} of a replay, and what its clocks showed was not recorded: \
+                 replay the trace that it began with, or record the run anew"
+            )));
+        }
         let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());
         let clock = clock.filter(ClockBase::is_of_a_machine);
         let clock = clock.ok_or_else(|| refuse("it does not say when it began"))?;

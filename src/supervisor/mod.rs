@@ -43,15 +43,18 @@ mod ready;
 mod remembered;
 mod rename;
 mod reopen;
+mod setup;
 mod skip;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
+mod status;
 mod stop;
 pub mod syscall_table;
 mod system_files;
 mod task;
 mod tracer;
+mod turn;
 mod unix;
 mod view;
 mod waiter;
@@ -61,7 +64,6 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,7 +74,7 @@ use self::capture::Captures;
 use self::clock::Clock;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
-use self::controls::{Beginning, Births, Following};
+use self::controls::{Births, Following};
 pub use self::controls::{Controls, Ids, Seed, TASK_IDS};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
@@ -87,77 +89,18 @@ use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
+use self::setup::Controlled;
+pub use self::setup::{Finished, InitWords, Refusal, Setup};
 pub use self::skip::UnderWay;
+use self::status::Statuses;
+pub use self::status::{LONGEST_STATUSES, OPERATION as STATUSES, RecordedStatuses, StatusError};
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::sys::refused::Refused;
-use crate::sys::{process, seccomp};
-use crate::trace::{Event, Recorder};
-
-/// The words in which pid 1 is asked to do something inside, and answers.
-#[derive(Debug, Clone, Copy)]
-pub struct InitWords {
-    /// Asks to show a place, by its number in [`Setup::pending`].
-    pub attach: fn(usize) -> [u8; 5],
-    /// Asks to bind a socket, with this umask, to this address.
-    pub bind: fn(u32, &[u8]) -> Vec<u8>,
-    /// Asks to say that this id of a task was the last that was given out.
-    pub last_id: fn(i32) -> [u8; 5],
-    /// The errno in the answer to a request, 0 when it was done; `None` for another message.
-    pub answer: fn(&[u8], &[u8]) -> Option<i32>,
-    /// Whether a message says that nothing of the run is left but pid 1.
-    pub is_end: fn(&[u8]) -> bool,
-}
-
-/// What the supervisor is told at its start.
-pub struct Setup {
-    /// Where waiting calls are taken from.
-    pub listener: OwnedFd,
-    /// Pid 1 of the run.
-    pub init: i32,
-    /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
-    pub root: OwnedFd,
-    /// Mounts outside of it that standard input, output and error lead to.
-    pub inherited: Vec<u64>,
-    /// Decides on files.
-    pub access: AccessTable,
-    /// Decides on the command's own programs.
-    pub command: CommandTable,
-    /// Where everything is recorded.
-    pub recorder: Recorder,
-    /// Decides on TCP connections: the refusal, if there is one.
-    pub judge_connection: JudgeConnection,
-    /// Leads TCP connections to loopback.
-    pub lead_loopback: LeadLoopback,
-    /// Which process a connection belongs to, for the proxy.
-    pub connections: Arc<Connections>,
-    /// Signals: SIGCHLD, and those that are forwarded.
-    pub signals: SignalFd,
-    /// Becomes readable when pid 1 has something to say.
-    pub channel: OwnedFd,
-    /// How pid 1 is asked to do something inside.
-    pub words: InitWords,
-    /// Places that a rule names and that do not exist yet.
-    pub pending: Vec<PathBuf>,
-    /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
-    /// is connected instead.
-    pub relayed: Vec<(PathBuf, OwnedFd)>,
-    /// The private state directory, if there is one.
-    pub state: Option<OwnedFd>,
-    /// Whether what was at each path before the run changed it is kept.
-    pub keeps_former: bool,
-    /// Whether the content of what it reads is kept.
-    pub captures: bool,
-    /// What is written inside alone: in a replay everything.
-    pub diverted: DivertedRoots,
-    /// There are some when the run is to be replayed.
-    pub controls: Option<Controls>,
-    /// There in a replay whose waits are left out.
-    pub under_way: Option<UnderWay>,
-}
+use crate::sys::process;
+use crate::trace::{Event, Recorder, Turn};
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
 pub struct Supervisor {
@@ -182,6 +125,7 @@ pub struct Supervisor {
     first: Option<FirstChanges>,
     captures: Option<Captures>,
     listings: Listings,
+    statuses: Statuses,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -207,6 +151,8 @@ pub struct Supervisor {
     clock: Option<Clock>,
     /// Its waits are left out.
     skip: Option<skip::Skip>,
+    /// When the run goes on for real, as long as it does not.
+    turn: Option<Arc<Turn>>,
     /// Stopped tasks are left that were not looked at.
     more_stops: bool,
     /// The command's process, once it was seen.
@@ -228,47 +174,21 @@ pub struct Supervisor {
     started: bool,
 }
 
-/// Why the command's own start was refused.
-#[derive(Debug)]
-pub enum Refusal {
-    /// By what we hold against it.
-    Policy(String),
-    /// The host does not let us look at it.
-    Host(Refused),
-}
-
-/// How a run went, as far as the supervisor knows.
-#[derive(Debug)]
-pub struct Finished {
-    /// What pid 1 said at the end; `None` when it died before.
-    pub last_words: Option<Vec<u8>>,
-    /// What was refused.
-    pub denials: Denials,
-    /// A signal came that was meant to end the run.
-    pub interrupted: bool,
-    /// Time that a replay has left out.
-    pub left_out: Duration,
-    /// Why the command was not started, if we were the reason.
-    pub first_refusal: Option<Refusal>,
-}
-
 impl Supervisor {
     /// Prepares to serve the run behind `setup.listener`.
     ///
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders } = setup.diverted;
-        let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
+        let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
+        let view = View::of(setup.root, setup.inherited, roots, setup.input).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
-        let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
-        // Older kernels answer every call as well, only slower.
-        let hand_over = HandOver::new(seccomp::prefer_synchronous_wakeup(setup.listener.as_fd()).is_ok());
+        let hand_over = HandOver::by(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let Beginning { following, clock, skip, outside, births } =
-            Beginning::of(setup.controls, &setup.recorder, setup.under_way);
+        let Controlled { following, clock, skip, outside, births } =
+            Controlled::by(setup.controls, &setup.recorder, setup.under_way);
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -288,14 +208,16 @@ impl Supervisor {
             following,
             clock,
             skip,
+            turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
             digests: Digests::default(),
-            written,
+            written: WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?,
             first: setup.keeps_former.then(FirstChanges::default),
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
+            statuses: Statuses::new(setup.keeps_former, statuses),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),
@@ -325,9 +247,11 @@ impl Supervisor {
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
+        self.note_places();
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
+            self.take_turn()?;
             let quiet = ready.is_nothing();
             self.look_after_waiters();
             self.look_after_unnamed();
@@ -360,6 +284,9 @@ impl Supervisor {
         self.hear_last_signals();
         self.tell_ids()?;
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
+        self.keep_statuses(true)?;
         self.hasher.finish();
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
@@ -377,6 +304,8 @@ impl Supervisor {
     fn settle(&mut self) -> Result<(), Stop> {
         let started = Instant::now();
         self.written.settle(&mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
         self.hand_over.worked(started.elapsed());
         Ok(())
     }

@@ -9,7 +9,7 @@ use nix::sys::stat::SFlag;
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
 use super::mutate::{Target, status_of};
-use super::view::Place;
+use super::view::{Place, View};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::trace::{Event, Kind};
@@ -34,6 +34,9 @@ impl Supervisor {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
+        if [&source, &target].into_iter().any(|target| View::is_mount_point(&target.place)) {
+            return Ok(Reply::Errno(Errno::EBUSY));
+        }
         for (moved, other) in [(&source, &target), (&target, &source)] {
             if let Some(reply) = self.refuse_subtree(call, moved, &other.place.path())? {
                 return Ok(reply);
@@ -47,6 +50,8 @@ impl Supervisor {
         let done = self.view.rename(a, b, flags);
         if done.is_ok() {
             self.written.renamed(&a.path(), &b.path());
+            self.moved_file(a, Some(b));
+            self.changed_at(b);
         }
         let mut event = Event::new(Kind::Observe, "fs.rename").path("to", b.path());
         if exchanged {

@@ -5,7 +5,9 @@
 //! ends the page, the registers and the signal mask are as they were. Pages of code are private to the
 //! process, so nobody else sees it.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -69,9 +71,11 @@ pub struct Visit {
     registers: Registers,
     /// Signals that it blocks.
     mask: u64,
+    /// Its memory: written as a debugger does, pages of code too (proc_pid_mem(5)).
+    memory: File,
     /// Where the code is, and what was there.
     at: u64,
-    before: Vec<u64>,
+    before: Vec<u8>,
     /// Came meanwhile, and could not be held back otherwise.
     stopped: bool,
 }
@@ -88,31 +92,24 @@ impl Visit {
         if registers.cs == CODE_32 {
             return Err(VisitError::Foreign);
         }
-        let words: Vec<u64> = code
-            .chunks(8)
-            .map(|chunk| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
-            .collect();
         // On the page of the first instruction: it is there.
         let page = registers.rip & !(memory::PAGE as u64 - 1);
-        let at = registers.rip.min(page + memory::PAGE as u64 - words.len() as u64 * 8);
-        let mut bytes = vec![0; words.len() * 8];
-        memory::read_exact(task, at, &mut bytes).map_err(VisitError::Code)?;
-        let before = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let at = registers.rip.min(page + memory::PAGE as u64 - code.len() as u64);
+        let memory = File::options().read(true).write(true).open(format!("/proc/{task}/mem"));
+        let memory = memory.map_err(VisitError::Code)?;
+        let mut before = vec![0; code.len()];
+        memory.read_exact_at(&mut before, at).map_err(VisitError::Code)?;
         let mask = signal_mask(task)?;
-        let visit = Self { task: pid, registers, mask, at, before, stopped: false };
+        let visit = Self { task: pid, registers, mask, memory, at, before, stopped: false };
         // All but the trap itself.
         set_signal_mask(task, !(1 << (Signal::SIGTRAP as u32 - 1)))?;
-        visit.write(&words)?;
+        visit.write(code)?;
         ptrace::setregs(pid, Registers { rip: at, orig_rax: u64::MAX, ..registers })?;
         Ok(visit)
     }
 
-    fn write(&self, words: &[u64]) -> Result<(), VisitError> {
-        for (word, address) in words.iter().zip((self.at..).step_by(8)) {
-            let address = std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0));
-            ptrace::write(self.task, address, word.cast_signed())?;
-        }
-        Ok(())
+    fn write(&self, bytes: &[u8]) -> Result<(), VisitError> {
+        self.memory.write_all_at(bytes, self.at).map_err(VisitError::Code)
     }
 
     /// Lets the task run to the next trap; gives the registers that it has there.

@@ -58,28 +58,32 @@ pub(super) fn see_through(
     const MOST: usize = 4;
     let mut start = Start::plain(found);
     for _ in 0..MOST {
+        // Followed once for all who ask: policies name many programs.
+        let real = std::fs::canonicalize(&start.program).ok();
         let next = match versions::behind(&start.program, around)? {
             Some(next) => Some(next),
-            None => match rustup::behind(&start.program, argument, around)? {
+            None => match rustup::behind(&start.program, real.as_deref(), argument, around)? {
                 Some(next) => Some(next),
-                None => tools::behind(&start.program, around)?,
+                None => tools::behind(&start.program, real.as_deref(), around)?,
             },
         };
-        let Some(next) = next else { break };
+        let Some(next) = next else {
+            refuse_opaque(&start.program, real.as_deref())?;
+            return Ok(start);
+        };
         start.program = next.program;
         start.took_argument |= next.took_argument;
         start.is_behind_shim = true;
         start.path_prefix = next.path_prefix;
         start.env.extend(next.env);
     }
-    refuse_opaque(&start.program)?;
+    let real = std::fs::canonicalize(&start.program).ok();
+    refuse_opaque(&start.program, real.as_deref())?;
     Ok(start)
 }
 
-fn refuse_opaque(program: &Path) -> Result<(), CommandError> {
-    let Ok(real) = std::fs::canonicalize(program) else {
-        return Ok(());
-    };
+fn refuse_opaque(program: &Path, real: Option<&Path>) -> Result<(), CommandError> {
+    let Some(real) = real else { return Ok(()) };
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let opaque = |manager, hint| Err(CommandError::OpaqueShim { shim: program.to_owned(), manager, hint });
     if program.starts_with("/snap/bin") || real == Path::new("/usr/bin/snap") {

@@ -15,13 +15,14 @@ enum Toolchain {
     Directory(PathBuf),
 }
 
-/// The program that a rustup proxy would start; none if `program` is no proxy.
+/// The program that a rustup proxy would start; none if `program`, which is `real`, is no proxy.
 pub(super) fn behind(
     program: &Path,
+    real: Option<&Path>,
     argument: Option<&OsString>,
     around: &Surroundings<'_>,
 ) -> Result<Option<Start>, CommandError> {
-    if !is_proxy(program) {
+    if !is_proxy(program, real) {
         return Ok(None);
     }
     let Some(name) = program.file_name() else {
@@ -64,21 +65,16 @@ fn missing(program: &Path, reason: String) -> CommandError {
 }
 
 /// A proxy is a symbolic or hard link to `rustup` under another name.
-fn is_proxy(program: &Path) -> bool {
+fn is_proxy(program: &Path, real: Option<&Path>) -> bool {
     let name = program.file_name();
     if name == Some(OsStr::new("rustup")) || name == Some(OsStr::new("rustup-init")) {
         return false;
     }
-    if let Ok(real) = fs::canonicalize(program)
-        && real.file_name() == Some(OsStr::new("rustup"))
-    {
+    if real.is_some_and(|real| real.file_name() == Some(OsStr::new("rustup"))) {
         return true;
     }
-    let twin = fs::metadata(program.with_file_name("rustup"));
-    match (fs::metadata(program), twin) {
-        (Ok(ours), Ok(theirs)) => (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()),
-        _ => false,
-    }
+    let Ok(theirs) = fs::metadata(program.with_file_name("rustup")) else { return false };
+    fs::metadata(program).is_ok_and(|ours| (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()))
 }
 
 /// The variable, then the nearest of directory overrides and toolchain files, then the default.

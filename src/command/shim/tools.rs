@@ -12,9 +12,13 @@ use crate::command::{CommandError, lookup};
 const PINS: [&str; 5] =
     ["mise.local.toml", "mise.toml", ".mise.toml", ".config/mise/config.toml", ".tool-versions"];
 
-/// The program that such a shim would start; none if `program` is no such shim.
-pub(super) fn behind(program: &Path, around: &Surroundings<'_>) -> Result<Option<Start>, CommandError> {
-    let Some((manager, root)) = manager_of(program) else {
+/// The program that such a shim would start; none if `program`, which is `real`, is no such shim.
+pub(super) fn behind(
+    program: &Path,
+    real: Option<&Path>,
+    around: &Surroundings<'_>,
+) -> Result<Option<Start>, CommandError> {
+    let Some((manager, root)) = manager_of(program, real) else {
         return Ok(None);
     };
     let Some(name) = program.file_name() else {
@@ -48,7 +52,7 @@ pub(super) fn behind(program: &Path, around: &Surroundings<'_>) -> Result<Option
     }
 }
 
-fn manager_of(program: &Path) -> Option<(&'static str, PathBuf)> {
+fn manager_of(program: &Path, real: Option<&Path>) -> Option<(&'static str, PathBuf)> {
     let dir = program.parent()?;
     if dir.file_name() != Some(OsStr::new("shims")) {
         return None;
@@ -57,8 +61,7 @@ fn manager_of(program: &Path) -> Option<(&'static str, PathBuf)> {
     if !root.join("installs").is_dir() {
         return None;
     }
-    let real = fs::canonicalize(program).ok()?;
-    if real.file_name() == Some(OsStr::new("mise")) {
+    if real?.file_name() == Some(OsStr::new("mise")) {
         return Some(("mise", root));
     }
     let calls_asdf = read_setting(program)?.contains("asdf");

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Start;
-use crate::command::surroundings::{Surroundings, read_setting};
+use crate::command::surroundings::{Surroundings, is_system, read_setting};
 use crate::command::{CommandError, lookup};
 
 /// One manager of the family: they differ in names alone.
@@ -70,6 +70,7 @@ fn manager_of(program: &Path) -> Option<(&'static Manager, PathBuf)> {
     let dir = program.parent()?;
     let dir = match dir.file_name() {
         Some(name) if name == "shims" => dir.to_owned(),
+        _ if is_system(dir) => return None,
         _ => fs::canonicalize(dir).ok()?,
     };
     if dir.file_name() != Some(OsStr::new("shims")) {

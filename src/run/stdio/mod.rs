@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2};
 use serde_json::{Map, Value};
 
@@ -24,6 +24,7 @@ use self::input::Hashing;
 use self::relay::{Flow, Relay};
 pub(super) use self::report::{Report, Running};
 use self::treatment::{Descriptor, Treatment};
+use crate::policy::FileId;
 use crate::sys::descriptor;
 use crate::sys::refused::{Named, remedy};
 use crate::trace::Recorder;
@@ -204,6 +205,12 @@ impl Stdio {
         own.map(|(mount, _)| mount).chain(file).flatten().collect()
     }
 
+    /// The pipe that the command reads as it is, if it does.
+    pub(super) fn input_pipe(&self) -> Option<FileId> {
+        let status = fstat(io::stdin()).ok().filter(|_| self.treatments[0] == Treatment::Pipe)?;
+        Some(FileId { dev: status.st_dev, ino: status.st_ino })
+    }
+
     /// For each stream, what the trace proves.
     pub(super) fn manifest(&self) -> Map<String, Value> {
         let state = |treatment: &Treatment| match treatment {
@@ -218,8 +225,7 @@ impl Stdio {
             .collect()
     }
 
-    /// Starts to copy and to digest; `init` is pid 1 of the run. What the command reads is kept where there is
-    /// a recorder.
+    /// Starts to copy and to digest; `init` is pid 1 of the run. What passes is kept where there is a recorder.
     ///
     /// # Errors
     /// When no thread or descriptor is left.
@@ -238,7 +244,7 @@ impl Stdio {
         for ((stream, flow), relay) in Stream::ALL.into_iter().zip(self.flows).zip(&mut relays) {
             let failed = |source| StdioError::Call { stream, call: "clone", source };
             let start = |flow: Flow| {
-                let kept = recorder.filter(|_| flow.inwards).and_then(|recorder| recorder.blob().ok());
+                let kept = recorder.and_then(|recorder| recorder.blob().ok());
                 Relay::start(flow, finished.as_fd(), init, kept)
             };
             *relay = flow.map(start).transpose().map_err(failed)?;

@@ -17,6 +17,7 @@ mod advance;
 mod control;
 mod days;
 mod kind;
+mod live;
 mod marks;
 mod points;
 mod raw;
@@ -116,6 +117,8 @@ pub(super) struct Clock {
     waits: HashMap<i32, waits::Own>,
     /// Nanoseconds that were left out, those among them that had passed before the run began.
     skipped: u64,
+    /// A replay that goes on for real: what the timeline is ahead of the kernel's clock is `skipped`.
+    is_live: bool,
     passed: u64,
 }
 
@@ -134,6 +137,7 @@ impl Clock {
             spent: 0,
             waits: HashMap::new(),
             skipped: 0,
+            is_live: false,
             passed: 0,
         }
     }
@@ -227,6 +231,9 @@ impl Clock {
                 let mut replay = Replay::new(tapes.take(&strand), start);
                 // Its memory is ours and has its size: without it each read is answered by us.
                 let _ = replay.fill(lane.as_ref());
+                if self.is_live {
+                    replay.let_go(lane.as_ref(), start, self.skipped);
+                }
                 Reel::Replay(replay)
             }
         };

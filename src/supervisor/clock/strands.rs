@@ -101,6 +101,9 @@ impl Clock {
     pub(super) fn end_thread(&mut self, task: i32) -> Result<(), TraceError> {
         let Some(mut thread) = self.threads.remove(&task) else { return Ok(()) };
         if let Reel::Replay(replay) = &thread.reel {
+            if self.is_live {
+                return Ok(());
+            }
             return self.tell(&thread.strand, replay.followed(thread.lane.as_ref()));
         }
         if let Reel::Record(record) = &mut thread.reel {

@@ -54,7 +54,8 @@ impl Supervisor {
         registers: Registers,
     ) -> Result<(), TraceError> {
         let process = self.tasks.kin().and_then(|kin| kin.process_of(task)).unwrap_or(task);
-        let translated = self.clock.as_mut().and_then(|clock| clock.translate((task, process), registers).ok());
+        let translated =
+            self.clock.as_mut().and_then(|clock| clock.translate((task, process), registers).ok());
         let number = registers.orig_rax;
         if number.cast_signed() == libc::SYS_timer_settime {
             if translated != Some(true) {
@@ -64,7 +65,8 @@ impl Supervisor {
             self.mark_call(task, number)?;
         }
         // Killed meanwhile: ESRCH.
-        let _ = if translated == Some(true) { ptrace::resume_to_return(task) } else { ptrace::resume(task, 0) };
+        let _ =
+            if translated == Some(true) { ptrace::resume_to_return(task) } else { ptrace::resume(task, 0) };
         Ok(())
     }
 
@@ -145,12 +147,7 @@ impl Clock {
 
     /// What is left for a task until the time at `address`, on its own clock; `None` where that is no time at all:
     /// the kernel says so.
-    fn left(
-        &self,
-        (task, process): (i32, i32),
-        clock: i32,
-        address: u64,
-    ) -> io::Result<Option<u64>> {
+    fn left(&self, (task, process): (i32, i32), clock: i32, address: u64) -> io::Result<Option<u64>> {
         let Some(kind) = kind_of(clock) else { return Ok(None) };
         let mut time = [0; 16];
         memory::read_exact(task, address, &mut time)?;

@@ -163,7 +163,9 @@ impl Kin {
     /// A task has made a thread of its process.
     pub(in crate::supervisor) fn cloned(&mut self, maker: i32, child: i32, lives: bool) {
         let Some(id) = self.process_of(maker) else { return self.adopt(child) };
-        let Some(name) = self.processes.get(&id).map(|process| self.next_thread(maker, process)) else { return };
+        let Some(name) = self.processes.get(&id).map(|process| self.next_thread(maker, process)) else {
+            return;
+        };
         match (self.threads.get_mut(&maker), self.processes.get_mut(&id)) {
             (Some(thread), _) => thread.threads += 1,
             (None, Some(process)) => process.threads += 1,
@@ -218,6 +220,11 @@ impl Kin {
         };
         *draws += 1;
         Some((strand, *draws - 1))
+    }
+
+    /// The lineage of the process whose main thread this task is.
+    pub(in crate::supervisor) fn lineage(&self, task: i32) -> Option<String> {
+        self.processes.get(&task).map(|process| process.lineage.clone())
     }
 
     /// Who is left when this task ends, if it is the command: they are killed where they happen to be.

@@ -6,7 +6,6 @@
 //! those of getrandom(2) and AT_RANDOM (`answer`), of the random devices and ids (`device`).
 
 mod answer;
-mod beginning;
 mod births;
 mod device;
 mod draw;
@@ -15,7 +14,6 @@ mod kin;
 mod runtime;
 mod seed;
 
-pub(super) use self::beginning::Beginning;
 pub(super) use self::births::Births;
 pub use self::births::{Ids, OPERATION as TASK_IDS};
 pub(super) use self::follow::Following;

@@ -50,7 +50,8 @@ impl Supervisor {
         let represented: HashSet<i32> = self.represented().collect();
         let is_born = self.has_births();
         let Some(clock) = &mut self.clock else { return Ok(false) };
-        let mut moving = self.more_stops || is_born || self.following.as_ref().is_some_and(Following::is_waiting);
+        let mut moving =
+            self.more_stops || is_born || self.following.as_ref().is_some_and(Following::is_waiting);
         let mut waiting = Vec::new();
         for (task, process) in tasks {
             match sight::of(task) {
@@ -65,7 +66,7 @@ impl Supervisor {
         let leaves_out = skip.under_way.is_some();
         if !leaves_out {
             skip.move_on(clock, &waiting);
-        } else if !moving {
+        } else if !moving && !skip.is_live {
             // Answers come at once, so that a thread can be far ahead.
             let ahead = clock.furthest().saturating_sub(skip.now(clock));
             skip.leave_out(clock, ahead)?;
@@ -79,13 +80,11 @@ impl Supervisor {
             });
         }
         skip.looked_at = skip.now(clock);
-        if !leaves_out {
-            return Ok(false);
+        if moving || skip.is_live {
+            // Where nothing is left out, the kernel ends all of them.
+            return if leaves_out || skip.is_live { skip.end_overdue(clock, &waiting) } else { Ok(false) };
         }
-        if moving {
-            return skip.end_overdue(clock, &waiting);
-        }
-        if waiting.is_empty() || !skip.understands(&waiting) {
+        if !leaves_out || waiting.is_empty() || !skip.understands(&waiting) {
             return Ok(false);
         }
         let bystanders = sight::bystanders(self.init);

@@ -82,6 +82,8 @@ pub(super) struct Skip {
     /// Milliseconds to the next time that something waits for while others run.
     soon: u8,
     looked: Instant,
+    /// The run goes on for real: no wait is left out any more.
+    is_live: bool,
     /// Nothing comes before the next signal from outside.
     signal_is_next: bool,
 }
@@ -101,8 +103,15 @@ impl Skip {
             delay: 1,
             soon: u8::MAX,
             looked: Instant::now(),
+            is_live: false,
             signal_is_next: false,
         }
+    }
+
+    /// From now on waits last as long as they do on the timeline, which is so far ahead of the kernel's clock: to
+    /// the kernel those until a time may last longer.
+    pub(super) fn go_live(&mut self, ahead: u64) {
+        (self.skew, self.is_live) = (ahead, true);
     }
 
     /// How long the loop may sleep, in milliseconds.

@@ -91,9 +91,6 @@ const FUTEX: ArgumentRules = ArgumentRules {
 
 /// Those that have a time to wait until.
 const QUEUE: ArgumentRules = ArgumentRules {
-    clauses: &[
-        clause(&[any_bit(4, u32::MAX)], Action::Trace),
-        clause(&[any_upper_bit(4)], Action::Trace),
-    ],
+    clauses: &[clause(&[any_bit(4, u32::MAX)], Action::Trace), clause(&[any_upper_bit(4)], Action::Trace)],
     otherwise: Action::Allow,
 };
