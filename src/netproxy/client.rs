@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use super::doubt::Doubt;
-use super::flow::Flow;
+use super::flow::{Flow, now};
 use super::head_clock::HeadClock;
 use super::idle::IdleClock;
 use super::sniff::Speech;
@@ -37,6 +37,8 @@ pub(crate) struct Client {
     unmasked: bool,
     /// The process that opened it.
     pub(crate) proc: Option<String>,
+    /// When it was opened, in seconds since the epoch.
+    pub(crate) opened: f64,
     /// Its place among the streams that may be open at once; within TLS the stream around it has it.
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -66,6 +68,7 @@ impl Client {
             doubt: None,
             unmasked: false,
             proc,
+            opened: now(),
             _permit: Some(permit),
         }
     }
@@ -74,6 +77,7 @@ impl Client {
     pub(crate) fn within(stream: TlsStream<Self>) -> Self {
         Self {
             proc: stream.get_ref().0.proc.clone(),
+            opened: stream.get_ref().0.opened,
             idle: stream.get_ref().0.idle.clone(),
             stream: Transport::Tls(Box::new(stream)),
             meter: None,

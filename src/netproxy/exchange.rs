@@ -48,6 +48,8 @@ struct Progress {
     rule: String,
     proc: Option<String>,
     start: f64,
+    /// When the connection was opened whose first request it is.
+    opened: Option<f64>,
     first_byte: Option<f64>,
     end: f64,
     request: Copy,
@@ -118,6 +120,11 @@ impl Exchange {
             ..Progress::default()
         };
         Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) }))
+    }
+
+    /// It is the first request of a connection that was opened then.
+    pub(crate) fn set_opened(&self, at: Option<f64>) {
+        self.progress().opened = at;
     }
 
     /// The origin that answers.

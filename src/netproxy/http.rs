@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use hyper::body::Incoming;
 use hyper::header::UPGRADE;
@@ -57,6 +57,8 @@ pub(crate) struct Service {
     pub(crate) proc: Option<String>,
     pub(crate) heads: Arc<HeadTap>,
     pub(crate) idle: IdleClock,
+    /// When it was opened, until its first request has come.
+    pub(crate) opened: StdMutex<Option<f64>>,
     /// The connection to the origin, kept from request to request.
     pub(crate) link: Mutex<Option<Link>>,
 }
@@ -70,6 +72,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
         proc: client.proc.clone(),
         heads: client.heads(),
         idle: client.idle(),
+        opened: StdMutex::new(Some(client.opened)),
         link: Mutex::new(link),
     });
     let answering = Arc::clone(&service);
@@ -133,6 +136,7 @@ where
 impl Service {
     /// Answers one request, from the origin or with the reason why not.
     async fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Reply> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let has_body = !hyper::body::Body::is_end_stream(request.body());
         let head_bytes = self.heads.take(has_body);
         let upgrade = forwardable_upgrade(&mut request);
@@ -179,6 +183,7 @@ impl Service {
         let rule = first.grant.rule();
         match Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone(), place) {
             Ok(exchange) => {
+                exchange.set_opened(opened);
                 let response = self.forward(head, body, upgrade, &origins, treatment, &exchange).await;
                 response.unwrap_or_else(|error| {
                     exchange.fail(&error);

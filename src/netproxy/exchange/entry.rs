@@ -89,6 +89,9 @@ impl Progress {
             }
         }
         let mut timing = json!({"start": self.start, "end": self.end});
+        if let Some(opened) = self.opened {
+            timing["opened"] = opened.into();
+        }
         if let Some(first_byte) = self.first_byte {
             timing["first_byte"] = first_byte.into();
         }

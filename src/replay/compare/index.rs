@@ -60,6 +60,8 @@ pub(super) struct Exchange {
     pub(super) outcome: u128,
     /// When it began and ended, in seconds since the epoch.
     pub(super) time: (f64, f64),
+    /// When it was made, as far as that is known: with the connection that was opened for it, if there was one.
+    pub(super) made: f64,
     /// The recorded entry that was served, and how well it fitted, where a replay says so.
     pub(super) served: Option<(u64, u64)>,
 }
@@ -363,6 +365,7 @@ impl Reading {
             normal: digest(what, &[&normal::request(&request, text)]),
             outcome: digest(what, &[&essence.outcome]),
             time: (begin, end),
+            made: number("/timing/opened").map_or(begin, |opened| opened.min(begin)),
             served,
         }
     }

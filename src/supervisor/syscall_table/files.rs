@@ -3,6 +3,7 @@
 use libc::{EOPNOTSUPP, EPERM as NOT_PERMITTED};
 
 use super::arguments::{ArgumentRules, any_bit, clause, masked, one_of};
+use super::process::TRANSLATED_TIMER;
 use super::{ALLOW, Action, Disposition, Group, NOTIFY};
 
 pub(super) const GROUPS: &[Group] = &[
@@ -124,9 +125,13 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "pipes, event descriptors and waiting on them stay within the run",
         syscalls: calls![
             pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
-            epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 timerfd_settime
-            timerfd_gettime
+            epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 timerfd_gettime
         ],
+    },
+    Group {
+        disposition: Disposition::ReplayedWait(&TRANSLATED_TIMER),
+        reason: "as above; in a replay, a time of its clock is one of the recorded run",
+        syscalls: calls![timerfd_settime],
     },
     Group {
         disposition: Disposition::Replayable,

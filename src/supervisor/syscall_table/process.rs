@@ -86,7 +86,7 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![setitimer],
     },
     Group {
-        disposition: Disposition::ReplayableTimer(&ABSOLUTE_TIMER),
+        disposition: Disposition::ReplayableWait { replayable: &ABSOLUTE_TIMER, replayed: &TRANSLATED_TIMER },
         reason: "the process's own timers: as above, where the time is one of a clock",
         syscalls: calls![timer_settime],
     },
@@ -232,6 +232,12 @@ const TIMER_ABSTIME: u32 = 1;
 
 const ABSOLUTE_TIMER: ArgumentRules = ArgumentRules {
     clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Notify)],
+    otherwise: Action::Allow,
+};
+
+/// The same, and TFD_TIMER_ABSTIME.
+pub(super) const TRANSLATED_TIMER: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Trace)],
     otherwise: Action::Allow,
 };
 
