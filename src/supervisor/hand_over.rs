@@ -6,12 +6,19 @@
 //! machine takes longer than all the rest of the call. So for a row of calls of one task this thread
 //! stays where it is, and the task may run nowhere else while it takes its descriptor. It has its own
 //! CPUs again before its call returns: no instruction of the program runs without them.
+//!
+//! All of that is for one task that calls again and again. Where two call in turns, as the compilers of a
+//! parallel make do, the one CPU would be handed on from one to the other while the next one is idle: then
+//! each answered task is woken where it was.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
+
+use crate::sys::{process, seccomp};
 
 /// Calls of one task without another's between them that make a row.
 const ROW: u32 = 4;
@@ -19,6 +26,8 @@ const ROW: u32 = 4;
 const STAY: u32 = 32;
 /// Calls that are no row after work that the program need not wait for.
 const APART: u32 = 64;
+/// Calls after two tasks have called in turns that are answered where the task was.
+const TURNS: u32 = 256;
 /// Work beside the program that is worth a CPU of its own.
 const LONG: Duration = Duration::from_micros(300);
 /// The calling thread (sched_setaffinity(2)).
@@ -34,6 +43,10 @@ pub(super) struct HandOver {
     row: u32,
     /// Calls to come that make no row.
     apart: u32,
+    /// Who called before `task`, each of them another than the next.
+    before: [i32; 2],
+    /// Calls to come of several tasks in turns.
+    turns: u32,
     stay: Option<Stay>,
 }
 
@@ -47,20 +60,32 @@ struct Stay {
 }
 
 impl HandOver {
+    /// For the calls that come from `listener`. Older kernels answer every call as well, only slower.
+    pub(super) fn by(listener: BorrowedFd<'_>) -> Self {
+        // Without them this thread waits longer while programs compute.
+        let _ = process::take_short_slices();
+        Self::new(seccomp::wake_here(listener, true).is_ok())
+    }
+
     /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
-    pub(super) fn new(wakes_here: bool) -> Self {
+    fn new(wakes_here: bool) -> Self {
         let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
-        Self { usable, task: 0, row: 0, apart: 0, stay: None }
+        Self { usable, task: 0, row: 0, apart: 0, before: [0; 2], turns: 0, stay: None }
     }
 
     /// A call of `task` is about to be served.
     pub(super) fn called(&mut self, task: i32) {
+        self.turns = self.turns.saturating_sub(1);
         if self.task != task {
             self.leave();
+            if self.before == [task, self.task] {
+                self.turns = TURNS;
+            }
+            self.before = [self.task, self.before[0]];
             self.task = task;
         }
-        if self.apart > 0 {
-            self.apart -= 1;
+        if self.apart > 0 || self.turns > 0 {
+            self.apart = self.apart.saturating_sub(1);
             return;
         }
         self.row = self.row.saturating_add(1);
@@ -69,6 +94,11 @@ impl HandOver {
         } else if self.usable && self.row >= ROW {
             self.stay();
         }
+    }
+
+    /// Whether an answered task is to run on this CPU.
+    pub(super) fn is_here(&self) -> bool {
+        self.turns == 0
     }
 
     /// The call was answered: the next one wakes us where the task is by then.
@@ -198,6 +228,20 @@ mod tests {
             assert!(hand_over.draw_in().is_none());
         }
         child.kill().and_then(|()| child.wait()).expect("ends");
+    }
+
+    #[test]
+    fn tasks_that_call_in_turns_stay_where_they_are() {
+        let mut hand_over = HandOver::new(false);
+        let mut call = |task: i32| {
+            hand_over.called(task);
+            hand_over.is_here()
+        };
+        // One after the other is no turn, nor is a parent between its children.
+        assert!([1, 1, 2, 3, 4, 1, 5, 1, 6].into_iter().all(&mut call));
+        assert!(call(7) && call(6) && !call(7));
+        assert!((1..TURNS).all(|_| !call(7)));
+        assert!(call(7));
     }
 
     #[test]

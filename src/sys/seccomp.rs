@@ -66,17 +66,18 @@ pub fn install_plain(program: &[Instruction]) -> io::Result<()> {
     .map(|_| ())
 }
 
-/// Asks the kernel to run the answered task on our CPU at once (Linux 6.6); saves a wake-up on
+/// Whether the kernel is to run the answered task on our CPU at once (Linux 6.6): that saves a wake-up on
 /// another CPU for each call.
 ///
 /// # Errors
 /// EINVAL on older kernels, which only costs time.
-pub fn prefer_synchronous_wakeup(listener: BorrowedFd<'_>) -> io::Result<()> {
+pub fn wake_here(listener: BorrowedFd<'_>, here: bool) -> io::Result<()> {
     // SECCOMP_IOW(4, __u64)
     const SET_FLAGS: libc::c_ulong = 0x4008_2104;
     const SYNC_WAKE_UP: libc::c_ulong = 1;
+    let flags = if here { SYNC_WAKE_UP } else { 0 };
     // SAFETY: this ioctl takes its argument by value.
-    super::checked(libc::c_long::from(unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) }))
+    super::checked(libc::c_long::from(unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS, flags) }))
         .map(|_| ())
 }
 
