@@ -111,11 +111,16 @@ pub(super) struct View {
 
 impl View {
     /// Takes an O_PATH descriptor of the run's root, and the mounts outside of it that standard
-    /// input, output and error lead to.
-    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>, diverted: Vec<PathBuf>) -> nix::Result<Self> {
+    /// input, output and error lead to; `input` is the pipe that is standard input as it is.
+    pub(super) fn of(
+        root: OwnedFd,
+        inherited: Vec<u64>,
+        input: Option<FileId>,
+        diverted: Vec<PathBuf>,
+    ) -> nix::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;
-        Ok(Self { root, descriptors, inherited, diverted, input: None })
+        Ok(Self { root, descriptors, inherited, diverted, input })
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
