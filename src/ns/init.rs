@@ -95,18 +95,6 @@ pub fn bind_request(umask: u32, address: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// First byte of a request for a pair of connected Unix sockets, and of its answer.
-pub const PAIR: u8 = b'P';
-
-/// The request for a pair of that type: only a process in the run's network makes sockets that are
-/// none of the host's (network_namespaces(7)).
-#[must_use]
-pub fn pair_request(kind: SockType) -> [u8; 5] {
-    let mut bytes = [PAIR; 5];
-    bytes[1..].copy_from_slice(&(kind as i32).to_le_bytes());
-    bytes
-}
-
 /// First byte of a request to say which id of a task was the last, and of its answer.
 pub const LAST_ID: u8 = b'L';
 
@@ -126,6 +114,18 @@ pub fn last_id_request(id: i32) -> [u8; 5] {
 /// written.
 pub fn open_last_id() -> io::Result<OwnedFd> {
     Ok(std::fs::OpenOptions::new().write(true).open("/proc/sys/kernel/ns_last_pid")?.into())
+}
+
+/// First byte of a request for a pair of connected Unix sockets, and of its answer.
+pub const PAIR: u8 = b'P';
+
+/// The request for a pair of that type: only a process in the run's network makes sockets that are
+/// none of the host's (network_namespaces(7)).
+#[must_use]
+pub fn pair_request(kind: SockType) -> [u8; 5] {
+    let mut bytes = [PAIR; 5];
+    bytes[1..].copy_from_slice(&(kind as i32).to_le_bytes());
+    bytes
 }
 
 /// The errno in the answer to `request`, 0 when it was done; `None` for another message.
@@ -189,7 +189,11 @@ pub fn run(
 /// Shows the place of that number, or says why not: an errno.
 pub type Attach<'a> = dyn FnMut(usize) -> Result<(), i32> + 'a;
 
-fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>, last_id: Option<&OwnedFd>) -> io::Result<()> {
+fn serve(
+    report: BorrowedFd<'_>,
+    attach: &mut Attach<'_>,
+    last_id: Option<&OwnedFd>,
+) -> io::Result<()> {
     let (bytes, descriptors) = channel::receive(report)?;
     // Without a request the launcher closed its end: its pidfd says the same.
     let Some((&kind, rest)) = bytes.split_first() else { return Ok(()) };
@@ -201,9 +205,7 @@ fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>, last_id: Option<&Owned
     let done = match (kind, descriptors.as_slice()) {
         (ATTACH, []) => attach(usize::try_from(number).unwrap_or(usize::MAX)),
         (LAST_ID, []) => match last_id {
-            Some(file) => {
-                pwrite(file, number.to_string().as_bytes(), 0).map(drop).map_err(|errno| errno as i32)
-            }
+            Some(file) => pwrite(file, number.to_string().as_bytes(), 0).map(drop).map_err(|errno| errno as i32),
             None => Err(libc::ENOENT),
         },
         (BIND, [socket, directory]) => {

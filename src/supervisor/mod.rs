@@ -89,7 +89,8 @@ use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
-pub use self::setup::{InitWords, Setup};
+use self::setup::Controlled;
+pub use self::setup::{Finished, InitWords, Refusal, Setup};
 pub use self::skip::UnderWay;
 use self::status::Statuses;
 pub use self::status::{LONGEST_STATUSES, OPERATION as STATUSES, RecordedStatuses, StatusError};
@@ -100,7 +101,6 @@ use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
 use crate::sys::process;
-use crate::sys::refused::Refused;
 use crate::trace::{Event, Recorder, Turn};
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -175,44 +175,6 @@ pub struct Supervisor {
     started: bool,
 }
 
-/// What a run that is to be replayed is controlled by: the seed, the clocks, and of a recorded one the signals that
-/// came from outside and the ids that tasks had.
-fn controlled(
-    controls: Option<Controls>,
-    recorder: &Recorder,
-) -> (Option<Seed>, Option<Clock>, outside::Signals, Births) {
-    let (seed, mut timeline) = controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
-    let tapes = timeline.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
-    let taken = tapes.map(|tapes| (std::mem::take(&mut tapes.signals), std::mem::take(&mut tapes.ids)));
-    let (signals, ids) = taken.unwrap_or_default();
-    let clock = timeline.map(|timeline| Clock::new(timeline, recorder.clone()));
-    (seed, clock, outside::Signals::new(signals), Births::new(ids))
-}
-
-/// Why the command's own start was refused.
-#[derive(Debug)]
-pub enum Refusal {
-    /// By what we hold against it.
-    Policy(String),
-    /// The host does not let us look at it.
-    Host(Refused),
-}
-
-/// How a run went, as far as the supervisor knows.
-#[derive(Debug)]
-pub struct Finished {
-    /// What pid 1 said at the end; `None` when it died before.
-    pub last_words: Option<Vec<u8>>,
-    /// What was refused.
-    pub denials: Denials,
-    /// A signal came that was meant to end the run.
-    pub interrupted: bool,
-    /// Time that a replay has left out.
-    pub left_out: Duration,
-    /// Why the command was not started, if we were the reason.
-    pub first_refusal: Option<Refusal>,
-}
-
 impl Supervisor {
     /// Prepares to serve the run behind `setup.listener`.
     ///
@@ -220,16 +182,16 @@ impl Supervisor {
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
         let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
-        let view = View::of(setup.root, setup.inherited, setup.input, roots).map_err(Stop::View)?;
+        let view = View::of(setup.root, setup.inherited, roots, setup.input).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
+        let hand_over = HandOver::by(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let (following, mut clock, outside, births) = controlled(setup.controls, &setup.recorder);
-        let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
+        let Controlled { following, mut clock, outside, births } = Controlled::by(setup.controls, &setup.recorder);
         Ok(Self {
-            hand_over: HandOver::by(setup.listener.as_fd()),
             listener: Arc::new(setup.listener),
+            hand_over,
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,
@@ -243,9 +205,9 @@ impl Supervisor {
             words: setup.words,
             view,
             tasks: Tasks::new(following.is_some()),
-            following: following.map(Following::new),
+            following,
+            skip: setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut())),
             clock,
-            skip,
             turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),

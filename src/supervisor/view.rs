@@ -110,13 +110,13 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Takes an O_PATH descriptor of the run's root, and the mounts outside of it that standard
-    /// input, output and error lead to; `input` is the pipe that is standard input as it is.
+    /// Takes an O_PATH descriptor of the run's root, the mounts outside of it that standard input, output
+    /// and error lead to, and the pipe that is standard input.
     pub(super) fn of(
         root: OwnedFd,
         inherited: Vec<u64>,
-        input: Option<FileId>,
         diverted: Vec<PathBuf>,
+        input: Option<FileId>,
     ) -> nix::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;

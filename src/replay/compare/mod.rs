@@ -38,7 +38,7 @@ pub use requests::Tiers;
 
 use ancestors::chain;
 use index::{Index, Names};
-use matching::{Cut, Finding, Found, match_all};
+use matching::{Finding, Found, match_all};
 use processes::Pairs;
 use requests::match_requests;
 use table::Lane;
@@ -124,7 +124,7 @@ impl Pass {
             recorded: ours.events,
             live: theirs.events,
             matched: ours.events.saturating_sub(found.cut.recorded.iter().map(weight).sum()),
-            cut: cut(ours, theirs, &found.cut),
+            cut: found.cut.lineages(ours, theirs),
             tiers,
             elsewhere: found.elsewhere,
             repeats: found.repeats,
@@ -145,17 +145,6 @@ impl Pass {
         telling.tell(found.findings, lenient, &mut comparison)?;
         Ok(comparison)
     }
-}
-
-/// Lineages of those that were killed before they did what they did in the other run.
-fn cut(ours: &Index, theirs: &Index, cut: &Cut) -> Vec<String> {
-    let lineage = |index: &Index, step: u32| {
-        let process = index.steps[step as usize].process;
-        index.processes.get(process).lineage.clone()
-    };
-    let recorded = cut.recorded.iter().map(|step| lineage(ours, *step));
-    let all: BTreeSet<_> = recorded.chain(cut.live.iter().map(|step| lineage(theirs, *step))).collect();
-    all.into_iter().collect()
 }
 
 fn approximate(ours: &Index, theirs: &Index) -> Vec<String> {

@@ -61,7 +61,7 @@ impl Kept {
         let key = self.key(path);
         let status = self.names[0].hash_one(sample);
         let room = self.known.len() < PATHS;
-        let known = self.known.entry(key).or_insert(Known { changes: 0, last: None, id: sample.id() });
+        let known = self.known.entry(key).or_insert_with(|| Known { changes: 0, last: None, id: sample.id() });
         if moment == Moment::Changed {
             known.changes = known.changes.saturating_add(1);
         }
