@@ -166,6 +166,10 @@ const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const TIOCSETD: u32 = 0x5423;
 
+/// What else outlives the run: TIOCEXCL closes the terminal to others (`/dev/tty` too); KDSETMODE, KDSKBMODE,
+/// VT_SETMODE and VT_ACTIVATE leave a console dark, deaf, held, or another one in its place.
+const LASTING: [u32; 5] = [0x540c, 0x4b3a, 0x4b45, 0x5602, 0x5606];
+
 /// Type and number of an ioctl, without the size and direction above them.
 const TYPE_AND_NUMBER: u32 = 0xffff;
 const TYPE: u32 = 0xff00;
@@ -186,6 +190,7 @@ const SUBVOLUME_TYPES: [u32; 2] = [0x9400, 0xbc00];
 const IOCTL: ArgumentRules = ArgumentRules {
     clauses: &[
         clause(&[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])], Action::Errno(NOT_PERMITTED)),
+        clause(&[one_of(1, &LASTING)], Action::Errno(NOT_PERMITTED)),
         clause(&[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)], Action::Errno(EOPNOTSUPP)),
         clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),
         clause(&[masked(1, TYPE, &SUBVOLUME_TYPES)], Action::Errno(libc::ENOTTY)),
