@@ -100,7 +100,6 @@ use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
 use crate::sys::process;
-use crate::sys::refused::Refused;
 use crate::trace::{Event, Recorder, Turn};
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
