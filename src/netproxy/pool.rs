@@ -25,13 +25,21 @@ const MAX: usize = 128;
 /// How long the end of a response may take to reach the connection's own task.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// What a connection is good for: the name that the origin has proved, its address, and what was
-/// offered to it.
+/// What a connection is good for: the host that it is for, its address, and what carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Destination {
+    /// Over TLS the one that the origin has proved to be, else the one that all requests on it named.
     pub(crate) host: Host,
     pub(crate) address: SocketAddr,
-    pub(crate) offer: Vec<Vec<u8>>,
+    pub(crate) carrier: Carrier,
+}
+
+/// What carries HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Carrier {
+    Plain,
+    /// TLS in which these protocols were offered.
+    Tls(Vec<Vec<u8>>),
 }
 
 /// The connections of one run.
@@ -60,7 +68,7 @@ impl Pool {
         let (mut found, mut gone) = (None, 0);
         while let Some((since, link)) = links.pop() {
             gone += 1;
-            if since.elapsed() < IDLE && link.is_open() {
+            if since.elapsed() < IDLE && link.is_open() && link.is_silent() {
                 found = Some(link);
                 break;
             }
@@ -74,7 +82,7 @@ impl Pool {
 
     /// Keeps one that its client has left, once its last response has ended.
     pub(crate) fn keep(self: &Arc<Self>, destination: Destination, mut link: Link) {
-        if !link.is_open() || link.is_personal() {
+        if !link.is_open() || !link.is_spare() {
             return;
         }
         let pool = Arc::clone(self);

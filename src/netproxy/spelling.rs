@@ -2,7 +2,9 @@
 //! but a client may show them as they came. The library keeps the spelling to itself, so it is read off the bytes.
 
 use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -11,6 +13,8 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
 
 use super::client::MAX_HEAD;
@@ -19,8 +23,11 @@ use super::client::MAX_HEAD;
 const ROOM: usize = 4 * MAX_HEAD;
 
 /// The head of the present answer, as it comes.
-#[derive(Default)]
-pub(crate) struct Spelling(Mutex<Seen>);
+pub(crate) struct Spelling {
+    seen: Mutex<Seen>,
+    /// The socket below, as long as it is open; else -1.
+    socket: AtomicI32,
+}
 
 #[derive(Default)]
 struct Seen {
@@ -29,6 +36,18 @@ struct Seen {
 }
 
 impl Spelling {
+    /// Of answers that come over `socket`.
+    pub(crate) fn on(socket: Option<RawFd>) -> Self {
+        Self { seen: Mutex::default(), socket: AtomicI32::new(socket.unwrap_or(-1)) }
+    }
+
+    /// Whether nothing waits in the socket, the end of the stream included. Asked on the thread that closes it.
+    pub(crate) fn is_silent(&self) -> bool {
+        let socket = self.socket.load(Ordering::Relaxed);
+        socket >= 0
+            && recv(socket, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) == Err(Errno::EAGAIN)
+    }
+
     /// An answer comes next.
     pub(crate) fn expect(&self) {
         *self.lock() = Seen { expects: true, bytes: Vec::new() };
@@ -68,7 +87,7 @@ impl Spelling {
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,7 +105,7 @@ fn is_interim(bytes: &[u8]) -> bool {
 }
 
 /// `Content-Type`: each word with a capital.
-fn title(name: &str) -> String {
+pub(crate) fn title(name: &str) -> String {
     let word = |word: &str| {
         let mut letters = word.chars();
         let first = letters.next().map(|first| first.to_ascii_uppercase());
@@ -135,6 +154,13 @@ pub(crate) struct Spelled<S> {
     pub(crate) spelling: Arc<Spelling>,
 }
 
+impl<S> Drop for Spelled<S> {
+    fn drop(&mut self) {
+        // Its number may be another's from now on.
+        self.spelling.socket.store(-1, Ordering::Relaxed);
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Spelled<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -180,7 +206,7 @@ mod tests {
 
     #[test]
     fn names_are_read_off_the_last_head_alone() {
-        let spelling = Spelling::default();
+        let spelling = Spelling::on(None);
         spelling.see(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\n");
         assert!(spelling.unusual().is_empty(), "nothing was expected");
         spelling.expect();
