@@ -47,7 +47,7 @@ struct Waiting {
 /// How a request went.
 pub(crate) enum Sent {
     Answered(Response<Incoming>),
-    Unanswered(TrySendError<Request<Tapped>>),
+    Unanswered(Box<TrySendError<Request<Tapped>>>),
     Broken(NetproxyError),
 }
 
@@ -117,7 +117,7 @@ impl Service {
             match answered {
                 None => {}
                 Some(Ok(response)) => return Sent::Answered(response),
-                Some(Err(error)) => return Sent::Unanswered(error),
+                Some(Err(error)) => return Sent::Unanswered(Box::new(error)),
             }
         }
     }

@@ -53,7 +53,8 @@ impl Frames {
             open.read = (first + length) % 4;
             open.left -= length as u64;
             let watch = if open.is_control { &mut self.controls } else { &mut self.messages };
-            found = found.or(watch.see(&plain));
+            let seen = watch.see(&plain);
+            found = found.or(seen);
             if open.left == 0 {
                 self.open = None;
             }

@@ -116,7 +116,7 @@ fn a_placeholder_is_found_in_masked_frames() {
     assert!(read_head(&mut stream).unwrap().contains(" 101 "));
     let frame = |opcode: u8, payload: &[u8]| {
         let head = [opcode, 0x80 | u8::try_from(payload.len()).unwrap(), 1, 2, 3, 4];
-        let masked = payload.iter().enumerate().map(|(at, byte)| byte ^ (1 + at as u8 % 4));
+        let masked = payload.iter().enumerate().map(|(at, byte)| byte ^ [1, 2, 3, 4][at % 4]);
         head.into_iter().chain(masked).collect::<Vec<u8>>()
     };
     let hello = frame(0x81, b"hello");
@@ -126,7 +126,7 @@ fn a_placeholder_is_found_in_masked_frames() {
     assert_eq!(back, hello);
     let (one, two) = placeholder.as_bytes().split_at(20);
     stream.write_all(&frame(0x01, one)).unwrap();
-    stream.read_exact(&mut vec![0; 26]).unwrap();
+    stream.read_exact(&mut [0; 26]).unwrap();
     let _ = stream.write_all(&frame(0x80, two));
     assert!(!stream.read(&mut back).is_ok_and(|read| read > 0));
     assert_eq!(bench.denied(), ["a.test:80"]);

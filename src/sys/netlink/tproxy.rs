@@ -167,13 +167,13 @@ fn ruleset(port: u16, looks_for_sockets: bool) -> Vec<u8> {
     let loopback = [FAMILY_IPV4, FAMILY_IPV6];
     for family in loopback.into_iter().filter(|_| looks_for_sockets) {
         batch.rule(|rule| {
-            rule.to_loopback(family);
+            rule.loopback(family);
             rule.protocol(UDP);
             rule.has_socket();
             rule.verdict(RETURN);
         });
         batch.rule(|rule| {
-            rule.to_loopback(family);
+            rule.loopback(family);
             rule.protocol(UDP);
             rule.tproxy(port);
             rule.verdict(ACCEPT);
@@ -181,7 +181,7 @@ fn ruleset(port: u16, looks_for_sockets: bool) -> Vec<u8> {
     }
     for family in loopback {
         batch.rule(|rule| {
-            rule.to_loopback(family);
+            rule.loopback(family);
             rule.verdict(RETURN);
         });
     }
@@ -287,7 +287,7 @@ impl Rule<'_> {
         self.equals(expected);
     }
 
-    fn to_loopback(&mut self, family: u8) {
+    fn loopback(&mut self, family: u8) {
         self.family(family);
         match family {
             FAMILY_IPV4 => self.payload(NETWORK_HEADER, IPV4_DESTINATION, &[127]),
