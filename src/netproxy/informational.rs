@@ -17,7 +17,7 @@ use super::error::NetproxyError;
 use super::exchange::Exchange;
 use super::forward::strip;
 use super::http::Service;
-use super::link::Link;
+use super::link::{Link, Wire};
 use super::secret::Place;
 use super::spelling::title;
 use super::tapped::Tapped;
@@ -92,6 +92,13 @@ impl Service {
         client: Version,
         place: Option<&Arc<Place>>,
     ) -> Sent {
+        if link.wire() == Wire::Http2 {
+            // The library keeps them to itself.
+            return match link.send(request).await {
+                Ok(response) => Sent::Answered(response),
+                Err(error) => Sent::Unanswered(Box::new(error)),
+            };
+        }
         let arrivals = Arrivals::of(&mut request);
         let mut answer = std::pin::pin!(link.send(request));
         loop {

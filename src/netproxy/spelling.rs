@@ -13,6 +13,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use memchr::memmem;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
@@ -50,16 +51,18 @@ impl Spelling {
 
     /// An answer comes next.
     pub(crate) fn expect(&self) {
-        *self.lock() = Seen { expects: true, bytes: Vec::new() };
+        let mut seen = self.lock();
+        seen.expects = true;
+        seen.bytes.clear();
     }
 
     /// The names that are not spelled as most are.
     pub(crate) fn unusual(&self) -> Vec<String> {
-        let seen = std::mem::take(&mut *self.lock());
-        let head = String::from_utf8_lossy(&seen.bytes).into_owned();
+        let seen = self.lock();
+        let head = String::from_utf8_lossy(&seen.bytes);
         let names = head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, _)| name);
         let mut unusual: Vec<String> = Vec::new();
-        for name in names.filter(|name| *name != title(name)) {
+        for name in names.filter(|name| !is_title(name)) {
             if !unusual.iter().any(|other| other == name) {
                 unusual.push(name.to_owned());
             }
@@ -93,8 +96,7 @@ impl Spelling {
 
 /// Where the empty line ends.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
-    let ends =
-        |end: &[u8]| bytes.windows(end.len()).position(|window| window == end).map(|at| at + end.len());
+    let ends = |end: &[u8]| memmem::find(bytes, end).map(|at| at + end.len());
     [ends(b"\n\r\n"), ends(b"\n\n")].into_iter().flatten().min()
 }
 
@@ -112,6 +114,16 @@ pub(crate) fn title(name: &str) -> String {
         first.into_iter().chain(letters.map(|letter| letter.to_ascii_lowercase())).collect::<String>()
     };
     name.split('-').map(word).collect::<Vec<_>>().join("-")
+}
+
+/// Whether a name is spelled so.
+fn is_title(name: &str) -> bool {
+    let mut begins = true;
+    name.chars().all(|letter| {
+        let is_right = if begins { !letter.is_ascii_lowercase() } else { !letter.is_ascii_uppercase() };
+        begins = letter == '-';
+        is_right
+    })
 }
 
 /// A head that the library writes with the names of its fields as they were spelled: those that are `unusual`, and
