@@ -310,6 +310,11 @@ fn serve(
         // An error means that the handle was dropped: the run is over as well.
         let _ = stopping.await;
         last_bytes(egress).await;
+        egress.pool.clear();
+        // The tasks of what was closed end.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
         listening
     });
     egress.ending.store(true, Ordering::Relaxed);

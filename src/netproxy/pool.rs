@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::authority::Host;
@@ -52,7 +53,8 @@ pub(crate) struct Pool {
 struct Shelf {
     kept: HashMap<Destination, Vec<(Instant, Link)>>,
     count: usize,
-    swept: bool,
+    /// What closes those that were kept for too long.
+    sweep: Option<AbortHandle>,
 }
 
 impl Pool {
@@ -104,8 +106,16 @@ impl Pool {
         }
         links.push((Instant::now(), link));
         shelf.count += 1;
-        if !std::mem::replace(&mut shelf.swept, true) {
-            tokio::spawn(sweep(Arc::clone(self)));
+        if shelf.sweep.is_none() {
+            shelf.sweep = Some(tokio::spawn(sweep(Arc::clone(self))).abort_handle());
+        }
+    }
+
+    /// Closes all: no client comes any more.
+    pub(crate) fn clear(&self) {
+        let shelf = std::mem::take(&mut *self.lock());
+        if let Some(sweep) = shelf.sweep {
+            sweep.abort();
         }
     }
 
@@ -125,7 +135,7 @@ async fn sweep(pool: Arc<Pool>) {
         shelf.kept.retain(|_, links| !links.is_empty());
         shelf.count = shelf.kept.values().map(Vec::len).sum();
         if shelf.count == 0 {
-            shelf.swept = false;
+            shelf.sweep = None;
             return;
         }
     }
