@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use crate::replay::compare::{self, Cause, Comparison, report};
-use crate::replay::embedded_times;
+use crate::replay::{embedded_times, outputs};
 use crate::trace::{self, Expectation, Opened, Outcome, StoredBlobs, TraceError, escape};
 
 /// Exit codes: nothing differs; something does, or a trace was tampered with; no answer.
@@ -50,7 +50,8 @@ impl DiffCommand {
         let blobs = [Some(&recorded.blobs), Some(&live.blobs)];
         let timed = embedded_times::between(recorded.place.path(), live.place.path());
         let (ours, theirs) = (&mut recorded.file, &mut live.file);
-        let comparison = compare::compare_with(ours, theirs, blobs, &self.lenient, &timed)?;
+        let mut comparison = compare::compare_with(ours, theirs, blobs, &self.lenient, &timed)?;
+        outputs::explain(&mut comparison, &recorded.blobs, &live.blobs);
         let printed = print(&comparison, self.json, &mut io::stdout().lock());
         // Who closes the pipe early still learns the answer from the exit code.
         printed

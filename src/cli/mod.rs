@@ -7,6 +7,7 @@ pub mod init;
 mod last_words;
 mod later;
 mod pack;
+mod places;
 mod policy;
 mod replay;
 mod replayable;
@@ -15,6 +16,7 @@ mod secrets;
 pub mod show;
 mod spec;
 mod tls;
+mod until;
 pub mod verify;
 mod worktree;
 

@@ -1,5 +1,7 @@
 //! `agentbox replay`: a recorded run once more, and the verdict.
 
+mod verdict;
+
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Read as _};
@@ -9,17 +11,21 @@ use std::sync::Arc;
 
 use nix::sys::stat::{Mode, umask};
 
+use rustls::pki_types::CertificateDer;
+
 use super::Failure;
 use super::diff::parse_cause;
-use super::run::{Prepared, colored, protected, tell};
+use super::places::{absolute_path, empty_directory};
+use super::run::{Prepared, protected, tell};
+use super::until::{Bound, UntilArguments};
 use crate::command;
 use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
-use crate::plan::{HostFacts, LaunchPlan, Made, Request};
+use crate::plan::{self, HostFacts, LaunchPlan, Made, Request};
 use crate::policy::{self, LaunchHost, Policy};
-use crate::replay::compare::{self, Cause, report};
-use crate::replay::{Difference, FirstState, Recording, ReplayError, embedded_times};
+use crate::replay::compare::Cause;
+use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch, escape};
 
@@ -56,6 +62,8 @@ pub(super) struct ReplayCommand {
     /// Accept differences of this class, as time-only; they are counted
     #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
     lenient: Vec<Cause>,
+    #[command(flatten)]
+    until: UntilArguments,
     /// The command, if it is to be checked that it is the recorded one
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -69,19 +77,8 @@ impl ReplayCommand {
         let path = opened.path().to_owned();
         let recording = Recording::read(&opened).map_err(refused)?;
         let own = opened.places();
-        enter(&recording)?;
-        restore_mask(&recording);
-        if !recording.sealed {
-            tell([
-                "agentbox: the recording ends early: its run was interrupted, and what it would have done \
-                   afterwards counts as a difference"
-                    .to_owned(),
-            ]);
-        }
-        // The command inherits them too.
-        tell(
-            recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
-        );
+        let bound = self.until.bound(&recording, &path)?;
+        take_place(&recording)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
         first.hide(own);
         let scratch = Scratch::new()?;
@@ -96,10 +93,13 @@ impl ReplayCommand {
         found.extend(first.differences());
         self.judge(&found)?;
         let signals = run::hold_signals()?;
-        let placement = Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?;
-        let tls = interception(&recording)?;
-        let secrets = Secrets::restore(&prepared.policy, &recording.private.placeholders)
-            .map_err(|error| Failure::launcher(error.to_string()))?;
+        let turn = bound.as_ref().and_then(Bound::turn);
+        let tls = interception(&recording, self.until.roots()?)?;
+        let secrets = secrets(&recording, &prepared.policy, turn.is_some())?;
+        let placement = match turn.and(bound.as_ref()) {
+            Some(bound) => bound.placement(&prepared)?,
+            None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
+        };
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
         tell(first.said());
@@ -109,19 +109,24 @@ impl ReplayCommand {
         first.place_absent(is_writable);
         let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
         let files = {
-            let FirstState { files: initial, served, orders, .. } = first;
-            ReplayedFiles { initial, served, orders, blobs, keep }
+            let FirstState { files: initial, served, orders, statuses, .. } = first;
+            ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), blobs, keep }
         };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
-        let replayed = Replayed { private, clock, tapes, files, paced: self.paced };
-        let upstream = Upstream::Recorded(Arc::new(recording.network(self.paced).map_err(refused)?));
+        let until = bound.as_ref().map(|bound| bound.until(&path, &placement.written_at(), &self.lenient));
+        let replayed = Replayed { private, clock, tapes, files, paced: self.paced, until };
+        let network = Arc::new(recording.network(self.paced).map_err(refused)?);
+        let upstream = match turn.map(Arc::clone) {
+            Some(turn) => Upstream::Turning(network, turn),
+            None => Upstream::Recorded(network),
+        };
         let redacted = recording.redacted();
         let streams =
             StreamOptions { tls, secrets, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
-        self.verdict(&path, &outcome.placed.path, &found)
+        self.verdict(&path, &outcome, &found, bound.as_ref())
     }
 
     /// A trace is named by -t: what stands alone is a command.
@@ -138,30 +143,6 @@ impl ReplayCommand {
         Ok(())
     }
 
-    /// Compares the two traces and says what came of it.
-    fn verdict(&self, recorded: &Path, live: &Path, before: &[Difference]) -> Result<u8, Failure> {
-        let unreadable = |path: &Path| {
-            let path = path.to_owned();
-            move |source| refused(ReplayError::Read { path, source })
-        };
-        let mut ours = File::open(recorded).map_err(unreadable(recorded))?;
-        let mut theirs = File::open(live).map_err(unreadable(live))?;
-        let timed = embedded_times::between(recorded, live);
-        let comparison = compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
-            .map_err(unreadable(recorded))?;
-        if self.json {
-            let mut said = report::json(&comparison);
-            said["before"] = serde_json::json!(before);
-            tell([escape::json(&said.to_string())]);
-        } else {
-            let style = report::Style { recorded: "recorded", live: "live", color: colored() };
-            let text = report::text(&comparison, &style);
-            tell(text.lines().map(|line| format!("agentbox: {line}")));
-            tell([format!("agentbox: {}", report::verdict(&comparison, "replay ok", "replay diverged"))]);
-        }
-        Ok(u8::from(!comparison.is_same()))
-    }
-
     /// What the plan is made from, and what is not as it was.
     fn prepare(&self, recording: &Recording, made: &Made) -> Result<(Prepared, Vec<Difference>), Failure> {
         let mut found = Vec::new();
@@ -171,6 +152,7 @@ impl ReplayCommand {
         }
         let mut facts = HostFacts::gather().map_err(|error| Failure::launcher(error.to_string()))?;
         let own_home = facts.variable("HOME").map(OsString::from);
+        let own = facts.environment.clone();
         if !recording.private.cwd.exists() {
             facts.cwd.clone_from(&recording.private.cwd);
         }
@@ -196,6 +178,14 @@ impl ReplayCommand {
         policy.local_addresses.clone_from(&facts.addresses);
         let command = command::resolve(&words, &facts.environment, &facts.cwd)
             .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
+        if trace::is_known_head(&recording.head) {
+            let passed = |facts: &HostFacts| {
+                plan::variables(&policy, &command, facts, &recording.private.placeholders)
+            };
+            let recorded = passed(&facts);
+            let today = HostFacts { environment: own, ..facts.clone() };
+            found.extend(variables::differences(recorded, passed(&today), &recording.private));
+        }
         Ok((Prepared { policy, command, facts, host }, found))
     }
 
@@ -247,7 +237,9 @@ impl ReplayCommand {
         } else if !self.force {
             tell([escape::json(&serde_json::json!({"same": false, "before": found}).to_string())]);
         }
-        if self.force {
+        // What is accepted is told all the same.
+        let is_accepted = self.lenient.contains(&Cause::EnvironmentChanged);
+        if self.force || found.iter().all(|difference| is_accepted && difference.what == "variable") {
             return Ok(());
         }
         Err(Failure::diverged("nothing was run; --force runs it anyway, to see where it parts".to_owned()))
@@ -255,10 +247,36 @@ impl ReplayCommand {
 }
 
 /// What reads the TLS of clients: the authority of the recorded run.
-fn interception(recording: &Recording) -> Result<Option<Intention>, Failure> {
+fn interception(
+    recording: &Recording,
+    upstream_roots: Vec<CertificateDer<'static>>,
+) -> Result<Option<Intention>, Failure> {
     let Some(stored) = recording.private.authority.clone() else { return Ok(None) };
     let name = stored.name().map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Some(Intention { name, upstream_roots: Vec::new(), stored: Some(stored) }))
+    Ok(Some(Intention { name, upstream_roots, stored: Some(stored) }))
+}
+
+/// What stands for secrets, and what for where something goes out for real: the values of today.
+fn secrets(recording: &Recording, policy: &Policy, is_live: bool) -> Result<Secrets, Failure> {
+    let placeholders = &recording.private.placeholders;
+    if is_live {
+        let renewed = Secrets::renew(policy, placeholders, |name| std::env::var_os(name));
+        return renewed.map_err(|error| Failure::usage(error.to_string()));
+    }
+    Secrets::restore(policy, placeholders).map_err(|error| Failure::launcher(error.to_string()))
+}
+
+/// Stands where the recorded run was begun; the command inherits all of that.
+fn take_place(recording: &Recording) -> Result<(), Failure> {
+    enter(recording)?;
+    restore_mask(recording);
+    if !recording.sealed {
+        tell(["agentbox: the recording ends early: its run was interrupted, and what it would have done \
+               afterwards counts as a difference"
+            .to_owned()]);
+    }
+    tell(recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")));
+    Ok(())
 }
 
 /// Enters the directory in which it ran. Where there is none, the run gets one made.
@@ -292,21 +310,6 @@ fn restore_mask(recording: &Recording) {
     let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
     if let Some(bits) = recorded.and_then(|bits| u32::try_from(bits).ok()) {
         umask(Mode::from_bits_truncate(bits));
-    }
-}
-
-/// What the user names lies where the user is, whatever directory the trace names.
-fn absolute_path(text: &str) -> Result<PathBuf, String> {
-    std::path::absolute(text).map_err(|error| error.to_string())
-}
-
-fn empty_directory(text: &str) -> Result<PathBuf, String> {
-    let path = absolute_path(text)?;
-    match path.read_dir().map(|mut entries| entries.next().is_none()) {
-        Ok(true) => Ok(path),
-        Ok(false) => Err("it is not empty: name a directory that is empty or absent".to_owned()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(path),
-        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -115,25 +115,14 @@ impl RunCommand {
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
         tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
-        let directory = trace.parent().unwrap_or(&trace);
-        let inside = self.observe
-            || policy.decide_path(PathAccess::Read, &trace).is_allow()
-            || policy.decide_path(PathAccess::Write, &trace).is_allow()
-            || policy.decide_path(PathAccess::Read, directory).is_allow();
+        let inside = self.observe || is_granted(&policy, &trace);
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
         let (secrets, unset) = secrets::gather(&policy, &facts)?;
         tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
-        if placement.written_at() != placement.destination() {
-            let (at, to) = (placement.written_at(), placement.destination());
-            tell([format!(
-                "agentbox: the trace is written at {} and moved to {} at the end",
-                at.display(),
-                to.display()
-            )]);
-        }
+        tell(elsewhere(&placement));
         let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);
@@ -166,6 +155,21 @@ impl RunCommand {
         }
         Ok(outcome.code)
     }
+}
+
+/// Where the trace is written, if that is another place.
+pub(super) fn elsewhere(placement: &Placement) -> Option<String> {
+    let (at, to) = (placement.written_at(), placement.destination());
+    let (here, there) = (at.display(), to.display());
+    (at != to).then(|| format!("agentbox: the trace is written at {here} and moved to {there} at the end"))
+}
+
+/// Whether a rule would let the agent reach the trace.
+pub(super) fn is_granted(policy: &Policy, trace: &Path) -> bool {
+    let directory = trace.parent().unwrap_or(trace);
+    policy.decide_path(PathAccess::Read, trace).is_allow()
+        || policy.decide_path(PathAccess::Write, trace).is_allow()
+        || policy.decide_path(PathAccess::Read, directory).is_allow()
 }
 
 /// What the agent can neither read nor alter of the trace.

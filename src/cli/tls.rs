@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use super::Failure;
+use rustls::pki_types::CertificateDer;
+
 use crate::netproxy::ca::AuthorityName;
 use crate::netproxy::tls::{Intention, read_roots};
 use crate::plan::intercepts;
@@ -19,14 +21,19 @@ pub(super) struct TlsArguments {
     upstream_ca: Vec<PathBuf>,
 }
 
+/// The certificates in these files.
+pub(super) fn roots(files: &[PathBuf]) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let mut roots = Vec::new();
+    for file in files {
+        roots.extend(read_roots(file).map_err(|error| Failure::usage(format!("--upstream-ca: {error}")))?);
+    }
+    Ok(roots)
+}
+
 impl TlsArguments {
     /// What reads the run's TLS; none when it is not read.
     pub(super) fn interception(&self, policy: &Policy, enforce: bool) -> Result<Option<Intention>, Failure> {
-        let mut upstream_roots = Vec::new();
-        for file in &self.upstream_ca {
-            let read = read_roots(file).map_err(|error| Failure::usage(format!("--upstream-ca: {error}")))?;
-            upstream_roots.extend(read);
-        }
+        let upstream_roots = roots(&self.upstream_ca)?;
         if self.no_intercept {
             policy.check_unread()?;
         }

@@ -21,7 +21,7 @@ use super::secret::Secrets;
 use super::tls::Tls;
 use crate::policy::Transport;
 use crate::trace::redact::Redactor;
-use crate::trace::{Event, Kind, Promise, Recorder};
+use crate::trace::{Event, Kind, Promise, Recorder, Turn};
 
 /// What a denial says about a request.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,8 @@ pub(crate) struct Egress {
     pub(crate) outside: Arc<dyn Outside>,
     /// The same, where it is a recording.
     pub(crate) recording: Option<Arc<Recording>>,
+    /// When that is no longer asked, and the host's network is.
+    pub(crate) turn: Option<Arc<Turn>>,
     /// What a replay needs besides is kept.
     pub(crate) replayable: bool,
     /// Requests that may be under way at once.

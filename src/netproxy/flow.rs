@@ -117,7 +117,7 @@ impl Flow {
     ) -> Result<Metered<OriginStream>, NetproxyError> {
         let begun = Instant::now();
         let wanted = Wanted { destination, proc: self.proc.as_deref() };
-        let connected = self.egress.outside.connect(wanted).await;
+        let connected = self.egress.outside().await.connect(wanted).await;
         // Small writes must not wait for acknowledgements on either leg (40 ms stalls).
         let connected = connected.and_then(|stream| stream.set_nodelay().map(|()| stream));
         let waited = begun.elapsed();

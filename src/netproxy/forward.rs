@@ -94,7 +94,8 @@ impl Service {
     ) -> Result<Response<Reply>, NetproxyError> {
         // Entries and bodies that wait to be stored hold back the next request.
         self.egress.scribe.ready().await?;
-        if let Some(recording) = &self.egress.recording {
+        self.egress.outside().await;
+        if let Some(recording) = self.egress.played() {
             let parts = (treatment, exchange);
             return self.replay(recording, head, body, upgrade, origins, parts).await;
         }
@@ -160,6 +161,8 @@ impl Service {
         exchange: &Exchange,
         client: Version,
     ) -> Result<Link, NetproxyError> {
+        // What stands for a recorded one leads nowhere else.
+        let kept = kept.filter(|link| !link.is_recorded() || self.egress.played().is_some());
         if let Some(mut link) = kept {
             let origin = origins.iter().find(|origin| origin.grant.destination == link.destination);
             if let Some(origin) = origin

@@ -59,7 +59,7 @@ impl Secure {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        if egress.recording.is_some() {
+        if egress.played().is_some() {
             return Ok(Link::recorded(None, grant.destination));
         }
         if let Some(link) = egress.pool.take(&destination(&self.host, grant, &self.offer)) {

@@ -170,6 +170,11 @@ impl Link {
         Self { sender, destination, flow, used: false, facts, personal: false, host: None, is_spare: false }
     }
 
+    /// Whether it is none.
+    pub(crate) fn is_recorded(&self) -> bool {
+        matches!(self.sender, Sender::Recorded(_))
+    }
+
     /// Another handle of the same connection, where it takes many requests at once.
     pub(crate) fn share(&self) -> Option<Self> {
         let sender = match &self.sender {

@@ -99,6 +99,7 @@ mod tapped;
 pub mod tls;
 mod trailers;
 mod transcript;
+mod turning;
 mod unix;
 mod unread;
 
@@ -131,6 +132,7 @@ use self::listen::Bound;
 use self::recorded::Recording;
 use self::scribe::Scribe;
 use self::tls::Tls;
+use self::turning::Turning;
 
 /// How long streams that still move bytes may take once the run is over.
 const LAST_BYTES: Duration = Duration::from_secs(1);
@@ -159,6 +161,7 @@ pub fn start(spec: ProxySpec) -> Result<Proxy, NetproxyError> {
     let outside: Arc<dyn Outside> = match &spec.upstream {
         Upstream::Live => Arc::new(HostNetwork::default()),
         Upstream::Recorded(recording) => Arc::clone(recording) as Arc<dyn Outside>,
+        Upstream::Turning(recording, turn) => Arc::new(Turning::new(Arc::clone(recording), Arc::clone(turn))),
     };
     start_with(spec, outside)
 }
@@ -177,9 +180,10 @@ pub fn start_with(spec: ProxySpec, outside: Arc<dyn Outside>) -> Result<Proxy, N
         let _inside = runtime.enter();
         Bound::new(spec.listeners, &spec.policy)?
     };
-    let recording = match spec.upstream {
-        Upstream::Live => None,
-        Upstream::Recorded(recording) => Some(recording),
+    let (recording, turn) = match spec.upstream {
+        Upstream::Live => (None, None),
+        Upstream::Recorded(recording) => (Some(recording), None),
+        Upstream::Turning(recording, turn) => (Some(recording), Some(turn)),
     };
     let leaves = recording.as_ref().map(|recording| recording.leaves()).unwrap_or_default();
     let tls = spec.tls.map(|tls| Arc::new(Tls::new(tls, leaves)));
@@ -199,6 +203,7 @@ pub fn start_with(spec: ProxySpec, outside: Arc<dyn Outside>) -> Result<Proxy, N
         idle_timeout: spec.idle_timeout,
         outside,
         recording,
+        turn,
         replayable: spec.replayable,
         places: Arc::default(),
         lookups: Arc::new(Semaphore::new(dns::MAX_LOOKUPS)),
@@ -238,10 +243,10 @@ impl Proxy {
         }
     }
 
-    /// What is played in place of the outside.
-    #[must_use]
-    pub fn recording(&self) -> Option<Arc<Recording>> {
-        self.egress.recording.clone()
+    /// Tells what is played in place of the outside, while something is.
+    pub fn played(&self) -> impl Fn() -> Option<Arc<Recording>> + use<> {
+        let egress = Arc::clone(&self.egress);
+        move || egress.played().cloned()
     }
 
     /// Whether something here goes on by itself in a moment, though all threads sleep.

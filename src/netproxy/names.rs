@@ -180,7 +180,7 @@ impl Egress {
             self.record_lookup(name, family.record_type(), &Answer::NoName, rule, proc)?;
             return Ok(Answer::NoName);
         }
-        let answer = match self.outside.lookup(Question { name, proc }, family).await {
+        let answer = match self.outside().await.lookup(Question { name, proc }, family).await {
             Ok(Found::Addresses { addresses, ttl }) => self.sift(name, addresses, ttl, port, proc)?,
             Ok(Found::NoData | Found::Records { .. }) => Answer::Empty,
             Ok(Found::NoName) => Answer::NoName,

@@ -42,7 +42,7 @@ impl Egress {
         let answer = if !ASKED.contains(&kind) || self.judge.is_local(name) || is_kept(name) {
             Answer::Empty
         } else {
-            match self.outside.records(Question { name, proc }, kind).await {
+            match self.outside().await.records(Question { name, proc }, kind).await {
                 Ok(Found::Records { records, ttl }) => Answer::Records { records, ttl: ttl.min(MAX_TTL) },
                 Ok(Found::NoName) => Answer::NoName,
                 Ok(Found::NotRecorded) => Answer::NotRecorded,

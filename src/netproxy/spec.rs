@@ -12,8 +12,8 @@ use super::recorded::Recording;
 use super::secret::Secrets;
 use super::tls::{Intention, Interception};
 use crate::policy::{Policy, Transport};
-use crate::trace::Recorder;
 use crate::trace::redact::{ChosenNames, Redactor};
+use crate::trace::{Recorder, Turn};
 
 /// Sockets of the program's network that were handed out.
 #[derive(Debug, Default)]
@@ -84,6 +84,8 @@ pub enum Upstream {
     Live,
     /// To what was recorded of another run; nothing else is ever asked, dialled or sent to.
     Recorded(Arc<Recording>),
+    /// The same until the turn comes; from then on to the host's network.
+    Turning(Arc<Recording>, Arc<Turn>),
 }
 
 /// How the user wants streams to be treated.

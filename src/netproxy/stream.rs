@@ -290,7 +290,16 @@ pub(crate) async fn unreachable(
 
 /// Dials for a stream whose connect is recorded already.
 pub(crate) async fn reach(egress: &Egress, destination: SocketAddr) -> Result<OriginStream, NetproxyError> {
-    let connected = egress.outside.connect(Wanted { destination, proc: None }).await;
+    let outside = egress.outside().await;
+    let mut connected = outside.connect(Wanted { destination, proc: None }).await;
+    // As at the first dial.
+    if connected.is_err()
+        && let Some(twin) = loopback_twin(destination)
+        && egress.judge.destination(twin, Claim::Silent).is_ok()
+    {
+        let other = outside.connect(Wanted { destination: twin, proc: None }).await;
+        connected = other.or(connected);
+    }
     let connected = connected.and_then(|stream| stream.set_nodelay().map(|()| stream));
     connected.map_err(|source| NetproxyError::Dial { address: destination, source })
 }

@@ -96,7 +96,7 @@ pub(crate) async fn carry(
         }
     };
     let client = BytesOnly::new(client, watch("the agent"));
-    let connected = match &egress.recording {
+    let connected = match egress.played() {
         Some(recording) => match recording.connect_unix(path, None).await {
             Ok(playback) => {
                 if let Some(played) = playback.played() {

@@ -12,6 +12,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::TimeValLike;
+use nix::sys::uio::pwrite;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -93,6 +94,27 @@ pub fn bind_request(umask: u32, address: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// First byte of a request to say which id of a task was the last, and of its answer.
+pub const LAST_ID: u8 = b'L';
+
+/// The request to say that `id` was the last that the namespace gave out.
+#[must_use]
+pub fn last_id_request(id: i32) -> [u8; 5] {
+    let mut bytes = [LAST_ID; 5];
+    bytes[1..].copy_from_slice(&id.to_le_bytes());
+    bytes
+}
+
+/// The file through which a member of a pid namespace says so. It is the writer's namespace that counts, whichever
+/// /proc it lies in.
+///
+/// # Errors
+/// ENOENT where the kernel is built without CONFIG_CHECKPOINT_RESTORE; EROFS, EACCES where /proc is kept from being
+/// written.
+pub fn open_last_id() -> io::Result<OwnedFd> {
+    Ok(std::fs::OpenOptions::new().write(true).open("/proc/sys/kernel/ns_last_pid")?.into())
+}
+
 /// The errno in the answer to `request`, 0 when it was done; `None` for another message.
 #[must_use]
 pub fn answer_to(request: &[u8], bytes: &[u8]) -> Option<i32> {
@@ -110,7 +132,7 @@ pub fn run(
     launcher: &OwnedFd,
     report: BorrowedFd<'_>,
     mut dialler: Option<BorrowedFd<'_>>,
-    attach: &mut Attach<'_>,
+    (attach, last_id): (&mut Attach<'_>, Option<&OwnedFd>),
 ) -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -139,7 +161,7 @@ pub fn run(
             return Ok(());
         }
         if watched[2].any().unwrap_or(true) {
-            serve(report, attach)?;
+            serve(report, attach, last_id)?;
         }
         if let (Some(requests), Some(asked)) = (dialler, watched.get(3))
             && asked.any().unwrap_or(true)
@@ -154,7 +176,11 @@ pub fn run(
 /// Shows the place of that number, or says why not: an errno.
 pub type Attach<'a> = dyn FnMut(usize) -> Result<(), i32> + 'a;
 
-fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>) -> io::Result<()> {
+fn serve(
+    report: BorrowedFd<'_>,
+    attach: &mut Attach<'_>,
+    last_id: Option<&OwnedFd>,
+) -> io::Result<()> {
     let (bytes, descriptors) = channel::receive(report)?;
     // Without a request the launcher closed its end: its pidfd says the same.
     let Some((&kind, rest)) = bytes.split_first() else { return Ok(()) };
@@ -162,6 +188,10 @@ fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>) -> io::Result<()> {
     let number = u32::from_le_bytes(number);
     let done = match (kind, descriptors.as_slice()) {
         (ATTACH, []) => attach(usize::try_from(number).unwrap_or(usize::MAX)),
+        (LAST_ID, []) => match last_id {
+            Some(file) => pwrite(file, number.to_string().as_bytes(), 0).map(drop).map_err(|errno| errno as i32),
+            None => Err(libc::ENOENT),
+        },
         (BIND, [socket, directory]) => {
             bind(socket, directory, number, rest).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
         }

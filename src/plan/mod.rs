@@ -113,6 +113,17 @@ pub const DEFAULT_POLICY: &str = "agentbox.policy";
 /// Where a private home is, when the real one is not allowed.
 pub const PRIVATE_HOME: &str = "/run/agentbox/home";
 
+/// The variables of the launcher that the command gets under a policy, and those that are set for it.
+#[must_use]
+pub fn variables(
+    policy: &Policy,
+    command: &Command,
+    facts: &HostFacts,
+    placeholders: &[(String, String)],
+) -> Vec<(OsString, OsString)> {
+    environment::build(policy, command, facts, true, placeholders)
+}
+
 impl LaunchPlan {
     /// Plans a run.
     #[must_use]

@@ -3,22 +3,23 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::input::{self, StandardInput};
 use super::inputs::Inputs;
-use super::{Recording, ReplayError, initial, order};
+use super::{Recording, ReplayError, initial, order, status};
 use crate::fsview::InitialState;
 use crate::fsview::initial::Former;
 use crate::plan::Made;
 use crate::run::Outputs;
-use crate::supervisor::Orders;
+use crate::supervisor::{Orders, RecordedStatuses};
 use crate::trace::{display_bytes, escape};
 
 /// Something that is not as it was.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// What it is: `policy`, `command`, `script`, `input`, `executable`.
+    /// What it is: `policy`, `command`, `script`, `input`, `executable`, `variable`.
     pub what: &'static str,
     /// Which one.
     pub name: String,
@@ -78,6 +79,8 @@ pub struct FirstState {
     pub outputs: Outputs,
     /// The order in which directories listed their names.
     pub orders: Orders,
+    /// The statuses of files.
+    pub statuses: RecordedStatuses,
     /// What it read and is not here as it was: it is taken from the trace.
     pub served: BTreeMap<PathBuf, Former>,
     /// What else it read.
@@ -100,6 +103,15 @@ impl FirstState {
             state.inputs.add(&entry);
             let unreadable = |source| ReplayError::Read { path: recording.name().to_owned(), source };
             order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;
+            status::add(&mut state.statuses, &entry, &recording.blobs).map_err(|error| {
+                match error.kind() {
+                    io::ErrorKind::InvalidData => ReplayError::NotReplayable {
+                        path: recording.name().to_owned(),
+                        reason: error.to_string(),
+                    },
+                    _ => unreadable(error),
+                }
+            })?;
             if let Some(input) = StandardInput::of(&entry) {
                 state.input = input;
             }

@@ -38,12 +38,13 @@ type Masked = fn(&[u8]) -> Option<Vec<u8>>;
 /// What it holds of other files, whether a file is of it, and how its times are taken out.
 type FileKind = (&'static str, fn(&[u8]) -> bool, Masked);
 
-const KINDS: [FileKind; 5] = [
+const KINDS: [FileKind; 6] = [
     ("the time of its source", |file| file.get(2..8) == Some(b"\r\n\0\0\0\0"), python),
     ("times and inode numbers of the files in it", |file| file.starts_with(b"DIRC"), git_index),
     ("the times of the files in it", |file| file.get(257..262) == Some(b"ustar"), tar),
     ("the times of the files in it", |file| file.starts_with(b"PK\x03\x04"), zip),
     ("the times of the files in it", |file| file.starts_with(b"!<arch>\n"), ar),
+    ("the time when it was made", |file| file.len() == GO_ENTRY && file.starts_with(b"v1 "), go_entry),
 ];
 
 fn explain(recorded: &[u8], live: &[u8], depth: u32) -> Option<&'static str> {
@@ -220,6 +221,18 @@ fn ar(file: &[u8]) -> Option<Vec<u8>> {
         at += 60 + size.next_multiple_of(2);
     }
     Some(masked)
+}
+
+/// Bytes of an entry of Go's cache of builds (cmd/go/internal/cache): `v1`, two digests in hex, and a size and a time
+/// in nanoseconds of 20 columns each, with spaces between them and a newline at the end.
+const GO_ENTRY: usize = 3 + 2 * 65 + 2 * 21;
+
+fn go_entry(file: &[u8]) -> Option<Vec<u8>> {
+    let mut masked = file.to_vec();
+    let digits = masked.get_mut(GO_ENTRY - 21..GO_ENTRY - 1)?;
+    let is_time = std::str::from_utf8(digits).ok()?.trim_start().bytes().all(|byte| byte.is_ascii_digit());
+    digits.fill(b' ');
+    is_time.then_some(masked)
 }
 
 #[cfg(test)]

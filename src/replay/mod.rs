@@ -12,7 +12,10 @@ pub mod initial;
 pub mod input;
 pub mod inputs;
 pub mod order;
+pub mod outputs;
 mod recording;
+mod status;
+pub mod variables;
 
 pub use differences::{Difference, FirstState};
 pub use error::ReplayError;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::ReplayError;
 use crate::netproxy::recorded;
 use crate::run::{Private, Processors, VERSION};
-use crate::supervisor::{CLOCK_TAPE, Tapes};
+use crate::supervisor::{CLOCK_TAPE, OUTSIDE_SIGNAL, OutsideSignal, TASK_IDS, Tapes};
 use crate::sys::clock::ClockBase;
 use crate::trace::redact::{ChosenName, ChosenNames};
 use crate::trace::{self, Expectation, Line, Opened, Outcome, Reader, StoredBlobs};
@@ -93,6 +93,12 @@ impl Recording {
         }
         let replay = replay
             .ok_or_else(|| refuse("it was recorded with --no-replay: record the run again without it"))?;
+        if let Some(step) = replay.get("until").and_then(|until| until.get("step")?.as_str()) {
+            return Err(refuse(&format!(
+                "it went on for real from step {step} of a replay, and what its clocks showed was not recorded: \
+                 replay the trace that it began with, or record the run anew"
+            )));
+        }
         let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());
         let clock = clock.filter(ClockBase::is_of_a_machine);
         let clock = clock.ok_or_else(|| refuse("it does not say when it began"))?;
@@ -132,6 +138,12 @@ impl Recording {
             let at = Duration::try_from_secs_f64(at).unwrap_or_default();
             tapes.lasted(at.saturating_sub(Duration::from_nanos(self.clock.realtime_ns)));
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
+            if let (Some(OUTSIDE_SIGNAL), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
+                tapes.signals.extend(OutsideSignal::of(args));
+            }
+            if let (Some(TASK_IDS), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
+                tapes.ids.add(args);
+            }
             let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
                 (said("op"), said("proc"), entry.get("args"))
             else {

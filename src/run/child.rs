@@ -71,6 +71,8 @@ struct Begun {
     /// The file that is standard input, if it is one.
     input: Option<OwnedFd>,
     network: Prepared,
+    /// In a replay, says which ids tasks get; not where the host does not let it.
+    last_id: Option<OwnedFd>,
 }
 
 /// What needs no plan: it is made meanwhile.
@@ -82,16 +84,13 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
         .map_err(|errno| Failure::new(Step::Namespaces, ns::UNSHARE_OTHERS, &errno.into()))?;
     let (uid, gid) = ends.ids;
     idmap::write(uid, gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
-    // While its files in /proc are its own.
-    if let Some(offsets) = ends.offsets {
-        offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
-    }
     // From here on 0, 1 and 2 are the command's; pid 1 closes them.
     let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
     // While its own files in /proc are still its own (proc(5), "dumpable").
     if let Some(offsets) = ends.offsets {
         offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
     }
+    let last_id = ends.offsets.and_then(|_| init::open_last_id().ok());
     // Before the fork: no process of the run ever sees a pid 1 that it could look into.
     process::set_dumpable(false)
         .map_err(|error| Failure::new(Step::Init, "prctl(PR_SET_DUMPABLE)", &error))?;
@@ -100,19 +99,19 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
     let side = clone::clone_process(0).map_err(|error| Failure::text(Step::Init, &error))?;
     let command = match side {
         clone::Side::Child => {
-            drop((word, input));
+            drop((word, input, last_id));
             command_process(&mask, ends, its_word)
         }
         clone::Side::Parent { pid, .. } => Pid::from_raw(pid),
     };
     drop(its_word);
     let network = net::prepare().map_err(|error| Failure::text(Step::Network, &error))?;
-    Ok(Begun { command, word, input, network })
+    Ok(Begun { command, word, input, network, last_id })
 }
 
 /// Builds what the plan says, then serves as init.
 fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
-    let Begun { command, word, input, network } = begun;
+    let Begun { command, word, input, network, last_id } = begun;
     let cell: Cell<'_> = order::hear(ends.channel.as_fd())?;
     if (cell.uid, cell.gid) != ends.ids {
         // The ids are mapped already, and no others can be (user_namespaces(7)).
@@ -129,13 +128,13 @@ fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
     let pending = build_view(&cell, &word, ends)?;
     // Where the sockets went out, requests for more come in, if there can be any.
     let dialler = (!cell.net.published.is_empty()).then_some(&ends.sockets);
-    become_init(ends, dialler, &pending).map_err(|error| Failure::text(Step::Init, &error))?;
+    become_init(ends, dialler.into_iter().chain(&last_id), &pending).map_err(|error| Failure::text(Step::Init, &error))?;
     channel::send(ends.channel.as_fd(), &Message::Entered.encode(), &[])
         .map_err(|error| Failure::new(Step::Init, "sendmsg", &error))?;
     let mut attach =
         |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
     let dialler = dialler.map(AsFd::as_fd);
-    let served = init::run(command, &ends.launcher, ends.channel.as_fd(), dialler, &mut attach);
+    let served = init::run(command, &ends.launcher, ends.channel.as_fd(), dialler, (&mut attach, last_id.as_ref()));
     // Its descriptors were closed behind the back of their owners: none of them is dropped.
     process::exit_now(if served.is_ok() { 0 } else { 125 })
 }
@@ -179,10 +178,14 @@ fn hand_over(
 }
 
 /// Nothing of the launcher may be read back through /proc/1.
-fn become_init(ends: &Ends, dialler: Option<&OwnedFd>, pending: &Pending) -> Result<(), Refused> {
+fn become_init<'a>(
+    ends: &Ends,
+    others: impl Iterator<Item = &'a OwnedFd>,
+    pending: &Pending,
+) -> Result<(), Refused> {
     process::wipe_environment().map_err(Refused::by("read(/proc/self/stat)"))?;
     let mut kept = vec![ends.channel.as_raw_fd(), ends.launcher.as_raw_fd()];
-    kept.extend(dialler.map(AsRawFd::as_raw_fd));
+    kept.extend(others.map(AsRawFd::as_raw_fd));
     kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
     kept.sort_unstable();
     process::close_all_but(&kept).map_err(Refused::by("close_range"))

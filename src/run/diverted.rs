@@ -7,12 +7,13 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::RunError;
 use crate::fsview::initial::Former;
 use crate::fsview::{self, FsSpec, InitialState};
-use crate::supervisor::{DivertedRoots, Orders};
+use crate::supervisor::{DivertedRoots, Orders, RecordedStatuses};
 use crate::trace::StoredBlobs;
 
 /// Where the writes of a run go.
@@ -33,6 +34,8 @@ pub struct ReplayedFiles {
     pub served: BTreeMap<PathBuf, Former>,
     /// The order in which directories listed their names.
     pub orders: Orders,
+    /// What was recorded of the statuses of files.
+    pub statuses: Arc<RecordedStatuses>,
     /// Where the contents are.
     pub blobs: StoredBlobs,
     /// Where what it writes is copied to.
@@ -57,15 +60,14 @@ impl Layers {
         files: Option<&ReplayedFiles>,
     ) -> Result<(DivertedRoots, Option<Kept>), RunError> {
         let Some(divert) = &spec.divert else { return Ok((DivertedRoots::default(), None)) };
-        let Some(files) = files else { return Ok((self.roots(spec, Orders::new()), None)) };
-        let orders = files.orders.clone();
+        let Some(files) = files else { return Ok((self.roots(spec, None), None)) };
         let served = self.uppers.iter().filter_map(|(at, layer)| {
             let place = divert.roots.get(*at).filter(|place| divert.served.contains(place))?;
             Some((place.as_path(), layer.as_fd()))
         });
         fsview::serve(&files.served, &served.collect::<Vec<_>>(), &files.blobs)?;
         files.initial.restore(root.as_fd(), divert, &files.blobs)?;
-        let Some(directory) = &files.keep else { return Ok((self.roots(spec, orders), None)) };
+        let Some(directory) = &files.keep else { return Ok((self.roots(spec, Some(files)), None)) };
         make_directories(directory).map_err(RunError::call("mkdir(--keep)"))?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(RunError::call("dup"));
         let mut layers = Vec::new();
@@ -82,13 +84,15 @@ impl Layers {
         // What was put back is older.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), i64::from(now.subsec_nanos()));
-        Ok((self.roots(spec, orders), Some(Kept { directory: directory.clone(), layers, since })))
+        Ok((self.roots(spec, Some(files)), Some(Kept { directory: directory.clone(), layers, since })))
     }
 
-    fn roots(self, spec: &FsSpec, orders: Orders) -> DivertedRoots {
+    fn roots(self, spec: &FsSpec, files: Option<&ReplayedFiles>) -> DivertedRoots {
         let roots = spec.divert.iter().flat_map(|divert| divert.roots.clone());
         let roots = roots.chain(spec.pending.iter().map(|place| place.path.clone()));
-        DivertedRoots { roots: roots.collect(), holders: self.holders, orders }
+        let (orders, statuses) =
+            files.map(|files| (files.orders.clone(), Arc::clone(&files.statuses))).unwrap_or_default();
+        DivertedRoots { roots: roots.collect(), holders: self.holders, orders, statuses }
     }
 }
 

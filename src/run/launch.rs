@@ -177,6 +177,11 @@ pub(super) fn launch(
 }
 
 impl Begun {
+    /// Pid 1 of the run.
+    pub(super) fn handle(&self) -> std::io::Result<OwnedFd> {
+        self.guard.as_fd().try_clone_to_owned()
+    }
+
     /// What the child says next, if that is no failure.
     fn hear(&self) -> Result<(Message, Vec<OwnedFd>), RunError> {
         let received = match channel::receive(self.channel.as_fd()) {

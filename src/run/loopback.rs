@@ -3,6 +3,7 @@
 //! Nothing is held inside for that. A connection that shall reach the host's loopback bears a mark, by
 //! which the ruleset of the run's network hands it to the proxy, which judges it again.
 
+use std::cell::OnceCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,18 +23,14 @@ const NOBODY: &str = "no rule: nothing listens there inside, and no rule names t
 /// The decision about a destination.
 type Decide = Box<dyn Fn(SocketAddr) -> Result<String, Refusal>>;
 
-/// What tells who listens on the host's loopback.
-enum Host {
-    Live(Option<OwnedFd>),
-    /// In a replay it is who accepted then.
-    Recorded(Arc<Recording>),
-}
-
 /// Leads connections to loopback.
 pub(super) struct HostLoopback {
     decide: Decide,
     inside: Option<Diag>,
-    host: Host,
+    /// What tells who listens on the host's loopback: in a replay who accepted then.
+    played: Box<dyn Fn() -> Option<Arc<Recording>>>,
+    /// A host without such sockets is dialled to find out.
+    host: OnceCell<Option<OwnedFd>>,
     /// The ruleset is in force.
     captures: bool,
     enforce: bool,
@@ -42,12 +39,8 @@ pub(super) struct HostLoopback {
 impl HostLoopback {
     /// `inside` is asked about the run's sockets.
     pub(super) fn new(proxy: &Proxy, inside: Option<Diag>, captures: bool, enforce: bool) -> Self {
-        let host = match proxy.recording() {
-            Some(recording) => Host::Recorded(recording),
-            // A host without such sockets is dialled to find out.
-            None => Host::Live(netlink::diag_socket().ok()),
-        };
-        Self { decide: Box::new(proxy.judge()), inside, host, captures, enforce }
+        let (decide, played) = (Box::new(proxy.judge()), Box::new(proxy.played()));
+        Self { decide, inside, played, host: OnceCell::new(), captures, enforce }
     }
 
     /// Where a connection of `socket` to `to` leads; something inside has listened there if `served`.
@@ -86,10 +79,11 @@ impl HostLoopback {
     }
 
     fn listens_on_host(&self, to: SocketAddr) -> bool {
-        match &self.host {
-            Host::Live(diag) => diag.as_ref().is_none_or(|diag| listens(diag.as_fd(), to) != Some(false)),
-            Host::Recorded(recording) => ends(to).any(|end| recording.accepts(end)),
+        if let Some(recording) = (self.played)() {
+            return ends(to).any(|end| recording.accepts(end));
         }
+        let diag = self.host.get_or_init(|| netlink::diag_socket().ok());
+        diag.as_ref().is_none_or(|diag| listens(diag.as_fd(), to) != Some(false))
     }
 }
 

@@ -13,10 +13,12 @@ mod publish;
 mod repeat;
 mod signals;
 mod stdio;
+mod until;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
@@ -28,6 +30,7 @@ pub use processors::Processors;
 pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, Outputs, StdioError, Stream};
+pub use until::{Ahead, Next, Until};
 
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};
@@ -36,7 +39,7 @@ use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
 use crate::supervisor::{Denials, Finished, InitWords, Setup, Supervisor};
-use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, WriterHandle};
+use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, Turn, WriterHandle};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub struct Outcome {
     pub policy: Arc<Policy>,
     /// Where the trace is.
     pub placed: Placed,
+    /// Time that a replay has left out.
+    pub left_out: Duration,
 }
 
 /// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants. It can be repeated as
@@ -71,7 +76,10 @@ pub fn run(
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
     repeat.keep_authority(launching.tls.as_ref());
     let state = placement.state_directory();
+    let run = launching.begun.handle().map_err(RunError::call("dup"))?;
     let (recorder, writer) = trace::create(placement)?;
+    let turn = repeat.turn();
+    let recorder = repeat.watch(recorder, run);
     let armed = match arm(&plan, launching, &recorder, streams, &repeat) {
         Ok(armed) => armed,
         Err(error) => {
@@ -79,7 +87,7 @@ pub fn run(
             return Err(error);
         }
     };
-    match prepare(plan, armed, signals, state, (&recorder, repeat)).and_then(carry_out) {
+    match prepare(plan, armed, (signals, turn), state, (&recorder, repeat)).and_then(carry_out) {
         Ok(ended) => conclude(ended, recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
@@ -169,7 +177,7 @@ struct Ready {
 fn prepare(
     plan: LaunchPlan,
     armed: Armed,
-    signals: HeldSignals,
+    (signals, turn): (HeldSignals, Option<Arc<Turn>>),
     state: Option<OwnedFd>,
     (recorder, repeat): (&Recorder, Repeat),
 ) -> Result<Ready, RunError> {
@@ -179,7 +187,7 @@ fn prepare(
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment(&plan))?;
     let base = repeat.clock()?;
-    repeat.record(umask, base, recorder)?;
+    repeat.record(umask, base, (recorder, turn.as_deref()))?;
     let skips_waits = repeat.skips_waits();
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
     let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
@@ -201,6 +209,7 @@ fn prepare(
         words: InitWords {
             attach: init::attach_request,
             bind: init::bind_request,
+            last_id: init::last_id_request,
             answer: init::answer_to,
             is_end: init::is_end,
         },
@@ -212,6 +221,7 @@ fn prepare(
         diverted,
         controls,
         under_way: skips_waits.then(|| network.proxy.under_way()),
+        turn,
     };
     let supervisor = Supervisor::new(setup)?;
     if let Some(signal) = interrupted {
@@ -273,7 +283,7 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
         return Err(lost.into());
     }
     let code = u8::try_from(end.code).unwrap_or(255);
-    Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed })
+    Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed, left_out: finished.left_out })
 }
 
 /// Sockets of the host, each with something of ours that stands for it.

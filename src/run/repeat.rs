@@ -1,20 +1,22 @@
 //! Repeat: what a run has that no other run of the same command would have, kept so that it can be run again.
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::{Processors, ReplayedFiles, RunError};
+use super::{Processors, ReplayedFiles, RunError, Until};
 use crate::netproxy::ca::StoredAuthority;
 use crate::netproxy::tls::Interception;
 use crate::policy::lossless;
 use crate::supervisor::{Controls, Seed, Tapes, Timeline};
 use crate::sys::clock::ClockBase;
 use crate::trace::redact::Redactor;
-use crate::trace::{Event, Kind, Recorder, TraceError, hex, unhex};
+use crate::trace::{Event, Kind, Recorder, TraceError, Turn, hex, unhex};
 
 /// Version of `run.replay` and of what the private blob holds.
 pub const VERSION: u32 = 1;
@@ -48,6 +50,8 @@ pub struct Replayed {
     pub paced: bool,
     /// Its files.
     pub files: ReplayedFiles,
+    /// How far it is replayed, if not to its end.
+    pub until: Option<Until>,
 }
 
 /// What nobody but the user may know of a run: lies in a private blob.
@@ -144,6 +148,12 @@ impl Private {
         Seed::from_hex(&self.seed).is_some() && self.redactor().is_some() && self.cwd.is_absolute()
     }
 
+    /// What stands for a value: the same for the same one, and nobody finds the value by trying.
+    #[must_use]
+    pub fn digest(&self, value: &[u8]) -> String {
+        self.redactor().map(|redactor| redactor.redacted(value)).unwrap_or_default()
+    }
+
     fn redactor(&self) -> Option<Redactor> {
         unhex(&self.redactor).map(|key| Redactor::with_key(&key))
     }
@@ -162,6 +172,23 @@ impl Repeat {
             Self::Never => None,
             Self::Recorded { private, .. } => Some(private),
             Self::Replayed(replayed) => Some(&replayed.private),
+        }
+    }
+
+    /// Comes when the run goes on for real.
+    pub(super) fn turn(&self) -> Option<Arc<Turn>> {
+        match self {
+            Self::Replayed(replayed) => replayed.until.as_ref()?.turn.clone(),
+            Self::Never | Self::Recorded { .. } => None,
+        }
+    }
+
+    /// The recorder of the run of which `run` is pid 1.
+    pub(super) fn watch(&mut self, recorder: Recorder, run: OwnedFd) -> Recorder {
+        let Self::Replayed(replayed) = self else { return recorder };
+        match replayed.until.take() {
+            Some(until) => until.watch(recorder, run),
+            None => recorder,
         }
     }
 
@@ -209,7 +236,12 @@ impl Repeat {
     }
 
     /// Records what a replay needs to know first.
-    pub(super) fn record(&self, umask: Mode, base: ClockBase, recorder: &Recorder) -> Result<(), RunError> {
+    pub(super) fn record(
+        &self,
+        umask: Mode,
+        base: ClockBase,
+        (recorder, turn): (&Recorder, Option<&Turn>),
+    ) -> Result<(), RunError> {
         let Some(private) = self.private() else { return Ok(()) };
         let text = serde_json::to_vec(private)
             .map_err(|error| RunError::call("the private blob")(std::io::Error::from(error)))?;
@@ -218,6 +250,9 @@ impl Repeat {
         let mut event = Event::new(Kind::Meta, "run.replay");
         if self.captures() {
             event = event.arg("captured", true);
+        }
+        if let Some(turn) = turn {
+            event = event.arg("until", turn.said.clone());
         }
         let event = event
             .arg("version", VERSION)

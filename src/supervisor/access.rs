@@ -180,7 +180,7 @@ impl AccessTable {
 
 /// Whether `path` is `tree` or below it, both final and absolute: asked for every open, where a walk
 /// over components costs more than all else that we do.
-fn is_below(path: &Path, tree: &Path) -> bool {
+pub(super) fn is_below(path: &Path, tree: &Path) -> bool {
     let (path, tree) = (path.as_os_str().as_encoded_bytes(), tree.as_os_str().as_encoded_bytes());
     let rest = path.strip_prefix(tree.strip_suffix(b"/").unwrap_or(tree));
     rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')

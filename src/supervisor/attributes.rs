@@ -187,7 +187,11 @@ impl Supervisor {
             Area::Rule(_) => self.before_change(&file.path, &file.file, &file.status, kept)?,
             _ => None,
         };
+        self.saw(&file.path, &file.status);
         let done = act(&file.own_path(), &file);
+        if done.is_ok() {
+            self.changed(&file.path, &file.file);
+        }
         if let (Area::Rule(rule), Ok(())) = (area, done) {
             let label = self.access.grant_label(rule);
             let event = Event::new(Kind::Observe, "fs.meta").arg("change", what);

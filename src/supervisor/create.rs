@@ -55,15 +55,16 @@ impl Supervisor {
         (place, area): (&Place, Area),
         links: usize,
     ) -> Result<Reply, Stop> {
+        let path = place.path();
         let mode = Mode::from_bits_truncate(request.mode & !self.umask(call));
         // It was absent when it was judged: what has come since (a FIFO would hold us) is looked at anew.
         let flags = request.flags | OFlag::O_EXCL | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
         if matches!(area, Area::Rule(_)) {
             self.note_change(place)?;
         }
-        match self.make_pending_file(&place.path(), mode)? {
+        match self.make_pending_file(&path, mode)? {
             Some(Ok(())) => {
-                self.note_made(&place.path());
+                self.note_made(&path);
                 let request = Request { flags: request.flags & !OFlag::O_EXCL, ..request.clone() };
                 return self.open_resolved(call, &request, spelled, 0);
             }
@@ -78,13 +79,15 @@ impl Supervisor {
                 }
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
+        self.opened_to_write(&path, &opened, area);
+        self.changed_in(place);
         if let Area::Rule(rule) = area {
             let label = self.access.grant_label(rule);
             let file = match reopened(&opened) {
                 Ok(file) => file,
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
-            let before = self.before_made(&place.path());
+            let before = self.before_made(&path);
             self.record_open(call, PathAccess::Write, spelled, (file, before), (&opened, None), label)?;
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })

@@ -77,7 +77,7 @@ impl Supervisor {
         }
         let Notification { id, number, arguments, .. } = *notification;
         let call = Call { id, number, arguments, task };
-        self.mark_clock(&call);
+        self.mark_clock(&call)?;
         Ok((self.dispatch(&call)?, Some(call.task)))
     }
 
@@ -109,6 +109,9 @@ impl Supervisor {
             libc::SYS_truncate => self.truncate(call, a, b),
             libc::SYS_flock => self.lock(call),
             libc::SYS_getdents64 => Ok(self.list(call)),
+            libc::SYS_stat | libc::SYS_lstat | libc::SYS_fstat | libc::SYS_newfstatat | libc::SYS_statx => {
+                self.show_status(call)
+            }
             libc::SYS_clock_gettime | libc::SYS_gettimeofday | libc::SYS_time => self.read_clock(call),
             libc::SYS_getrandom => Ok(self.get_random(call)),
             libc::SYS_alarm | libc::SYS_setitimer | libc::SYS_timer_settime | libc::SYS_timerfd_create => {

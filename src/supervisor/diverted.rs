@@ -5,13 +5,15 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{RenameFlags, renameat2};
 use nix::sys::stat::{FileStat, lstat};
 
 use super::view::{Found, Place, View};
-use super::{CommandTable, Orders, access::AccessTable};
+use super::access::{AccessTable, is_below};
+use super::{CommandTable, Orders, RecordedStatuses};
 use crate::policy::FileId;
 use crate::sys::relocate;
 
@@ -24,6 +26,8 @@ pub struct DivertedRoots {
     pub holders: Vec<OwnedFd>,
     /// The order in which directories list their names.
     pub orders: Orders,
+    /// What was recorded of the statuses of files.
+    pub statuses: Arc<RecordedStatuses>,
 }
 
 impl View {
@@ -51,7 +55,7 @@ impl View {
 
     /// Whether what is written at `path` stays inside.
     pub(super) fn is_diverted(&self, path: &Path) -> bool {
-        self.diverted.iter().any(|root| path.starts_with(root))
+        self.diverted.iter().any(|root| is_below(path, root))
     }
 
     /// Programs of the command that were put back to what they were have numbers of their own.

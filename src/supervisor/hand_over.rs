@@ -11,11 +11,14 @@
 //! parallel make do, the one CPU would be handed on from one to the other while the next one is idle: then
 //! each answered task is woken where it was.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
+
+use crate::sys::{process, seccomp};
 
 /// Calls of one task without another's between them that make a row.
 const ROW: u32 = 4;
@@ -57,8 +60,15 @@ struct Stay {
 }
 
 impl HandOver {
+    /// For the calls that come from `listener`. Older kernels answer every call as well, only slower.
+    pub(super) fn by(listener: BorrowedFd<'_>) -> Self {
+        // Without them this thread waits longer while programs compute.
+        let _ = process::take_short_slices();
+        Self::new(seccomp::wake_here(listener, true).is_ok())
+    }
+
     /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
-    pub(super) fn new(wakes_here: bool) -> Self {
+    fn new(wakes_here: bool) -> Self {
         let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
         Self { usable, task: 0, row: 0, apart: 0, before: [0; 2], turns: 0, stay: None }
     }

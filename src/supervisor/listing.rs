@@ -17,6 +17,7 @@ use nix::sys::uio::pwrite;
 use nix::unistd::{Whence, lseek};
 
 use super::call::{Call, Reply};
+use super::status::Statuses;
 use super::view::{Found, Place, own_path};
 use super::{Stop, Supervisor};
 use crate::sys::dents::{self, Entry};
@@ -103,7 +104,8 @@ impl Supervisor {
             return Reply::Continue;
         }
         let Ok(directory) = self.fetch(call, number) else { return Reply::Continue };
-        match self.listings.give(Path::new(&path), &directory, (call.task.tgid, number), room) {
+        match self.listings.give(Path::new(&path), &directory, (call.task.tgid, number), room, &self.statuses)
+        {
             Err(errno) => Reply::Errno(errno),
             Ok((packed, next)) => self.hand_out(call, address, &packed, || {
                 let next = i64::try_from(next).map_err(|_| Errno::EOVERFLOW)?;
@@ -149,6 +151,7 @@ impl Listings {
         directory: &OwnedFd,
         (process, number): (i32, i32),
         room: u64,
+        statuses: &Statuses,
     ) -> nix::Result<(Vec<u8>, u64)> {
         let status = fstat(directory)?;
         let key = (status.st_dev, status.st_ino, process, number);
@@ -158,7 +161,9 @@ impl Listings {
                 self.open.clear();
             }
             let order = self.orders.get(path).map(Vec::as_slice).unwrap_or_default();
-            self.open.insert(key, sorted(read(directory)?, order));
+            let mut entries = sorted(read(directory)?, order);
+            entries.iter_mut().for_each(|entry| statuses.number(path, entry));
+            self.open.insert(key, entries);
         }
         let entries = self.open.get(&key).map(Vec::as_slice).unwrap_or_default();
         let rest = usize::try_from(at).ok().and_then(|at| entries.get(at..)).unwrap_or_default();

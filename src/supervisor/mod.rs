@@ -37,6 +37,7 @@ mod listing;
 mod locks;
 mod mutate;
 mod open;
+mod outside;
 mod pending;
 mod ready;
 mod remembered;
@@ -46,11 +47,13 @@ mod skip;
 pub mod sockaddr;
 mod sockets;
 pub mod spelling;
+mod status;
 mod stop;
 pub mod syscall_table;
 mod system_files;
 mod task;
 mod tracer;
+mod turn;
 mod unix;
 mod view;
 mod waiter;
@@ -62,7 +65,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::signalfd::SignalFd;
 
@@ -71,8 +74,8 @@ use self::capture::Captures;
 use self::clock::Clock;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
-use self::controls::Following;
-pub use self::controls::{Controls, Seed};
+use self::controls::{Births, Following};
+pub use self::controls::{Controls, Ids, Seed, TASK_IDS};
 pub use self::denials::{Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
@@ -85,7 +88,10 @@ use self::hasher::Hasher;
 use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
+pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 pub use self::skip::UnderWay;
+use self::status::Statuses;
+pub use self::status::{LONGEST_STATUSES, OPERATION as STATUSES, RecordedStatuses, StatusError};
 pub use self::stop::Stop;
 use self::system_files::SystemFiles;
 use self::task::Tasks;
@@ -93,8 +99,8 @@ use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
 use crate::sys::refused::Refused;
-use crate::sys::{process, seccomp};
-use crate::trace::{Event, Recorder};
+use crate::sys::process;
+use crate::trace::{Event, Recorder, Turn};
 
 /// The words in which pid 1 is asked to do something inside, and answers.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +109,8 @@ pub struct InitWords {
     pub attach: fn(usize) -> [u8; 5],
     /// Asks to bind a socket, with this umask, to this address.
     pub bind: fn(u32, &[u8]) -> Vec<u8>,
+    /// Asks to say that this id of a task was the last that was given out.
+    pub last_id: fn(i32) -> [u8; 5],
     /// The errno in the answer to a request, 0 when it was done; `None` for another message.
     pub answer: fn(&[u8], &[u8]) -> Option<i32>,
     /// Whether a message says that nothing of the run is left but pid 1.
@@ -154,6 +162,8 @@ pub struct Setup {
     pub controls: Option<Controls>,
     /// There in a replay whose waits are left out.
     pub under_way: Option<UnderWay>,
+    /// There in a replay that goes on for real.
+    pub turn: Option<Arc<Turn>>,
 }
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -179,6 +189,7 @@ pub struct Supervisor {
     first: Option<FirstChanges>,
     captures: Option<Captures>,
     listings: Listings,
+    statuses: Statuses,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -204,6 +215,8 @@ pub struct Supervisor {
     clock: Option<Clock>,
     /// Its waits are left out.
     skip: Option<skip::Skip>,
+    /// When the run goes on for real, as long as it does not.
+    turn: Option<Arc<Turn>>,
     /// Stopped tasks are left that were not looked at.
     more_stops: bool,
     /// The command's process, once it was seen.
@@ -216,6 +229,10 @@ pub struct Supervisor {
     early_signals: Vec<i32>,
     /// A signal came that was meant to end the run.
     interrupted: bool,
+    /// Signals from outside.
+    outside: outside::Signals,
+    /// Tasks that are made.
+    births: Births,
     /// Why the command was not started, while it was not.
     first_refusal: Option<Refusal>,
     started: bool,
@@ -239,6 +256,8 @@ pub struct Finished {
     pub denials: Denials,
     /// A signal came that was meant to end the run.
     pub interrupted: bool,
+    /// Time that a replay has left out.
+    pub left_out: Duration,
     /// Why the command was not started, if we were the reason.
     pub first_refusal: Option<Refusal>,
 }
@@ -249,18 +268,18 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders } = setup.diverted;
+        let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
         let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
-        let written = WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?;
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
-        // Older kernels answer every call as well, only slower.
-        let hand_over = HandOver::new(seccomp::wake_here(setup.listener.as_fd(), true).is_ok());
-        // Without them it waits longer while programs compute.
-        let _ = process::take_short_slices();
+        let hand_over = HandOver::by(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let (following, clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let (following, mut clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let tapes = clock.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
+        let taken = tapes.map(|tapes| (std::mem::take(&mut tapes.signals), std::mem::take(&mut tapes.ids)));
+        let (signals, ids) = taken.unwrap_or_default();
+        let (outside, births) = (outside::Signals::new(signals), Births::new(ids));
         let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
         let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
         Ok(Self {
@@ -282,14 +301,16 @@ impl Supervisor {
             following: following.map(Following::new),
             clock,
             skip,
+            turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),
             heads: Heads::default(),
             digests: Digests::default(),
-            written,
+            written: WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?,
             first: setup.keeps_former.then(FirstChanges::default),
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
+            statuses: Statuses::new(setup.keeps_former, statuses),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),
@@ -306,6 +327,8 @@ impl Supervisor {
             waiting: waiting::Waiting::default(),
             looked: Instant::now(),
             interrupted: false,
+            outside,
+            births,
             first_refusal: None,
             started: false,
         })
@@ -317,12 +340,15 @@ impl Supervisor {
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
+        self.note_places();
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;
+            self.take_turn()?;
             let quiet = ready.is_nothing();
             self.look_after_waiters();
             self.look_after_unnamed();
+            self.next_birth()?;
             if let Some(following) = &mut self.following {
                 following.feeds.serve(&ready.devices);
             }
@@ -345,10 +371,15 @@ impl Supervisor {
             if ((ready.signal || self.more_stops) && self.handle_signal()?) || self.ended {
                 break;
             }
-            self.skip_waits(quiet);
+            self.skip_waits(quiet)?;
+            self.give_due_signals()?;
         }
         self.hear_last_signals();
+        self.tell_ids()?;
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
+        self.keep_statuses(true)?;
         self.hasher.finish();
         if self.last_words.is_none() {
             self.last_words = Some(self.hear()?);
@@ -357,6 +388,7 @@ impl Supervisor {
             last_words: self.last_words.take(),
             denials: std::mem::take(&mut self.denials),
             interrupted: self.interrupted,
+            left_out: self.clock.as_ref().map_or(Duration::ZERO, Clock::left_out),
             first_refusal: self.first_refusal.take(),
         })
     }
@@ -365,6 +397,8 @@ impl Supervisor {
     fn settle(&mut self) -> Result<(), Stop> {
         let started = Instant::now();
         self.written.settle(&mut self.digests, &self.recorder)?;
+        let closed = self.written.take_closed();
+        self.note_settled(closed)?;
         self.hand_over.worked(started.elapsed());
         Ok(())
     }

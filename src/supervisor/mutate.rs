@@ -113,8 +113,12 @@ impl Supervisor {
         // A file that is open for writing has its last content recorded under its name.
         self.settle()?;
         let before = self.before_target(&target)?;
-        let place = &target.place;
+        let (place, linked) = (&target.place, self.linked(&target.place));
         let done = nix::unistd::unlinkat(place.directory.file.as_fd(), place.name.as_os_str(), how);
+        if done.is_ok() {
+            self.moved_file(place, None);
+            linked.iter().for_each(|file| self.changed(&place.path(), file));
+        }
         self.finish(call, &target, Event::new(Kind::Observe, "fs.delete"), before, done)
     }
 
@@ -218,6 +222,9 @@ impl Supervisor {
         };
         let path = place.path();
         let status = status_of(&place);
+        if let Some(status) = &status {
+            self.saw(&path, status);
+        }
         let id = status.map(|status| self.view.id_at(&path, &status));
         let decision = self.access.decide(PathAccess::Write, &path, id);
         if let Decision::Deny { rule: None, .. } = &decision
@@ -252,6 +259,9 @@ impl Supervisor {
         before: Option<Before>,
         done: nix::Result<()>,
     ) -> Result<Reply, Stop> {
+        if done.is_ok() {
+            self.changed_at(&target.place);
+        }
         if let (Area::Rule(rule), Ok(())) = (target.area, done) {
             let label = self.access.grant_label(rule);
             let event = self.with_before(event, "before", before);

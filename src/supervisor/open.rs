@@ -195,6 +195,7 @@ impl Supervisor {
             return Ok(Reply::Continue);
         }
         let access = request.access();
+        self.saw_open(access, &found);
         let decision = self.decide_file(access, &found);
         let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
@@ -223,6 +224,9 @@ impl Supervisor {
             Ok(opened) => opened,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
+        if access == PathAccess::Write && !request.is_temporary() {
+            self.opened_to_write(&found.path, &opened, area);
+        }
         match area {
             Area::Rule(rule) => {
                 let label = self.access.grant_label(rule);

@@ -38,6 +38,9 @@ impl Supervisor {
         if !self.silent {
             watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
         }
+        if let Some(turn) = &self.turn {
+            watched.push(PollFd::new(turn.as_fd(), PollFlags::POLLIN));
+        }
         if let Some(following) = &self.following {
             watched.extend(following.feeds.watched());
         }
@@ -51,6 +54,8 @@ impl Supervisor {
             |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
         let (signals, written) = (next(true), next(true));
         let (calls, channel) = (next(listening), next(!self.silent));
+        // Whether it has come is asked of itself.
+        next(self.turn.is_some());
         Ok(Ready {
             signal: signals.contains(PollFlags::POLLIN),
             channel: channel.intersects(PollFlags::POLLIN | PollFlags::POLLHUP),

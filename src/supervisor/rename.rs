@@ -47,6 +47,8 @@ impl Supervisor {
         let done = self.view.rename(a, b, flags);
         if done.is_ok() {
             self.written.renamed(&a.path(), &b.path());
+            self.moved_file(a, Some(b));
+            self.changed_at(b);
         }
         let mut event = Event::new(Kind::Observe, "fs.rename").path("to", b.path());
         if exchanged {

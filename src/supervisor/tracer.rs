@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::{Stop, Supervisor};
-use crate::sys::ptrace;
+use crate::sys::{ptrace, tracee};
 
 /// `si_code` of a signal that the kernel sent itself, as a terminal's Ctrl-C: the command, in
 /// the same foreground group, got it too (sigaction(2)).
@@ -27,10 +27,7 @@ impl Supervisor {
         match self.signals.read_signal() {
             Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => self.handle_stops(),
             Ok(Some(signal)) => {
-                self.interrupted |= signal.ssi_signo != libc::SIGUSR1.cast_unsigned();
-                if signal.ssi_code != SI_KERNEL {
-                    self.forward(signal.ssi_signo);
-                }
+                self.signal_from_outside(signal.ssi_signo.cast_signed(), signal.ssi_code == SI_KERNEL)?;
                 Ok(false)
             }
             Ok(None) | Err(_) if self.more_stops => self.handle_stops(),
@@ -58,6 +55,17 @@ impl Supervisor {
         let _ = nix::sys::signal::kill(pid, signal);
     }
 
+    /// A task is about to make a call that is another in a replay: it waits until a time, or makes a task.
+    fn about_to_call(&mut self, task: i32) -> Result<(), Stop> {
+        // A task that was killed meanwhile answers ESRCH; its end is reported next.
+        if let Ok(registers) = tracee::registers(task)
+            && !self.is_birth(task, &registers)?
+        {
+            let _ = self.translate_wait(task, registers);
+        }
+        Ok(())
+    }
+
     /// Looks at every task that changed state; true when pid 1 has ended.
     fn handle_stops(&mut self) -> Result<bool, Stop> {
         self.more_stops = false;
@@ -79,10 +87,23 @@ impl Supervisor {
                     self.executed(pid)?;
                     Ok(())
                 }
-                ptrace::Stop::Cloned => self.made(pid, true),
-                ptrace::Stop::Forked => self.made(pid, false),
-                ptrace::Stop::Call => self.translate_wait(pid),
-                ptrace::Stop::Returned => self.wait_returned(pid),
+                ptrace::Stop::Cloned => {
+                    self.made(pid, true)?;
+                    Ok(())
+                }
+                ptrace::Stop::Forked => {
+                    self.made(pid, false)?;
+                    Ok(())
+                }
+                ptrace::Stop::Call => {
+                    self.about_to_call(pid)?;
+                    Ok(())
+                }
+                ptrace::Stop::Returned => {
+                    let returned = self.wait_returned(pid);
+                    self.end_birth(pid)?;
+                    returned
+                }
                 ptrace::Stop::Group | ptrace::Stop::Event => self.stood_still(pid, stop),
                 ptrace::Stop::Signal(signal) => self.signalled(pid, signal),
             };

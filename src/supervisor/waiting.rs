@@ -101,11 +101,12 @@ impl Supervisor {
     pub(super) fn patience(&self) -> PollTimeout {
         let unnamed = self.following.as_ref().is_some_and(Following::is_waiting);
         let skip = self.skip.as_ref().map(Skip::delay);
-        match self.waiting.calls.is_empty() && !unnamed {
-            _ if self.more_stops => PollTimeout::ZERO,
-            true => skip.map_or(PollTimeout::NONE, PollTimeout::from),
-            false => PollTimeout::from(skip.map_or(LOOK, |delay| delay.min(LOOK))),
+        let look = (!self.waiting.calls.is_empty() || unnamed || self.has_births()).then_some(LOOK);
+        if self.more_stops {
+            return PollTimeout::ZERO;
         }
+        let look = skip.into_iter().chain(look).chain(self.before_signal()).min();
+        look.map_or(PollTimeout::NONE, PollTimeout::from)
     }
 
     /// The tasks in whose place a thread waits.

@@ -2,10 +2,10 @@
 //! at its last close, when it is renamed, and at the end of the run (inotify(7)).
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::digest::{self, Digests};
 use super::view::{Found, View, own_path};
 use crate::policy::FileId;
 use crate::sys::refused::Refused;
+use crate::sys::status;
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 #[derive(Debug)]
@@ -65,8 +66,10 @@ pub(super) struct WrittenFiles {
     settled: HashMap<FileId, Settled>,
     /// Files that memory may share: stores leave no trace in their times.
     shareable: HashSet<FileId>,
-    /// What holds times of other files is kept.
+    /// What holds times of other files is kept, and the status of each file.
     keeps: bool,
+    /// Files that were closed after writing, as they are by then.
+    closed: Vec<(PathBuf, libc::statx)>,
 }
 
 impl WrittenFiles {
@@ -74,7 +77,8 @@ impl WrittenFiles {
     pub(super) fn new(keeps: bool) -> Result<Self, Refused> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .map_err(Refused::by("inotify_init1"))?;
-        Ok(Self { inotify, open: HashMap::new(), settled: HashMap::new(), shareable: HashSet::new(), keeps })
+        let (settled, shareable) = (HashMap::new(), HashSet::new());
+        Ok(Self { inotify, open: HashMap::new(), settled, shareable, keeps, closed: Vec::new() })
     }
 
     /// Becomes readable when a file was closed.
@@ -134,6 +138,11 @@ impl WrittenFiles {
         }
     }
 
+    /// The files that were closed after writing since the last call, each as it was then.
+    pub(super) fn take_closed(&mut self) -> Vec<(PathBuf, libc::statx)> {
+        std::mem::take(&mut self.closed)
+    }
+
     /// Records every file that was closed since the last call.
     pub(super) fn settle(&mut self, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
         digests.limit(Some(PAUSE));
@@ -152,6 +161,10 @@ impl WrittenFiles {
             };
             for event in events {
                 if let Some(written) = self.open.get_mut(&event.wd) {
+                    if self.keeps {
+                        let status = status::of(written.file.as_fd(), 0, libc::STATX_BASIC_STATS);
+                        self.closed.extend(status.ok().map(|status| (written.path.clone(), status)));
+                    }
                     record(written, digests, recorder, self.keeps)?;
                     note(written, &mut self.settled);
                 }
@@ -259,7 +272,12 @@ fn record(
 ) -> Result<(), TraceError> {
     let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
     let event = event.proc(written.proc.clone()).rule(written.rule.clone());
-    let opened = File::open(own_path(written.file.as_fd()));
+    // When it was read last is for the run's own reads.
+    let noatime = libc::O_NOATIME | libc::O_CLOEXEC;
+    let path = own_path(written.file.as_fd());
+    let opened = OpenOptions::new().read(true).custom_flags(noatime).open(&path);
+    // Another user's file.
+    let opened = opened.or_else(|_| File::open(&path));
     let content = match &opened {
         Ok(file) if written.shareable => digests.anew(file.as_fd()),
         Ok(file) => digests.of(file.as_fd()),
@@ -290,7 +308,7 @@ fn timed(file: &OwnedFd, content: &Content, recorder: &Recorder) -> Result<Optio
     Ok(kept.ok().filter(|body| body["blob"] == content.sha256.as_str()))
 }
 
-/// Whether it holds times of other files: compiled Python, an index of git, an archive.
+/// Whether it holds times, as a rule of other files: compiled Python, an index of git, an archive.
 fn holds_times(file: &File, size: u64) -> bool {
     /// Smallest and largest file that is looked at, in bytes.
     const SIZES: std::ops::RangeInclusive<u64> = 16..=16 << 20;
@@ -301,7 +319,9 @@ fn holds_times(file: &File, size: u64) -> bool {
     let Ok(length) = file.read_at(&mut head, 0) else { return false };
     let head = &head[..length];
     let starts: [&[u8]; 4] = [b"DIRC", b"PK\x03\x04", b"!<arch>\n", b"\x1f\x8b\x08"];
-    starts.iter().any(|start| head.starts_with(start))
+    // An entry of Go's cache of builds.
+    let is_go_s = head.starts_with(b"v1 ") && size == 175;
+    is_go_s || starts.iter().any(|start| head.starts_with(start))
         || head.get(2..8) == Some(b"\r\n\0\0\0\0")
         || head.get(257..262) == Some(b"ustar")
 }

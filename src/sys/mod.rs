@@ -23,6 +23,7 @@ pub mod scm;
 pub mod seccomp;
 pub mod shebang;
 pub mod sockopt;
+pub mod status;
 pub mod timerfd;
 pub mod tracee;
 pub mod vdso;

@@ -163,6 +163,18 @@ impl Queue {
         Ok(())
     }
 
+    /// Waits until all that was accepted is written, repeats included.
+    pub(super) fn settle(&self) -> Result<(), TraceError> {
+        let mut state = self.lock();
+        let repeats = state.folds.take_all();
+        repeats.into_iter().for_each(|repeats| state.enqueue_repeats(repeats));
+        let ticket = state.accepted;
+        if state.wakes(true) {
+            self.work_arrived.notify_one();
+        }
+        self.wait_until_stored(state, ticket)
+    }
+
     /// Waits while too much is queued.
     fn wait_for_room<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while state.promised > QUEUE_BYTES && state.failure.is_none() && !state.ending {

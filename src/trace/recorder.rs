@@ -9,11 +9,15 @@ use super::event::Event;
 use super::queue::{Promise, Queue, Repeat};
 use super::tally::{Denials, Tally, Totals};
 
+/// Is told each event when it has been accepted, before whoever records it goes on.
+pub type Watch = Arc<dyn Fn(&Event) + Send + Sync>;
+
 /// A handle to the trace of this run. Clones record into the same trace, from any thread.
 #[derive(Clone)]
 pub struct Recorder {
     sink: Sink,
     blobs: BlobStore,
+    watch: Option<Watch>,
 }
 
 #[derive(Clone)]
@@ -30,12 +34,29 @@ struct Memory {
 
 impl Recorder {
     pub(super) fn to_file(queue: Arc<Queue>, blobs: BlobStore) -> Self {
-        Self { sink: Sink::File(queue), blobs }
+        Self { sink: Sink::File(queue), blobs, watch: None }
     }
 
     /// Returns a recorder that keeps events and blobs in memory, for tests: see [`events`](Self::events).
     pub fn null() -> Self {
-        Self { sink: Sink::Memory(Arc::default()), blobs: BlobStore::in_memory() }
+        Self { sink: Sink::Memory(Arc::default()), blobs: BlobStore::in_memory(), watch: None }
+    }
+
+    /// The same, and `watch` is told what is recorded by it and its clones.
+    #[must_use]
+    pub fn watched(self, watch: Watch) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    /// Waits until all that was recorded stands in the file.
+    ///
+    /// # Errors
+    /// When it cannot be written any more.
+    pub fn settle(&self) -> Result<(), TraceError> {
+        match &self.sink {
+            Sink::File(queue) => queue.settle(),
+            Sink::Memory(_) => Ok(()),
+        }
     }
 
     /// Records an event. When this returns, the disk has room for it; it waits while too much is queued.
@@ -95,7 +116,11 @@ impl Recorder {
     /// When it is longer than the room and the disk has no more, or the trace is sealed.
     pub fn record_promised(&self, event: Event, promise: Promise) -> Result<(), TraceError> {
         match &self.sink {
-            Sink::File(queue) => queue.accept_promised(&event, promise),
+            Sink::File(queue) => {
+                queue.accept_promised(&event, promise)?;
+                self.tell(&event);
+                Ok(())
+            }
             Sink::Memory(_) => self.accept(event, Repeat::Keep),
         }
     }
@@ -165,9 +190,19 @@ impl Recorder {
         self.blobs.content(sha256)
     }
 
+    fn tell(&self, event: &Event) {
+        if let Some(watch) = &self.watch {
+            watch(event);
+        }
+    }
+
     fn accept(&self, event: Event, repeat: Repeat) -> Result<(), TraceError> {
         match &self.sink {
-            Sink::File(queue) => queue.accept(&event, repeat),
+            Sink::File(queue) => {
+                queue.accept(&event, repeat)?;
+                self.tell(&event);
+                Ok(())
+            }
             Sink::Memory(memory) => {
                 let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
                 memory.tally.count(&event);

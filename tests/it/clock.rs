@@ -120,29 +120,57 @@ fn a_wait_until_a_recorded_time_takes_as_long_as_it_did() {
     });
 }
 
+/// A program in Go, whose threads read 3000 times of day in turn; and how long all took. The collector of garbage
+/// reads them as well.
+const GO: &str = "package main
+import (\"fmt\"; \"runtime\"; \"runtime/debug\"; \"time\")
+func main() {
+	debug.SetGCPercent(-1)
+	begun := time.Now()
+	time.Sleep(50 * time.Millisecond)
+	fmt.Println(time.Now().UnixNano())
+	turn := make(chan int64)
+	var sum int64
+	for i := 0; i < 3000; i++ {
+		go func() { runtime.LockOSThread(); turn <- time.Now().UnixNano() }()
+		sum += <-turn % 1000003
+	}
+	fmt.Println(sum, time.Now().Format(time.RFC3339Nano))
+	println(time.Since(begun).Nanoseconds())
+}
+";
+
 #[test]
-fn a_clock_at_real_rate_is_near_the_recorded_one() {
+fn programs_whose_clock_goes_at_real_rate_tell_the_same_times_of_day() {
     let sandbox = Sandbox::new(crate::support::User::Caller);
     if !has("go") {
         return skip("go", "there is none");
     }
     sandbox.policy("read: .\nexec: ./time\n");
-    sandbox.file(
-        "time.go",
-        "package main\nimport (\"fmt\"; \"time\")\n\
-         func main() { time.Sleep(50 * time.Millisecond); fmt.Println(time.Now().UnixNano()) }\n",
-    );
+    sandbox.file("time.go", GO);
     let mut build = std::process::Command::new("go");
     build.args(["build", "-o", "time", "time.go"]).current_dir(sandbox.path("")).env("GO111MODULE", "off");
     build.env("GOCACHE", sandbox.beside("cache")).env("PATH", "/usr/local/go/bin:/usr/bin:/bin");
     assert!(build.status().expect("go").success());
     let ran = record(&sandbox, &["./time"]);
-    let nanoseconds = |ran: &Ran| ran.stdout.trim().parse::<f64>().expect("a number") / 1e9;
-    is_now(nanoseconds(ran.exits(0)));
+    is_now(ran.exits(0).stdout.lines().next().expect("a line").parse::<f64>().expect("a number") / 1e9);
     assert_eq!(ran.of("clock.tape").first().expect("an entry")["args"]["clock"], "shift", "{ran}");
+    // Its own, and a few of its runtime.
+    assert!((3003..3010).contains(&reads(&ran, "0")), "{ran}");
     std::thread::sleep(Duration::from_millis(300));
-    let apart = nanoseconds(&replay(&sandbox)) - nanoseconds(&ran);
-    assert!(apart.abs() < 0.25, "{apart} s");
+    let begun = Instant::now();
+    let replayed = replay(&sandbox);
+    let took = begun.elapsed();
+    assert_eq!(replayed.stdout, ran.stdout, "{replayed}");
+    // How long something took is what it took now, and the waits that were left out.
+    let lasted = |ran: &Ran| {
+        let line = ran.stderr.lines().find_map(|line| line.trim().parse().ok());
+        Duration::from_nanos(line.expect("a number"))
+    };
+    let waited = Duration::from_millis(50);
+    // Its times of day have moved the clock on, to where it was.
+    let bounds = waited..lasted(&ran) + took;
+    assert!(lasted(&ran) >= waited && bounds.contains(&lasted(&replayed)), "{bounds:?}\n{replayed}");
 }
 
 #[test]

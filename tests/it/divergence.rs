@@ -163,6 +163,7 @@ fn the_same_agent_does_the_same() {
             "divergences",
             "elsewhere",
             "further",
+            "left_out",
             "live",
             "matched",
             "recorded",
@@ -195,6 +196,26 @@ const MODES: [(&str, &str, &str, &str, &str); 14] = [
     ("signal", "exit-status-changed", "proc.exit", "0", "signal"),
     ("code", "exit-status-changed", "proc.exit", "0", "code"),
 ];
+
+#[test]
+fn what_was_printed_first_in_another_way_is_told() {
+    let recorded = Recorded::new();
+    let (ran, verdict) = recorded.replay_as("line");
+    let divergences = verdict["divergences"].as_array().expect("a list");
+    let output = divergences.iter().find(|one| one["op"] == "stdio").expect("stdout");
+    let field = &output["fields"][0];
+    let printed = recorded.ran.stdout.len();
+    // No newline ends it yet.
+    let line = recorded.ran.stdout.lines().count();
+    assert_eq!(field["name"], format!("line {line} (byte {printed})"), "{ran}");
+    assert_eq!((&field["recorded"], &field["live"]), (&"in1".into(), &"in1more".into()), "{ran}");
+    // The content is the user's: it is in no redacted pack.
+    let entry = recorded.ran.of("stdio").into_iter().find(|entry| entry["args"]["stream"] == "stdout");
+    assert_eq!(entry.expect("stdout")["args"]["content"]["private"], true);
+    recorded.sandbox.file("mode", "stderr");
+    let ran = recorded.replay(&["--force", "--lenient", "input-changed"]);
+    ran.exits(1).complains("line 1 (byte 0): none -> more");
+}
 
 #[test]
 fn each_step_that_differs_is_named_for_what_it_is() {

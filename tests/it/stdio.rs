@@ -36,7 +36,12 @@ fn every_byte_arrives_and_is_digested() {
         for (stream, content) in [("stdout", &one), ("stderr", &other)] {
             assert_eq!(
                 place.stream(stream),
-                json!({"stream": stream, "sha256": sha256(content), "size": content.len()})
+                json!({
+                    "stream": stream,
+                    "sha256": sha256(content),
+                    "size": content.len(),
+                    "content": {"blob": sha256(content), "private": true, "size": content.len()},
+                })
             );
         }
         assert_eq!(place.manifest()["stdout"], "recorded");

@@ -16,7 +16,7 @@ mod placeholder;
 mod unpacked;
 mod watch;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
@@ -89,6 +89,27 @@ impl Secrets {
             check(&value.0)?;
             let placeholder = Placeholder::random(&value.0).map_err(|error| error.to_string())?;
             Ok(Some((value, placeholder)))
+        })
+    }
+
+    /// Those of a run that was recorded, by what it had in their place, with the values of today: something of it
+    /// goes out.
+    ///
+    /// # Errors
+    /// A value that is not there, or cannot be kept secret.
+    pub fn renew(
+        policy: &Policy,
+        placeholders: &[(String, String)],
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, NetproxyError> {
+        Self::all(policy, |name| {
+            let Some((_, text)) = placeholders.iter().find(|(known, _)| known == name) else {
+                return Ok(None);
+            };
+            let value = variable(name).filter(|value| !value.is_empty());
+            let value = value.ok_or("it is not set, and what goes on for real needs it")?;
+            check(value.as_bytes())?;
+            Ok(Some((Value(value.into_encoded_bytes()), Placeholder::restored(text))))
         })
     }
 

@@ -13,10 +13,12 @@ use std::io::{self, Read, Seek};
 
 use serde_json::{Map, Value};
 
+mod ancestors;
 mod cause;
 mod comparison;
 mod essence;
 mod fields;
+mod goal;
 mod index;
 mod matching;
 mod normal;
@@ -31,10 +33,12 @@ mod variables;
 pub use cause::Cause;
 pub use comparison::{Ancestor, Comparison, Divergence, Renamed};
 pub use fields::Field;
+pub use goal::{Goal, Named, reached};
 pub use requests::Tiers;
 
+use ancestors::chain;
 use index::{Index, Names};
-use matching::{Cut, Finding, match_all};
+use matching::{Cut, Finding, Found, match_all};
 use processes::Pairs;
 use requests::match_requests;
 use table::Lane;
@@ -71,44 +75,76 @@ pub fn compare_with<R: Read + Seek, L: Read + Seek>(
     lenient: &[Cause],
     same_but_for_times: &SameButForTimes<'_>,
 ) -> io::Result<Comparison> {
-    let mut names = Names::default();
-    let ours = Index::read(recorded, blobs[0], &mut names)?;
-    let theirs = Index::read(live, blobs[1], &mut names)?;
-    let pairs = Pairs::new(&ours.processes, &theirs.processes);
-    let mut found = match_all(&ours, &theirs, &pairs, &names);
-    let (requests, tiers) = match_requests(&ours, &theirs, &pairs, &mut found.cut);
-    found.findings.extend(requests);
-    let timed = HashSet::new();
-    let (ours, theirs, pairs, names) = (&ours, &theirs, &pairs, &names);
-    let weight = |step: &u32| {
-        let step = &ours.steps[*step as usize];
-        if step.counts { step.weight } else { 0 }
-    };
-    let mut telling = Telling { recorded, live, ours, theirs, pairs, names, same_but_for_times, timed };
-    let mut comparison = Comparison {
-        recorded: ours.events,
-        live: theirs.events,
-        matched: ours.events.saturating_sub(found.cut.recorded.iter().map(weight).sum()),
-        cut: cut(ours, theirs, &found.cut),
-        tiers,
-        elsewhere: found.elsewhere,
-        repeats: found.repeats,
-        renamed: pairs.renamed.iter().map(|pair| telling.renamed(*pair)).collect(),
-        unordered: found.unordered.iter().map(|one| ours.processes.get(*one).lineage.clone()).collect(),
-        unseen: telling.unseen(&found.blind)?,
-        approximate: approximate(ours, theirs),
-        torn: [ours.torn, theirs.torn],
-        ..Comparison::default()
-    };
-    for difference in telling.before_the_start() {
-        if lenient.contains(&difference.cause) {
-            *comparison.accepted.entry((difference.cause, difference.op)).or_default() += 1;
-        } else {
-            comparison.divergences.push(difference);
-        }
+    Pass::read(recorded, live, blobs)?.tell(recorded, live, lenient, same_but_for_times)
+}
+
+/// Both traces, and what was found between them.
+struct Pass {
+    names: Names,
+    ours: Index,
+    theirs: Index,
+    pairs: Pairs,
+    found: Found,
+    tiers: Tiers,
+}
+
+impl Pass {
+    fn read<R: Read + Seek, L: Read + Seek>(
+        recorded: &mut R,
+        live: &mut L,
+        blobs: [Option<&StoredBlobs>; 2],
+    ) -> io::Result<Self> {
+        let mut names = Names::default();
+        let ours = Index::read(recorded, blobs[0], &mut names)?;
+        let theirs = Index::read(live, blobs[1], &mut names)?;
+        let pairs = Pairs::new(&ours.processes, &theirs.processes);
+        let mut found = match_all(&ours, &theirs, &pairs, &names);
+        let (requests, tiers) = match_requests(&ours, &theirs, &pairs, &mut found.cut);
+        found.findings.extend(requests);
+        Ok(Self { names, ours, theirs, pairs, found, tiers })
     }
-    telling.tell(found.findings, lenient, &mut comparison)?;
-    Ok(comparison)
+
+    /// Says it in words.
+    fn tell<R: Read + Seek, L: Read + Seek>(
+        self,
+        recorded: &mut R,
+        live: &mut L,
+        lenient: &[Cause],
+        same_but_for_times: &SameButForTimes<'_>,
+    ) -> io::Result<Comparison> {
+        let Self { names, ours, theirs, pairs, found, tiers } = self;
+        let timed = HashSet::new();
+        let (ours, theirs, pairs, names) = (&ours, &theirs, &pairs, &names);
+        let weight = |step: &u32| {
+            let step = &ours.steps[*step as usize];
+            if step.counts { step.weight } else { 0 }
+        };
+        let mut telling = Telling { recorded, live, ours, theirs, pairs, names, same_but_for_times, timed };
+        let mut comparison = Comparison {
+            recorded: ours.events,
+            live: theirs.events,
+            matched: ours.events.saturating_sub(found.cut.recorded.iter().map(weight).sum()),
+            cut: cut(ours, theirs, &found.cut),
+            tiers,
+            elsewhere: found.elsewhere,
+            repeats: found.repeats,
+            renamed: pairs.renamed.iter().map(|pair| telling.renamed(*pair)).collect(),
+            unordered: found.unordered.iter().map(|one| ours.processes.get(*one).lineage.clone()).collect(),
+            unseen: telling.unseen(&found.blind)?,
+            approximate: approximate(ours, theirs),
+            torn: [ours.torn, theirs.torn],
+            ..Comparison::default()
+        };
+        for difference in telling.before_the_start() {
+            if lenient.contains(&difference.cause) {
+                *comparison.accepted.entry((difference.cause, difference.op)).or_default() += 1;
+            } else {
+                comparison.divergences.push(difference);
+            }
+        }
+        telling.tell(found.findings, lenient, &mut comparison)?;
+        Ok(comparison)
+    }
 }
 
 /// Lineages of those that were killed before they did what they did in the other run.
@@ -350,31 +386,6 @@ fn before(cause: Cause, op: &str, fields: Vec<Field>) -> Divergence {
         fields,
         chain: Vec::new(),
     }
-}
-
-/// The process and its ancestors, from the command down.
-fn chain(index: &Index, process: u32, from: &mut (impl Read + Seek)) -> io::Result<Vec<Ancestor>> {
-    let mut chain = Vec::new();
-    // What the launcher does is nobody's child.
-    let mut next = Some(process).filter(|process| index.processes.get(*process).lineage != "run");
-    while let Some(process) = next {
-        let process = index.processes.get(process);
-        let argv = match process.spawn {
-            // Without a supervisor, what the command starts is all its own.
-            _ if process.parent.is_none() => {
-                index.start.get("argv").and_then(|argv| argv.as_array().cloned())
-            }
-            Some(step) => {
-                let entry = index.entry(step, from)?;
-                entry.get("args").and_then(|args| args.get("argv")?.as_array().cloned())
-            }
-            None => None,
-        };
-        chain.push(Ancestor { proc: process.lineage.clone(), argv: argv.unwrap_or_default() });
-        next = process.parent;
-    }
-    chain.reverse();
-    Ok(chain)
 }
 
 #[cfg(test)]

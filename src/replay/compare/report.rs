@@ -49,6 +49,7 @@ pub fn verdict(comparison: &Comparison, same: &str, different: &str) -> String {
     let (matched, recorded) = (comparison.matched, comparison.recorded);
     let accepted = total(&comparison.accepted);
     let accepted = if accepted > 0 { format!(", {accepted} differences accepted") } else { String::new() };
+    let accepted = accepted + &unseen_outputs(comparison);
     if comparison.is_same() {
         return format!("{same} — {matched}/{recorded} recorded steps matched{accepted}");
     }
@@ -57,6 +58,15 @@ pub fn verdict(comparison: &Comparison, same: &str, different: &str) -> String {
         many => format!("{many} differences"),
     };
     format!("{different} — {matched}/{recorded} recorded steps matched, {differences}{accepted}")
+}
+
+/// What was printed is what people look at: whether it was is said at once.
+fn unseen_outputs(comparison: &Comparison) -> String {
+    let names = ["stdout", "stderr"].into_iter();
+    let is_unseen =
+        |name: &&str| comparison.unseen.iter().any(|one| one.strip_prefix("stdio ") == Some(*name));
+    let names: Vec<_> = names.filter(is_unseen).collect();
+    if names.is_empty() { String::new() } else { format!(", {} not compared", names.join(" and ")) }
 }
 
 fn total(counts: &std::collections::BTreeMap<(Cause, String), u64>) -> u64 {

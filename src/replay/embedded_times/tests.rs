@@ -70,3 +70,15 @@ fn what_is_cut_short_is_not_explained() {
     assert_eq!(explains_by_time(zip, b"PK\x03\x04"), None);
     assert_eq!(explains_by_time(b"DIRC\0\0\0\x02\xff\xff\xff\xff", b"DIRC\0\0\0\x02\xff\xff\xff\xfe"), None);
 }
+
+#[test]
+fn entries_of_go_s_cache() {
+    let entry = |digest: &str, time: u64| {
+        format!("v1 {} {} {:20} {time:20}\n", digest.repeat(64), "b".repeat(64), 5).into_bytes()
+    };
+    assert!(explains_by_time(&entry("a", 1_796_000_930_396_649_896), &entry("a", 17)).is_some());
+    assert_eq!(explains_by_time(&entry("a", 1), &entry("c", 1)), None);
+    let mut wrong = entry("a", 2);
+    wrong[172] = b'x';
+    assert_eq!(explains_by_time(&entry("a", 1), &wrong), None);
+}

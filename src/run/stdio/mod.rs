@@ -218,8 +218,7 @@ impl Stdio {
             .collect()
     }
 
-    /// Starts to copy and to digest; `init` is pid 1 of the run. What the command reads is kept where there is
-    /// a recorder.
+    /// Starts to copy and to digest; `init` is pid 1 of the run. What passes is kept where there is a recorder.
     ///
     /// # Errors
     /// When no thread or descriptor is left.
@@ -238,7 +237,7 @@ impl Stdio {
         for ((stream, flow), relay) in Stream::ALL.into_iter().zip(self.flows).zip(&mut relays) {
             let failed = |source| StdioError::Call { stream, call: "clone", source };
             let start = |flow: Flow| {
-                let kept = recorder.filter(|_| flow.inwards).and_then(|recorder| recorder.blob().ok());
+                let kept = recorder.and_then(|recorder| recorder.blob().ok());
                 Relay::start(flow, finished.as_fd(), init, kept)
             };
             *relay = flow.map(start).transpose().map_err(failed)?;

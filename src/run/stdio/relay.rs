@@ -17,6 +17,9 @@ use crate::trace::{BlobWriter, hex};
 /// As much as a pipe holds (pipe(7)).
 const BLOCK: usize = 64 * 1024;
 
+/// So much of an output is kept: enough to see where two part.
+const KEPT_OUTPUT: u64 = 1 << 20;
+
 /// A stream that will be copied.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -42,11 +45,28 @@ impl Arrived {
     }
 }
 
+/// What is kept of a stream.
+#[derive(Debug)]
+struct Kept {
+    body: BlobWriter,
+    /// Bytes that are still to be kept.
+    left: u64,
+}
+
+impl Kept {
+    /// Keeps what has arrived. False where that fails: then the trace has failed, which stops the run.
+    fn take(&mut self, arrived: &[u8]) -> bool {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(arrived.len());
+        self.left -= most as u64;
+        most == 0 || self.body.write_all(&arrived[..most]).is_ok()
+    }
+}
+
 /// The thread at work.
 #[derive(Debug)]
 pub(super) struct Relay {
     arrived: Arc<Mutex<Arrived>>,
-    kept: Arc<Mutex<Option<BlobWriter>>>,
+    kept: Arc<Mutex<Option<Kept>>>,
     /// Hangs up when the thread has ended.
     ended: OwnedFd,
 }
@@ -54,7 +74,7 @@ pub(super) struct Relay {
 impl Relay {
     /// Starts to copy. When `finish` hangs up nobody writes any more: what is there is copied
     /// still. A stream outwards that cannot be written stops the run behind `init`. What arrives goes into
-    /// `kept` too.
+    /// `kept` too: all of an input, the beginning of an output.
     pub(super) fn start(
         flow: Flow,
         finish: BorrowedFd<'_>,
@@ -62,7 +82,8 @@ impl Relay {
         kept: Option<BlobWriter>,
     ) -> io::Result<Self> {
         let arrived = Arc::new(Mutex::new(Arrived::default()));
-        let kept = Arc::new(Mutex::new(kept));
+        let left = if flow.inwards { u64::MAX } else { KEPT_OUTPUT };
+        let kept = Arc::new(Mutex::new(kept.map(|body| Kept { body, left })));
         let (ended, alive) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let worker = Worker {
             flow,
@@ -84,7 +105,7 @@ impl Relay {
     pub(super) fn take_kept(&self) -> (Arrived, Option<BlobWriter>) {
         // Taken together: a byte more in one of them would make another content of it.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.arrived(), kept.take())
+        (self.arrived(), kept.take().map(|kept| kept.body))
     }
 
     /// Hangs up when nothing more will arrive.
@@ -101,7 +122,7 @@ impl Relay {
 struct Worker {
     flow: Flow,
     arrived: Arc<Mutex<Arrived>>,
-    kept: Arc<Mutex<Option<BlobWriter>>>,
+    kept: Arc<Mutex<Option<Kept>>>,
     finish: OwnedFd,
     init: OwnedFd,
 }
@@ -180,11 +201,7 @@ impl Worker {
                 Ok(count) => {
                     let (written, rest) = bytes.split_at(count);
                     let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Where it fails the trace has failed, which stops the run.
-                    let stored = kept.as_mut().map_or(Ok(()), |kept| kept.write_all(written));
-                    if stored.is_err() {
-                        *kept = None;
-                    }
+                    kept.take_if(|kept| !kept.take(written));
                     let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
                     arrived.digest.update(written);
                     arrived.size += count as u64;

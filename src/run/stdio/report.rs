@@ -54,7 +54,12 @@ impl Running {
             Treatment::WithOutput => Said::WithOutput,
             Treatment::Relayed => relay.as_ref().map_or(Said::Nothing(""), |relay| {
                 let (arrived, body) = relay.take_kept();
-                kept.take("pipe", body);
+                match stream {
+                    Stream::Input => kept.take("pipe", body),
+                    Stream::Output | Stream::Error if arrived.size == 0 => {}
+                    Stream::Output => kept.outputs[0] = body.and_then(|body| body.finish().ok()),
+                    Stream::Error => kept.outputs[1] = body.and_then(|body| body.finish().ok()),
+                }
                 Said::Arrived(arrived)
             }),
             other => Said::Nothing(why(other)),
@@ -116,13 +121,14 @@ enum Said {
     WithOutput,
 }
 
-/// Standard input, where it is kept in the trace.
+/// Standard input, and the beginning of standard output and error, where they are kept in the trace.
 #[derive(Debug, Default)]
 struct Kept {
     kind: Option<&'static str>,
     /// Of a file: where it was read from.
     offset: Option<u64>,
     content: Option<BlobRef>,
+    outputs: [Option<BlobRef>; 2],
 }
 
 impl Kept {
@@ -133,7 +139,18 @@ impl Kept {
         self.content = body.finish().ok();
     }
 
-    fn add_to(&self, event: Event) -> Event {
+    fn add_to(&self, event: Event, stream: Stream) -> Event {
+        let [output, error] = &self.outputs;
+        match (stream, output, error) {
+            (Stream::Input, ..) => self.add_input_to(event),
+            (Stream::Output, Some(content), _) | (Stream::Error, _, Some(content)) => {
+                event.arg("content", content.clone().private())
+            }
+            _ => event,
+        }
+    }
+
+    fn add_input_to(&self, event: Event) -> Event {
         let (Some(kind), Some(content)) = (self.kind, &self.content) else { return event };
         let event = event.arg("kind", kind).arg("content", content.clone().private());
         match self.offset {
@@ -156,10 +173,8 @@ impl Report {
     /// One event for each stream.
     pub(in crate::run) fn events(&self) -> impl Iterator<Item = Event> {
         Stream::ALL.into_iter().zip(&self.said).map(|(stream, said)| {
-            let mut event = Event::new(Kind::Observe, "stdio").arg("stream", stream.key());
-            if stream == Stream::Input {
-                event = self.kept.add_to(event);
-            }
+            let event = Event::new(Kind::Observe, "stdio").arg("stream", stream.key());
+            let event = self.kept.add_to(event, stream);
             match said {
                 Said::Nothing(why) => event.arg("covered", false).arg("why", *why),
                 Said::Unreadable(error) => event.arg("covered", false).arg("why", error.to_string()),

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use super::Clock;
-use super::control::Mode;
 use super::reel::{Reel, Replay};
 use super::space::{Head, Lane};
 
@@ -19,10 +18,26 @@ impl Clock {
         (self.kernel_now(), self.offsets.of_kind(0), self.offsets.of_kind(7))
     }
 
+    /// Where the timeline stands.
+    pub(in crate::supervisor) fn timeline(&self) -> u64 {
+        self.kernel_now().wrapping_add(self.skipped)
+    }
+
+    /// Where it began.
+    pub(in crate::supervisor) fn beginning(&self) -> u64 {
+        self.base.monotonic_ns
+    }
+
     /// What the kernel is behind the beginning of the run, which is now.
     pub(in crate::supervisor) fn catch_up(&mut self) -> u64 {
         self.skipped = self.base.monotonic_ns.saturating_sub(self.kernel_now());
+        self.passed = self.skipped;
         self.skipped
+    }
+
+    /// The time that was left out since.
+    pub(in crate::supervisor) fn left_out(&self) -> Duration {
+        Duration::from_nanos(self.skipped.wrapping_sub(self.passed))
     }
 
     /// The point of the timeline beyond which nothing is left out: the recorded run had ended, or was ended
@@ -37,10 +52,8 @@ impl Clock {
     pub(in crate::supervisor) fn advance(&mut self, by: u64) {
         self.skipped = self.skipped.wrapping_add(by);
         for (process, program) in &mut self.programs {
-            if program.control.mode == Mode::Shift {
-                program.control.shift = program.control.shift.wrapping_add(by);
-                // Killed meanwhile: nobody reads it.
-                let _ = program.control.write(*process);
+            if program.control.mode.is_at_real_rate() {
+                program.advance(*process, by);
             }
         }
         let kernel = self.kernel_now();
@@ -62,9 +75,11 @@ impl Clock {
         }
     }
 
-    /// The furthest point of the timeline that any thread has taken from its tape.
+    /// The furthest point of the timeline that any thread has taken from its tape, or come to by one.
     pub(in crate::supervisor) fn furthest(&self) -> u64 {
-        self.threads.keys().filter_map(|task| self.taken(*task)).max().unwrap_or(0)
+        let taken = self.threads.keys().filter_map(|task| self.taken(*task));
+        let moved = self.programs.iter().filter(|(_, program)| self.ahead(program) > 0);
+        taken.chain(moved.filter_map(|(process, _)| self.at_real_rate(*process, *process))).max().unwrap_or(0)
     }
 
     /// The last point that a task has taken from its tape.
@@ -85,8 +100,8 @@ impl Clock {
             },
             None => {
                 let program = self.programs.get(&process)?;
-                let shift = program.control.shift;
-                (program.control.mode == Mode::Shift).then(|| self.kernel_now().wrapping_add(shift))
+                let shift = program.control.shift.wrapping_add(self.ahead(program));
+                program.control.mode.is_at_real_rate().then(|| self.kernel_now().wrapping_add(shift))
             }
         }
     }

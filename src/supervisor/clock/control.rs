@@ -14,8 +14,17 @@ pub(super) enum Mode {
     Record = 1,
     /// Each read is taken from the tape.
     Replay = 2,
-    /// The kernel's clock, and something to add.
+    /// The kernel's clock, and something to add; times of day are taken from a tape.
     Shift = 3,
+    /// The kernel's clock; times of day are put on a tape.
+    RecordShift = 4,
+}
+
+impl Mode {
+    /// All threads share a clock at real rate.
+    pub(super) fn is_at_real_rate(self) -> bool {
+        matches!(self, Self::Shift | Self::RecordShift)
+    }
 }
 
 /// A thread in the table whose entries the image looks for.

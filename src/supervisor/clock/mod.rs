@@ -4,7 +4,8 @@
 //! (`visit`), in which each thread has a tape (`space`, `reel`): while recording, each read of a clock is put
 //! onto it; in a replay each read is taken from it. Reads that reach the kernel as calls are answered from the
 //! same tape (`raw`). Programs that read the clock in threads of their own as it happens (`kind`) have a clock
-//! at real rate instead, set to the recorded time at the start of each program.
+//! at real rate instead, set to the recorded time at the start of each program; their times of day alone are
+//! on a tape, one for all threads (`days`).
 //!
 //! One timeline lies under all clocks: nanoseconds of CLOCK_MONOTONIC. The others differ from it by what
 //! they did when the run began.
@@ -14,7 +15,9 @@
 
 mod advance;
 mod control;
+mod days;
 mod kind;
+mod live;
 mod marks;
 mod points;
 mod raw;
@@ -82,6 +85,8 @@ const INLINE: usize = 4 << 10;
 #[derive(Debug)]
 struct Program {
     control: Control,
+    /// What all its threads see of CLOCK_REALTIME, where its clock goes at real rate.
+    days: Option<Box<Thread>>,
 }
 
 /// A thread of a program.
@@ -110,8 +115,11 @@ pub(super) struct Clock {
     spent: u64,
     /// Tasks in a call that was translated.
     waits: HashMap<i32, waits::Own>,
-    /// Nanoseconds that were left out.
+    /// Nanoseconds that were left out, those among them that had passed before the run began.
     skipped: u64,
+    /// A replay that goes on for real: what the timeline is ahead of the kernel's clock is `skipped`.
+    is_live: bool,
+    passed: u64,
 }
 
 impl Clock {
@@ -129,40 +137,47 @@ impl Clock {
             spent: 0,
             waits: HashMap::new(),
             skipped: 0,
+            is_live: false,
+            passed: 0,
         }
     }
 
     /// Task `former` has become process `process`, which stands at the first instruction of a new program.
     pub(super) fn executed(&mut self, former: i32, process: i32, strand: String) -> Result<(), TraceError> {
         let start = self.now_of(former);
-        self.programs.remove(&process);
+        self.end_program(process)?;
         let gone =
             |(task, thread): (&i32, &Thread)| (*task == former || thread.process == process).then_some(*task);
         for task in self.threads.iter().filter_map(gone).collect::<Vec<_>>() {
             self.end_thread(task)?;
         }
         let at_real_rate = kind::runs_at_real_rate(process);
-        let mode = match &self.tapes {
-            _ if at_real_rate => Mode::Shift,
-            None => Mode::Record,
-            Some(_) => Mode::Replay,
+        let mode = match (&self.tapes, at_real_rate) {
+            (None, true) => Mode::RecordShift,
+            (Some(_), true) => Mode::Shift,
+            (None, false) => Mode::Record,
+            (Some(_), false) => Mode::Replay,
         };
         let mut control = Control::new(mode, Functions::default(), self.offsets);
         if at_real_rate {
             control.shift = self.anchor(&strand)?;
         }
-        let space = match visit::enter(process, &mut control, self.functions, !at_real_rate) {
+        let space = match visit::enter(process, &mut control, self.functions) {
             Ok(space) => space,
             // Its end is still to be heard.
             Err(ClockError::Visit(VisitError::Gone)) => return Ok(()),
             Err(error) => return self.uncontrolled(process, strand, &error),
         };
-        if !at_real_rate {
-            let lane = space.as_ref().and_then(space::Space::lane);
-            self.begin_thread(process, process, strand, lane, start);
-        }
-        if space.is_some() {
-            self.programs.insert(process, Program { control });
+        let lane = space.as_ref().and_then(space::Space::lane);
+        let thread = self.thread(process, strand, lane, start);
+        let days = if at_real_rate {
+            Some(Box::new(thread))
+        } else {
+            self.threads.insert(process, thread);
+            None
+        };
+        if space.is_some() || at_real_rate {
+            self.programs.insert(process, Program { control, days });
         }
         Ok(())
     }
@@ -204,6 +219,11 @@ impl Clock {
     }
 
     fn begin_thread(&mut self, task: i32, process: i32, strand: String, lane: Option<Lane>, start: u64) {
+        let thread = self.thread(process, strand, lane, start);
+        self.threads.insert(task, thread);
+    }
+
+    fn thread(&mut self, process: i32, strand: String, lane: Option<Lane>, start: u64) -> Thread {
         let reel = match &mut self.tapes {
             None if self.spent >= MOST => Reel::full(lane.as_ref()),
             None => Reel::Record(Record::new(lane.as_ref())),
@@ -211,9 +231,12 @@ impl Clock {
                 let mut replay = Replay::new(tapes.take(&strand), start);
                 // Its memory is ours and has its size: without it each read is answered by us.
                 let _ = replay.fill(lane.as_ref());
+                if self.is_live {
+                    replay.let_go(lane.as_ref(), start, self.skipped);
+                }
                 Reel::Replay(replay)
             }
         };
-        self.threads.insert(task, Thread { process, strand, lane, reel, made_at: None });
+        Thread { process, strand, lane, reel, made_at: None }
     }
 }

@@ -34,15 +34,16 @@ pub(super) fn kind_of(clock: i32) -> Option<u8> {
 
 impl Supervisor {
     /// Marks how far the task has read its tape, or puts it back to where it was.
-    pub(in crate::supervisor) fn mark_clock(&mut self, call: &Call) {
+    pub(in crate::supervisor) fn mark_clock(&mut self, call: &Call) -> Result<(), TraceError> {
         let reads_clock = [libc::SYS_clock_gettime, libc::SYS_gettimeofday, libc::SYS_time];
         let number = call.number.unsigned_abs();
-        if let Some(clock) = &mut self.clock
-            && !reads_clock.contains(&i64::from(call.number))
-            && !is_for_replays(number)
-        {
+        if reads_clock.contains(&i64::from(call.number)) || is_for_replays(number) {
+            return Ok(());
+        }
+        if let Some(clock) = &mut self.clock {
             clock.called(call.task.tid, u64::from(number));
         }
+        self.count_call(call.task.tid)
     }
 
     /// A call that reads a clock.
@@ -108,8 +109,7 @@ impl Clock {
         let offset = self.offsets.of_kind(kind);
         // At real rate, or unknown: the shift is that of the program's image.
         let Some(mut thread) = self.threads.remove(&task) else {
-            let shift = self.programs.get(&process).map_or(0, |program| program.control.shift);
-            return Ok(Some(kernel.wrapping_add(shift).wrapping_add(offset)));
+            return Ok(Some(self.at_real_rate_now(process, kind)?.wrapping_add(offset)));
         };
         let point = self.next_point(&mut thread, (kind, clock), kernel);
         self.threads.insert(task, thread);

@@ -88,7 +88,7 @@ pub(super) struct Replay {
     ahead: VecDeque<Point>,
     marks: Marks,
     /// What the lane holds.
-    window: Vec<Point>,
+    pub(super) window: Vec<Point>,
     /// Points of the whole tape, and those before the window.
     recorded: u64,
     before: u64,
@@ -127,6 +127,16 @@ impl Replay {
             mismatches: 0,
             skew: None,
         }
+    }
+
+    /// The rest of the tape is not read: the thread's clock goes on with the machine's, `ahead` of it, from `now` on.
+    pub(super) fn let_go(&mut self, lane: Option<&Lane>, now: u64, ahead: u64) {
+        (self.points, self.marks) = (Unpacker::default(), Marks::default());
+        (self.ahead, self.window) = (VecDeque::new(), Vec::new());
+        (self.last, self.skew) = (now, Some(ahead));
+        let head = Head { last: now, skew: ahead, adrift: true, ..Head::default() };
+        // It is a file of ours: it can be written.
+        let _ = lane.map(|lane| lane.set_head(head));
     }
 
     /// The thread makes a call: puts it back to where it was then, if it is not there.

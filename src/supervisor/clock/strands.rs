@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::control::Mode;
 use super::reel::{Followed, Reel};
 use super::{Clock, INLINE, MOST, OPERATION, PART, Program, Thread};
-use crate::sys::{process, tracee};
+use crate::sys::process::share_memory;
+use crate::sys::tracee;
 use crate::trace::{Event, Kind, TraceError};
 
 /// What stands in a mark for the call that makes a process or a thread, whichever it is: the number of
@@ -17,25 +17,19 @@ use crate::trace::{Event, Kind, TraceError};
 const BIRTH: u64 = libc::SYS_clone.cast_unsigned();
 
 impl Clock {
-    /// Task `maker` has made process `child`, which has not run yet.
-    pub(in crate::supervisor) fn forked(&mut self, maker: i32, child: i32, strand: String) {
+    /// Task `maker` of `process` has made process `child`, which has not run yet.
+    pub(in crate::supervisor) fn forked(&mut self, (maker, process): (i32, i32), child: i32, strand: String) {
         self.called(maker, BIRTH);
         let start = self.now_of(maker);
-        let Some(maker_process) = self.threads.get(&maker).map_or(Some(maker), |thread| Some(thread.process))
-        else {
-            return;
-        };
-        let Some(program) = self.programs.get(&maker_process) else {
+        let Some(program) = self.programs.get(&process) else {
             return self.begin_thread(child, child, strand, None, start);
         };
-        if program.control.mode == Mode::Shift {
-            let control = program.control.clone();
-            self.programs.insert(child, Program { control });
-            return;
+        if program.control.mode.is_at_real_rate() {
+            return self.forked_at_real_rate(maker, child, program.control.clone());
         }
         // A child that shares the memory of its maker, as after vfork(2), reads from its maker's tape until it
         // has a program of its own. Where that cannot be told, nothing of the maker is to be changed.
-        if process::share_memory(maker, child).unwrap_or(true) {
+        if share_memory(maker, child).unwrap_or(true) {
             return self.begin_thread(child, child, strand, None, start);
         }
         let lane = self.threads.get(&maker).and_then(|thread| thread.lane.as_ref()?.another());
@@ -47,18 +41,17 @@ impl Clock {
             let _ = control.clear_table(child);
         }
         self.begin_thread(child, child, strand, lane, start);
-        self.programs.insert(child, Program { control });
+        self.programs.insert(child, Program { control, days: None });
     }
 
-    /// Task `maker`, which stands still, has made thread `child`, which has not run yet.
-    pub(in crate::supervisor) fn cloned(&mut self, maker: i32, child: i32, strand: String) {
+    /// Task `maker` of `process`, which stands still, has made thread `child`, which has not run yet.
+    pub(in crate::supervisor) fn cloned(&mut self, (maker, process): (i32, i32), child: i32, strand: String) {
         self.called(maker, BIRTH);
         let start = self.now_of(maker);
-        let process = self.threads.get(&maker).map_or(maker, |thread| thread.process);
         let Some(program) = self.programs.get_mut(&process) else {
             return self.begin_thread(child, process, strand, None, start);
         };
-        if program.control.mode == Mode::Shift {
+        if program.control.mode.is_at_real_rate() {
             return;
         }
         let fs_base = tracee::registers(maker).map_or(0, |registers| registers.fs_base);
@@ -100,7 +93,7 @@ impl Clock {
 
     /// A task has ended.
     pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
-        self.programs.remove(&task);
+        self.end_program(task)?;
         self.waits.remove(&task);
         self.end_thread(task)
     }
@@ -108,6 +101,9 @@ impl Clock {
     pub(super) fn end_thread(&mut self, task: i32) -> Result<(), TraceError> {
         let Some(mut thread) = self.threads.remove(&task) else { return Ok(()) };
         if let Reel::Replay(replay) = &thread.reel {
+            if self.is_live {
+                return Ok(());
+            }
             return self.tell(&thread.strand, replay.followed(thread.lane.as_ref()));
         }
         if let Reel::Record(record) = &mut thread.reel {

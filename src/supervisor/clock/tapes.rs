@@ -7,6 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+use super::super::controls::Ids;
+use super::super::outside::OutsideSignal;
+
 /// The operation under which the trace holds a tape.
 pub const OPERATION: &str = "clock.tape";
 
@@ -37,6 +40,10 @@ pub struct Tapes {
     strips: HashMap<String, Strip>,
     /// How long the run lasted.
     pub(super) lasted: Duration,
+    /// The signals that came from outside.
+    pub signals: Vec<OutsideSignal>,
+    /// The ids of its tasks.
+    pub ids: Ids,
 }
 
 impl Tapes {

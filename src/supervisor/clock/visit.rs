@@ -36,13 +36,11 @@ pub(super) enum ClockError {
     Map(#[source] io::Error),
 }
 
-/// Puts the image and `control` into `task`, with a lane if it wants one. `None` where the kernel has no vDSO:
-/// then each read is a call.
+/// Puts the image and `control` into `task`. `None` where the kernel has no vDSO: then each read is a call.
 pub(super) fn enter(
     task: i32,
     control: &mut Control,
     functions: Functions,
-    with_lane: bool,
 ) -> Result<Option<Rc<Space>>, ClockError> {
     let registers = tracee::registers(task).map_err(VisitError::Code)?;
     let Some(vdso) = stack::find_vdso(task, registers.rsp).map_err(ClockError::Stack)? else {
@@ -55,7 +53,7 @@ pub(super) fn enter(
         getcpu: place(functions.getcpu),
     };
     // The first lane is the first that is asked for.
-    control.lane = with_lane.then_some(0);
+    control.lane = Some(0);
     let mut visit = Visit::begin(task, &code())?;
     let entered = map(task, control, &mut visit);
     // A program that cannot be left as it was found must not go on.

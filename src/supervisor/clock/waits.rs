@@ -35,9 +35,9 @@ pub(super) struct Own {
 
 impl Supervisor {
     /// Task `task` is about to wait until a time.
-    pub(in crate::supervisor) fn translate_wait(&mut self, task: i32) -> io::Result<()> {
+    pub(in crate::supervisor) fn translate_wait(&mut self, task: i32, registers: Registers) -> io::Result<()> {
         let process = self.tasks.kin().and_then(|kin| kin.process_of(task)).unwrap_or(task);
-        let translated = self.clock.as_mut().and_then(|clock| clock.translate(task, process).ok());
+        let translated = self.clock.as_mut().and_then(|clock| clock.translate((task, process), registers).ok());
         if translated == Some(true) { ptrace::resume_to_return(task) } else { ptrace::resume(task, 0) }
     }
 
@@ -58,8 +58,7 @@ impl Supervisor {
 
 impl Clock {
     /// Whether the call was changed, so that it waits as long as it should.
-    fn translate(&mut self, task: i32, process: i32) -> io::Result<bool> {
-        let registers = tracee::registers(task)?;
+    fn translate(&mut self, (task, process): (i32, i32), registers: Registers) -> io::Result<bool> {
         let Registers { rdi, rsi, rdx, r10, .. } = registers;
         let is = |number: i64| registers.orig_rax == number.cast_unsigned();
         let command = rsi & FUTEX_COMMAND;

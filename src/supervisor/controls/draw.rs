@@ -96,13 +96,13 @@ mod tests {
 
     use super::*;
 
-    fn strand(thread: u32) -> Strand {
-        Strand { process: "0.1".to_owned(), program: 2, thread }
+    fn strand(thread: &str) -> Strand {
+        Strand { process: "0.1".to_owned(), program: 2, thread: thread.to_owned() }
     }
 
     fn drawn(seed: u8, purpose: Purpose, thread: u32, number: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        Draw::new(&Seed::new([seed; 32]), purpose, Some(&strand(thread)), number).fill(&mut bytes);
+        Draw::new(&Seed::new([seed; 32]), purpose, Some(&strand(&thread.to_string())), number).fill(&mut bytes);
         bytes
     }
 

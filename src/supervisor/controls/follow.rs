@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::super::Supervisor;
+use super::super::{self as supervisor, Supervisor};
 use super::Seed;
 use super::device::Feeds;
 use super::runtime::Runtimes;
 use crate::sys::ptrace::{self, Stop};
-use crate::trace::{Event, Kind, TraceError};
+use crate::trace::{Event, Kind};
 
 /// How long a new task waits for its maker, which is stopped at once, or was killed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,6 +36,11 @@ impl Following {
         Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default() }
     }
 
+    /// What is random comes from another seed; devices that are open go on as they are.
+    pub(in crate::supervisor) fn begin_anew(&mut self, seed: Seed) {
+        self.seed = seed;
+    }
+
     /// Whether a task stands still that must not for ever.
     pub(in crate::supervisor) fn is_waiting(&self) -> bool {
         !self.unnamed.is_empty()
@@ -43,8 +48,8 @@ impl Following {
 }
 
 impl Supervisor {
-    /// Task `maker` has made another; an error where a task is gone by now.
-    pub(in crate::supervisor) fn made(&mut self, maker: i32, by_clone: bool) -> std::io::Result<()> {
+    /// Task `maker` has made another.
+    pub(in crate::supervisor) fn made(&mut self, maker: i32, by_clone: bool) -> Result<(), supervisor::Stop> {
         if let (Ok(child), Some(kin)) = (ptrace::event_message(maker), self.tasks.kin()) {
             let process = kin.process_of(maker).unwrap_or(maker);
             let is_thread = Path::new(&format!("/proc/{process}/task/{child}")).exists();
@@ -57,13 +62,18 @@ impl Supervisor {
             }
             if let (Some(clock), Some(strand)) = (&mut self.clock, kin.strand(child)) {
                 match threaded {
-                    true => clock.cloned(maker, child, strand.to_string()),
-                    false => clock.forked(maker, child, strand.to_string()),
+                    true => clock.cloned((maker, process), child, strand.to_string()),
+                    false => clock.forked((maker, process), child, strand.to_string()),
                 }
             }
+            let name = self.tasks.kin().and_then(|kin| kin.strand(child)).map(|strand| strand.to_string());
+            self.born(child, name)?;
             self.named(child);
+            self.count_call(maker)?;
         }
-        ptrace::resume(maker, 0)
+        // Killed meanwhile: ESRCH.
+        let _ = ptrace::resume(maker, 0);
+        self.end_birth(maker)
     }
 
     /// Lets a new task go on that has waited for its name.
@@ -104,7 +114,7 @@ impl Supervisor {
     }
 
     /// A task has ended.
-    pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
+    pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), supervisor::Stop> {
         self.seized.remove(&task);
         self.expected.remove(&task);
         self.forget_waits(task);
@@ -119,7 +129,8 @@ impl Supervisor {
                 self.recorder.record(Event::new(Kind::Meta, "run.cut").words("procs", left))?;
             }
         }
-        self.clock.as_mut().map_or(Ok(()), |clock| clock.ended(task))
+        self.clock.as_mut().map_or(Ok(()), |clock| clock.ended(task))?;
+        self.end_birth(task)
     }
 
     /// Gives a name to those whose maker was killed before it could be asked.

@@ -7,6 +7,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Longest lineage that is carried on, in bytes: each fork adds to it, and all are remembered.
 const LINEAGE: usize = 256;
+/// Longest name of a thread that is carried on: each that a thread makes adds to it.
+const THREAD: usize = 64;
 
 /// What one thread of one program does: the same name in each run of the same command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,15 +17,16 @@ pub(in crate::supervisor) struct Strand {
     pub(in crate::supervisor) process: String,
     /// How many programs the process has become since it was made; the command itself is 0.
     pub(in crate::supervisor) program: u32,
-    /// Which of the program's threads, by the order in which they were made: 0 for the main one.
-    pub(in crate::supervisor) thread: u32,
+    /// Which of the program's threads: `3` for the third that the main one has made, `3.1` for the first that
+    /// this one has made, nothing for the main one.
+    pub(in crate::supervisor) thread: String,
 }
 
 impl Strand {
     /// As entries of the trace name it.
     pub(in crate::supervisor) fn label(&self) -> String {
-        match self.thread {
-            0 => self.process.clone(),
+        match self.thread.as_str() {
+            "" => self.process.clone(),
             thread => format!("{}#{thread}", self.process),
         }
     }
@@ -36,7 +39,7 @@ impl fmt::Display for Strand {
         if self.program > 0 {
             write!(formatter, ":{}", self.program)?;
         }
-        if self.thread > 0 {
+        if !self.thread.is_empty() {
             write!(formatter, "#{}", self.thread)?;
         }
         Ok(())
@@ -50,6 +53,7 @@ struct Process {
     children: u32,
     /// Programs that it has become since it was made.
     programs: u32,
+    /// Threads that its main thread has made.
     threads: u32,
     /// Random draws of the main thread, or of all.
     draws: u64,
@@ -62,7 +66,9 @@ struct Process {
 struct Thread {
     process: i32,
     /// Which of its program's threads.
-    number: u32,
+    name: String,
+    /// Threads that it has made.
+    threads: u32,
     draws: u64,
 }
 
@@ -106,7 +112,8 @@ impl Kin {
 
     /// What this task does.
     pub(in crate::supervisor) fn strand(&self, task: i32) -> Option<Strand> {
-        let (id, thread) = self.threads.get(&task).map_or((task, 0), |own| (own.process, own.number));
+        let own = self.threads.get(&task);
+        let (id, thread) = own.map_or((task, String::new()), |own| (own.process, own.name.clone()));
         let process = self.processes.get(&id)?;
         Some(Strand { process: process.lineage.clone(), program: process.programs, thread })
     }
@@ -118,6 +125,25 @@ impl Kin {
             self.processes.insert(process, Process::new("0".to_owned()));
         }
         first
+    }
+
+    /// What the next process or thread that this task makes will be called.
+    pub(in crate::supervisor) fn next_child(&self, maker: i32, is_thread: bool) -> Option<String> {
+        let process = self.processes.get(&self.process_of(maker)?)?;
+        if !is_thread {
+            return Some(shortened(format!("{}.{}", process.lineage, process.children)));
+        }
+        let Process { lineage, programs, .. } = process;
+        let thread = self.next_thread(maker, process);
+        Some(Strand { process: lineage.clone(), program: *programs, thread }.to_string())
+    }
+
+    /// What the next thread of this task will be called among those of the process.
+    fn next_thread(&self, maker: i32, process: &Process) -> String {
+        match self.threads.get(&maker) {
+            Some(thread) => shortened_to(format!("{}.{}", thread.name, thread.threads + 1), THREAD, ""),
+            None => (process.threads + 1).to_string(),
+        }
     }
 
     /// A task has made a process. One that is gone already counts as well.
@@ -137,12 +163,15 @@ impl Kin {
     /// A task has made a thread of its process.
     pub(in crate::supervisor) fn cloned(&mut self, maker: i32, child: i32, lives: bool) {
         let Some(id) = self.process_of(maker) else { return self.adopt(child) };
-        let Some(process) = self.processes.get_mut(&id) else { return };
-        process.threads += 1;
-        let number = process.threads;
+        let Some(name) = self.processes.get(&id).map(|process| self.next_thread(maker, process)) else { return };
+        match (self.threads.get_mut(&maker), self.processes.get_mut(&id)) {
+            (Some(thread), _) => thread.threads += 1,
+            (None, Some(process)) => process.threads += 1,
+            (None, None) => {}
+        }
         if lives {
             self.processes.remove(&child);
-            self.threads.insert(child, Thread { process: id, number, draws: 0 });
+            self.threads.insert(child, Thread { process: id, name, threads: 0, draws: 0 });
         }
     }
 
@@ -183,7 +212,7 @@ impl Kin {
         let draws = match self.threads.get_mut(&task) {
             Some(thread) if !process.shares_draws => &mut thread.draws,
             _ => {
-                strand.thread = 0;
+                strand.thread.clear();
                 &mut process.draws
             }
         };
@@ -212,12 +241,17 @@ impl Kin {
 
 /// A lineage that can be carried on: the same for the same row of ancestors.
 fn shortened(lineage: String) -> String {
-    if lineage.len() <= LINEAGE {
-        return lineage;
+    shortened_to(lineage, LINEAGE, "0.")
+}
+
+/// A name of at most so many bytes, else a digest of it behind `head`.
+fn shortened_to(name: String, most: usize, head: &str) -> String {
+    if name.len() <= most {
+        return name;
     }
-    let digest = Sha256::digest(lineage.as_bytes());
+    let digest = Sha256::digest(name.as_bytes());
     let digits: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("0.~{digits}")
+    format!("{head}~{digits}")
 }
 
 #[cfg(test)]
@@ -249,6 +283,11 @@ mod tests {
         assert_eq!([13, 15].map(|task| named(&kin, task)), ["0.1:2", "0.1:2#1"]);
         assert_eq!(kin.strand(15).expect("it lives").label(), "0.1#1");
         assert!(!kin.begin(99));
+        assert_eq!(kin.next_child(15, false).as_deref(), Some("0.1.0"));
+        assert_eq!(kin.next_child(15, true).as_deref(), Some("0.1:2#1.1"));
+        kin.cloned(15, 16, true);
+        kin.cloned(13, 17, true);
+        assert_eq!([16, 17].map(|task| named(&kin, task)), ["0.1:2#1.1", "0.1:2#2"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! those of getrandom(2) and AT_RANDOM (`answer`), of the random devices and ids (`device`).
 
 mod answer;
+mod births;
 mod device;
 mod draw;
 mod follow;
@@ -13,6 +14,8 @@ mod kin;
 mod runtime;
 mod seed;
 
+pub(super) use self::births::Births;
+pub use self::births::{Ids, OPERATION as TASK_IDS};
 pub(super) use self::follow::Following;
 pub(super) use self::kin::Kin;
 pub use self::seed::Seed;

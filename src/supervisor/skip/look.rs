@@ -48,8 +48,9 @@ impl Supervisor {
         let Some(kin) = self.tasks.kin() else { return Ok(false) };
         let tasks = kin.tasks();
         let represented: HashSet<i32> = self.represented().collect();
+        let is_born = self.has_births();
         let Some(clock) = &mut self.clock else { return Ok(false) };
-        let mut moving = self.more_stops || self.following.as_ref().is_some_and(Following::is_waiting);
+        let mut moving = self.more_stops || is_born || self.following.as_ref().is_some_and(Following::is_waiting);
         let mut waiting = Vec::new();
         for (task, process) in tasks {
             match sight::of(task) {
@@ -61,7 +62,7 @@ impl Supervisor {
                 Sight::Moving => moving = true,
             }
         }
-        if !moving {
+        if !moving && !skip.is_live {
             // Answers come at once, so that a thread can be far ahead.
             let ahead = clock.furthest().saturating_sub(skip.now(clock));
             skip.leave_out(clock, ahead)?;
@@ -74,7 +75,8 @@ impl Supervisor {
                 Caller { task: one.task, process: one.process, is_represented, clocks, taken }
             });
         }
-        if moving {
+        skip.looked_at = skip.now(clock);
+        if moving || skip.is_live {
             return skip.end_overdue(clock, &waiting);
         }
         if waiting.is_empty() || !skip.understands(&waiting) {
@@ -93,7 +95,8 @@ impl Supervisor {
         if skip.asks_for_timers(&waiting, &represented)? {
             return Ok(true);
         }
-        skip.jump(clock, &waiting, &represented)
+        let signal = (self.outside.next(), self.outside.recorded());
+        skip.jump(clock, &waiting, &represented, signal)
     }
 }
 
@@ -108,14 +111,21 @@ impl Skip {
         let (kernel, real, boot) = clock.kernel();
         let now = kernel.wrapping_add(self.skew);
         if let Some(own) = clock.at_real_rate(task, process) {
-            return Clocks { now, behind: now.saturating_sub(own), real, boot };
+            let behind = now.saturating_sub(own);
+            // A wait begins when its length was worked out, which is not long before we see it as a rule.
+            let read = clock.last_read(process).unwrap_or(own).saturating_add(behind);
+            let begun = read.max(self.looked_at).min(now);
+            return Clocks { now, begun, behind, real, boot };
         }
-        let Some(taken) = clock.taken(task) else { return Clocks { now, behind: 0, real, boot } };
+        let Some(taken) = clock.taken(task) else {
+            return Clocks { now, begun: now, behind: 0, real, boot };
+        };
         let reading = self.readings.entry(task).or_insert((0, 0));
         if reading.0 != taken {
             *reading = (taken, now.saturating_sub(taken));
         }
-        Clocks { now: now.max(taken), behind: reading.1, real, boot }
+        let now = now.max(taken);
+        Clocks { now, begun: now, behind: reading.1, real, boot }
     }
 
     /// Ends the waits whose time is over while others run: to the kernel they may last longer.
@@ -199,6 +209,7 @@ impl Skip {
         clock: &mut Clock,
         waiting: &[Waiting],
         represented: &HashSet<i32>,
+        (signal, recorded_signal): (Option<u64>, Option<u64>),
     ) -> io::Result<bool> {
         let now = self.now(clock);
         let deadline_of = |one: &Waiting| self.known.get(&one.task)?.wait.as_ref()?.deadline;
@@ -212,10 +223,17 @@ impl Skip {
             let of_descriptors = self.timers.earliest_descriptor(process, now, self.skew)?;
             first_timer = first_timer.into_iter().chain(of_descriptors).min();
         }
-        let Some(next) = first_wait.into_iter().chain(first_timer).min() else { return Ok(false) };
+        // A timer that has ended meanwhile is no longer there, and has woken whom it wakes.
+        if !waiting.iter().all(|one| sight::is_as_it_was(one.task, &one.blocked)) {
+            return Ok(false);
+        }
+        let event = first_wait.into_iter().chain(first_timer).min();
+        let next = event.into_iter().chain(signal).min();
+        let Some(next) = next.or(recorded_signal) else { return Ok(false) };
         if next > clock.horizon() {
             return Ok(false);
         }
+        self.signal_is_next = event != Some(next);
         self.leave_out(clock, next.saturating_sub(now))?;
         let mut errands = HashMap::new();
         for (process, timers, by) in self.timers.running() {
@@ -233,7 +251,7 @@ impl Skip {
         let any = !errands.is_empty();
         self.send(errands)?;
         self.timers.forget_ended(now);
-        Ok(any || next > now)
+        Ok(any || next > now || self.signal_is_next)
     }
 
     fn send(&mut self, errands: HashMap<i32, Errand>) -> io::Result<()> {

@@ -6,7 +6,8 @@
 //! call whose time is over is ended in its task (`errand`); kernel timers are set forward (`timers`), and end by
 //! themselves. Clocks at real rate take the jump in ([`super::clock`]); tapes hold it already.
 //!
-//! A task that waits for a time counts it on the timeline from when it was first seen in its call. The kernel
+//! A task that waits for a time counts it on the timeline from when it was first seen in its call, or, where its
+//! clock goes at real rate, from when that was read last. The kernel
 //! counts on as well, from when the call began: whichever is first ends it. What is not understood is not left
 //! out: then time passes as it does.
 
@@ -29,6 +30,7 @@ use super::Supervisor;
 use super::call::{Call, Reply, low_half};
 use super::clock::Clock;
 use crate::sys::ptrace;
+use crate::trace::TraceError;
 
 /// Says whether something is under way beside the run that a task may wait for.
 pub type UnderWay = Box<dyn Fn() -> bool>;
@@ -62,6 +64,8 @@ pub(super) struct Skip {
     /// What the timeline is ahead of the kernel's clock.
     skew: u64,
     known: HashMap<i32, Known>,
+    /// Where the timeline was at the last look.
+    looked_at: u64,
     /// What each task has read last, and what the timeline was ahead of that.
     readings: HashMap<i32, (u64, u64)>,
     /// Calls that go on under another number, by task.
@@ -73,6 +77,10 @@ pub(super) struct Skip {
     /// Milliseconds to the next time that something waits for while others run.
     soon: u8,
     looked: Instant,
+    /// The run goes on for real: no wait is left out any more.
+    is_live: bool,
+    /// Nothing comes before the next signal from outside.
+    signal_is_next: bool,
 }
 
 impl Skip {
@@ -83,13 +91,22 @@ impl Skip {
             skew: clock.map_or(0, Clock::catch_up),
             readings: HashMap::new(),
             known: HashMap::new(),
+            looked_at: 0,
             restarts: HashMap::new(),
             errands: HashMap::new(),
             timers: Timers::default(),
             delay: 1,
             soon: u8::MAX,
             looked: Instant::now(),
+            is_live: false,
+            signal_is_next: false,
         }
+    }
+
+    /// From now on waits last as long as they do on the timeline, which is so far ahead of the kernel's clock: to
+    /// the kernel those until a time may last longer.
+    pub(super) fn go_live(&mut self, ahead: u64) {
+        (self.skew, self.is_live) = (ahead, true);
     }
 
     /// How long the loop may sleep, in milliseconds.
@@ -153,8 +170,8 @@ impl Skip {
 
 impl Supervisor {
     /// Leaves out the wait of a run in which nothing happens; `quiet` says that nothing has come since.
-    pub(super) fn skip_waits(&mut self, quiet: bool) {
-        let Some(mut skip) = self.skip.take() else { return };
+    pub(super) fn skip_waits(&mut self, quiet: bool) -> Result<(), TraceError> {
+        let Some(mut skip) = self.skip.take() else { return Ok(()) };
         if skip.is_due(quiet) {
             // Tasks can be gone at any time, and an answer be missing: then nothing is left out.
             skip.soon = SELDOM;
@@ -164,7 +181,9 @@ impl Supervisor {
             };
             skip.looked = Instant::now();
         }
+        let signal_is_next = std::mem::take(&mut skip.signal_is_next);
         self.skip = Some(skip);
+        if signal_is_next { self.give_signal() } else { Ok(()) }
     }
 
     /// Whether a task was interrupted by us.

@@ -47,6 +47,8 @@ pub(super) struct Wait {
 pub(super) struct Clocks {
     /// The timeline.
     pub(super) now: u64,
+    /// Where that was when the wait began.
+    pub(super) begun: u64,
     /// What the task's own clocks are behind it.
     pub(super) behind: u64,
     /// What CLOCK_REALTIME and CLOCK_BOOTTIME are ahead of CLOCK_MONOTONIC.
@@ -56,7 +58,7 @@ pub(super) struct Clocks {
 
 impl Clocks {
     fn after(&self, time: u64) -> Option<u64> {
-        (time < FAR).then(|| self.now.saturating_add(time))
+        (time < FAR).then(|| self.begun.saturating_add(time))
     }
 
     /// The deadline of a time on a clock of the task; `None` for a clock that is not understood.
@@ -266,7 +268,7 @@ mod tests {
 
     fn caller(behind: u64) -> Caller {
         let process = std::process::id().cast_signed();
-        let clocks = Clocks { now: NOW, behind, real: 5000 * SECOND, boot: 7 };
+        let clocks = Clocks { now: NOW, begun: NOW, behind, real: 5000 * SECOND, boot: 7 };
         Caller { task: process, process, is_represented: false, clocks, taken: None }
     }
 

@@ -39,7 +39,7 @@ pub(super) const GROUPS: &[Group] = &[
         disposition: ALLOW,
         reason: "acts on a descriptor that a judged open gave",
         syscalls: calls![
-            read write close fstat lseek pread64 pwrite64 readv writev preadv pwritev preadv2
+            read write close lseek pread64 pwrite64 readv writev preadv pwritev preadv2
             pwritev2 dup dup2 dup3 close_range sendfile splice tee vmsplice copy_file_range fsync
             fdatasync sync_file_range readahead fadvise64 cachestat getdents fstatfs
             fgetxattr flistxattr fchdir
@@ -49,6 +49,12 @@ pub(super) const GROUPS: &[Group] = &[
         disposition: Disposition::Replayed,
         reason: "lists a directory: in a replay in the recorded order",
         syscalls: calls![getdents64],
+    },
+    Group {
+        disposition: Disposition::Replayed,
+        reason: "names, times and sizes inside the view are visible by design: in a replay with the recorded \
+                 times and numbers",
+        syscalls: calls![stat lstat fstat newfstatat statx],
     },
     Group {
         disposition: ALLOW,
@@ -63,10 +69,10 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: ALLOW,
-        reason: "names, stat and sizes inside the view are visible by design; what is not granted \
+        reason: "names inside the view are visible by design; what is not granted \
                  is not there",
         syscalls: calls![
-            stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat statfs
+            access faccessat faccessat2 readlink readlinkat statfs
             getcwd chdir listxattr llistxattr listxattrat file_getattr
         ],
     },

@@ -101,6 +101,15 @@ pub enum Disposition {
     ReplayableClock(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayed`, else the kernel answers.
     ReplayedWait(&'static ArgumentRules),
+    /// The task stops under `FilterOptions::replayed`, else the kernel answers.
+    ReplayedBirth,
+    /// As `replayed` under `FilterOptions::replayed`, else as `otherwise`.
+    ReplayedArguments {
+        /// With the option.
+        replayed: &'static ArgumentRules,
+        /// Without it.
+        otherwise: &'static ArgumentRules,
+    },
     /// As `replayable` under `FilterOptions::replayable`, else as `otherwise`.
     ReplayableArguments {
         /// With the option.
@@ -139,9 +148,13 @@ impl Disposition {
             Self::ReplayableArguments { replayable, .. } if options.replayable => {
                 Decision::Arguments(replayable)
             }
-            Self::ReplayableArguments { otherwise, .. } => Decision::Arguments(otherwise),
+            Self::ReplayedArguments { replayed, .. } if options.replayed => Decision::Arguments(replayed),
+            Self::ReplayableArguments { otherwise, .. } | Self::ReplayedArguments { otherwise, .. } => {
+                Decision::Arguments(otherwise)
+            }
             Self::Replayable if options.replayable => Decision::Always(Action::Notify),
             Self::Replayed if options.replayed => Decision::Always(Action::Notify),
+            Self::ReplayedBirth if options.replayed => Decision::Always(Action::Trace),
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
@@ -149,6 +162,7 @@ impl Disposition {
             Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
             Self::Replayable
             | Self::Replayed
+            | Self::ReplayedBirth
             | Self::ReplayableClock(_)
             | Self::ReplayableTimer(_)
             | Self::ReplayedWait(_) => Decision::Always(Action::Allow),

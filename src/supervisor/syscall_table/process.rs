@@ -12,7 +12,7 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![execve execveat],
     },
     Group {
-        disposition: Disposition::Arguments(&CLONE),
+        disposition: Disposition::ReplayedArguments { replayed: &REPLAYED_CLONE, otherwise: &CLONE },
         reason: "new threads and processes; no new namespaces, in which the run would have \
                  capabilities",
         syscalls: calls![clone],
@@ -29,10 +29,15 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![unshare],
     },
     Group {
+        disposition: Disposition::ReplayedBirth,
+        reason: "makes a process: in a replay one after the other, with the recorded ids",
+        syscalls: calls![fork vfork],
+    },
+    Group {
         disposition: ALLOW,
         reason: "begins, ends or waits for a process of the run",
         syscalls: calls![
-            fork vfork exit exit_group wait4 waitid set_tid_address arch_prctl restart_syscall
+            exit exit_group wait4 waitid set_tid_address arch_prctl restart_syscall
         ],
     },
     Group {
@@ -245,6 +250,9 @@ const CLONE: ArgumentRules = ArgumentRules {
     ],
     otherwise: Action::Allow,
 };
+
+/// The same in a replay, where the supervisor says which id comes next.
+const REPLAYED_CLONE: ArgumentRules = ArgumentRules { clauses: CLONE.clauses, otherwise: Action::Trace };
 
 /// A process, not a thread, that shares its working directory goes on sharing it after an exec: it
 /// could move the directory from which an interpreter opens the script that was judged.

@@ -30,13 +30,15 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, CLOCK_TAI = 11 };
 #define CLOCKS 0x8f3u
 #define CLOCK_KINDS 8
 
-enum mode { PASS, RECORD, REPLAY, SHIFT };
+enum mode { PASS, RECORD, REPLAY, SHIFT, RECORD_SHIFT };
 
 #define THREADS 256
 #define LANES 1024
 #define POINTS 2040
 #define NO_LANE 0xffffffffu
 #define SECOND 1000000000ul
+/* What a recorded time of day may be behind a clock at real rate, beyond what the one before was. */
+#define LONG_OVER SECOND
 
 /* A point of the timeline, and above it the kind of clock that was read. */
 #define KIND_SHIFT 61
@@ -47,7 +49,7 @@ struct thread { u64 fs_base; u32 lane; u32 spare; };
 /* Written by the supervisor while the program stands still. */
 struct control {
 	u32 mode;
-	/* The lane of the only thread. */
+	/* The lane of the only thread; in the shift modes that of all threads. */
 	u32 lane;
 	/* There are several: each is looked for in the table below. */
 	u32 threaded;
@@ -55,7 +57,7 @@ struct control {
 	u32 has_fs_base;
 	/* Functions of the kernel's own vDSO, or 0. */
 	u64 gettime, getres, getcpu;
-	/* What shift mode adds to the timeline. */
+	/* What the shift modes add to the timeline. */
 	u64 shift;
 	/* What each kind of clock adds to the timeline. */
 	u64 offsets[CLOCK_KINDS];
@@ -72,8 +74,8 @@ struct lane {
 	u32 more, adrift;
 	/* The last point that was given out, and what real time adds to the kernel's clock beyond the end. */
 	u64 last, skew;
-	/* Reads that were not the next on the tape. */
-	u64 mismatches;
+	/* Reads that were not the next on the tape; of a clock at real rate, what its times of day are behind it. */
+	union { u64 mismatches, late; };
 	/* Where the next read of each kind of clock is looked for. */
 	unsigned short next[CLOCK_KINDS];
 	u64 points[POINTS];
@@ -249,6 +251,76 @@ static long replay(const struct control *control, struct lane *lane, u32 kind, c
 	return give(adrift(control, lane) + control->offsets[kind], time);
 }
 
+/* Takes the next place of a tape that all threads share. */
+static u64 advance_shared(struct lane *lane)
+{
+	u64 place = 1;
+	__asm__ volatile("lock xaddq %0, %1" : "+r"(place), "+m"(lane->cursor)::"memory");
+	return place;
+}
+
+/* Puts `new` in place of `former`, if nobody else has put anything there. */
+static int swap(u64 *place, u64 former, u64 new)
+{
+	u64 found = former;
+	__asm__ volatile("lock cmpxchgq %2, %1" : "+a"(found), "+m"(*place) : "r"(new) : "memory");
+	return found == former;
+}
+
+/*
+ * A time of day of a clock at real rate, which stands at `point`: the next on the tape, which has those of all
+ * threads in a row. One that is long over was not asked for this time. Where it is later, so is the clock from
+ * there on; where it is earlier, those that follow will be as well.
+ */
+static long time_of_day(const struct control *control, struct lane *lane, u64 point, clock_id id, struct timespec *time)
+{
+	u64 count = lane->count < POINTS ? lane->count : POINTS;
+	for (;;) {
+		u64 place = *(volatile u64 *)&lane->cursor, late = lane->late;
+		if (place >= count && lane->more)
+			return call(CLOCK_GETTIME, id, (long)time, 0);
+		if (place >= count)
+			return give(point - late + control->offsets[REALTIME], time);
+		u64 recorded = lane->points[place] & POINT_MASK;
+		if (!swap(&lane->cursor, place, place + 1) || (long)(point - late - recorded) > (long)LONG_OVER)
+			continue;
+		long ahead = (long)(recorded - point);
+		u64 skew = *(volatile u64 *)&lane->skew;
+		/* Another thread may have moved it meanwhile. */
+		if (ahead > 0)
+			swap(&lane->skew, skew, skew + (u64)ahead);
+		lane->late = ahead > 0 ? 0 : (u64)-ahead;
+		return give(recorded + control->offsets[REALTIME], time);
+	}
+}
+
+/*
+ * A clock at real rate. Runtimes read CLOCK_MONOTONIC for themselves, in threads that run as it happens; times of
+ * day are the program's own reads.
+ */
+static long shifted(const struct control *control, u32 kind, clock_id id, struct timespec *time)
+{
+	struct lane *lane = control->lane < LANES ? &TAPE[control->lane] : 0;
+	u64 skew = lane && control->mode == SHIFT ? *(volatile u64 *)&lane->skew : 0;
+	struct timespec now;
+	long failed = real(control, MONOTONIC, &now);
+	if (failed)
+		return failed;
+	u64 point = nanoseconds(&now) + control->shift + skew;
+	if (lane && control->mode == SHIFT) {
+		lane->last = point;
+		if (kind == REALTIME)
+			return time_of_day(control, lane, point, id, time);
+	} else if (lane && kind == REALTIME) {
+		u64 place = advance_shared(lane);
+		if (place < lane->count && place < POINTS)
+			lane->points[place] = point & POINT_MASK;
+		else if (lane->more)
+			return call(CLOCK_GETTIME, id, (long)time, 0);
+	}
+	return give(point + control->offsets[kind], time);
+}
+
 static long gettime(clock_id id, struct timespec *time)
 {
 	const struct control *control = CONTROL;
@@ -256,11 +328,8 @@ static long gettime(clock_id id, struct timespec *time)
 	if ((u32)id > CLOCK_TAI || !(CLOCKS >> id & 1))
 		return call(CLOCK_GETTIME, id, (long)time, 0);
 	u32 kind = id == CLOCK_TAI ? TAI : (u32)id;
-	if (control->mode == SHIFT) {
-		struct timespec now;
-		long failed = real(control, MONOTONIC, &now);
-		return failed ? failed : give(nanoseconds(&now) + control->shift + control->offsets[kind], time);
-	}
+	if (control->mode == SHIFT || control->mode == RECORD_SHIFT)
+		return shifted(control, kind, id, time);
 	if (control->mode != RECORD && control->mode != REPLAY)
 		return real(control, id, time);
 	struct lane *lane = own_lane(control);

@@ -1,0 +1,78 @@
+//! The verdict of a replay: the two traces are compared, and what came of it is said.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use super::super::Failure;
+use super::super::run::{colored, tell};
+use super::super::until::Bound;
+use super::{ReplayCommand, refused};
+use crate::replay::compare::{self, Comparison, report};
+use crate::replay::{Difference, ReplayError, embedded_times, outputs};
+use crate::run::Outcome;
+use crate::trace::{StoredBlobs, escape};
+
+/// Less than that is not worth a word.
+const LEFT_OUT: Duration = Duration::from_millis(100);
+
+impl ReplayCommand {
+    /// Compares the two traces and says what came of it.
+    pub(super) fn verdict(
+        &self,
+        recorded: &Path,
+        outcome: &Outcome,
+        before: &[Difference],
+        bound: Option<&Bound>,
+    ) -> Result<u8, Failure> {
+        let reached = bound.map(Bound::reached).transpose()?.flatten();
+        let is_missed = bound.is_some() && reached.is_none();
+        let live = &outcome.placed.path;
+        let mut comparison = match reached {
+            Some(comparison) => comparison,
+            None => self.whole(recorded, live)?,
+        };
+        outputs::explain(&mut comparison, &StoredBlobs::beside(recorded), &StoredBlobs::beside(live));
+        let is_same = comparison.is_same() && !is_missed;
+        if self.json {
+            let mut said = report::json(&comparison);
+            said["before"] = serde_json::json!(before);
+            said["left_out"] = serde_json::json!(outcome.left_out.as_secs_f64());
+            if let Some(bound) = bound {
+                said["same"] = is_same.into();
+                said["until"] = bound.step().into();
+            }
+            tell([escape::json(&said.to_string())]);
+        } else {
+            let style = report::Style { recorded: "recorded", live: "live", color: colored() };
+            let text = report::text(&comparison, &style);
+            tell(text.lines().map(|line| format!("agentbox: {line}")));
+            if outcome.left_out >= LEFT_OUT {
+                tell([format!("agentbox: waits of {:.1} s were left out", outcome.left_out.as_secs_f64())]);
+            }
+            let same = match bound {
+                Some(bound) if is_missed => format!("{} was not reached", bound.step()),
+                Some(bound) => format!("replayed to {}", bound.step()),
+                None => "replay ok".to_owned(),
+            };
+            tell([format!("agentbox: {}", report::verdict(&comparison, &same, "replay diverged"))]);
+        }
+        if is_same {
+            tell(bound.and_then(|bound| bound.went_on(outcome)));
+        }
+        Ok(u8::from(!is_same))
+    }
+
+    /// The comparison of runs that have both come to their end.
+    fn whole(&self, recorded: &Path, live: &Path) -> Result<Comparison, Failure> {
+        let unreadable = |path: &Path| {
+            let path = path.to_owned();
+            move |source| refused(ReplayError::Read { path, source })
+        };
+        let mut ours = File::open(recorded).map_err(unreadable(recorded))?;
+        let mut theirs = File::open(live).map_err(unreadable(live))?;
+        let timed = embedded_times::between(recorded, live);
+        compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
+            .map_err(unreadable(recorded))
+    }
+}

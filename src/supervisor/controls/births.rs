@@ -1,0 +1,171 @@
+//! Ids of processes and threads: those that they had when they were recorded.
+//!
+//! A pid namespace gives out ids in a row, whoever asks. Where several threads or processes make others, the row is
+//! the same in each run and who gets which id is not. So each id is recorded under the name of its task; in a replay
+//! tasks are made one at a time, and before each the namespace is told where its row goes on
+//! (/proc/sys/kernel/ns_last_pid).
+
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+use super::super::{Stop, Supervisor};
+use crate::sys::ptrace;
+use crate::sys::tracee::Registers;
+use crate::trace::{Event, Kind, TraceError};
+
+/// The operation under which the trace holds ids.
+pub const OPERATION: &str = "proc.ids";
+
+/// Ids in one entry.
+const PART: usize = 256;
+/// How long others wait for one that makes a task.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// CLONE_THREAD
+const THREAD: u64 = 0x0001_0000;
+
+/// Ids by the names of tasks.
+#[derive(Debug, Default)]
+pub struct Ids(HashMap<String, i32>);
+
+impl Ids {
+    /// Adds what an entry says.
+    pub fn add(&mut self, args: &Map<String, Value>) {
+        let ids = args.get("ids").and_then(Value::as_object).into_iter().flatten();
+        let id = |value: &Value| i32::try_from(value.as_i64()?).ok().filter(|id| *id > 1);
+        self.0.extend(ids.filter_map(|(name, value)| Some((name.clone(), id(value)?))));
+    }
+}
+
+/// Tasks that are about to be made, and the ids of those that were.
+#[derive(Debug, Default)]
+pub(in crate::supervisor) struct Births {
+    /// In a replay, the recorded ids.
+    recorded: HashMap<String, i32>,
+    /// Who makes a task, and since when.
+    maker: Option<(i32, Instant)>,
+    /// Who waits to make one, and whether it is a thread.
+    queue: VecDeque<(i32, bool)>,
+    /// The last id that was given out, where that is known.
+    last: Option<i32>,
+    /// Ids that are not in the trace yet.
+    unsaid: Map<String, Value>,
+}
+
+impl Births {
+    pub(in crate::supervisor) fn new(ids: Ids) -> Self {
+        Self { recorded: ids.0, ..Self::default() }
+    }
+
+    /// Task `id` neither makes nor waits any more.
+    fn forget(&mut self, id: i32) {
+        self.queue.retain(|(task, _)| *task != id);
+        if self.maker.is_some_and(|(task, _)| task == id) {
+            self.maker = None;
+        }
+    }
+}
+
+/// Whether the call makes a task, and if so, whether a thread.
+fn makes(registers: &Registers) -> Option<bool> {
+    match registers.orig_rax.cast_signed() {
+        libc::SYS_fork | libc::SYS_vfork => Some(false),
+        libc::SYS_clone => Some(registers.rdi & THREAD != 0),
+        _ => None,
+    }
+}
+
+impl Supervisor {
+    /// Task `task` stands before a call. Whether that makes a task: it goes on when it is its turn.
+    pub(in crate::supervisor) fn is_birth(&mut self, task: i32, registers: &Registers) -> Result<bool, Stop> {
+        let Some(is_thread) = makes(registers) else { return Ok(false) };
+        self.births.queue.push_back((task, is_thread));
+        self.next_birth()?;
+        Ok(true)
+    }
+
+    /// Lets the next task be made, if none is at present.
+    pub(in crate::supervisor) fn next_birth(&mut self) -> Result<(), Stop> {
+        if self.births.maker.is_some_and(|(_, since)| since.elapsed() > PATIENCE) {
+            self.births.maker = None;
+        }
+        while self.births.maker.is_none()
+            && let Some((task, is_thread)) = self.births.queue.pop_front()
+        {
+            let name = self.tasks.kin().and_then(|kin| kin.next_child(task, is_thread));
+            let id = name.and_then(|name| self.births.recorded.get(&name).copied());
+            if let Some(before) = id.map(|id| id - 1).filter(|before| self.births.last != Some(*before)) {
+                self.births.last = None;
+                // Where the kernel does not let it be set, the row goes on as it does.
+                let _ = self.ask_init(&(self.words.last_id)(before), &[])?;
+            }
+            // It stops again when it has made one, or could not. Killed meanwhile: the next.
+            if ptrace::resume_to_return(task).is_ok() {
+                self.births.maker = Some((task, Instant::now()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a task waits to make another.
+    pub(in crate::supervisor) fn has_births(&self) -> bool {
+        !self.births.queue.is_empty() || self.births.maker.is_some()
+    }
+
+    /// Task `task` makes none any more.
+    pub(in crate::supervisor) fn end_birth(&mut self, task: i32) -> Result<(), Stop> {
+        self.births.forget(task);
+        self.next_birth()
+    }
+
+    /// Notes the id of a new task.
+    pub(super) fn born(&mut self, task: i32, name: Option<String>) -> Result<(), TraceError> {
+        self.births.last = own_id(task).ok();
+        if let (Some(name), Some(id)) = (name, self.births.last) {
+            self.births.unsaid.insert(name, id.into());
+        }
+        if self.births.unsaid.len() >= PART { self.tell_ids() } else { Ok(()) }
+    }
+
+    /// Puts the ids that are known into the trace.
+    pub(in crate::supervisor) fn tell_ids(&mut self) -> Result<(), TraceError> {
+        if self.births.unsaid.is_empty() {
+            return Ok(());
+        }
+        let ids = std::mem::take(&mut self.births.unsaid);
+        self.recorder.record(Event::new(Kind::Meta, OPERATION).arg("ids", ids))
+    }
+}
+
+/// The id of a task in its own namespace (NSpid in proc_pid_status(5)).
+fn own_id(task: i32) -> io::Result<i32> {
+    let text = fs::read_to_string(format!("/proc/{task}/status"))?;
+    let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let id = ids.and_then(|ids| ids.split_whitespace().last()?.parse().ok());
+    id.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_numbers_that_a_task_can_have() {
+        let mut ids = Ids::default();
+        for entry in [json!({"ids": {"0.0": 3, "0#1": 4, "0.1": 1, "0.2": "5"}}), json!({"ids": 3}), json!({})] {
+            ids.add(entry.as_object().expect("an object"));
+        }
+        assert_eq!(ids.0, HashMap::from([("0.0".to_owned(), 3), ("0#1".to_owned(), 4)]));
+    }
+
+    #[test]
+    fn the_own_id_is_the_innermost() {
+        let own = std::process::id().cast_signed();
+        assert!(own_id(own).is_ok_and(|id| id > 0 && id <= own));
+    }
+}

@@ -1,0 +1,179 @@
+//! stat(2) and its like in a replay.
+//!
+//! What is not answered here the kernel answers: a file's status is no secret of the view, so that nothing depends
+//! on what the program's memory holds by then.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::stat::lstat;
+use nix::sys::uio::pwrite;
+use nix::unistd::{getegid, geteuid};
+
+use super::Statuses;
+use crate::supervisor::call::{Call, Reply, low_half};
+use crate::supervisor::view::{Found, View, found};
+use crate::supervisor::{Stop, Supervisor};
+use crate::sys::{seccomp, status};
+
+/// The form of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Stat,
+    /// With what is asked for, and how.
+    Statx {
+        mask: u32,
+        flags: i32,
+    },
+}
+
+/// What a call asks for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    directory: i32,
+    /// `None`: the descriptor itself.
+    path: Option<u64>,
+    follow: bool,
+    form: Form,
+    address: u64,
+}
+
+/// The owner of what is not the caller's own: no other ids are mapped (`ns`), and this is what
+/// user_namespaces(7) shows where the host has set nothing else.
+const NOBODY: u32 = 65534;
+
+/// Links of the view that lead to the system's files.
+const LINKS: [&[u8]; 4] = [b"/lib/", b"/lib64/", b"/bin/", b"/sbin/"];
+
+impl Asked {
+    /// `None` where the kernel is to answer.
+    fn by(call: &Call) -> Option<Self> {
+        let [a, b, c, d, e, _] = call.arguments;
+        let at = |register: u64| call.int(register);
+        let plain = |path, follow| {
+            let (directory, form) = (libc::AT_FDCWD, Form::Stat);
+            Self { directory, path: Some(path), follow, form, address: b }
+        };
+        let asked = match i64::from(call.number) {
+            libc::SYS_stat => plain(a, true),
+            libc::SYS_lstat => plain(a, false),
+            libc::SYS_fstat => Self { directory: at(a), path: None, ..plain(0, true) },
+            libc::SYS_newfstatat => Self::with(call, (at(a), b), at(d), Form::Stat, c)?,
+            libc::SYS_statx => {
+                let (mask, flags) = (low_half(d), at(c));
+                if mask & !status::KNOWN != 0 {
+                    return None;
+                }
+                let form = Form::Statx { mask, flags: flags & libc::AT_STATX_SYNC_TYPE };
+                Self::with(call, (at(a), b), flags & !libc::AT_STATX_SYNC_TYPE, form, e)?
+            }
+            _ => return None,
+        };
+        (asked.path.is_some() || asked.directory >= 0).then_some(asked)
+    }
+
+    fn with(
+        call: &Call,
+        (directory, path): (i32, u64),
+        flags: i32,
+        form: Form,
+        address: u64,
+    ) -> Option<Self> {
+        let known = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
+        if flags & !known != 0 {
+            return None;
+        }
+        let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+        let is_itself = flags & libc::AT_EMPTY_PATH != 0
+            && (path == 0 || call.path(path).is_ok_and(|path| path.is_empty()));
+        let path = (!is_itself).then_some(path);
+        Some(Self { directory, path, follow, form, address })
+    }
+}
+
+impl Supervisor {
+    /// Shows a file with its recorded status.
+    pub(in crate::supervisor) fn show_status(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let Some(asked) = Asked::by(call) else { return Ok(Reply::Continue) };
+        let Some(file) = self.asked_for(call, &asked) else { return Ok(Reply::Continue) };
+        // What was closed just now counts.
+        self.settle()?;
+        let (mask, flags) = match asked.form {
+            Form::Stat => (libc::STATX_BASIC_STATS, 0),
+            Form::Statx { mask, flags } => (mask, flags),
+        };
+        let Ok(mut status) = status::of(file.file.as_fd(), flags, mask | libc::STATX_BASIC_STATS) else {
+            return Ok(Reply::Continue);
+        };
+        let is_diverted = self.view.is_diverted(&file.path);
+        let Statuses::Shown(shown) = &mut self.statuses else { return Ok(Reply::Continue) };
+        let host = || is_diverted.then(|| lstat(&file.path).ok()).flatten().map(|status| (&status).into());
+        let path = file.former_path().unwrap_or(&file.path);
+        if !shown.put(path, &mut status, host) {
+            return Ok(Reply::Continue);
+        }
+        map_owner(&mut status);
+        Ok(match asked.form {
+            Form::Stat => self.hand_status(call, asked.address, &status::stat_bytes(&status)),
+            Form::Statx { .. } => self.hand_status(call, asked.address, &status::statx_bytes(&status)),
+        })
+    }
+
+    /// The file, where it can be one whose status was recorded.
+    fn asked_for(&self, call: &Call, asked: &Asked) -> Option<Found> {
+        let Some(path) = asked.path else {
+            let path = call.task.link(&format!("fd/{}", asked.directory)).ok()?;
+            if !self.may_show(Path::new(&path)) {
+                return None;
+            }
+            return found(call.task.descriptor(asked.directory).ok()?).ok();
+        };
+        let path = call.path(path).ok()?;
+        let absolute = View::absolute(&call.task, asked.directory, &path).ok()?.absolute;
+        let lexical = Path::new(OsStr::from_bytes(&absolute));
+        if !self.may_show(lexical) && self.is_system_by_name(lexical) {
+            return None;
+        }
+        let found = self.view.find(&absolute, asked.follow).ok()?;
+        (self.may_show(&found.path) && !self.view.is_inherited(&found)).then_some(found)
+    }
+
+    /// Whether the file at a final path may have another status than in the recorded run.
+    fn may_show(&self, path: &Path) -> bool {
+        let Statuses::Shown(shown) = &self.statuses else { return false };
+        path.is_absolute()
+            && (self.view.is_diverted(path) || self.access.is_private(path) || shown.knows(path))
+    }
+
+    /// Whether a path is spelled as one of the system's: a link there that leads out of it is left to the kernel.
+    fn is_system_by_name(&self, path: &Path) -> bool {
+        let bytes = path.as_os_str().as_bytes();
+        let is_system = LINKS.iter().any(|link| bytes.starts_with(link)) || self.access.is_system(path);
+        is_system && !bytes.windows(3).any(|part| part == b"/..")
+    }
+
+    /// Writes a status into the memory that the task has now.
+    fn hand_status(&self, call: &Call, address: u64, bytes: &[u8]) -> Reply {
+        // One that hides its memory is answered by the kernel (PR_SET_DUMPABLE).
+        let Ok(memory) = call.task.memory() else { return Reply::Continue };
+        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
+            return Reply::Errno(Errno::ESRCH);
+        }
+        let written =
+            i64::try_from(address).map_err(|_| Errno::EFAULT).and_then(|at| pwrite(memory, bytes, at));
+        if written == Ok(bytes.len()) { Reply::Value(0) } else { Reply::Errno(Errno::EFAULT) }
+    }
+}
+
+/// Owner and group as they look inside.
+fn map_owner(status: &mut libc::statx) {
+    if status.stx_uid != geteuid().as_raw() {
+        status.stx_uid = NOBODY;
+    }
+    if status.stx_gid != getegid().as_raw() {
+        status.stx_gid = NOBODY;
+    }
+}

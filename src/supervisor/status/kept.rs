@@ -1,0 +1,127 @@
+//! While a run is recorded: the statuses of the files that it deals with go into the trace.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use super::recorded::MOST_SAMPLES;
+use super::sample::Sample;
+use super::{ALL, Moment, OPERATION};
+use crate::sys::status;
+use crate::trace::{Event, Kind, Recorder, TraceError};
+
+/// Bytes that are held before they are put into the trace.
+const PART: usize = 64 << 10;
+/// Paths that are known at the same time: memory is bounded.
+const PATHS: usize = 1 << 20;
+/// Files that are held to be looked at once more.
+const UNSEEN: usize = 256;
+
+/// Stands for a path: millions of them would take much memory.
+type Key = [u64; 2];
+
+#[derive(Debug)]
+struct Known {
+    /// Changes of the file at that path that we saw.
+    changes: u32,
+    /// Stands for the last sample.
+    last: Option<u64>,
+    /// The file that was there then.
+    id: (u64, u64),
+}
+
+/// What is not in the trace yet, and what is.
+#[derive(Debug, Default)]
+pub(in crate::supervisor) struct Kept {
+    known: HashMap<Key, Known>,
+    names: [RandomState; 2],
+    text: Vec<u8>,
+    /// In the text, and in all.
+    samples: usize,
+    total: usize,
+    /// Files that were opened, and may have changed since (O_PATH).
+    unseen: HashMap<PathBuf, OwnedFd>,
+    is_full: bool,
+}
+
+impl Kept {
+    fn key(&self, path: &Path) -> Key {
+        let bytes = path.as_os_str().as_bytes();
+        [self.names[0].hash_one(bytes), self.names[1].hash_one(bytes)]
+    }
+
+    /// The file at `path` is so.
+    pub(super) fn add(&mut self, path: &Path, moment: Moment, sample: &Sample) {
+        if self.is_full {
+            return;
+        }
+        let key = self.key(path);
+        let status = self.names[0].hash_one(sample);
+        let room = self.known.len() < PATHS;
+        let known = self.known.entry(key).or_insert(Known { changes: 0, last: None, id: sample.id() });
+        if moment == Moment::Changed {
+            known.changes = known.changes.saturating_add(1);
+        }
+        if known.last == Some(status) {
+            return;
+        }
+        (known.last, known.id) = (Some(status), sample.id());
+        let letter = if moment == Moment::Changed { 'c' } else { 's' };
+        // A Vec takes everything.
+        let _ = write!(self.text, "{letter} {} ", known.changes);
+        sample.write(&mut self.text);
+        self.text.push(b' ');
+        self.text.extend_from_slice(path.as_os_str().as_bytes());
+        // No path has one.
+        self.text.push(0);
+        self.samples += 1;
+        self.total += 1;
+        self.is_full = !room || self.total >= MOST_SAMPLES;
+    }
+
+    /// The file at `path` was opened: what happens to it from now on is not seen. `file` is an O_PATH twin.
+    pub(super) fn opened(&mut self, path: &Path, file: OwnedFd) {
+        self.unseen.insert(path.to_owned(), file);
+        if self.unseen.len() >= UNSEEN {
+            self.look_again();
+        }
+    }
+
+    /// What was at `from` is at `to` now, or nowhere: nothing that was removed is held.
+    pub(super) fn moved(&mut self, from: &Path, to: Option<&Path>) {
+        if let (Some(file), Some(to)) = (self.unseen.remove(from), to) {
+            self.unseen.insert(to.to_owned(), file);
+        }
+    }
+
+    /// Looks once more at what was opened.
+    fn look_again(&mut self) {
+        for (path, file) in std::mem::take(&mut self.unseen) {
+            let Ok(status) = status::of(file.as_fd(), 0, ALL) else { continue };
+            let sample = Sample::from(&status);
+            // Another one may have its name.
+            if self.known.get(&self.key(&path)).is_some_and(|known| known.id == sample.id()) {
+                self.add(&path, Moment::Seen, &sample);
+            }
+        }
+    }
+
+    /// Puts what is there into the trace, if it is enough, or the last of it.
+    pub(super) fn flush(&mut self, recorder: &Recorder, last: bool) -> Result<(), TraceError> {
+        if last {
+            self.look_again();
+        }
+        if self.samples == 0 || (self.text.len() < PART && !last && !self.is_full) {
+            return Ok(());
+        }
+        let text = std::mem::take(&mut self.text);
+        let mut blob = recorder.blob()?;
+        blob.write_all(&text).map_err(|source| TraceError::StoreBlob { source })?;
+        let event = Event::new(Kind::Meta, OPERATION).arg("count", std::mem::take(&mut self.samples));
+        let event = event.arg("samples", blob.finish()?.private());
+        recorder.record(if self.is_full { event.arg("cut", true) } else { event })
+    }
+}

@@ -1,0 +1,91 @@
+//! Processes and threads have the ids in a replay that they had when they were recorded, whichever was made first.
+
+use crate::support::{Ran, Sandbox, everyone, has, skip};
+
+const POLICY: &str = "write: .\nexec: /**\nread: /usr\nread: /etc\n";
+
+fn replay(sandbox: &Sandbox) -> Ran {
+    sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")])
+}
+
+#[track_caller]
+fn replays(sandbox: &Sandbox, words: &[&str]) -> Ran {
+    let ran = sandbox.run_with(&[], words);
+    ran.exits(0);
+    for _ in 0..3 {
+        let again = replay(sandbox);
+        assert_eq!(again.stdout, ran.stdout, "{again}");
+        again.exits(0).complains("replay ok");
+    }
+    ran
+}
+
+/// Threads that run as it happens use up ids while others make processes.
+const PYTHON: &str = "\
+import os, subprocess, sys, threading, time
+def spin(number):
+    until = time.process_time() + 0.002 * number
+    while time.process_time() < until: pass
+    made = [threading.Thread(target=lambda: ids.append(threading.get_native_id())) for _ in range(5)]
+    for thread in made: thread.start(); thread.join()
+ids = []
+threads = [threading.Thread(target=spin, args=(number,)) for number in range(8)]
+for thread in threads: thread.start()
+for _ in range(6):
+    word = 'import os; print(os.getpid())'
+    print(subprocess.run([sys.executable, '-S', '-c', word], capture_output=True, text=True).stdout, end='')
+    print(subprocess.run(['sh', '-c', 'echo $$'], capture_output=True, text=True).stdout, end='')
+for thread in threads: thread.join()
+print(sorted(ids), [thread.native_id for thread in threads])
+";
+
+#[test]
+fn threads_that_are_made_meanwhile_take_no_id_of_another() {
+    if !has("python3") {
+        return skip("python", "there is none");
+    }
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        sandbox.file("threads.py", PYTHON);
+        replays(sandbox, &["python3", "threads.py"]);
+    });
+}
+
+#[test]
+fn jobs_of_shells_have_their_ids() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        let job = |name: &str| {
+            format!("(for i in 1 2 3 4 5; do sh -c 'echo {name} $$'; echo {name} | cat | sh -c 'cat; echo $$'; done > {name}) &")
+        };
+        let script = format!("{} {} {} wait; cat a b c; echo $$ $!", job("a"), job("b"), job("c"));
+        let shell = if has("bash") { "bash" } else { "sh" };
+        replays(sandbox, &[shell, "-c", &script]);
+    });
+}
+
+#[test]
+fn a_call_that_makes_nothing_holds_nobody_up() {
+    if !has("python3") {
+        return skip("python", "there is none");
+    }
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        sandbox.file(
+            "fails.py",
+            "import os, resource, subprocess\n\
+             read, write = os.pipe()\n\
+             for number in range(3):\n\
+             \u{20}   if os.fork() == 0:\n\
+             \u{20}       import ctypes\n\
+             \u{20}       libc = ctypes.CDLL(None, use_errno=True)\n\
+             \u{20}       # CLONE_SIGHAND without CLONE_VM: EINVAL.\n\
+             \u{20}       for _ in range(50): assert libc.syscall(56, 0x800, 0, 0, 0, 0) == -1\n\
+             \u{20}       os.write(write, b'x')\n\
+             \u{20}       os._exit(0)\n\
+             \u{20}   print(subprocess.run(['sh', '-c', 'echo $$'], capture_output=True, text=True).stdout)\n\
+             print(os.read(read, 1) + os.read(read, 1) + os.read(read, 1))\n",
+        );
+        replays(sandbox, &["python3", "fails.py"]);
+    });
+}
