@@ -13,7 +13,7 @@ use super::super::error::NetproxyError;
 use super::super::forward::Origin;
 use super::body::{Passing, Refused};
 use super::place::Place;
-use super::unpacked::Unpacked;
+use super::unpacked::{TooMany, Unpacked};
 use super::watch::{Watch, find};
 
 /// Requests that an origin answers with what it was sent, or with anything at all.
@@ -76,10 +76,19 @@ pub(crate) fn admit(
     }
     alarm.look_at_head(place.as_deref(), head)?;
     let free = place.as_ref().map_or_else(Vec::new, |place| place.secrets());
-    let watch = secrets.watch(free).map(|watch| {
-        let unpacked = Unpacked::of(&head.headers, &watch);
-        (watch, unpacked, alarm)
-    });
+    let watch = match secrets.watch(free) {
+        None => None,
+        Some(watch) => {
+            let unpacked = match Unpacked::of(&head.headers, &watch, &secrets.unpacked) {
+                Ok(unpacked) => unpacked,
+                Err(TooMany) => {
+                    alarm.ring_for("so many packed bodies are searched for placeholders already")?;
+                    None
+                }
+            };
+            Some((watch, unpacked, alarm))
+        }
+    };
     Ok(Treatment { place, watch, refused })
 }
 
@@ -104,13 +113,13 @@ impl Alarm {
     }
 
     /// Records a body that cannot be searched, once; the error that the request ends with.
-    pub(super) fn ring_for_bomb(&self) -> Result<(), NetproxyError> {
+    pub(super) fn ring_for(&self, reason: &str) -> Result<(), NetproxyError> {
         if self.refused.get().is_some() {
             return Ok(());
         }
         let secrets = &self.egress.secrets;
         let rule = secrets.all.first().map_or("", |secret| &secret.rule);
-        self.refuse("its body grows too much to be searched for placeholders of secrets".to_owned(), rule)
+        self.refuse(reason.to_owned(), rule)
     }
 
     fn refuse(&self, reason: String, rule: &str) -> Result<(), NetproxyError> {

@@ -136,7 +136,7 @@ impl Watched {
             }
             Found::Bomb => {
                 self.unpacked = None;
-                self.alarm.ring_for_bomb()
+                self.alarm.ring_for("its body grows too much to be searched for placeholders of secrets")
             }
         }
     }

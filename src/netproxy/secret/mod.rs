@@ -47,6 +47,8 @@ pub struct Secrets {
     all: Vec<Secret>,
     places: Vec<Arc<Place>>,
     marks: Marks,
+    /// Bodies that are unpacked now.
+    unpacked: unpacked::Count,
 }
 
 /// One of them.
@@ -151,7 +153,7 @@ impl Secrets {
             forms.into_iter().map(move |form| (number, form))
         };
         let marks = all.iter().enumerate().flat_map(core).collect();
-        Ok(Self { all, places, marks })
+        Ok(Self { all, places, marks, unpacked: unpacked::Count::default() })
     }
 
     /// What the command gets: names of variables, and placeholders.

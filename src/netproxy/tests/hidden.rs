@@ -133,3 +133,20 @@ fn a_placeholder_is_found_in_masked_frames() {
     let exchange = &bench.wait_for("http.exchange", 1)[0];
     assert!(exchange.result.as_ref().unwrap()["upgraded"]["end"].as_str().unwrap().contains("TOKEN"));
 }
+
+#[test]
+fn packed_bodies_are_searched_by_so_many_at_once() {
+    let (bench, _) = bench(accepting());
+    let begin = || {
+        let mut stream = bench.connect(WEB);
+        let head = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Encoding: br\r\nContent-Length: 9\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let mut held: Vec<_> = (0..40).map(|_| begin()).collect();
+    let denial = &bench.wait_for("net", 1)[0];
+    assert!(denial.args["reason"].as_str().unwrap().contains("packed bodies"), "{denial:?}");
+    held.clear();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(post(&bench, "br", &packed("br", b"x"), 9).contains(" 200 "));
+}
