@@ -103,7 +103,7 @@ pub(crate) async fn dial(
         Some(first) => Some(Flow::open(egress, first, door, proc, idle)?),
         None => None,
     };
-    if let (Some(flow), None) = (&begun, &egress.recording) {
+    if let (Some(flow), None) = (&begun, egress.played()) {
         let grant = grants.remove(0);
         return Ok(Way { grant, door, reach: Reach::Waits(grants, Arc::clone(flow)) });
     }

@@ -96,8 +96,7 @@ impl Service {
         self.egress.scribe.ready().await?;
         self.egress.outside().await;
         if let Some(recording) = self.egress.played() {
-            let parts = (treatment, exchange);
-            return self.replay(recording, head, body, upgrade, origins, parts).await;
+            return self.replay(recording, head, body, upgrade, origins, (treatment, exchange)).await;
         }
         let client = head.version;
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());

@@ -73,7 +73,7 @@ pub(crate) async fn hear(
 
 /// In a replay nothing is dialled anyway, and each stream is played from its own record.
 fn is_worth_it(egress: &Egress, grant: &Grant) -> bool {
-    egress.recording.is_none() && (decides(egress, grant) || egress.pool.knows(grant.destination))
+    egress.played().is_none() && (decides(egress, grant) || egress.pool.knows(grant.destination))
 }
 
 /// Whether what a client says decides whether it may pass.
