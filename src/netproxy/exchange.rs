@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::fields::Fields;
 use super::flow::now;
 use super::idle::IdleClock;
+use super::informational::Informational;
 use super::places::Place;
 use super::recorded::{Asked, Matched};
 use super::relay::End;
@@ -44,6 +45,8 @@ struct Progress {
     tls: Option<Arc<Facts>>,
     withheld: Option<&'static str>,
     secrets: Vec<String>,
+    /// Answers that came before it.
+    informational: Vec<(StatusCode, Fields)>,
     answer: Option<(StatusCode, Fields)>,
     rule: String,
     proc: Option<String>,
@@ -145,6 +148,16 @@ impl Exchange {
     /// A field of the response that the client does not get.
     pub(crate) fn set_withheld(&self, field: &'static str) {
         self.progress().withheld = Some(field);
+    }
+
+    /// An answer that precedes the response has come. After an error it must not go on.
+    pub(crate) fn add_informational(&self, one: &Informational) -> Result<(), NetproxyError> {
+        let fields = Fields::of(&one.headers);
+        let mut progress = self.progress();
+        let grown = progress.promise.grow(fields.bound());
+        grown.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
+        progress.informational.push((one.status, fields));
+        Ok(())
     }
 
     /// The response's head has come. After an error it must not go on.

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use super::authority::{Authority, Host};
 use super::body::{Reply, refusal, refusal_to};
-use super::client::{Client, HeadTap, MAX_HEAD};
+use super::client::{Client, MAX_HEAD};
 use super::connect;
 use super::decide::{Claim, Grant, Refusal};
 use super::drain::drain;
@@ -24,9 +24,11 @@ use super::exchange::Exchange;
 use super::flow::Door;
 use super::forward::Origin;
 use super::framing;
+use super::head_tap::HeadTap;
 use super::idle::IdleClock;
 use super::intercept::Secure;
 use super::link::{Link, MAX_HEADER_LIST, Wire};
+use super::plain::Plain;
 use super::requests;
 use super::secret;
 use super::stream;
@@ -45,9 +47,15 @@ const MAX_SENT_AHEAD: usize = 128 * 1024;
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
     /// One destination, which the stream was granted.
-    Bound { grant: Grant, door: Door, secure: Option<Box<Secure>> },
+    Bound { grant: Grant, door: Door, beneath: Beneath },
     /// Whatever each request names: the proxy's own port.
     Open,
+}
+
+/// What carries the requests.
+pub(crate) enum Beneath {
+    Plain(Box<Plain>),
+    Secure(Box<Secure>),
 }
 
 /// One connection on the inner side.
@@ -86,13 +94,16 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
     };
     if let Err(error) = ended {
         service.note_malformed(&error);
-        if let Some(flow) = service.secure().and_then(|secure| secure.flow.as_ref()) {
+        if let Some(flow) = service.stream() {
             flow.set_end(&format!("client: {error}"));
         }
     }
     let link = service.link.lock().await.take();
-    if let (Scope::Bound { grant, secure: Some(secure), .. }, Some(link)) = (&service.scope, link) {
-        secure.leave(&service.egress, grant, link);
+    if let (Scope::Bound { grant, beneath, .. }, Some(link)) = (&service.scope, link) {
+        match beneath {
+            Beneath::Plain(_) => Plain::leave(&service.egress, link),
+            Beneath::Secure(secure) => secure.leave(&service.egress, grant, link),
+        }
     }
 }
 
@@ -201,7 +212,7 @@ impl Service {
         authority: Option<Authority>,
     ) -> Result<Vec<Origin>, NetproxyError> {
         let (grant, door, secure) = match &self.scope {
-            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_deref()),
+            Scope::Bound { grant, door, .. } => (grant, *door, self.secure()),
             Scope::Open => return self.named_origins(head, authority).await,
         };
         let proc = self.proc.as_deref();
@@ -227,7 +238,19 @@ impl Service {
             Some(secure) => self.judge_secure(grant, secure, &authority.host)?,
             None => self.egress.judge_claim(grant, claim, proc)?,
         };
-        Ok(vec![Origin { grant, host: Some(authority.host), door, secure: secure.is_some() }])
+        let others = self.other_addresses().iter();
+        let others = others.filter_map(|other| self.egress.judge.destination(other.destination, claim).ok());
+        let host = Some(authority.host.clone());
+        let origin = |grant| Origin { grant, host: host.clone(), door, secure: secure.is_some() };
+        Ok(std::iter::once(grant).chain(others).map(origin).collect())
+    }
+
+    /// Where else the stream may go that was granted to one host.
+    fn other_addresses(&self) -> &[Grant] {
+        match &self.scope {
+            Scope::Bound { beneath: Beneath::Plain(plain), .. } => plain.others(),
+            Scope::Bound { .. } | Scope::Open => &[],
+        }
     }
 
     /// The origins of an absolute-form request.
@@ -273,7 +296,7 @@ impl Service {
             return Err(NetproxyError::Denied(Box::new(refusal)));
         }
         let host = Some(authority.host.clone());
-        let secure = matches!(&self.scope, Scope::Bound { secure: Some(_), .. });
+        let secure = self.secure().is_some();
         Ok(vec![Origin { grant: grant.clone(), host, door, secure }])
     }
 

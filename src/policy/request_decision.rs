@@ -147,9 +147,18 @@ impl Policy {
             None => !rule.is_conditional(),
         });
         matching.sort_by_key(|(.., specificity)| std::cmp::Reverse(*specificity));
-        let rated: Vec<RuleId> =
-            matching.iter().map(|(id, ..)| *id).filter(|id| self.rate_of(*id).is_some()).collect();
-        if rated.len() == matching.len() { rated } else { Vec::new() }
+        self.if_all_are_rated(matching.iter().map(|(id, ..)| *id).collect())
+    }
+
+    /// The rules whose rates limit whatever is asked there. None, if some rule that grants anything has no rate.
+    pub fn all_rates(&self, names: &[String], address: IpAddr, port: u16) -> Vec<RuleId> {
+        let target = Target::new(self, names, address, port);
+        let (matching, _) = self.matching(&target, &|effect, _| effect == Effect::Grant);
+        self.if_all_are_rated(matching.iter().map(|(id, ..)| *id).collect())
+    }
+
+    fn if_all_are_rated(&self, rules: Vec<RuleId>) -> Vec<RuleId> {
+        if rules.iter().all(|id| self.rate_of(*id).is_some()) { rules } else { Vec::new() }
     }
 
     fn net(&self, id: RuleId) -> Option<&NetRule> {
