@@ -40,6 +40,7 @@ impl Supervisor {
             (reply, _) => answer(&self.listener, notification.id, reply),
         };
         self.hand_over.answered();
+        self.keep_statuses(false)?;
         sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
     }
 

@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use nix::fcntl::{RenameFlags, renameat2};
 use nix::sys::stat::{FileStat, lstat};
 
-use super::view::{Found, Place, View};
 use super::access::{AccessTable, is_below};
+use super::view::{Found, Place, View};
 use super::{CommandTable, Orders, RecordedStatuses};
 use crate::policy::FileId;
 use crate::sys::relocate;

@@ -209,6 +209,7 @@ impl Supervisor {
         if done.is_ok() {
             // One that is gone again already is nothing to connect to.
             let _ = self.sockets.remember(&place);
+            self.changed_at(&place);
             self.record_socket(call, &spelled, &target, area)?;
         }
         Ok(done.into())

@@ -321,7 +321,8 @@ fn holds_times(file: &File, size: u64) -> bool {
     let starts: [&[u8]; 4] = [b"DIRC", b"PK\x03\x04", b"!<arch>\n", b"\x1f\x8b\x08"];
     // An entry of Go's cache of builds.
     let is_go_s = head.starts_with(b"v1 ") && size == 175;
-    is_go_s || starts.iter().any(|start| head.starts_with(start))
+    is_go_s
+        || starts.iter().any(|start| head.starts_with(start))
         || head.get(2..8) == Some(b"\r\n\0\0\0\0")
         || head.get(257..262) == Some(b"ustar")
 }

@@ -60,7 +60,8 @@ os.remove('gone/f'); look('gone'); os.rename('gone', 'went'); look('went')
 fd = os.open('fd', os.O_RDWR | os.O_CREAT); os.write(fd, b'1'); os.close(fd)
 fd = os.open('fd', os.O_RDONLY); print(os.fstat(fd).st_mtime_ns, os.stat(fd).st_ino)
 open('/tmp/own', 'w').write('t'); look('/tmp/own'); look('/tmp')
-os.mkfifo('p'); look('p'); r, w = os.pipe(); os.fchmod(w, 0o600); print(oct(os.fstat(w).st_mode))
+os.mkfifo('p'); look('p'); import socket; socket.socket(socket.AF_UNIX).bind('sock'); look('sock'); look('.')
+r, w = os.pipe(); os.fchmod(w, 0o600); print(oct(os.fstat(w).st_mode))
 "
         );
         is_exact(sandbox, &[], &["python3", "-c", &script]);

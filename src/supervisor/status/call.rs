@@ -4,9 +4,9 @@
 //! on what the program's memory holds by then.
 
 use std::ffi::OsStr;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::stat::lstat;
@@ -15,7 +15,7 @@ use nix::unistd::{getegid, geteuid};
 
 use super::Statuses;
 use crate::supervisor::call::{Call, Reply, low_half};
-use crate::supervisor::view::{Found, View, found};
+use crate::supervisor::view::View;
 use crate::supervisor::{Stop, Supervisor};
 use crate::sys::{seccomp, status};
 
@@ -98,20 +98,20 @@ impl Supervisor {
     /// Shows a file with its recorded status.
     pub(in crate::supervisor) fn show_status(&mut self, call: &Call) -> Result<Reply, Stop> {
         let Some(asked) = Asked::by(call) else { return Ok(Reply::Continue) };
-        let Some(file) = self.asked_for(call, &asked) else { return Ok(Reply::Continue) };
+        let Some((file, path)) = self.asked_for(call, &asked) else { return Ok(Reply::Continue) };
         // What was closed just now counts.
         self.settle()?;
         let (mask, flags) = match asked.form {
             Form::Stat => (libc::STATX_BASIC_STATS, 0),
             Form::Statx { mask, flags } => (mask, flags),
         };
-        let Ok(mut status) = status::of(file.file.as_fd(), flags, mask | libc::STATX_BASIC_STATS) else {
+        let Ok(mut status) = status::of(file.as_fd(), flags, mask | libc::STATX_BASIC_STATS) else {
             return Ok(Reply::Continue);
         };
-        let is_diverted = self.view.is_diverted(&file.path);
+        let path = if status.stx_nlink == 0 { without_mark(&path) } else { &path };
+        let is_diverted = self.view.is_diverted(path);
         let Statuses::Shown(shown) = &mut self.statuses else { return Ok(Reply::Continue) };
-        let host = || is_diverted.then(|| lstat(&file.path).ok()).flatten().map(|status| (&status).into());
-        let path = file.former_path().unwrap_or(&file.path);
+        let host = || is_diverted.then(|| lstat(path).ok()).flatten().map(|status| (&status).into());
         if !shown.put(path, &mut status, host) {
             return Ok(Reply::Continue);
         }
@@ -122,14 +122,12 @@ impl Supervisor {
         })
     }
 
-    /// The file, where it can be one whose status was recorded.
-    fn asked_for(&self, call: &Call, asked: &Asked) -> Option<Found> {
+    /// The file (O_PATH) and its path, where it can be one whose status was recorded.
+    fn asked_for(&self, call: &Call, asked: &Asked) -> Option<(OwnedFd, PathBuf)> {
         let Some(path) = asked.path else {
-            let path = call.task.link(&format!("fd/{}", asked.directory)).ok()?;
-            if !self.may_show(Path::new(&path)) {
-                return None;
-            }
-            return found(call.task.descriptor(asked.directory).ok()?).ok();
+            let path = PathBuf::from(call.task.link(&format!("fd/{}", asked.directory)).ok()?);
+            let file = self.may_show(&path).then(|| call.task.descriptor(asked.directory))?;
+            return Some((file.ok()?, path));
         };
         let path = call.path(path).ok()?;
         let absolute = View::absolute(&call.task, asked.directory, &path).ok()?.absolute;
@@ -138,7 +136,7 @@ impl Supervisor {
             return None;
         }
         let found = self.view.find(&absolute, asked.follow).ok()?;
-        (self.may_show(&found.path) && !self.view.is_inherited(&found)).then_some(found)
+        (self.may_show(&found.path) && !self.view.is_inherited(&found)).then_some((found.file, found.path))
     }
 
     /// Whether the file at a final path may have another status than in the recorded run.
@@ -166,6 +164,12 @@ impl Supervisor {
             i64::try_from(address).map_err(|_| Errno::EFAULT).and_then(|at| pwrite(memory, bytes, at));
         if written == Ok(bytes.len()) { Reply::Value(0) } else { Reply::Errno(Errno::EFAULT) }
     }
+}
+
+/// The path that a file had whose last name is gone (proc_pid_fd(5)).
+fn without_mark(path: &Path) -> &Path {
+    let path = path.as_os_str().as_bytes();
+    Path::new(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)))
 }
 
 /// Owner and group as they look inside.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::recorded::MOST_SAMPLES;
+use super::recorded::{LONGEST_STATUSES, MOST_SAMPLES};
 use super::sample::Sample;
 use super::{ALL, Moment, OPERATION};
 use crate::sys::status;
@@ -39,9 +39,8 @@ pub(in crate::supervisor) struct Kept {
     known: HashMap<Key, Known>,
     names: [RandomState; 2],
     text: Vec<u8>,
-    /// In the text, and in all.
+    /// Of the whole run.
     samples: usize,
-    total: usize,
     /// Files that were opened, and may have changed since (O_PATH).
     unseen: HashMap<PathBuf, OwnedFd>,
     is_full: bool,
@@ -61,7 +60,8 @@ impl Kept {
         let key = self.key(path);
         let status = self.names[0].hash_one(sample);
         let room = self.known.len() < PATHS;
-        let known = self.known.entry(key).or_insert_with(|| Known { changes: 0, last: None, id: sample.id() });
+        let known =
+            self.known.entry(key).or_insert_with(|| Known { changes: 0, last: None, id: sample.id() });
         if moment == Moment::Changed {
             known.changes = known.changes.saturating_add(1);
         }
@@ -78,8 +78,7 @@ impl Kept {
         // No path has one.
         self.text.push(0);
         self.samples += 1;
-        self.total += 1;
-        self.is_full = !room || self.total >= MOST_SAMPLES;
+        self.is_full = !room || self.samples >= MOST_SAMPLES;
     }
 
     /// The file at `path` was opened: what happens to it from now on is not seen. `file` is an O_PATH twin.
@@ -114,14 +113,53 @@ impl Kept {
         if last {
             self.look_again();
         }
-        if self.samples == 0 || (self.text.len() < PART && !last && !self.is_full) {
-            return Ok(());
+        while !self.text.is_empty() && (self.text.len() >= PART || last || self.is_full) {
+            let part = self.part();
+            let count = part.iter().filter(|&&byte| byte == 0).count();
+            let mut blob = recorder.blob()?;
+            blob.write_all(&part).map_err(|source| TraceError::StoreBlob { source })?;
+            let event = Event::new(Kind::Meta, OPERATION).arg("count", count);
+            let event = event.arg("samples", blob.finish()?.private());
+            let is_cut = self.is_full && self.text.is_empty();
+            recorder.record(if is_cut { event.arg("cut", true) } else { event })?;
         }
-        let text = std::mem::take(&mut self.text);
-        let mut blob = recorder.blob()?;
-        blob.write_all(&text).map_err(|source| TraceError::StoreBlob { source })?;
-        let event = Event::new(Kind::Meta, OPERATION).arg("count", std::mem::take(&mut self.samples));
-        let event = event.arg("samples", blob.finish()?.private());
-        recorder.record(if self.is_full { event.arg("cut", true) } else { event })
+        Ok(())
+    }
+
+    /// The first samples of what is there, as many as a reader takes at once.
+    fn part(&mut self) -> Vec<u8> {
+        let longest = usize::try_from(LONGEST_STATUSES).unwrap_or(usize::MAX);
+        let ends = self.text.get(..longest).and_then(|start| start.iter().rposition(|&byte| byte == 0));
+        let rest = ends.map(|end| self.text.split_off(end + 1)).unwrap_or_default();
+        std::mem::replace(&mut self.text, rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervisor::RecordedStatuses;
+
+    #[test]
+    fn parts_end_where_samples_do() {
+        let mut kept = Kept::default();
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut sample = Sample::from(&nix::sys::stat::lstat(directory.path()).expect("is there"));
+        let deep = "/d".repeat(2000);
+        for inode in 0..600 {
+            sample.inode = inode;
+            kept.add(Path::new(&deep), Moment::Changed, &sample);
+            kept.add(Path::new(&deep), Moment::Seen, &sample);
+        }
+        let (mut recorded, mut parts) = (RecordedStatuses::default(), 0);
+        while !kept.text.is_empty() {
+            let part = kept.part();
+            assert!(part.len() as u64 <= LONGEST_STATUSES);
+            recorded.add(&part).expect("samples");
+            parts += 1;
+        }
+        assert_eq!(parts, 3);
+        let span = recorded.span(Path::new(&deep), 600).expect("is known");
+        assert_eq!((span.first.inode, span.last), (599, None));
     }
 }

@@ -195,8 +195,8 @@ impl Supervisor {
         }
     }
 
-    /// Files were closed after writing; what is noted is put into the trace.
-    pub(super) fn note_settled(&mut self, closed: Vec<(PathBuf, libc::statx)>) -> Result<(), Stop> {
+    /// Files were closed after writing.
+    pub(super) fn note_settled(&mut self, closed: Vec<(PathBuf, libc::statx)>) {
         for (path, status) in closed {
             let sample = Sample::from(&status);
             if let Statuses::Shown(shown) = &mut self.statuses {
@@ -204,7 +204,6 @@ impl Supervisor {
             }
             self.statuses.add(&path, Moment::Seen, sample);
         }
-        self.keep_statuses(false)
     }
 
     /// Notes directories of the view that the run may look at without opening them.
