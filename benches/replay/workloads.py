@@ -177,6 +177,7 @@ WORKLOADS = [
 
 # Those whose cost `scripts/replay-cost.sh` measures: these, and some of the above.
 COSTS = [
+    Workload("true", ["/usr/bin/true"]),
     python("Python: imports, 500 files", "files.py"),
     node("500 files", "files.js"),
     *(workload for workload in WORKLOADS if workload.name == "go build"),
