@@ -28,9 +28,9 @@ class Cost(Work):
         if inside:
             shutil.rmtree(self.directory / "out")
             (self.directory / "out").mkdir()
-        words = ["timeout", "-k", "5", str(SECONDS), *map(str, words)]
+        streams = {"stdin": subprocess.DEVNULL, "capture_output": True}
         start = time.perf_counter()
-        done = subprocess.run(words, cwd=self.directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True)
+        done = subprocess.run([*map(str, words)], cwd=self.directory, env=environment, timeout=SECONDS, **streams)
         took = (time.perf_counter() - start) * 1000
         said = done.stderr.decode(errors="replace")
         if done.returncode not in statuses:
@@ -99,7 +99,7 @@ def row(workload, rivals, runs, directory, tools):
     columns = ["record", "replay", "paced"] + [f"{rival.name} {way}" for rival in rivals for way in ("record", "replay")]
     ratios = [f"{medians[column] / medians['native']:.2f}" if column in medians else "" for column in columns]
     sizes = [str((work.tape() + 1023) // 1024), str(work.size())]
-    return [workload.name, f"{medians['native']:.0f}", *ratios[:3], *sizes, *ratios[3:]], notes
+    return [workload.name, f"{medians['native']:.{int(medians['native'] < 10)}f}", *ratios[:3], *sizes, *ratios[3:]], notes
 
 
 def line(cells):
