@@ -67,37 +67,51 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
         )
     }));
     let refused = refused(outcome);
-    for (count, what, hint) in refused.iter().take(MOST) {
-        lines.push(format!("agentbox: {denied} {count}x: {what} ({})", hint.text(&outcome.policy)));
-    }
-    match refused.len().saturating_sub(MOST) {
+    // Runtimes size themselves by these; a command that has done its work needed none.
+    let needed = |refused: &&Refused<'_>| outcome.code != 0 || !refused.is_of_sys;
+    let told = refused.iter().filter(needed).take(MOST);
+    lines.extend(told.map(|Refused { count, what, hint, .. }| {
+        format!("agentbox: {denied} {count}x: {what} ({})", hint.text(&outcome.policy))
+    }));
+    let told = refused.iter().filter(needed).take(MOST).count();
+    match refused.len() - told {
         0 => {}
+        kinds if told == 0 => lines.push(format!(
+            "agentbox: {denied}: files below /sys that programs do without, {kinds} of them: agentbox show --denied"
+        )),
         1 => lines.push("agentbox: and 1 more kind: agentbox show --denied".to_owned()),
         more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
     }
     lines
 }
 
+/// One kind of refusal.
+struct Refused<'a> {
+    is_probe: bool,
+    is_of_sys: bool,
+    count: u64,
+    what: String,
+    hint: Hint<'a>,
+}
+
 /// Each kind of refusal once, in the order in which they are told.
-fn refused(outcome: &Outcome) -> Vec<(u64, String, Hint<'_>)> {
+fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
     let hosts = outcome.refused_hosts.iter().filter_map(|host| {
         let what = format!("{} {}", host.op, host.target.escape_debug());
-        Some((false, host.count, what, Hint::of(host, &outcome.policy)?))
+        let hint = Hint::of(host, &outcome.policy)?;
+        Some(Refused { is_probe: false, is_of_sys: false, count: host.count, what, hint })
     });
-    let mut refused: Vec<_> = outcome
-        .denials
-        .most_frequent()
-        .into_iter()
-        .map(|(count, denied, rule)| {
-            (is_probe(denied), count, describe(denied), rule.map_or(Hint::Allow(denied), Hint::DeniedBy))
-        })
-        .chain(hosts)
-        .collect();
-    refused.sort_by_key(|(is_probe, count, ..)| (*is_probe, Reverse(*count)));
+    let own = outcome.denials.most_frequent().into_iter().map(|(count, denied, rule)| {
+        let hint = rule.map_or(Hint::Allow(denied), Hint::DeniedBy);
+        let is_of_sys = matches!(denied, policy::Denied::Path { path, .. } if path.starts_with("/sys"));
+        Refused { is_probe: is_probe(denied), is_of_sys, count, what: describe(denied), hint }
+    });
+    let mut refused: Vec<_> = own.chain(hosts).collect();
+    refused.sort_by_key(|refused| (refused.is_probe, Reverse(refused.count)));
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = HashSet::new();
-    refused.retain(|(_, _, what, _)| told.insert(what.clone()));
-    refused.into_iter().map(|(_, count, what, hint)| (count, what, hint)).collect()
+    refused.retain(|refused| told.insert(refused.what.clone()));
+    refused
 }
 
 fn describe(denied: &policy::Denied) -> String {

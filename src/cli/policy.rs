@@ -35,7 +35,7 @@ enum Action {
 struct ShowPolicy {
     #[command(flatten)]
     policy: PolicyArgument,
-    /// Say in words what each rule grants, and what would mend each warning
+    /// Say in words what each rule grants, what would mend each warning, and each reason on a line of its own
     #[arg(long)]
     explain: bool,
     /// Print one JSON document

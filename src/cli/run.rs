@@ -60,6 +60,9 @@ pub(super) struct RunCommand {
     /// Redact the values of this header field, parameter or member in the trace as well; `*` stands for any letters
     #[arg(long, value_name = "PATTERN")]
     redact: Vec<ChosenName>,
+    /// Say where the trace is written meanwhile, too
+    #[arg(short, long)]
+    verbose: bool,
     #[command(flatten)]
     replay: ReplayArguments,
     /// The command and its arguments
@@ -122,7 +125,9 @@ impl RunCommand {
         tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
-        tell(elsewhere(&placement));
+        if self.verbose {
+            tell(elsewhere(&placement));
+        }
         let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);

@@ -90,6 +90,7 @@ pub fn build(
         })?;
     }
     let diverted = builder.divert(spec, &mut pending)?;
+    builder.hide(spec, &pending)?;
     let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {
         pending.scratch = Some(builder.scratch()?);
@@ -142,6 +143,26 @@ impl Builder {
         mount::set_attributes(tree.as_fd(), NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
         Ok(tree)
+    }
+
+    /// Before Linux 6.15 open_tree(2) copies from attached mounts alone (EINVAL): then what is kept for places
+    /// that may appear is attached where a mount of the run's own covers it. No path leads there, and nobody
+    /// inside can take the cover away.
+    fn hide(&mut self, spec: &FsSpec, pending: &Pending) -> Result<(), FsviewError> {
+        if pending.is_empty() || pending.can_copy() {
+            return Ok(());
+        }
+        let is_own = |op: &&MountOp| matches!(&op.kind, MountKind::New { filesystem, .. } if filesystem == "tmpfs");
+        let place = spec.mounts.iter().rev().find(is_own).map(|op| op.target.clone());
+        let place = place.ok_or_else(|| FsviewError::new("open_tree", "/", Errno::EINVAL))?;
+        let own = tree::open(self.tree.root.as_fd(), &place)
+            .map_err(|errno| FsviewError::new("openat2", &place, errno))?;
+        let cover = mount::clone_tree(own.as_fd(), c"", true)
+            .map_err(|error| FsviewError::new("open_tree", &place, error))?;
+        for tree in pending.trees() {
+            self.attach(&place, Shape::Directory, tree)?;
+        }
+        self.attach(&place, Shape::Directory, &cover)
     }
 
     fn make_directory(&mut self, path: &Path) -> Result<(), FsviewError> {

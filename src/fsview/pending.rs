@@ -3,13 +3,11 @@
 //! Nothing is made on the host for a rule. What the launcher keeps, out of sight, is a mount of
 //! the directory above; when the place appears, pid 1 mounts it from there into the view.
 
-use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::tree::{self, Shape};
@@ -54,6 +52,19 @@ impl Pending {
         self.roots.push((PendingRoot { base, ..root.clone() }, tree));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.roots.is_empty()
+    }
+
+    pub(super) fn trees(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.roots.iter().map(|(_, tree)| tree)
+    }
+
+    /// Whether the kernel copies from mounts that are nowhere attached (Linux 6.15).
+    pub(super) fn can_copy(&self) -> bool {
+        self.trees().next().is_none_or(|tree| mount::is_copied_unattached(tree.as_fd()))
+    }
+
     /// The descriptors that pid 1 has to keep open.
     pub fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
         let overlays = self.overlays.iter().map(|(_, tree)| tree);
@@ -63,15 +74,16 @@ impl Pending {
     /// Shows the place number `index`, which exists on the host now.
     ///
     /// # Errors
-    /// The step that failed; EINVAL from open_tree(2) before Linux 6.15, which cannot copy from a
-    /// mount that is nowhere attached.
+    /// The step that failed.
     pub fn attach(&self, index: usize) -> Result<(), FsviewError> {
         let (root, base) =
             self.roots.get(index).ok_or_else(|| FsviewError::new("attach", "?", Errno::EINVAL))?;
         let below = root.path.strip_prefix(&root.base).unwrap_or(&root.path);
-        let name = CString::new(below.as_os_str().as_bytes())
-            .map_err(|_| FsviewError::new("open_tree", &root.path, Errno::EINVAL))?;
-        let tree = mount::clone_tree(base.as_fd(), &name, false)
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let place = openat2(base, below, how).map_err(|errno| FsviewError::new("openat2", &root.path, errno))?;
+        let tree = mount::clone_tree(place.as_fd(), c"", false)
             .map_err(|error| FsviewError::new("open_tree", &root.path, error))?;
         mount::set_attributes(tree.as_fd(), root.attributes, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", &root.path, error))?;

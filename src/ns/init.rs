@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::TimeValLike;
 use nix::sys::uio::pwrite;
@@ -115,6 +116,18 @@ pub fn open_last_id() -> io::Result<OwnedFd> {
     Ok(std::fs::OpenOptions::new().write(true).open("/proc/sys/kernel/ns_last_pid")?.into())
 }
 
+/// First byte of a request for a pair of connected Unix sockets, and of its answer.
+pub const PAIR: u8 = b'P';
+
+/// The request for a pair of that type: only a process in the run's network makes sockets that are
+/// none of the host's (network_namespaces(7)).
+#[must_use]
+pub fn pair_request(kind: SockType) -> [u8; 5] {
+    let mut bytes = [PAIR; 5];
+    bytes[1..].copy_from_slice(&(kind as i32).to_le_bytes());
+    bytes
+}
+
 /// The errno in the answer to `request`, 0 when it was done; `None` for another message.
 #[must_use]
 pub fn answer_to(request: &[u8], bytes: &[u8]) -> Option<i32> {
@@ -186,6 +199,9 @@ fn serve(
     let Some((&kind, rest)) = bytes.split_first() else { return Ok(()) };
     let Some((&number, rest)) = rest.split_first_chunk::<4>() else { return Ok(()) };
     let number = u32::from_le_bytes(number);
+    if (kind, descriptors.is_empty()) == (PAIR, true) {
+        return send_pair(report, number);
+    }
     let done = match (kind, descriptors.as_slice()) {
         (ATTACH, []) => attach(usize::try_from(number).unwrap_or(usize::MAX)),
         (LAST_ID, []) => match last_id {
@@ -197,9 +213,22 @@ fn serve(
         }
         _ => return Ok(()),
     };
+    channel::send(report, &answer(kind, done), &[])
+}
+
+fn answer(kind: u8, done: Result<(), i32>) -> [u8; 5] {
     let mut answer = [kind; 5];
     answer[1..].copy_from_slice(&done.err().unwrap_or(0).to_le_bytes());
-    channel::send(report, &answer, &[])
+    answer
+}
+
+fn send_pair(report: BorrowedFd<'_>, kind: u32) -> io::Result<()> {
+    let known = [SockType::Stream, SockType::SeqPacket];
+    let kind = known.into_iter().find(|known| *known as i32 == kind.cast_signed()).ok_or(Errno::EINVAL);
+    match kind.and_then(|kind| socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)) {
+        Ok((one, other)) => channel::send(report, &answer(PAIR, Ok(())), &[one.as_fd(), other.as_fd()]),
+        Err(errno) => channel::send(report, &answer(PAIR, Err(errno as i32)), &[]),
+    }
 }
 
 /// Binds with the rights that the command has: without any capability.

@@ -43,14 +43,14 @@ pub(super) fn build(
 ) -> Map<String, Value> {
     let text = |path: &Path| display_bytes(path.as_os_str().as_encoded_bytes());
     let argv: Vec<String> = typed.iter().map(|word| display_bytes(word.as_encoded_bytes())).collect();
-    let rules: Vec<&str> = policy.rules.iter().map(|rule| rule.text.as_str()).collect();
+    let (words, rules) = policy_in_words(policy);
     let header = json!({
         "agentbox": env!("CARGO_PKG_VERSION"),
         "argv": argv,
         "checkpoint": false,
         "policy_sha256": policy.digest(),
         "python": Value::Null,
-        "policy": policy.text,
+        "policy": words,
         "policy_name": policy.name,
         "policy_rules": rules,
         "executable": text(&command.resolved),
@@ -65,6 +65,11 @@ pub(super) fn build(
     let Value::Object(mut header) = header else { return Map::new() };
     header.extend(script(command, host));
     header
+}
+
+/// The text of the policy, and that of each rule.
+pub(super) fn policy_in_words(policy: &Policy) -> (Value, Value) {
+    (policy.text.as_str().into(), policy.rules.iter().map(|rule| rule.text.as_str()).collect())
 }
 
 /// The script that the command runs, and its digest: the kernel opens it as one of the command's own files.
@@ -95,24 +100,11 @@ impl Enforcement {
         } else {
             ("not covered", "")
         };
+        // Forks are followed in a run that can be replayed alone.
+        let exits = if self.seeded { "recorded, replayable" } else { "of the command alone" };
         let tls = if self.reads_tls { judged } else { "server names judged, bytes recorded unread" };
         let (tls, answered) = (format!("{tls}{again}"), format!("{judged}{again}"));
-        let system = if full_mediation {
-            "injected descriptors"
-        } else {
-            "injected descriptors; system files by the kernel"
-        };
-        header.insert(
-            "mechanisms".to_owned(),
-            json!({
-                "namespaces": ["user", "mount", "pid", "net", "ipc", "uts", "cgroup"],
-                "seccomp": "notification",
-                "exec": "notification and exec event",
-                "files": system,
-                "landlock": self.landlock,
-                "network": self.capture,
-            }),
-        );
+        header.insert("mechanisms".to_owned(), self.mechanisms(full_mediation));
         if let Some(limit) = self.idle_timeout {
             header.insert("idle_timeout".to_owned(), limit.as_secs_f64().into());
         }
@@ -127,6 +119,7 @@ impl Enforcement {
                 "files read": read,
                 "files written": answered,
                 "exec": answered,
+                "exits": exits,
                 "tcp": answered,
                 "udp": answered,
                 "http": answered,
@@ -139,5 +132,21 @@ impl Enforcement {
                 "stdio": self.stdio,
             }),
         );
+    }
+
+    fn mechanisms(&self, full_mediation: bool) -> Value {
+        let system = if full_mediation {
+            "injected descriptors"
+        } else {
+            "injected descriptors; system files by the kernel"
+        };
+        json!({
+            "namespaces": ["user", "mount", "pid", "net", "ipc", "uts", "cgroup"],
+            "seccomp": "notification",
+            "exec": "notification and exec event",
+            "files": system,
+            "landlock": self.landlock,
+            "network": self.capture,
+        })
     }
 }

@@ -9,6 +9,9 @@ use super::name;
 use super::source::is_line_safe;
 use super::verdict::{Denied, PathAccess, Transport};
 
+/// Directories of every PATH.
+const USUAL: [&str; 2] = ["/usr/bin", "/bin"];
+
 impl Policy {
     /// The line to add to the policy. Where no rule can say it (a name that is no text, port 0), the
     /// line is a comment.
@@ -57,17 +60,18 @@ impl Policy {
     }
 
     fn program(&self, exe: &Path, name: Option<&OsStr>) -> Option<String> {
-        let is_bare =
-            name.is_some_and(|name| !name.as_bytes().contains(&b'/') && exe.file_name() == Some(name));
-        // A word is looked up along PATH, whose directories are called so nearly everywhere.
+        let spelled = name.map(Path::new);
+        let is_word = spelled.is_some_and(|name| name.as_os_str().as_bytes().iter().all(|byte| *byte != b'/'));
+        // Directories of PATH are called so nearly everywhere, and these are in it.
         let is_found = exe.parent().is_some_and(|above| above.ends_with("bin") || above.ends_with("sbin"));
+        let is_usual = |path: &Path| path.parent().is_some_and(|above| USUAL.iter().any(|bin| above == *bin));
         let is_replaceable = !is_found || self.decide_path(PathAccess::Write, exe).is_allow();
         // A link with a name of its own (`/bin/sh`): a rule for the file would not allow that name.
-        let is_word = name.is_some_and(|name| !name.as_bytes().contains(&b'/'));
-        let link = name.map(Path::new).filter(|name| name.file_name() != exe.file_name());
-        let program = match link {
-            Some(link) if link.is_absolute() || (is_word && !is_replaceable) => link,
-            None if is_bare && !is_replaceable => Path::new(name?),
+        let is_link = spelled.is_some_and(|name| name.file_name() != exe.file_name());
+        let program = match spelled {
+            Some(name) if is_word && !is_replaceable => name,
+            Some(name) if is_usual(name) && is_usual(exe) && !is_replaceable => Path::new(name.file_name()?),
+            Some(name) if is_link && name.is_absolute() => name,
             _ => exe,
         };
         shell_word(program.to_str()?).map(|word| format!("exec: {word}"))

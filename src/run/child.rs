@@ -241,7 +241,7 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     process::set_dumpable(true)
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_DUMPABLE)", &error))?;
     if start.fixed_addresses {
-        process::fix_addresses().map_err(|error| Failure::new(Step::Init, "personality", &error))?;
+        process::fix_addresses().map_err(|error| Failure::new(Step::Init, "personality(ADDR_NO_RANDOMIZE)", &error))?;
     }
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.

@@ -194,7 +194,14 @@ pub(super) fn explain(failure: &Failure, refusal: Option<Refusal>) -> RunError {
     } else {
         format!("{}: {said}", failure.call)
     };
-    let fix = remedy(&errno.into()).unwrap_or(fix);
+    // Only a replay has an overlay, and only a run that can be replayed has fixed addresses.
+    let fix = if failure.step == Step::View && failure.call.contains("overlay") {
+        OVERLAY
+    } else if failure.call.starts_with("personality") {
+        ADDRESSES
+    } else {
+        remedy(&errno.into()).unwrap_or(fix)
+    };
     RunError::Step { step, call, fix }
 }
 
@@ -243,6 +250,13 @@ fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
         Step::Exec => ("execve", "the program cannot be executed"),
     }
 }
+
+/// What a replay needs.
+const OVERLAY: &str = "a replay writes into overlays: it needs overlayfs in user namespaces, and a tmpfs with attributes \
+                       of users (Linux 6.6)";
+
+/// What a run that can be replayed needs.
+const ADDRESSES: &str = "allow the call in the container's seccomp profile, or give up replay by --no-replay";
 
 /// What mends a namespace that can be made and not used.
 const POWERLESS: &str = "the namespaces have no rights here; set kernel.apparmor_restrict_unprivileged_userns=0, or \

@@ -174,7 +174,7 @@ impl Supervisor {
             }
             Err((errno, None)) => return Ok(Reply::Errno(errno)),
         };
-        if self.view.is_inherited(&file) {
+        if self.view.is_inherited(&file) || self.view.is_input(&file) {
             // The launcher's terminal, and what its standard input leads to.
             return Ok(Reply::Errno(Errno::EPERM));
         }

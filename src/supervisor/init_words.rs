@@ -1,19 +1,28 @@
-//! What pid 1 of the run says.
+//! What pid 1 of the run says, and what it is asked for.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::SockType;
 
 use super::{Stop, Supervisor};
+use crate::sys::scm;
 
 impl Supervisor {
     /// Waits for the next of it.
     pub(super) fn hear(&self) -> Result<Vec<u8>, Stop> {
+        self.hear_all().map(|(bytes, _)| bytes)
+    }
+
+    fn hear_all(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Stop> {
         let mut bytes = vec![0; 4096];
-        let received = crate::sys::scm::receive(&self.channel, &mut bytes);
-        match received {
-            Ok((length, _)) => {
+        match scm::receive(&self.channel, &mut bytes) {
+            Ok((length, descriptors)) => {
                 bytes.truncate(length);
-                Ok(bytes)
+                Ok((bytes, descriptors))
             }
             // Pid 1 was killed: its end of the channel is gone without a word.
-            Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => Ok(Vec::new()),
+            Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => Ok(Default::default()),
             Err(source) => Err(Stop::Receive { call: "recvmsg", source }),
         }
     }
@@ -23,5 +32,46 @@ impl Supervisor {
         self.ended |= (self.words.is_end)(&words);
         self.silent |= self.ended || words.is_empty();
         self.last_words.get_or_insert(words);
+    }
+
+    /// Has pid 1 do something inside.
+    pub(super) fn ask_init(
+        &mut self,
+        request: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<nix::Result<()>, Stop> {
+        Ok(self.ask_init_for(request, descriptors)?.map(drop))
+    }
+
+    /// A pair of connected Unix sockets of the run's own network: one of the host's would show, and
+    /// take up, what is there (netdevice(7), abstract names).
+    pub(super) fn pair_inside(&mut self, kind: SockType) -> Result<nix::Result<(OwnedFd, OwnedFd)>, Stop> {
+        let made = self.ask_init_for(&(self.words.pair)(kind), &[])?;
+        Ok(made.and_then(|made| {
+            let [one, other] = <[OwnedFd; 2]>::try_from(made).map_err(|_| Errno::EMFILE)?;
+            Ok((one, other))
+        }))
+    }
+
+    fn ask_init_for(
+        &mut self,
+        request: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<nix::Result<Vec<OwnedFd>>, Stop> {
+        let failed = |call: &'static str| move |source| Stop::Receive { call, source };
+        if self.last_words.is_some() {
+            return Ok(Err(Errno::ESRCH));
+        }
+        scm::send(self.channel.as_fd(), request, descriptors).map_err(failed("sendmsg"))?;
+        let (words, given) = self.hear_all()?;
+        Ok(match (self.words.answer)(request, &words) {
+            Some(0) => Ok(given),
+            Some(errno) => Err(Errno::from_raw(errno)),
+            None => {
+                // The command ended meanwhile; nobody needs an answer any more.
+                self.heed(words);
+                Err(Errno::ESRCH)
+            }
+        })
     }
 }

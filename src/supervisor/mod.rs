@@ -43,6 +43,7 @@ mod ready;
 mod remembered;
 mod rename;
 mod reopen;
+mod setup;
 mod skip;
 pub mod sockaddr;
 mod sockets;
@@ -63,7 +64,6 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,6 +89,8 @@ use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
+use self::setup::Controlled;
+pub use self::setup::{Finished, InitWords, Refusal, Setup};
 pub use self::skip::UnderWay;
 use self::status::Statuses;
 pub use self::status::{LONGEST_STATUSES, OPERATION as STATUSES, RecordedStatuses, StatusError};
@@ -99,72 +101,7 @@ use self::view::View;
 use self::written::WrittenFiles;
 use crate::policy::{Denied, RuleId};
 use crate::sys::process;
-use crate::sys::refused::Refused;
 use crate::trace::{Event, Recorder, Turn};
-
-/// The words in which pid 1 is asked to do something inside, and answers.
-#[derive(Debug, Clone, Copy)]
-pub struct InitWords {
-    /// Asks to show a place, by its number in [`Setup::pending`].
-    pub attach: fn(usize) -> [u8; 5],
-    /// Asks to bind a socket, with this umask, to this address.
-    pub bind: fn(u32, &[u8]) -> Vec<u8>,
-    /// Asks to say that this id of a task was the last that was given out.
-    pub last_id: fn(i32) -> [u8; 5],
-    /// The errno in the answer to a request, 0 when it was done; `None` for another message.
-    pub answer: fn(&[u8], &[u8]) -> Option<i32>,
-    /// Whether a message says that nothing of the run is left but pid 1.
-    pub is_end: fn(&[u8]) -> bool,
-}
-
-/// What the supervisor is told at its start.
-pub struct Setup {
-    /// Where waiting calls are taken from.
-    pub listener: OwnedFd,
-    /// Pid 1 of the run.
-    pub init: i32,
-    /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
-    pub root: OwnedFd,
-    /// Mounts outside of it that standard input, output and error lead to.
-    pub inherited: Vec<u64>,
-    /// Decides on files.
-    pub access: AccessTable,
-    /// Decides on the command's own programs.
-    pub command: CommandTable,
-    /// Where everything is recorded.
-    pub recorder: Recorder,
-    /// Decides on TCP connections: the refusal, if there is one.
-    pub judge_connection: JudgeConnection,
-    /// Leads TCP connections to loopback.
-    pub lead_loopback: LeadLoopback,
-    /// Which process a connection belongs to, for the proxy.
-    pub connections: Arc<Connections>,
-    /// Signals: SIGCHLD, and those that are forwarded.
-    pub signals: SignalFd,
-    /// Becomes readable when pid 1 has something to say.
-    pub channel: OwnedFd,
-    /// How pid 1 is asked to do something inside.
-    pub words: InitWords,
-    /// Places that a rule names and that do not exist yet.
-    pub pending: Vec<PathBuf>,
-    /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
-    /// is connected instead.
-    pub relayed: Vec<(PathBuf, OwnedFd)>,
-    /// The private state directory, if there is one.
-    pub state: Option<OwnedFd>,
-    /// Whether what was at each path before the run changed it is kept.
-    pub keeps_former: bool,
-    /// Whether the content of what it reads is kept.
-    pub captures: bool,
-    /// What is written inside alone: in a replay everything.
-    pub diverted: DivertedRoots,
-    /// There are some when the run is to be replayed.
-    pub controls: Option<Controls>,
-    /// There in a replay whose waits are left out.
-    pub under_way: Option<UnderWay>,
-    /// There in a replay that goes on for real.
-    pub turn: Option<Arc<Turn>>,
-}
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
 pub struct Supervisor {
@@ -238,30 +175,6 @@ pub struct Supervisor {
     started: bool,
 }
 
-/// Why the command's own start was refused.
-#[derive(Debug)]
-pub enum Refusal {
-    /// By what we hold against it.
-    Policy(String),
-    /// The host does not let us look at it.
-    Host(Refused),
-}
-
-/// How a run went, as far as the supervisor knows.
-#[derive(Debug)]
-pub struct Finished {
-    /// What pid 1 said at the end; `None` when it died before.
-    pub last_words: Option<Vec<u8>>,
-    /// What was refused.
-    pub denials: Denials,
-    /// A signal came that was meant to end the run.
-    pub interrupted: bool,
-    /// Time that a replay has left out.
-    pub left_out: Duration,
-    /// Why the command was not started, if we were the reason.
-    pub first_refusal: Option<Refusal>,
-}
-
 impl Supervisor {
     /// Prepares to serve the run behind `setup.listener`.
     ///
@@ -269,19 +182,13 @@ impl Supervisor {
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
         let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
-        let view = View::of(setup.root, setup.inherited, roots).map_err(Stop::View)?;
+        let view = View::of(setup.root, setup.inherited, roots, setup.input).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         let hand_over = HandOver::by(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let (following, mut clock) = setup.controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
-        let tapes = clock.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
-        let taken = tapes.map(|tapes| (std::mem::take(&mut tapes.signals), std::mem::take(&mut tapes.ids)));
-        let (signals, ids) = taken.unwrap_or_default();
-        let (outside, births) = (outside::Signals::new(signals), Births::new(ids));
-        let mut clock = clock.map(|timeline| Clock::new(timeline, setup.recorder.clone()));
-        let skip = setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut()));
+        let Controlled { following, mut clock, outside, births } = Controlled::by(setup.controls, &setup.recorder);
         Ok(Self {
             listener: Arc::new(setup.listener),
             hand_over,
@@ -298,9 +205,9 @@ impl Supervisor {
             words: setup.words,
             view,
             tasks: Tasks::new(following.is_some()),
-            following: following.map(Following::new),
+            following,
+            skip: setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut())),
             clock,
-            skip,
             turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),

@@ -109,6 +109,9 @@ impl Supervisor {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
+        if View::is_mount_point(&target.place) {
+            return Ok(Reply::Errno(Errno::EBUSY));
+        }
         let how = if flags == 0 { UnlinkatFlags::NoRemoveDir } else { UnlinkatFlags::RemoveDir };
         // A file that is open for writing has its last content recorded under its name.
         self.settle()?;

@@ -68,7 +68,7 @@ impl Supervisor {
         if request.mode & SET_ID != 0 && (request.flags.contains(OFlag::O_CREAT) || request.is_temporary()) {
             return self.refuse_always(call, &spelled, SET_ID_REFUSED);
         }
-        if request.fixed && !self.full_mediation && is_terminal(&spelled.absolute) {
+        if self.kernel_may_open(&request) && is_terminal(&spelled.absolute) {
             // Only the task itself has the controlling terminal that /dev/tty means.
             return Ok(Reply::Continue);
         }
@@ -205,7 +205,7 @@ impl Supervisor {
                 self.record_special(call, access, spelled, &found, rule)?;
             }
             return match source {
-                Some(source) => Ok(self.open_source(call, request, source)),
+                Some(source) => self.open_source(call, request, source),
                 None => self.open_special(request, &found, area),
             };
         }
@@ -248,6 +248,9 @@ impl Supervisor {
     /// Decides on a file that was found. Pipes, memfds and sockets the process has already; a file
     /// whose last name is gone is judged by the name that it had.
     pub(super) fn decide_file(&self, access: PathAccess, found: &Found) -> Decision {
+        if access == PathAccess::Write && self.view.is_input(found) {
+            return Decision::Deny { rule: None, reason: "standard input is for reading".to_owned() };
+        }
         match found.former_path() {
             None => Decision::Allow(Area::Private),
             Some(path) => self.access.decide(access, path, Some(self.view.id_of(found))),
@@ -275,7 +278,7 @@ impl Supervisor {
         let fifo = found.kind() == SFlag::S_IFIFO && found.former_path().is_some();
         let own = matches!(area, Area::System | Area::Private) && !fifo;
         // Landlock knows the view alone, and not the launcher's terminal.
-        if request.fixed && !self.full_mediation && own && !self.view.is_inherited(found) {
+        if own && self.kernel_may_open(request) && !self.view.is_inherited(found) {
             return Ok(Reply::Continue);
         }
         let flags =

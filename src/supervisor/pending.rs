@@ -2,7 +2,7 @@
 //! from then on.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -11,8 +11,6 @@ use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::{Stop, Supervisor};
-use crate::sys::scm;
-use crate::trace::{Event, Kind};
 
 /// A place that may appear.
 #[derive(Debug)]
@@ -23,15 +21,13 @@ pub(super) struct Place {
     /// It is made inside alone.
     inside: bool,
     shown: bool,
-    /// The trace says why it cannot be shown.
-    noted: bool,
 }
 
 /// The places at `paths`; where there are `holders`, they stand for the directories of the host.
 pub(super) fn places(paths: Vec<PathBuf>, holders: Vec<OwnedFd>) -> Vec<Place> {
     let mut holders = holders.into_iter();
     let place = |path| match holders.next() {
-        Some(holder) => Place { path, parent: Some(holder), inside: true, shown: false, noted: false },
+        Some(holder) => Place { path, parent: Some(holder), inside: true, shown: false },
         None => Place::new(path),
     };
     paths.into_iter().map(place).collect()
@@ -42,7 +38,7 @@ impl Place {
         let parent = path.parent().unwrap_or_else(|| Path::new("/"));
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let parent = nix::fcntl::open(parent, flags, Mode::empty()).ok();
-        Self { path, parent, inside: false, shown: false, noted: false }
+        Self { path, parent, inside: false, shown: false }
     }
 
     fn name(&self) -> &OsStr {
@@ -116,40 +112,7 @@ impl Supervisor {
     /// Has pid 1 mount the place into the view.
     fn show(&mut self, index: usize) -> Result<nix::Result<()>, Stop> {
         let done = self.ask_init(&(self.words.attach)(index), &[])?;
-        let place = &mut self.pending[index];
-        place.shown = done.is_ok();
-        if done != Err(Errno::EINVAL) {
-            return Ok(done);
-        }
-        // open_tree(2) copies from a mount that is nowhere attached since Linux 6.15.
-        if !std::mem::replace(&mut place.noted, true) {
-            let text = "before Linux 6.15 a place that appears during the run cannot be shown; make it before the start";
-            self.recorder
-                .record(Event::new(Kind::Meta, "note").path("path", &place.path).arg("text", text))?;
-        }
-        Ok(Err(Errno::EOPNOTSUPP))
-    }
-
-    /// Has pid 1 do something inside.
-    pub(super) fn ask_init(
-        &mut self,
-        request: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<nix::Result<()>, Stop> {
-        let failed = |call: &'static str| move |source| Stop::Receive { call, source };
-        if self.last_words.is_some() {
-            return Ok(Err(Errno::ESRCH));
-        }
-        scm::send(self.channel.as_fd(), request, descriptors).map_err(failed("sendmsg"))?;
-        let words = self.hear()?;
-        Ok(match (self.words.answer)(request, &words) {
-            Some(0) => Ok(()),
-            Some(errno) => Err(Errno::from_raw(errno)),
-            None => {
-                // The command ended meanwhile; nobody needs an answer any more.
-                self.heed(words);
-                Err(Errno::ESRCH)
-            }
-        })
+        self.pending[index].shown = done.is_ok();
+        Ok(done)
     }
 }

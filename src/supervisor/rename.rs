@@ -9,7 +9,7 @@ use nix::sys::stat::SFlag;
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
 use super::mutate::{Target, status_of};
-use super::view::Place;
+use super::view::{Place, View};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::trace::{Event, Kind};
@@ -34,6 +34,9 @@ impl Supervisor {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
+        if [&source, &target].into_iter().any(|target| View::is_mount_point(&target.place)) {
+            return Ok(Reply::Errno(Errno::EBUSY));
+        }
         for (moved, other) in [(&source, &target), (&target, &source)] {
             if let Some(reply) = self.refuse_subtree(call, moved, &other.place.path())? {
                 return Ok(reply);

@@ -66,7 +66,7 @@ mod tests {
     fn view(root: &Path) -> View {
         let root =
             nix::fcntl::open(root, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).expect("a directory");
-        View::of(root, Vec::new(), Vec::new()).expect("a view")
+        View::of(root, Vec::new(), Vec::new(), None).expect("a view")
     }
 
     fn content(file: OwnedFd) -> String {

@@ -35,6 +35,13 @@ impl SystemFiles {
 }
 
 impl Supervisor {
+    /// Whether the kernel may carry out opens of devices and pipes as this one: the path that it reads may mean
+    /// another one by then, as the pipe that is standard input, which must not be written to.
+    pub(super) fn kernel_may_open(&self, request: &Request) -> bool {
+        let is_harmless = self.view.input.is_none() || request.access() == PathAccess::Read;
+        request.fixed && !self.full_mediation && is_harmless
+    }
+
     /// Whether the path alone says that the kernel may carry the open out.
     pub(super) fn is_system_by_spelling(&self, request: &Request, absolute: &[u8]) -> bool {
         !self.full_mediation

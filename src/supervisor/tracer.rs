@@ -79,8 +79,8 @@ impl Supervisor {
             // A task that was killed meanwhile answers ESRCH; its end is reported next.
             let _ = match stop {
                 ptrace::Stop::Ended(_) if pid == self.init => return Ok(true),
-                ptrace::Stop::Ended(_) => {
-                    self.ended(pid)?;
+                ptrace::Stop::Ended(end) => {
+                    self.ended(pid, end)?;
                     Ok(())
                 }
                 ptrace::Stop::Exec => {

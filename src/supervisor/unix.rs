@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
+use nix::sys::socket::{SockFlag, SockType};
 use nix::sys::stat::{Mode, SFlag, fstat, stat};
 
 use super::access::AccessTable;
@@ -20,7 +21,7 @@ use super::spelling::lexical;
 use super::view::{Found, Place, View, own_path};
 use super::{Stop, Supervisor};
 use crate::policy::{Denied, FileId, Verdict};
-use crate::sys::address;
+use crate::sys::{address, memory, seccomp};
 use crate::trace::{Event, Kind};
 
 /// Sockets of this run that may exist at once in places of the host.
@@ -163,6 +164,46 @@ impl Supervisor {
             .proc(call.task.lineage.clone())
             .rule(label);
         self.deny(event, Denied::Unix(path.to_owned()), rule)
+    }
+
+    /// A pair of datagram sockets is one of packet sockets: they keep messages apart as well, and never
+    /// look at the name in a call (`unix_seqpacket_sendmsg`), where a datagram socket that is connected
+    /// sends to any pathname.
+    pub(super) fn datagram_pair(&mut self, call: &Call) -> Result<Reply, Stop> {
+        let [_, kind, protocol, at, ..] = call.arguments;
+        if ![0, libc::AF_UNIX].contains(&call.int(protocol)) {
+            return Ok(Reply::Errno(Errno::EPROTONOSUPPORT));
+        }
+        let flags = SockFlag::from_bits_retain(call.int(kind));
+        // Before any descriptor is there, as in the kernel.
+        let mut numbers = [0; 8];
+        let writable = memory::read_exact(call.task.tid, at, &mut numbers)
+            .and_then(|()| memory::write(call.task.tid, at, &numbers));
+        if writable.is_err() {
+            return Ok(Reply::Errno(Errno::EFAULT));
+        }
+        Ok(self.pair_inside(SockType::SeqPacket)?.and_then(|pair| self.give_pair(call, at, pair, flags)).into())
+    }
+
+    fn give_pair(
+        &self,
+        call: &Call,
+        at: u64,
+        (one, other): (OwnedFd, OwnedFd),
+        flags: SockFlag,
+    ) -> nix::Result<()> {
+        let mut numbers = Vec::with_capacity(8);
+        for socket in [&one, &other] {
+            if flags.contains(SockFlag::SOCK_NONBLOCK) {
+                fcntl(socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+            }
+            let close_on_exec = flags.contains(SockFlag::SOCK_CLOEXEC);
+            let number =
+                seccomp::add_descriptor(self.listener.as_fd(), call.id, socket.as_fd(), close_on_exec);
+            let number = number.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+            numbers.extend_from_slice(&call.int(number.cast_unsigned()).to_le_bytes());
+        }
+        memory::write(call.task.tid, at, &numbers).map_err(|_| Errno::EFAULT)
     }
 
     /// Datagrams between Unix sockets name their receiver in each call, where it could be

@@ -105,15 +105,22 @@ pub(super) struct View {
     inherited: Vec<u64>,
     /// Places whose writes stay inside.
     pub(super) diverted: Vec<PathBuf>,
+    /// The pipe that is standard input as it is, for reading alone: others outside read and write it too.
+    pub(super) input: Option<FileId>,
 }
 
 impl View {
-    /// Takes an O_PATH descriptor of the run's root, and the mounts outside of it that standard
-    /// input, output and error lead to.
-    pub(super) fn of(root: OwnedFd, inherited: Vec<u64>, diverted: Vec<PathBuf>) -> nix::Result<Self> {
+    /// Takes an O_PATH descriptor of the run's root, the mounts outside of it that standard input, output
+    /// and error lead to, and the pipe that is standard input.
+    pub(super) fn of(
+        root: OwnedFd,
+        inherited: Vec<u64>,
+        diverted: Vec<PathBuf>,
+        input: Option<FileId>,
+    ) -> nix::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;
-        Ok(Self { root, descriptors, inherited, diverted })
+        Ok(Self { root, descriptors, inherited, diverted, input })
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
@@ -220,6 +227,16 @@ impl View {
         })
     }
 
+    /// Whether something is mounted at `place`. Outside of the run's mount namespace the kernel does not keep
+    /// such a name from being removed or moved: the mount would go, and what lies under it would show.
+    pub(super) fn is_mount_point(place: &Place) -> bool {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let there = nix::fcntl::openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty());
+        let Ok(there) = there else { return false };
+        let mounts = [&place.directory.file, &there].map(|file| descriptor::mount_id(file.as_fd()));
+        !matches!(mounts, [Ok(around), Ok(at)] if around == at)
+    }
+
     pub(super) fn open(&self, absolute: &[u8], flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let how = OpenHow::new().flags(flags).mode(mode).resolve(resolve);
@@ -240,6 +257,12 @@ impl View {
         found.path.is_absolute()
             && !self.inherited.is_empty()
             && descriptor::mount_id(found.file.as_fd()).is_ok_and(|mount| self.inherited.contains(&mount))
+    }
+
+    /// Whether it is the pipe that is standard input: the kernel would open it for writing too, through
+    /// /proc/self/fd.
+    pub(super) fn is_input(&self, found: &Found) -> bool {
+        found.kind() == SFlag::S_IFIFO && self.input == Some(found.id())
     }
 
     /// Whether `absolute` leads to a descriptor, by whatever link.

@@ -70,6 +70,14 @@ pub fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, recursive: bool) -> io::Resu
     fd(unsafe { libc::syscall(libc::SYS_open_tree, dir.as_raw_fd(), path.as_ptr(), flags) })
 }
 
+/// Whether the kernel copies `tree`, a mount that is nowhere attached (Linux 6.15; EINVAL before).
+#[must_use]
+pub fn is_copied_unattached(tree: BorrowedFd<'_>) -> bool {
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
+    // SAFETY: the path is a static C string.
+    fd(unsafe { libc::syscall(libc::SYS_open_tree, tree.as_raw_fd(), c"".as_ptr(), flags) }).is_ok()
+}
+
 /// Makes a detached copy of the mount at the absolute `path`, see [`clone_tree`].
 ///
 /// # Errors

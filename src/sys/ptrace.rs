@@ -83,11 +83,24 @@ pub fn event_message(pid: i32) -> io::Result<i32> {
     Ok(i32::try_from(message).unwrap_or(-1))
 }
 
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// Exit status, or 128 plus the number of the signal that killed it.
+    pub code: i32,
+    /// The signal that killed it, 0 if none.
+    pub signal: i32,
+    /// Processor time of it and all that it waited for, in microseconds.
+    pub cpu_micros: i64,
+    /// Largest resident set of one of them, in KiB.
+    pub peak_kib: i64,
+}
+
 /// What a stop or an end reported by wait4(2) is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The process exited or died; the raw wait status.
-    Ended(i32),
+    /// The process exited or died.
+    Ended(End),
     /// PTRACE_EVENT_EXEC: the new image has not run an instruction yet.
     Exec,
     /// It has made a task, by a clone(2) that is no fork(2) or vfork(2).
@@ -112,16 +125,26 @@ pub enum Stop {
 /// ECHILD when there is none left.
 pub fn next_stop() -> io::Result<Option<(i32, Stop)>> {
     let mut status: libc::c_int = 0;
+    // SAFETY: rusage is plain integers; all zeroes is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let flags = libc::__WALL | libc::WNOHANG;
-    // SAFETY: the kernel writes one int to `status`, which outlives the call.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, flags) };
+    // SAFETY: the kernel writes one int to `status` and one rusage to `usage`, which outlive the call.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, flags, &raw mut usage) };
     let pid = i32::try_from(super::checked(libc::c_long::from(pid))?).unwrap_or(0);
-    Ok((pid != 0).then(|| (pid, classify(status))))
+    Ok((pid != 0).then(|| (pid, classify(status, &usage))))
 }
 
-fn classify(status: i32) -> Stop {
+fn end(status: i32, usage: &libc::rusage) -> End {
+    let signal = if libc::WIFSIGNALED(status) { libc::WTERMSIG(status) } else { 0 };
+    let code = if signal == 0 { libc::WEXITSTATUS(status) } else { 128 + signal };
+    let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
+    let cpu_micros = micros(usage.ru_utime) + micros(usage.ru_stime);
+    End { code, signal, cpu_micros, peak_kib: usage.ru_maxrss }
+}
+
+fn classify(status: i32, usage: &libc::rusage) -> Stop {
     if !libc::WIFSTOPPED(status) {
-        return Stop::Ended(status);
+        return Stop::Ended(end(status, usage));
     }
     let signal = libc::WSTOPSIG(status);
     let stopping = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];

@@ -1,5 +1,6 @@
 //! What an entry is about, in a few words, for people.
 
+use nix::sys::signal::Signal;
 use serde_json::{Map, Value};
 
 /// Characters of the arguments that are told where no one of them says it all.
@@ -25,6 +26,16 @@ pub fn brief(entry: &Map<String, Value>) -> String {
     }
     if let (Some(from), Some(to)) = (text("from"), text("to")) {
         return format!("{from} -> {to}");
+    }
+    let number = |name: &str| args.get(name).and_then(Value::as_i64);
+    if let (Some("proc.exit"), Some(code), Some(signal)) =
+        (entry.get("op").and_then(Value::as_str), number("code"), number("signal"))
+    {
+        return match i32::try_from(signal).ok().and_then(|signal| Signal::try_from(signal).ok()) {
+            Some(signal) => format!("killed by {signal}"),
+            None if signal != 0 => format!("killed by signal {signal}"),
+            None => format!("exit code {code}"),
+        };
     }
     let named = args.get("names").and_then(Value::as_array).and_then(|names| names.first()?.as_str());
     if let Some(host) = ["host", "name"].into_iter().find_map(text).or(named).or_else(|| text("address")) {

@@ -74,7 +74,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// No directory is private enough to keep a trace for the time of the run.
-    #[error("no private directory for the trace: {} is not a directory of this user with mode 0700", path.display())]
+    #[error("no private directory for the trace: {} cannot be made, or is not a directory of this user with mode 0700: set XDG_STATE_HOME to a directory that you may write in", path.display())]
     StateDirectory {
         /// The last directory that was tried.
         path: PathBuf,

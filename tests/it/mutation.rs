@@ -187,3 +187,33 @@ print()",
         assert_eq!(fs::read(sandbox.path("data/in.txt")).expect("the file"), b"in");
     });
 }
+
+/// Else what is written there next would stay in a private directory, and be told of as written.
+#[test]
+fn a_root_itself_is_neither_removed_nor_moved() {
+    everyone(|sandbox| {
+        sandbox.file("../home/one/file", "old");
+        for name in ["../home/out", "../home/other", "tools", "out"] {
+            sandbox.directory(name);
+        }
+        sandbox.policy("read: .\nwrite: ~/one/file, ~/out, ~/other, ./out");
+        let ran = python(
+            sandbox,
+            "import pwd, shutil
+os.chdir(os.path.dirname(os.getcwd()) + '/home')
+for way in (os.unlink, os.remove): act(way, 'one/file')
+for path in ('out', '../work/out', '/proc/self/cwd/out', 'out/'): act(os.rmdir, path)
+act(shutil.rmtree, 'out'); act(os.rename, 'out', 'other'); act(os.rename, 'one/file', 'out/file')
+open('out/new', 'w').write('new'); act(os.rename, 'out/new', 'one/file')
+rename = ctypes.CDLL(None, use_errno=True).renameat2
+print(rename(-100, b'out', -100, b'other', 2), errno.errorcode[ctypes.get_errno()])
+open('one/file', 'w').write('new'); os.mkdir('out/inner'); os.rmdir('out/inner')",
+        );
+        ran.exits(0).prints(&format!("{}-1 EBUSY\n", "EBUSY ".repeat(10)));
+        for name in ["../home/one/file", "../home/out/new"] {
+            assert_eq!(fs::read(sandbox.path(name)).expect("the file"), b"new", "{name}");
+        }
+        let count = |op: &str| ran.entries.iter().filter(|entry| entry["op"] == op).count();
+        assert_eq!((count("fs.rename"), count("fs.delete")), (0, 1), "{ran}");
+    });
+}

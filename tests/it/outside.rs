@@ -27,7 +27,7 @@ fn record(sandbox: &Sandbox, words: &[&str], line: &str, after: Duration, signal
     kill(pid, signal).expect("kill");
     lines.read_to_string(&mut said).expect("the rest");
     let status = child.wait().expect("an end");
-    (said, status.code().or(status.signal()).expect("a status"))
+    (said, status.code().or_else(|| status.signal()).expect("a status"))
 }
 
 fn replay(sandbox: &Sandbox, options: &[&str]) -> Ran {

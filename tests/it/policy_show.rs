@@ -66,7 +66,8 @@ fn every_rule_is_shown_with_its_place_and_what_it_stands_for() {
     assert!(line("agentbox.policy:4  exec: nosuchprogram").ends_with("= no program is found"));
     assert!(line("agentbox.policy:6  env: SHOWN_IN_TEST_*").ends_with("= SHOWN_IN_TEST_A"));
     assert!(line("note: no program `nosuchprogram`").contains("PATH"));
-    assert!(line("/usr ").contains("every program needs it"));
+    assert!(line("/usr,").contains("/bin, "), "{shown}");
+    assert!(line("read, every program needs it:").starts_with("  "), "{shown}");
     assert!(line(&format!("{}/out", here.display())).contains("read,write  `write: ./out`"));
     assert!(line("SHOWN_IN_TEST_A").ends_with("passed on by agentbox.policy:6"));
     assert!(line("X ").ends_with("set by agentbox.policy:6"));
@@ -79,6 +80,7 @@ fn every_rule_is_shown_with_its_place_and_what_it_stands_for() {
 fn explaining_says_it_in_words() {
     let directory = stage();
     let shown = text(&agentbox(directory.path(), &["policy", "show", "--explain"]));
+    assert!(shown.lines().any(|line| line.starts_with("  /usr ") && line.ends_with("every program needs it")));
     for sentence in [
         "allows reading and changing this",
         "refuses reading this",
@@ -174,7 +176,7 @@ fn the_runs_own_bundle_is_not_said_to_be_passed_on() {
     let directory = stage();
     fs::write(directory.path().join("agentbox.policy"), "net: a.example.org\n").expect("written");
     let output = Command::new(env!("CARGO_BIN_EXE_agentbox"))
-        .args(["policy", "show"])
+        .args(["policy", "show", "--explain"])
         .current_dir(directory.path())
         .env("SSL_CERT_FILE", bundle)
         .output()

@@ -319,3 +319,48 @@ fn a_reader_that_takes_nothing_does_not_outlast_a_signal() {
         place.verify();
     }
 }
+
+/// What lies in it is for others to read, too: a shell that starts one run for each line of it.
+#[test]
+fn nothing_is_put_into_the_pipe_that_is_read() {
+    let program = "import ctypes, errno, os, threading
+read, write = os.pipe()
+paths = [*(f'/proc/{who}/fd/0' for who in ('self', 'thread-self', os.getpid())), '/dev/stdin', '/dev/fd/0']
+for path in paths:
+    for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_NONBLOCK, os.O_RDONLY | os.O_TRUNC):
+        try: os.write(os.open(path, flags), b'evil'); print('written')
+        except OSError as error: print(errno.errorcode[error.errno], end=' ')
+for act in (lambda: os.fchmod(0, 0o600), lambda: os.chmod('/dev/stdin', 0o600), lambda: os.utime('/proc/self/fd/0')):
+    try: act(); print('changed')
+    except OSError as error: print(errno.errorcode[error.errno], end=' ')
+print()
+# The path that was judged means another one when the kernel reads it.
+spellings = [b'/proc/self/fd/%d' % write, b'/dev/tty', b'/dev/null', b'/dev/ptmx']
+libc = ctypes.CDLL(None)
+for harmless in spellings:
+    path = ctypes.create_string_buffer(40); done = False
+    def change():
+        while not done: path.value = b'/proc/self/fd/0'; path.value = harmless
+    racer = threading.Thread(target=change); racer.start()
+    own = os.fstat(0).st_ino
+    for _ in range(1500):
+        file = libc.open(path, os.O_RDWR | os.O_NONBLOCK)
+        if file >= 0:
+            if os.fstat(file).st_ino == own: os.write(file, b'evil'); print('raced')
+            os.close(file)
+    done = True; racer.join()
+print(os.read(0, 100))";
+    crate::support::everyone(|sandbox| {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(b"first\n").expect("written");
+        let mut command = sandbox.run_command(&["--no-replay"], &["python3", "-c", program]);
+        command.stdin(reader.try_clone().expect("a copy"));
+        let ran = crate::support::Running::start(command).finish();
+        let refused = format!("{}{}", "EACCES ".repeat(20), "EPERM ".repeat(3));
+        ran.exits(0).prints(&format!("{refused}\nb'first\\n'\n"));
+        drop(writer);
+        let mut left = String::new();
+        (&reader).read_to_string(&mut left).expect("what is left");
+        assert_eq!(left, "");
+    });
+}

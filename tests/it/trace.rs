@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::skip;
+use crate::support::{Ran, everyone, skip};
 use agentbox::trace::{Event, Expectation, Kind, Outcome, Placement, TraceError, verify};
 use serde_json::Value;
 
@@ -268,4 +268,34 @@ fn stored_lines_are_canonical() {
         let value: Value = serde_json::from_str(line).expect("JSON");
         assert_eq!(agentbox::trace::canonical::to_string(&value), line);
     }
+}
+
+#[test]
+fn each_process_says_how_it_ended() {
+    everyone(|sandbox| {
+        sandbox.policy("exec: sh, sleep, head, yes");
+        let script = "sh -c 'exit 3'; (exit 4); sh -c 'kill $$'; yes | head -n 1 >/dev/null; sleep 60 & exit 5";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(5);
+        let ends = |ran: &Ran| -> Vec<String> {
+            let ends = ran.entries.iter().filter(|entry| entry["op"] == "proc.exit");
+            let mut ends: Vec<_> = ends
+                .map(|end| format!("{} {}", end["proc"].as_str().expect("a process"), end["args"]["code"]))
+                .collect();
+            ends.sort();
+            ends
+        };
+        assert_eq!(ends(&ran), ["0 5", "0.0 3", "0.1 4", "0.2 143", "0.3 141", "0.4 0"], "{ran}");
+        let capture = |ran: &Ran| ran.entries[0]["args"]["capture"]["exits"].as_str().map(str::to_owned);
+        assert_eq!(capture(&ran).as_deref(), Some("recorded, replayable"));
+        let path = sandbox.trace().display().to_string();
+        let shown = sandbox.agentbox(&["show", "-t", &path, "--op", "proc.exit"]);
+        assert!(shown.stdout.contains("exit code 3  [0.0]"), "{shown}");
+        assert!(shown.stdout.contains("killed by SIGTERM  [0.2]"), "{shown}");
+        let policy = sandbox.beside("agentbox.policy").display().to_string();
+        sandbox.agentbox(&["replay", "-p", &policy, "-t", &path]).exits(0);
+        let ran = sandbox.run_with(&["--no-replay"], &["sh", "-c", script]);
+        assert_eq!(ends(&ran), ["0 5"], "{ran}");
+        assert_eq!(capture(&ran).as_deref(), Some("of the command alone"));
+    });
 }

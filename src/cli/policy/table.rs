@@ -7,6 +7,10 @@ use crate::trace::escape;
 
 /// Columns are not made wider than this for one long entry.
 const WIDEST: usize = 44;
+/// So many with one reason stand together.
+const MANY: usize = 4;
+/// Characters of a line of names.
+const LINE: usize = 96;
 
 /// Writes all of it.
 pub(super) fn write(survey: &Survey, explain: bool, out: &mut impl Write) -> io::Result<()> {
@@ -20,11 +24,11 @@ pub(super) fn write(survey: &Survey, explain: bool, out: &mut impl Write) -> io:
     heading("Rules", out)?;
     write_rules(survey, explain, out)?;
     heading("Visible without a rule, read-only and not recorded", out)?;
-    write_roots(survey, |why| why == "system", out)?;
+    write_roots(survey, |why| why == "system", explain, out)?;
     heading("Visible because a program needs it", out)?;
-    write_roots(survey, |why| why == "runtime", out)?;
+    write_roots(survey, |why| why == "runtime", explain, out)?;
     heading("Visible by a rule", out)?;
-    write_roots(survey, |why| why == "rule", out)?;
+    write_roots(survey, |why| why == "rule", explain, out)?;
     let own = [
         (&survey.private, "the run's own, empty at the start and gone at the end"),
         (&survey.generated, "made by agentbox"),
@@ -33,12 +37,11 @@ pub(super) fn write(survey: &Survey, explain: bool, out: &mut impl Write) -> io:
         (&survey.closed, "agentbox's own: no rule opens it"),
     ];
     heading("Other files", out)?;
-    rows(
-        own.iter().flat_map(|(paths, why)| paths.iter().map(|path| vec![path.clone(), (*why).to_owned()])),
-        out,
-    )?;
+    let own = own.iter().flat_map(|(paths, why)| paths.iter().map(|path| vec![path.clone(), (*why).to_owned()]));
+    gathered(own.collect(), explain, out)?;
     heading("Environment", out)?;
-    rows(survey.environment.iter().map(|one| vec![one.name.clone(), one.reason.clone()]), out)?;
+    let variables = survey.environment.iter().map(|one| vec![one.name.clone(), one.reason.clone()]);
+    gathered(variables.collect(), explain, out)?;
     heading("Hosts", out)?;
     let word = |allowed| if allowed { "allowed by" } else { "denied by" };
     rows(
@@ -89,9 +92,50 @@ fn write_remark(remark: &Remark, explain: bool, out: &mut impl Write) -> io::Res
     }
 }
 
-fn write_roots(survey: &Survey, which: impl Fn(&str) -> bool, out: &mut impl Write) -> io::Result<()> {
+fn write_roots(
+    survey: &Survey,
+    which: impl Fn(&str) -> bool,
+    explain: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let roots = survey.roots.iter().filter(|root| which(root.why));
-    rows(roots.map(|root| vec![root.path.clone(), root.rights.join(","), root.reason.clone()]), out)
+    let roots = roots.map(|root| vec![root.path.clone(), root.rights.join(","), root.reason.clone()]);
+    gathered(roots.collect(), explain, out)
+}
+
+/// Rows that differ in their first cell alone stand together, where they are many and nothing is explained.
+fn gathered(table: Vec<Vec<String>>, explain: bool, out: &mut impl Write) -> io::Result<()> {
+    if explain || table.is_empty() {
+        return rows(table.into_iter(), out);
+    }
+    let mut groups: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+    for mut row in table {
+        let name = row.remove(0);
+        match groups.iter_mut().find(|(rest, _)| *rest == row) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((row, vec![name])),
+        }
+    }
+    let (many, few): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(_, names)| names.len() >= MANY);
+    if !few.is_empty() {
+        let row = |name, rest: &Vec<String>| [vec![name], rest.clone()].concat();
+        rows(few.into_iter().flat_map(|(rest, names)| names.into_iter().map(move |name| row(name, &rest))), out)?;
+    }
+    for (rest, names) in many {
+        writeln!(out, "  {}:", escape::text(&rest.join(", ")))?;
+        let mut line = String::new();
+        for (at, name) in names.iter().enumerate() {
+            let word = escape::text(name) + if at + 1 < names.len() { "," } else { "" };
+            if !line.is_empty() && line.chars().count() + word.chars().count() > LINE {
+                writeln!(out, "      {line}")?;
+                line.clear();
+            }
+            line += if line.is_empty() { "" } else { " " };
+            line += &word;
+        }
+        writeln!(out, "      {line}")?;
+    }
+    Ok(())
 }
 
 fn rows(table: impl Iterator<Item = Vec<String>>, out: &mut impl Write) -> io::Result<()> {

@@ -9,10 +9,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::super::header::policy_in_words;
 use super::super::{LaunchPlan, PlanError, Root};
 use crate::fsview::{Divert, GeneratedFile, LandlockRule, Link, PendingRoot};
 use crate::ns::net::NetSpec;
-use crate::policy::lossless;
+use crate::policy::{Policy, lossless};
 use crate::supervisor::CommandTable;
 use crate::supervisor::access::AccessTable;
 
@@ -67,7 +68,9 @@ pub(super) fn write(plan: &LaunchPlan, devices: &[PathBuf]) -> Result<HashMap<St
     writer.put("guard", &plan.access)?;
     writer.put("command", &plan.command)?;
     writer.put("unix", &BorrowedPaths(&plan.unix))?;
-    writer.put("header", &plan.header)?;
+    let mut header = plan.header.clone();
+    header.retain(|name, _| !of_policy(&plan.access.policy).iter().any(|(own, _)| own == name));
+    writer.put("header", &header)?;
     writer.put("roots", &plan.roots)?;
     writer.put("replay", &plan.replay)?;
     Ok(writer.0)
@@ -77,6 +80,9 @@ pub(super) fn write(plan: &LaunchPlan, devices: &[PathBuf]) -> Result<HashMap<St
 pub(super) fn read(spec: &Spec) -> Result<Extensions, PlanError> {
     let written = spec.annotations().as_ref().ok_or(PlanError::Missing { member: "annotations" })?;
     let mut reader = Reader { written, known: Vec::new() };
+    let guard: AccessTable = reader.take("guard")?;
+    let mut header: Map<String, Value> = reader.take("header")?;
+    header.extend(of_policy(&guard.policy));
     let extensions = Extensions {
         argv0: reader.take::<Word>("argv0")?.0,
         devices: reader.take::<Paths>("devices")?.0,
@@ -87,15 +93,21 @@ pub(super) fn read(spec: &Spec) -> Result<Extensions, PlanError> {
         divert: reader.take("divert")?,
         landlock: reader.take("landlock")?,
         network: reader.take("network")?,
-        guard: reader.take("guard")?,
+        guard,
         command: reader.take("command")?,
         unix: reader.take::<Paths>("unix")?.0,
-        header: reader.take("header")?,
+        header,
         roots: reader.take("roots")?,
         replay: reader.take("replay")?,
     };
     reader.finish()?;
     Ok(extensions)
+}
+
+/// What the trace says of the policy in words of its own stands in the guard's table already.
+fn of_policy(policy: &Policy) -> [(String, Value); 2] {
+    let (text, rules) = policy_in_words(policy);
+    [("policy".to_owned(), text), ("policy_rules".to_owned(), rules)]
 }
 
 struct Writer(HashMap<String, String>);

@@ -34,7 +34,10 @@ fn programs() {
     let exec =
         |exe: &str, name: &str| policy.suggestion(&Denied::Exec { exe: exe.into(), argv: vec![name.into()] });
     assert_eq!(exec("/usr/bin/git", "git"), "exec: git");
-    assert_eq!(exec("/usr/bin/git", "/usr/bin/git"), "exec: /usr/bin/git");
+    assert_eq!(exec("/usr/bin/git", "/usr/bin/git"), "exec: git");
+    assert_eq!(exec("/usr/bin/dash", "/bin/sh"), "exec: sh");
+    assert_eq!(exec("/usr/sbin/ip", "/usr/sbin/ip"), "exec: /usr/sbin/ip");
+    assert_eq!(exec("/opt/v1/bin/tool", "/opt/bin/tool2"), "exec: /opt/bin/tool2");
     assert_eq!(exec("/r/out/tool", "tool"), "exec: /r/out/tool");
     assert_eq!(exec("/r/it's *", "x"), r"exec: '/r/it'\''s *'");
 }

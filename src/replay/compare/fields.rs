@@ -156,6 +156,18 @@ fn texts(
     fields.push(Field { name: name.to_owned(), recorded: excerpt(&ours), live: excerpt(&theirs) });
 }
 
+/// signal(7).
+const SIGPIPE: i64 = 13;
+
+/// Whether these are two ends of a process other than the command, of which one came because the reader of its
+/// pipe had gone: which of two that end at once is the first is chance.
+pub(super) fn tell_of_a_closed_pipe(recorded: &Map<String, Value>, live: &Map<String, Value>) -> bool {
+    let both = [recorded, live];
+    let is_command = both.iter().any(|entry| entry.get("proc").is_none_or(|proc| proc == "0"));
+    let signal = |entry: &Map<String, Value>| entry.get("args")?.get("signal")?.as_i64();
+    !is_command && both.iter().any(|entry| signal(entry) == Some(SIGPIPE))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -39,6 +39,19 @@ pub(super) struct Cut {
     pub(super) live: Vec<u32>,
 }
 
+impl Cut {
+    /// Lineages of those that were killed before they did what they did in the other run.
+    pub(super) fn lineages(&self, ours: &Index, theirs: &Index) -> Vec<String> {
+        let lineage = |index: &Index, step: u32| {
+            let process = index.steps[step as usize].process;
+            index.processes.get(process).lineage.clone()
+        };
+        let recorded = self.recorded.iter().map(|step| lineage(ours, *step));
+        let all: BTreeSet<_> = recorded.chain(self.live.iter().map(|step| lineage(theirs, *step))).collect();
+        all.into_iter().collect()
+    }
+}
+
 /// Which stream a step belongs to: its lane, its process by the number that it has in the recorded trace, its
 /// thread.
 type Stream = (u8, u64, u32);

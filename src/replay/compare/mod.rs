@@ -38,7 +38,7 @@ pub use requests::Tiers;
 
 use ancestors::chain;
 use index::{Index, Names};
-use matching::{Cut, Finding, Found, match_all};
+use matching::{Finding, Found, match_all};
 use processes::Pairs;
 use requests::match_requests;
 use table::Lane;
@@ -124,7 +124,7 @@ impl Pass {
             recorded: ours.events,
             live: theirs.events,
             matched: ours.events.saturating_sub(found.cut.recorded.iter().map(weight).sum()),
-            cut: cut(ours, theirs, &found.cut),
+            cut: found.cut.lineages(ours, theirs),
             tiers,
             elsewhere: found.elsewhere,
             repeats: found.repeats,
@@ -145,17 +145,6 @@ impl Pass {
         telling.tell(found.findings, lenient, &mut comparison)?;
         Ok(comparison)
     }
-}
-
-/// Lineages of those that were killed before they did what they did in the other run.
-fn cut(ours: &Index, theirs: &Index, cut: &Cut) -> Vec<String> {
-    let lineage = |index: &Index, step: u32| {
-        let process = index.steps[step as usize].process;
-        index.processes.get(process).lineage.clone()
-    };
-    let recorded = cut.recorded.iter().map(|step| lineage(ours, *step));
-    let all: BTreeSet<_> = recorded.chain(cut.live.iter().map(|step| lineage(theirs, *step))).collect();
-    all.into_iter().collect()
 }
 
 fn approximate(ours: &Index, theirs: &Index) -> Vec<String> {
@@ -197,6 +186,9 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         });
         let mut told = BTreeSet::new();
         for finding in &findings {
+            if self.is_a_closed_pipe(finding)? {
+                continue;
+            }
             if let Some(step) = finding.recorded.map(|step| &self.ours.steps[step as usize])
                 && step.counts
             {
@@ -217,6 +209,16 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         Ok(())
     }
 
+    /// Whether a process was killed in one run alone for want of a reader.
+    fn is_a_closed_pipe(&mut self, finding: &Finding) -> io::Result<bool> {
+        let (Some(ours), Some(theirs)) = (finding.recorded, finding.live) else { return Ok(false) };
+        Ok(finding.cause == Cause::ExitStatusChanged
+            && fields::tell_of_a_closed_pipe(
+                &self.ours.entry(ours, self.recorded)?,
+                &self.theirs.entry(theirs, self.live)?,
+            ))
+    }
+
     /// Whose numbers a finding is told by, and its step.
     fn step(&self, finding: &Finding) -> (&Index, &index::Step) {
         let index = if finding.recorded.is_some() { self.ours } else { self.theirs };
@@ -235,7 +237,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
 
     /// The stream of which a finding may be the first: a process, a file, or one of a kind.
     fn stream(&self, finding: &Finding) -> (u64, u64) {
-        let (_, step) = self.step(finding);
+        let (index, step) = self.step(finding);
         let process = match finding.recorded {
             Some(_) => u64::from(step.process),
             None => match self.pairs.recorded(step.process) {
@@ -243,7 +245,9 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
                 None => u64::from(u32::MAX) + u64::from(step.process),
             },
         };
-        let apart = matches!(step.lane, Lane::Settled | Lane::End);
+        // How a process ended follows from what it did; of the command it is told in any case.
+        let is_run = index.processes.get(step.process).parent.is_none();
+        let apart = step.lane == Lane::Settled || (step.lane == Lane::End && is_run);
         (process, if apart { step.about } else { 0 })
     }
 

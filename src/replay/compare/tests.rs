@@ -277,6 +277,20 @@ fn changed_outputs_are_found_each_by_itself() {
     assert_eq!(found.matched, STEPS - 2);
 }
 
+/// `git log | head`: whether git writes once more is chance.
+#[test]
+fn who_loses_its_reader_ends_one_way_or_the_other() {
+    let ended = |proc: &str, code: i32, signal: i32| {
+        let mut run = run();
+        run.insert(14, observe(proc, "proc.exit", json!({"code": code, "signal": signal})));
+        run
+    };
+    for (proc, codes, same) in [("0.0", (141, 13), true), ("0.0", (143, 15), false), ("0", (141, 13), false)] {
+        let found = compared(&ended(proc, 0, 0), &ended(proc, codes.0, codes.1));
+        assert_eq!(found.is_same(), same, "{proc} {codes:?} {found:#?}");
+    }
+}
+
 #[test]
 fn what_was_changed_before_the_start_is_found() {
     let live = changed("run.start", "", |entry| entry["args"]["policy_sha256"] = "x".into());

@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2};
 use serde_json::{Map, Value};
 
@@ -24,6 +24,7 @@ use self::input::Hashing;
 use self::relay::{Flow, Relay};
 pub(super) use self::report::{Report, Running};
 use self::treatment::{Descriptor, Treatment};
+use crate::policy::FileId;
 use crate::sys::descriptor;
 use crate::sys::refused::{Named, remedy};
 use crate::trace::Recorder;
@@ -202,6 +203,12 @@ impl Stdio {
         let file = self.file.as_ref().map(|file| descriptor::mount_id(file.as_fd()));
         // Without STATX_MNT_ID (Linux 5.8) there is no such call.
         own.map(|(mount, _)| mount).chain(file).flatten().collect()
+    }
+
+    /// The pipe that the command reads as it is, if it does.
+    pub(super) fn input_pipe(&self) -> Option<FileId> {
+        let status = fstat(io::stdin()).ok().filter(|_| self.treatments[0] == Treatment::Pipe)?;
+        Some(FileId { dev: status.st_dev, ino: status.st_ino })
     }
 
     /// For each stream, what the trace proves.

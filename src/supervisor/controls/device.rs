@@ -17,13 +17,13 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{SockType, setsockopt, sockopt};
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
 
-use super::super::Supervisor;
 use super::super::call::{Call, Reply};
 use super::super::open::Request;
 use super::super::view::{Found, own_path};
+use super::super::{Stop, Supervisor};
 use super::draw::{Draw, Purpose};
 use crate::policy::FileId;
 use crate::sys::sockopt::read_whole;
@@ -84,11 +84,12 @@ impl Feeds {
         self.feeds.retain_mut(|feed| !due.next().unwrap_or(false) || feed.serve());
     }
 
-    fn open(&mut self, draw: Draw, flags: OFlag) -> nix::Result<OwnedFd> {
-        if self.feeds.len() >= MOST {
-            return Err(Errno::EMFILE);
-        }
-        let (ours, theirs) = if flags.contains(OFlag::O_RDWR) { pipe()? } else { sockets()? };
+    fn open(
+        &mut self,
+        (ours, theirs): (OwnedFd, OwnedFd),
+        draw: Draw,
+        flags: OFlag,
+    ) -> nix::Result<OwnedFd> {
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         if flags.contains(OFlag::O_NONBLOCK) {
             fcntl(&theirs, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -103,13 +104,13 @@ impl Feeds {
     }
 }
 
-/// Our end, and the one that can only be read.
-fn sockets() -> nix::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = UnixStream::pair().map_err(errno)?;
+/// Makes the second of a pair one that can only be read.
+fn one_way((ours, theirs): (OwnedFd, OwnedFd)) -> nix::Result<(OwnedFd, OwnedFd)> {
+    let ours = UnixStream::from(ours);
     ours.shutdown(Shutdown::Read).map_err(errno)?;
     setsockopt(&ours, sockopt::SndBuf, &BUFFER)?;
     read_whole(&theirs).map_err(errno)?;
-    Ok((ours.into(), theirs.into()))
+    Ok((ours.into(), theirs))
 }
 
 fn pipe() -> nix::Result<(OwnedFd, OwnedFd)> {
@@ -179,7 +180,7 @@ impl Supervisor {
         call: &Call,
         request: &Request,
         source: Source,
-    ) -> Reply {
+    ) -> Result<Reply, Stop> {
         let purpose = match source {
             Source::Device => Purpose::Device,
             Source::Uuid => Purpose::Uuid,
@@ -189,20 +190,31 @@ impl Supervisor {
             (Source::Boot, Some(following)) => Some(Draw::new(&following.seed, purpose, None, 0)),
             _ => self.draw(call.task.tid, purpose),
         };
-        let Some((mut draw, following)) = draw.zip(self.following.as_mut()) else {
-            return Reply::Errno(Errno::EIO);
-        };
+        let Some(mut draw) = draw else { return Ok(Reply::Errno(Errno::EIO)) };
         let opened = match source {
-            Source::Device => following.feeds.open(draw, request.flags),
+            Source::Device => self.open_device(draw, request.flags)?,
             Source::Uuid | Source::Boot => id_file(&draw.uuid()),
         };
-        match opened {
+        Ok(match opened {
             Ok(file) => {
                 let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
                 Reply::Descriptor { file, close_on_exec }
             }
             Err(errno) => Reply::Errno(errno),
+        })
+    }
+
+    fn open_device(&mut self, draw: Draw, flags: OFlag) -> Result<nix::Result<OwnedFd>, Stop> {
+        if self.following.as_ref().is_none_or(|following| following.feeds.feeds.len() >= MOST) {
+            return Ok(Err(Errno::EMFILE));
         }
+        let ends = if flags.contains(OFlag::O_RDWR) {
+            pipe()
+        } else {
+            self.pair_inside(SockType::Stream)?.and_then(one_way)
+        };
+        let feeds = self.following.as_mut().map(|following| &mut following.feeds);
+        Ok(ends.and_then(|ends| feeds.ok_or(Errno::EIO)?.open(ends, draw, flags)))
     }
 }
 
@@ -237,7 +249,9 @@ mod tests {
 
     fn opened() -> (Feeds, UnixStream) {
         let mut feeds = Feeds::default();
-        let theirs = feeds.open(draw(), OFlag::O_RDONLY).expect("a device");
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let ends = one_way((one.into(), other.into())).expect("options");
+        let theirs = feeds.open(ends, draw(), OFlag::O_RDONLY).expect("a device");
         (feeds, UnixStream::from(theirs))
     }
 
@@ -270,7 +284,7 @@ mod tests {
         drop(theirs);
         feeds.serve(&[true]);
         assert!(feeds.feeds.is_empty());
-        let mut theirs = File::from(feeds.open(draw(), OFlag::O_RDWR).expect("a device"));
+        let mut theirs = File::from(feeds.open(pipe().expect("a pipe"), draw(), OFlag::O_RDWR).expect("a device"));
         assert_eq!(theirs.write(&[7]).expect_err("refused").raw_os_error(), Some(libc::EBADF));
         theirs.read_exact(&mut bytes).expect("random bytes");
         assert_eq!(bytes[..], drawn(100));

@@ -13,7 +13,7 @@ use super::super::{self as supervisor, Supervisor};
 use super::Seed;
 use super::device::Feeds;
 use super::runtime::Runtimes;
-use crate::sys::ptrace::{self, Stop};
+use crate::sys::ptrace::{self, End, Stop};
 use crate::trace::{Event, Kind};
 
 /// How long a new task waits for its maker, which is stopped at once, or was killed.
@@ -28,12 +28,14 @@ pub(in crate::supervisor) struct Following {
     /// Random devices that tasks have open.
     pub(in crate::supervisor) feeds: Feeds,
     pub(super) runtimes: Runtimes,
+    /// The command has ended: the rest is killed, wherever it is.
+    is_over: bool,
 }
 
 impl Following {
     pub(in crate::supervisor) fn new(seed: Seed) -> Self {
         let feeds = Feeds::default();
-        Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default() }
+        Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default(), is_over: false }
     }
 
     /// What is random comes from another seed; devices that are open go on as they are.
@@ -114,17 +116,23 @@ impl Supervisor {
     }
 
     /// A task has ended.
-    pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), supervisor::Stop> {
+    pub(in crate::supervisor) fn ended(&mut self, task: i32, end: End) -> Result<(), supervisor::Stop> {
         self.seized.remove(&task);
         self.expected.remove(&task);
         self.forget_waits(task);
-        if let Some(following) = &mut self.following {
+        if let Some(following) = &mut self.following
+            && let Some(kin) = self.tasks.kin()
+        {
             following.unnamed.remove(&task);
-        }
-        if let Some(kin) = self.tasks.kin() {
-            // We hear of the command's end before pid 1 does, which kills the rest then.
+            let process = kin.lineage(task);
+            // We hear of the command's end before pid 1 does, which tells it, and kills the rest then.
             let left = kin.left_by(task);
             kin.ended(task);
+            if process.as_deref() == Some("0") {
+                following.is_over = true;
+            } else if let Some(process) = process.filter(|_| !following.is_over) {
+                self.recorder.record(exit(end).proc(process))?;
+            }
             if !left.is_empty() {
                 self.recorder.record(Event::new(Kind::Meta, "run.cut").words("procs", left))?;
             }
@@ -145,4 +153,13 @@ impl Supervisor {
             self.named(task);
         }
     }
+}
+
+/// What is recorded of the end of a process.
+fn exit(end: End) -> Event {
+    Event::new(Kind::Observe, "proc.exit")
+        .arg("code", end.code)
+        .arg("signal", end.signal)
+        .arg("cpu_us", end.cpu_micros)
+        .arg("peak_kib", end.peak_kib)
 }

@@ -220,6 +220,11 @@ impl Kin {
         Some((strand, *draws - 1))
     }
 
+    /// The lineage of the process whose main thread this task is.
+    pub(in crate::supervisor) fn lineage(&self, task: i32) -> Option<String> {
+        self.processes.get(&task).map(|process| process.lineage.clone())
+    }
+
     /// Who is left when this task ends, if it is the command: they are killed where they happen to be.
     pub(in crate::supervisor) fn left_by(&self, task: i32) -> Vec<String> {
         if self.processes.get(&task).is_none_or(|process| process.lineage != "0") {

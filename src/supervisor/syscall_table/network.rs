@@ -14,7 +14,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         disposition: Disposition::Arguments(&SOCKETPAIR),
-        reason: "a pair stays within the run, except that a datagram end can send to any pathname",
+        reason: "a pair stays within the run; a datagram end could send to any pathname, so the \
+                 supervisor makes such pairs of packet sockets",
         syscalls: calls![socketpair],
     },
     Group {

@@ -79,6 +79,36 @@ except OSError: print('unknown')"
     });
 }
 
+/// As before Linux 6.15, where what is kept for a place that may appear has to be attached somewhere.
+#[test]
+fn where_only_attached_mounts_are_copied_places_that_appear_are_shown_as_well() {
+    everyone(|sandbox| {
+        // The one that finds that out; others do not follow links.
+        let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
+        let looks = u64::from(flags);
+        let program = "import os, re
+shm = os.stat('/dev/shm'); open('/dev/shm/own', 'w').write('x')
+print(os.listdir('/dev/shm'), os.listdir('/tmp'), os.listdir('.'), re.findall('/(?:work|home|late).* / ', open('/proc/self/mountinfo').read()))
+os.makedirs('out/deep'); open('out/deep/x', 'w').write('made'); open('file', 'w').write('made')
+try: open('other', 'w')
+except OSError as error: print(error.errno)
+for path in ('/dev/shm/..', '/dev/shm/../shm', '/tmp'): print(sorted(os.listdir(path))[:1], end=' ')
+os.chdir('/dev/shm'); os.chdir('..'); print(os.getcwd(), 'shm' in os.listdir())";
+        for rules in [&[][..], &[format!("{}:2:{looks}={}", libc::SYS_open_tree, libc::EINVAL)]] {
+            sandbox.policy("write: ./out, ./file, ~/late");
+            let ran = run_refusing(sandbox, rules, &["python3", "-c", program]);
+            ran.exits(0);
+            for name in ["out/deep/x", "file"] {
+                assert_eq!(std::fs::read(sandbox.path(name)).expect("it was made"), b"made", "{ran}");
+            }
+            assert!(ran.stdout.contains("['own'] [] [] []\n13\n"), "{ran}");
+            assert!(ran.stdout.ends_with("/dev True\n"), "{ran}");
+            std::fs::remove_dir_all(sandbox.path("out")).expect("removed");
+            std::fs::remove_file(sandbox.path("file")).expect("removed");
+        }
+    });
+}
+
 #[test]
 fn without_landlock_the_view_and_the_supervisor_hold() {
     everyone(|sandbox| {

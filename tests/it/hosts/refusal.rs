@@ -94,6 +94,7 @@ fn confinement() -> Vec<Refused> {
         (prctl(libc::PR_SET_PDEATHSIG), &["prctl(PR_SET_PDEATHSIG)", "EPERM"]),
         (prctl(libc::PR_SET_DUMPABLE), &["prctl(PR_SET_DUMPABLE)", "EPERM"]),
         (prctl(libc::PR_CAPBSET_DROP), &["prctl(PR_CAPBSET_DROP)", "EPERM"]),
+        (vec![call(libc::SYS_personality, libc::ENOSYS)], &["ADDR_NO_RANDOMIZE", "ENOSYS", "--no-replay"]),
         (vec![call(libc::SYS_close_range, libc::ENOSYS)], &["close_range", "ENOSYS", "Linux 5.19"]),
         (limit(libc::RLIMIT_CORE), &["setrlimit(RLIMIT_CORE)", "EPERM"]),
         (limit(libc::RLIMIT_NOFILE), &["setrlimit(RLIMIT_NOFILE)", "EPERM"]),
@@ -166,6 +167,23 @@ fn confinement_that_is_refused_stops_the_launch() {
 #[test]
 fn supervision_that_is_refused_stops_the_launch() {
     each(&supervision());
+}
+
+/// As before Linux 6.6.
+#[test]
+fn a_replay_without_overlays_is_none() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        sandbox.run(&MARK).exits(0);
+        std::fs::remove_file(sandbox.path("out/ran")).expect("the mark");
+        let rules = [call(libc::SYS_setxattr, libc::EOPNOTSUPP)];
+        let (policy, trace) = (sandbox.beside("agentbox.policy"), sandbox.trace());
+        let words = ["replay".as_ref(), "-p".as_ref(), policy.as_os_str(), "-t".as_ref(), trace.as_os_str()];
+        let command = wrapped(sandbox, &refusing(sandbox, &rules), &sandbox.command(&words));
+        let ran = crate::support::Running::start(command).finish();
+        ran.exits(125).prints("").complains("EOPNOTSUPP").complains("Linux 6.6");
+        assert!(!sandbox.path("out/ran").exists(), "it ran\n{ran}");
+    });
 }
 
 #[test]

@@ -1,0 +1,139 @@
+//! What a supervisor is told at its start, and what it tells at its end.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signalfd::SignalFd;
+use nix::sys::socket::SockType;
+
+use super::access::AccessTable;
+use super::clock::{Clock, Timeline};
+use super::connections::Connections;
+use super::controls::{Births, Controls, Following};
+use super::denials::Denials;
+use super::destination::{JudgeConnection, LeadLoopback};
+use super::diverted::DivertedRoots;
+use super::exec::CommandTable;
+use super::outside;
+use super::skip::UnderWay;
+use crate::policy::FileId;
+use crate::sys::refused::Refused;
+use crate::trace::{Recorder, Turn};
+
+/// The words in which pid 1 is asked to do something inside, and answers.
+#[derive(Debug, Clone, Copy)]
+pub struct InitWords {
+    /// Asks to show a place, by its number in [`Setup::pending`].
+    pub attach: fn(usize) -> [u8; 5],
+    /// Asks to bind a socket, with this umask, to this address.
+    pub bind: fn(u32, &[u8]) -> Vec<u8>,
+    /// Asks to say that this id of a task was the last that was given out.
+    pub last_id: fn(i32) -> [u8; 5],
+    /// Asks for a pair of connected sockets.
+    pub pair: fn(SockType) -> [u8; 5],
+    /// The errno in the answer to a request, 0 when it was done; `None` for another message.
+    pub answer: fn(&[u8], &[u8]) -> Option<i32>,
+    /// Whether a message says that nothing of the run is left but pid 1.
+    pub is_end: fn(&[u8]) -> bool,
+}
+
+/// What the supervisor is told at its start.
+pub struct Setup {
+    /// Where waiting calls are taken from.
+    pub listener: OwnedFd,
+    /// Pid 1 of the run.
+    pub init: i32,
+    /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
+    pub root: OwnedFd,
+    /// Mounts outside of it that standard input, output and error lead to.
+    pub inherited: Vec<u64>,
+    /// The pipe that is standard input as it is.
+    pub input: Option<FileId>,
+    /// Decides on files.
+    pub access: AccessTable,
+    /// Decides on the command's own programs.
+    pub command: CommandTable,
+    /// Where everything is recorded.
+    pub recorder: Recorder,
+    /// Decides on TCP connections: the refusal, if there is one.
+    pub judge_connection: JudgeConnection,
+    /// Leads TCP connections to loopback.
+    pub lead_loopback: LeadLoopback,
+    /// Which process a connection belongs to, for the proxy.
+    pub connections: Arc<Connections>,
+    /// Signals: SIGCHLD, and those that are forwarded.
+    pub signals: SignalFd,
+    /// Becomes readable when pid 1 has something to say.
+    pub channel: OwnedFd,
+    /// How pid 1 is asked to do something inside.
+    pub words: InitWords,
+    /// Places that a rule names and that do not exist yet.
+    pub pending: Vec<PathBuf>,
+    /// Sockets of the host that rules name, each with the file (O_PATH) of the socket of ours that
+    /// is connected instead.
+    pub relayed: Vec<(PathBuf, OwnedFd)>,
+    /// The private state directory, if there is one.
+    pub state: Option<OwnedFd>,
+    /// Whether what was at each path before the run changed it is kept.
+    pub keeps_former: bool,
+    /// Whether the content of what it reads is kept.
+    pub captures: bool,
+    /// What is written inside alone: in a replay everything.
+    pub diverted: DivertedRoots,
+    /// There are some when the run is to be replayed.
+    pub controls: Option<Controls>,
+    /// There in a replay whose waits are left out.
+    pub under_way: Option<UnderWay>,
+    /// There in a replay that goes on for real.
+    pub turn: Option<Arc<Turn>>,
+}
+
+/// Why the command's own start was refused.
+#[derive(Debug)]
+pub enum Refusal {
+    /// By what we hold against it.
+    Policy(String),
+    /// The host does not let us look at it.
+    Host(Refused),
+}
+
+/// How a run went, as far as the supervisor knows.
+#[derive(Debug)]
+pub struct Finished {
+    /// What pid 1 said at the end; `None` when it died before.
+    pub last_words: Option<Vec<u8>>,
+    /// What was refused.
+    pub denials: Denials,
+    /// A signal came that was meant to end the run.
+    pub interrupted: bool,
+    /// Time that a replay has left out.
+    pub left_out: Duration,
+    /// Why the command was not started, if we were the reason.
+    pub first_refusal: Option<Refusal>,
+}
+
+/// What a run that is to be replayed has under control.
+pub(super) struct Controlled {
+    pub(super) following: Option<Following>,
+    pub(super) clock: Option<Clock>,
+    pub(super) outside: outside::Signals,
+    pub(super) births: Births,
+}
+
+impl Controlled {
+    /// A replay has the signals and ids of the recorded run beside the tapes of its clock.
+    pub(super) fn by(controls: Option<Controls>, recorder: &Recorder) -> Self {
+        let (seed, mut timeline) = controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
+        let tapes = timeline.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
+        let taken = tapes.map(|tapes| (std::mem::take(&mut tapes.signals), std::mem::take(&mut tapes.ids)));
+        let (signals, ids) = taken.unwrap_or_default();
+        Self {
+            following: seed.map(Following::new),
+            clock: timeline.map(|timeline| Clock::new(timeline, recorder.clone())),
+            outside: outside::Signals::new(signals),
+            births: Births::new(ids),
+        }
+    }
+}
