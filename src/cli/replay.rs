@@ -71,16 +71,19 @@ pub(super) struct ReplayCommand {
 
 impl ReplayCommand {
     /// Replays; the code is the verdict's.
-    pub(super) fn run(self) -> Result<u8, Failure> {
+    pub(super) fn run(mut self) -> Result<u8, Failure> {
         self.check_words()?;
         let opened = trace::open(&self.trace).map_err(|error| Failure::usage(error.to_string()))?;
         let path = opened.path().to_owned();
         let recording = Recording::read(&opened).map_err(refused)?;
-        let own = opened.places();
+        if !trace::is_known_head(&recording.head) {
+            // That is told before the start.
+            self.lenient.push(Cause::PolicyChanged);
+        }
         let bound = self.until.bound(&recording, &path)?;
         take_place(&recording)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
-        first.hide(own);
+        first.hide(opened.places());
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
@@ -170,12 +173,15 @@ impl ReplayCommand {
                 )]);
             }
         }
-        let host = LaunchHost::with(facts.cwd.clone(), environment)
-            .profiles(command::profiles::profile, || command::profiles::names().collect())
-            .finder(command::programs)
-            .made(made.places());
-        let mut policy = self.policy(recording, &host, &mut found)?;
-        policy.local_addresses.clone_from(&facts.addresses);
+        let host = |environment| {
+            LaunchHost::with(facts.cwd.clone(), environment)
+                .profiles(command::profiles::profile, || command::profiles::names().collect())
+                .finder(command::programs)
+                .made(made.places())
+        };
+        let (host, its_host) = (host(environment), host(facts.environment.clone()));
+        let mut policy = self.policy(recording, [&host, &its_host], &mut found)?;
+        policy.set_local_addresses(&facts.addresses);
         let command = command::resolve(&words, &facts.environment, &facts.cwd)
             .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
         if trace::is_known_head(&recording.head) {
@@ -193,7 +199,7 @@ impl ReplayCommand {
     fn policy(
         &self,
         recording: &Recording,
-        host: &LaunchHost,
+        [host, its_host]: [&LaunchHost; 2],
         found: &mut Vec<Difference>,
     ) -> Result<Policy, Failure> {
         let known = trace::is_known_head(&recording.head);
@@ -221,7 +227,8 @@ impl ReplayCommand {
             if known {
                 found.push(difference);
             } else {
-                tell([format!("agentbox: {difference}")]);
+                tell([format!("agentbox: {difference}; what either of the two denies is denied")]);
+                return Ok(policy.intersect(its_policy(recording, name, its_host)?));
             }
         }
         Ok(policy)
@@ -254,6 +261,14 @@ fn interception(
     let Some(stored) = recording.private.authority.clone() else { return Ok(None) };
     let name = stored.name().map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Some(Intention { name, upstream_roots, stored: Some(stored) }))
+}
+
+/// The policy of a trace from elsewhere, of which `host` tells what it meant there.
+fn its_policy(recording: &Recording, name: &str, host: &LaunchHost) -> Result<Policy, Failure> {
+    let rules = recording.start.get("policy_rules").and_then(serde_json::Value::as_array);
+    let rules: Vec<&str> = rules.into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
+    let name = format!("{name} (of the trace)");
+    policy::parse(&(rules.join("\n") + "\n"), &name, host).map_err(Failure::from)
 }
 
 /// What stands for secrets, and what for where something goes out for real: the values of today.

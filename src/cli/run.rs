@@ -102,7 +102,7 @@ pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Pre
         .profiles(command::profiles::profile, || command::profiles::names().collect())
         .finder(command::programs);
     let mut policy = policy::load(&policy.policy, &host)?;
-    policy.local_addresses.clone_from(&facts.addresses);
+    policy.set_local_addresses(&facts.addresses);
     let command = command::resolve(words, &facts.environment, &facts.cwd)?;
     Ok(Prepared { policy, command, facts, host })
 }

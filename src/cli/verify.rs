@@ -74,7 +74,10 @@ fn report(out: &mut impl Write, found: &Verification, pinned: bool) -> io::Resul
     match outcome {
         Outcome::Tampered { entry, reason } => {
             let what = match reason {
-                Tamper::BlobMissing { .. } | Tamper::BlobAltered { .. } | Tamper::OtherHead => "found",
+                Tamper::BlobMissing { .. }
+                | Tamper::BlobsMissing { .. }
+                | Tamper::BlobAltered { .. }
+                | Tamper::OtherHead => "found",
                 _ => "hash chain breaks",
             };
             writeln!(out, "agentbox: TAMPERED — {what} at entry {entry}: {reason}")?;

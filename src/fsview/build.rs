@@ -152,7 +152,8 @@ impl Builder {
         if pending.is_empty() || pending.can_copy() {
             return Ok(());
         }
-        let is_own = |op: &&MountOp| matches!(&op.kind, MountKind::New { filesystem, .. } if filesystem == "tmpfs");
+        let is_own =
+            |op: &&MountOp| matches!(&op.kind, MountKind::New { filesystem, .. } if filesystem == "tmpfs");
         let place = spec.mounts.iter().rev().find(is_own).map(|op| op.target.clone());
         let place = place.ok_or_else(|| FsviewError::new("open_tree", "/", Errno::EINVAL))?;
         let own = tree::open(self.tree.root.as_fd(), &place)

@@ -82,7 +82,8 @@ impl Pending {
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let place = openat2(base, below, how).map_err(|errno| FsviewError::new("openat2", &root.path, errno))?;
+        let place =
+            openat2(base, below, how).map_err(|errno| FsviewError::new("openat2", &root.path, errno))?;
         let tree = mount::clone_tree(place.as_fd(), c"", false)
             .map_err(|error| FsviewError::new("open_tree", &root.path, error))?;
         mount::set_attributes(tree.as_fd(), root.attributes, 0, false)

@@ -26,10 +26,11 @@ const MAX_ATTEMPTS: usize = 6;
 type Outcome = (usize, Result<Metered<OriginStream>, NetproxyError>);
 
 /// Dials judged destinations of one host. Each attempt is recorded; those that are still under way
-/// when one has answered are given up.
+/// when one has answered are given up. `begun` is the record of the first, where there is one.
 pub(crate) async fn first(
     egress: &Arc<Egress>,
     grants: &[Grant],
+    mut begun: Option<Arc<Flow>>,
     door: Door,
     proc: Option<&str>,
     idle: &IdleClock,
@@ -40,12 +41,15 @@ pub(crate) async fn first(
     let mut failure = NetproxyError::Request { reason: "its target names no origin".to_owned() };
     loop {
         if let Some((index, grant)) = waiting.next() {
-            let flow = Flow::open(egress, grant, door, proc, idle)?;
+            let flow = match begun.take() {
+                Some(flow) => flow,
+                None => Flow::open(egress, grant, door, proc, idle)?,
+            };
             flows.push(Arc::downgrade(&flow));
             let (egress, grant, proc) = (Arc::clone(egress), grant.clone(), proc.map(str::to_owned));
             let idle = idle.clone();
             attempts.spawn(async move {
-                (index, stream::dial(&egress, flow, &grant, door, proc.as_deref(), &idle).await)
+                (index, stream::dial(&egress, &flow, &grant, door, proc.as_deref(), &idle).await)
             });
         }
         let alone = waiting.len() == 0 || attempts.len() == MAX_ATTEMPTS;

@@ -2,20 +2,19 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use super::doubt::Doubt;
-use super::flow::Flow;
+use super::flow::{Flow, now};
 use super::head_clock::HeadClock;
+use super::head_tap::HeadTap;
 use super::idle::IdleClock;
 use super::sniff::Speech;
 
@@ -37,6 +36,8 @@ pub(crate) struct Client {
     unmasked: bool,
     /// The process that opened it.
     pub(crate) proc: Option<String>,
+    /// When it was opened, in seconds since the epoch.
+    pub(crate) opened: f64,
     /// Its place among the streams that may be open at once; within TLS the stream around it has it.
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -66,6 +67,7 @@ impl Client {
             doubt: None,
             unmasked: false,
             proc,
+            opened: now(),
             _permit: Some(permit),
         }
     }
@@ -74,6 +76,7 @@ impl Client {
     pub(crate) fn within(stream: TlsStream<Self>) -> Self {
         Self {
             proc: stream.get_ref().0.proc.clone(),
+            opened: stream.get_ref().0.opened,
             idle: stream.get_ref().0.idle.clone(),
             stream: Transport::Tls(Box::new(stream)),
             meter: None,
@@ -232,6 +235,12 @@ impl AsyncWrite for Client {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Whoever flushes has nothing of its own left to write.
+        while let Some(bytes) = self.heads.ahead() {
+            let polled = Pin::new(&mut self.stream).poll_write(cx, &bytes);
+            let written = ready!(self.note_written(polled))?;
+            self.heads.sent(written);
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -300,91 +309,5 @@ impl AsyncWrite for Transport {
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
         }
-    }
-}
-
-/// A copy of the bytes of the present request's head. The HTTP library drops a Content-Length that
-/// stands beside a Transfer-Encoding; only the bytes show that there was one.
-#[derive(Default)]
-pub(crate) struct HeadTap {
-    seen: Mutex<Seen>,
-    has_broken_off: AtomicBool,
-}
-
-#[derive(Default)]
-struct Seen {
-    expected: Expected,
-    bytes: Vec<u8>,
-    /// When the first of them came.
-    begun: Option<Instant>,
-}
-
-/// What the client says next.
-#[derive(Default, PartialEq, Eq)]
-enum Expected {
-    /// What is no HTTP/1.
-    #[default]
-    Other,
-    /// A head.
-    Head,
-    /// A body, whose bytes are none of a head.
-    Body,
-}
-
-impl HeadTap {
-    /// HTTP/1 begins on this stream.
-    pub(crate) fn start(&self) {
-        *self.lock() = Seen { expected: Expected::Head, ..Seen::default() };
-    }
-
-    /// Takes what was read since the last request, and pauses when a body follows.
-    pub(crate) fn take(&self, body_follows: bool) -> Vec<u8> {
-        let mut seen = self.lock();
-        if seen.expected != Expected::Other {
-            seen.expected = if body_follows { Expected::Body } else { Expected::Head };
-        }
-        seen.begun = None;
-        std::mem::take(&mut seen.bytes)
-    }
-
-    /// The request's body has ended: what follows is a head.
-    pub(crate) fn resume(&self) {
-        let mut seen = self.lock();
-        if seen.expected == Expected::Body {
-            seen.expected = Expected::Head;
-        }
-    }
-
-    /// The bytes are HTTP/1 no longer.
-    pub(crate) fn stop(&self) {
-        *self.lock() = Seen::default();
-    }
-
-    /// The answer to the present request broke off, in a way that a close would hide.
-    pub(crate) fn break_off(&self) {
-        // In HTTP/2 an answer is a stream of its own.
-        let is_http_1 = self.lock().expected != Expected::Other;
-        self.has_broken_off.fetch_or(is_http_1, Ordering::Relaxed);
-    }
-
-    fn has_broken_off(&self) -> bool {
-        self.has_broken_off.load(Ordering::Relaxed)
-    }
-
-    /// When the head that is being read began.
-    fn begun(&self) -> Option<Instant> {
-        self.lock().begun
-    }
-
-    fn see(&self, bytes: &[u8]) {
-        let mut seen = self.lock();
-        if seen.expected == Expected::Head && seen.bytes.len() < MAX_HEAD {
-            seen.begun = seen.begun.or_else(|| Some(Instant::now()));
-            seen.bytes.extend_from_slice(bytes);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,7 +14,8 @@ use super::decide::{Claim, Grant};
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::failure::NOT_RECORDED;
-use super::flow::Door;
+use super::flow::{Door, Flow};
+use super::hear;
 use super::http::Service;
 use super::idle::IdleClock;
 use super::metered::Metered;
@@ -32,9 +33,9 @@ pub(crate) async fn answer(
     service.heads.stop();
     match dial_authority(service, authority).await {
         Err(error) => refusal(&error),
-        Ok((grant, upstream)) => {
+        Ok(way) => {
             if let Some(upgrade) = upgrade {
-                let tunnel = tunnel(Arc::clone(&service.egress), upgrade, upstream, grant);
+                let tunnel = tunnel(Arc::clone(&service.egress), upgrade, way);
                 service.idle.clone().spawn(tunnel);
             }
             Response::new(Reply::Line(None))
@@ -42,10 +43,7 @@ pub(crate) async fn answer(
     }
 }
 
-async fn dial_authority(
-    service: &Arc<Service>,
-    authority: Option<Authority>,
-) -> Result<(Grant, Metered<OriginStream>), NetproxyError> {
+async fn dial_authority(service: &Arc<Service>, authority: Option<Authority>) -> Result<Way, NetproxyError> {
     let unnamed = || NetproxyError::Request { reason: "CONNECT needs host:port".to_owned() };
     let Authority { host, port } = authority.ok_or_else(unnamed)?;
     let port = port.ok_or_else(unnamed)?;
@@ -53,7 +51,45 @@ async fn dial_authority(
     dial(&service.egress, &host, port, Door::Connect, proc, &service.idle).await
 }
 
-/// Dials the addresses of a host that are granted, until one answers.
+/// Where what a client of the proxy's port says goes.
+pub(crate) struct Way {
+    grant: Grant,
+    door: Door,
+    reach: Reach,
+}
+
+enum Reach {
+    Dialled(Metered<OriginStream>),
+    /// What the client says is judged first. The other addresses, and the record of the stream.
+    Waits(Vec<Grant>, Arc<Flow>),
+    Failed(Arc<Flow>, NetproxyError),
+}
+
+impl Way {
+    /// Carries the stream once the client has its answer.
+    pub(crate) async fn carry(self, egress: Arc<Egress>, client: Client) {
+        let Self { grant, door, reach } = self;
+        match reach {
+            Reach::Dialled(upstream) => stream::carry(egress, client, upstream, grant, door).await,
+            Reach::Waits(others, flow) => stream::serve(egress, client, grant, others, door, flow).await,
+            Reach::Failed(flow, error) => {
+                stream::unreachable(egress, client, grant, door, (flow, error)).await
+            }
+        }
+    }
+
+    /// The client has gone.
+    pub(crate) fn give_up(&self) {
+        let flow = match &self.reach {
+            Reach::Dialled(upstream) => upstream.flow(),
+            Reach::Waits(_, flow) | Reach::Failed(flow, _) => flow,
+        };
+        flow.set_end("the client went away");
+    }
+}
+
+/// Dials the addresses of a host that are granted, until one answers; or none of them yet, where what is said
+/// there may be refused.
 pub(crate) async fn dial(
     egress: &Arc<Egress>,
     host: &Host,
@@ -61,29 +97,40 @@ pub(crate) async fn dial(
     door: Door,
     proc: Option<&str>,
     idle: &IdleClock,
-) -> Result<(Grant, Metered<OriginStream>), NetproxyError> {
+) -> Result<Way, NetproxyError> {
     let mut grants = egress.grants(host, port, Claim::Silent, proc).await?;
-    let (index, upstream) = attempts::first(egress, &grants, door, proc, idle).await?;
-    Ok((grants.swap_remove(index), upstream))
+    let begun = match grants.first().filter(|grant| hear::decides(egress, grant)) {
+        Some(first) => Some(Flow::open(egress, first, door, proc, idle)?),
+        None => None,
+    };
+    if let (Some(flow), None) = (&begun, egress.played()) {
+        let grant = grants.remove(0);
+        return Ok(Way { grant, door, reach: Reach::Waits(grants, Arc::clone(flow)) });
+    }
+    // In a replay nothing is dialled anyway, but the client is told of a failure as late as it was.
+    match (attempts::first(egress, &grants, begun.clone(), door, proc, idle).await, begun) {
+        (Ok((index, upstream)), _) => {
+            Ok(Way { grant: grants.swap_remove(index), door, reach: Reach::Dialled(upstream) })
+        }
+        (Err(error @ NetproxyError::Dial { .. }), Some(flow)) => {
+            Ok(Way { grant: grants.remove(0), door, reach: Reach::Failed(flow, error) })
+        }
+        (Err(error), _) => Err(error),
+    }
 }
 
 /// Carries the tunnel once the client has its answer. Boxed, for what is carried may be HTTP again.
-fn tunnel(
-    egress: Arc<Egress>,
-    upgrade: OnUpgrade,
-    upstream: Metered<OriginStream>,
-    grant: Grant,
-) -> Pending<'static, ()> {
+fn tunnel(egress: Arc<Egress>, upgrade: OnUpgrade, way: Way) -> Pending<'static, ()> {
     Box::pin(async move {
         let Ok(upgraded) = upgrade.await else {
-            return upstream.flow().set_end("the client went away");
+            return way.give_up();
         };
         let Ok(parts) = upgraded.downcast::<TokioIo<Client>>() else {
-            return upstream.flow().set_end("the tunnel's stream is not the accepted one");
+            return way.give_up();
         };
         let mut client = parts.io.into_inner();
         client.put_back(&parts.read_buf);
-        stream::carry(egress, client, upstream, grant, Door::Connect).await;
+        way.carry(egress, client).await;
     })
 }
 

@@ -13,6 +13,7 @@ use super::decide::{Claim, Grant, Judge, Refusal};
 use super::error::NetproxyError;
 use super::pins::Pins;
 use super::places::Places;
+use super::pool::Pool;
 use super::recorded::Recording;
 use super::resolve::Outside;
 use super::scribe::Scribe;
@@ -41,6 +42,8 @@ pub(crate) struct Egress {
     pub(crate) who: WhoAsked,
     /// None: no TLS is read.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// Connections to origins that wait for a client.
+    pub(crate) pool: Arc<Pool>,
     /// What the program has placeholders of.
     pub(crate) secrets: Secrets,
     /// How long a stream may be silent; none: for ever.

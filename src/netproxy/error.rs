@@ -175,6 +175,12 @@ pub enum NetproxyError {
         /// Why.
         reason: String,
     },
+    /// An origin that goes on announcing its answer.
+    #[error("the origin sent more than {most} informational answers (1xx) and no other")]
+    Informational {
+        /// How many are taken.
+        most: usize,
+    },
     /// In a replay: what failed when the run was recorded.
     #[error("{reason}")]
     Replayed {
@@ -216,7 +222,8 @@ impl NetproxyError {
             | Self::Dial { .. }
             | Self::Origin { .. }
             | Self::Tls { .. }
-            | Self::Unsearchable { .. } => Blame::Upstream,
+            | Self::Unsearchable { .. }
+            | Self::Informational { .. } => Blame::Upstream,
             Self::Body { blame, .. } => *blame,
             Self::Replayed { failure, .. } => failure.blame(),
             Self::Runtime { .. }

@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::fields::Fields;
 use super::flow::now;
 use super::idle::IdleClock;
+use super::informational::Informational;
 use super::places::Place;
 use super::recorded::{Asked, Matched};
 use super::relay::End;
@@ -44,10 +45,14 @@ struct Progress {
     tls: Option<Arc<Facts>>,
     withheld: Option<&'static str>,
     secrets: Vec<String>,
+    /// Answers that came before it.
+    informational: Vec<(StatusCode, Fields)>,
     answer: Option<(StatusCode, Fields)>,
     rule: String,
     proc: Option<String>,
     start: f64,
+    /// When the connection was opened whose first request it is.
+    opened: Option<f64>,
     first_byte: Option<f64>,
     end: f64,
     request: Copy,
@@ -120,6 +125,11 @@ impl Exchange {
         Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) }))
     }
 
+    /// It is the first request of a connection that was opened then.
+    pub(crate) fn set_opened(&self, at: Option<f64>) {
+        self.progress().opened = at;
+    }
+
     /// The origin that answers.
     pub(crate) fn set_origin(&self, destination: SocketAddr, names: Vec<String>) {
         self.progress().origin = Some((destination, names));
@@ -138,6 +148,16 @@ impl Exchange {
     /// A field of the response that the client does not get.
     pub(crate) fn set_withheld(&self, field: &'static str) {
         self.progress().withheld = Some(field);
+    }
+
+    /// An answer that precedes the response has come. After an error it must not go on.
+    pub(crate) fn add_informational(&self, one: &Informational) -> Result<(), NetproxyError> {
+        let fields = Fields::of(&one.headers);
+        let mut progress = self.progress();
+        let grown = progress.promise.grow(fields.bound());
+        grown.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
+        progress.informational.push((one.status, fields));
+        Ok(())
     }
 
     /// The response's head has come. After an error it must not go on.

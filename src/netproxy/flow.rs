@@ -173,6 +173,11 @@ impl Flow {
         self.learn(|learned| learned.requests += 1);
     }
 
+    /// It did not, after all.
+    pub(crate) fn uncount_request(&self) {
+        self.learn(|learned| learned.requests = learned.requests.saturating_sub(1));
+    }
+
     /// What the origin proved; the names of its certificate where clients are shown them too.
     pub(crate) fn set_tls(&self, facts: &Facts, is_fresh: bool) {
         if self.egress.replayable {

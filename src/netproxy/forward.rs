@@ -17,11 +17,12 @@ use super::error::NetproxyError;
 use super::exchange::{Exchange, Side};
 use super::flow::{Door, Flow};
 use super::framing::origin_form;
-use super::http::{Scope, Service};
+use super::http::{Beneath, Scope, Service};
+use super::informational::Sent;
 use super::intercept::Secure;
 use super::link::{Link, Wire};
 use super::relay::relay;
-use super::secret::{Masking, Passing, Treatment};
+use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
 use super::tapped::Tapped;
 use super::trailers::Trailers;
 use super::transcript::Transcript;
@@ -38,10 +39,11 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// A client that asked for another protocol, and the record of its stream.
+/// A client that asked for another protocol, the record of its stream, and what looks at what it will say.
 pub(crate) struct Switch {
     pub(crate) client: OnUpgrade,
     pub(crate) flow: Arc<Flow>,
+    pub(crate) lookout: Lookout,
 }
 
 /// A place that a request may be sent to.
@@ -94,12 +96,12 @@ impl Service {
         self.egress.scribe.ready().await?;
         self.egress.outside().await;
         if let Some(recording) = self.egress.played() {
-            let parts = (treatment, exchange);
-            return self.replay(recording, head, body, upgrade, origins, parts).await;
+            return self.replay(recording, head, body, upgrade, origins, (treatment, exchange)).await;
         }
         let client = head.version;
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
+        self.egress.secrets.keep_legible(&mut head.headers);
         if let Some(place) = &treatment.place {
             exchange.set_secrets(place.fill(&mut head.headers));
         }
@@ -109,33 +111,44 @@ impl Service {
         loop {
             let mut slot = self.link.lock().await;
             let mut link = self.link_to(slot.take(), origins, exchange, client).await?;
-            let reused = link.count();
+            link.serve(origins[0].host.as_ref());
+            let reused = link.count(self.stream());
             // Where a connection takes many requests at once, none waits for another.
             *slot = link.share();
             let slot = slot.is_none().then_some(slot);
             exchange.set_tls(link.facts.as_ref());
             fit(&mut request, &origins[0], link.wire());
-            match link.send(request).await {
-                Ok(response) => {
-                    if self.egress.replayable {
-                        let reason = response.extensions().get::<ReasonPhrase>();
-                        exchange.set_spelled(link.unusual(), reason.map(ReasonPhrase::as_bytes));
-                    }
-                    let flow = self.secure().map_or_else(|| link.flow(), |secure| secure.flow.clone());
+            match self.send(&mut link, request, exchange, client, treatment.place.as_ref()).await {
+                Sent::Answered(response) => {
+                    self.note_spelling(&response, &link, exchange);
+                    let flow = self.flow(&link);
                     if let Some(mut slot) = slot {
                         *slot = Some(link);
                     }
-                    return self.finish(response, upgrade, flow, exchange, client, &treatment);
+                    let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
+                    return self.finish(response, switch, exchange, client, &treatment);
                 }
-                Err(mut error) => match error.take_message() {
+                Sent::Unanswered(mut error) => match error.take_message() {
                     // The origin closed an idle connection before any byte of this request went out.
-                    Some(unsent) if reused => request = unsent,
+                    Some(unsent) if reused => {
+                        link.uncount(self.stream());
+                        request = unsent;
+                    }
                     _ => {
                         let failure = link.failure(error.into_error(), !reused);
                         return Err(treatment.refusal().unwrap_or(failure));
                     }
                 },
+                Sent::Broken(error) => return Err(error),
             }
+        }
+    }
+
+    /// Keeps for a replay how the head of an answer is written.
+    fn note_spelling(&self, response: &Response<Incoming>, link: &Link, exchange: &Exchange) {
+        if self.egress.replayable {
+            let reason = response.extensions().get::<ReasonPhrase>();
+            exchange.set_spelled(link.unusual(), reason.map(ReasonPhrase::as_bytes));
         }
     }
 
@@ -167,9 +180,15 @@ impl Service {
             return Err(NetproxyError::Request { reason: "its target names no origin".to_owned() });
         };
         exchange.set_origin(origin.grant.destination, origin.grant.name_list());
+        if let Scope::Bound { beneath: Beneath::Plain(plain), .. } = &self.scope
+            && let Some((grant, link)) = plain.link(self, origins, wire).await?
+        {
+            exchange.set_origin(grant.destination, grant.name_list());
+            return Ok(link);
+        }
         let grants: Vec<_> = origins.iter().map(|origin| origin.grant.clone()).collect();
         let proc = self.proc.as_deref();
-        let dialled = attempts::first(&self.egress, &grants, origin.door, proc, &self.idle).await;
+        let dialled = attempts::first(&self.egress, &grants, None, origin.door, proc, &self.idle).await;
         let (index, upstream) = dialled?;
         let grant = &grants[index];
         exchange.set_origin(grant.destination, grant.name_list());
@@ -178,24 +197,49 @@ impl Service {
 
     pub(crate) fn secure(&self) -> Option<&Secure> {
         match &self.scope {
-            Scope::Bound { secure, .. } => secure.as_deref(),
+            Scope::Bound { beneath: Beneath::Secure(secure), .. } => Some(secure),
+            Scope::Bound { .. } | Scope::Open => None,
+        }
+    }
+
+    /// The record of the client's stream, where it is of one destination.
+    pub(crate) fn stream(&self) -> Option<&Arc<Flow>> {
+        match &self.scope {
+            Scope::Bound { beneath: Beneath::Secure(secure), .. } => secure.flow.as_ref(),
+            Scope::Bound { beneath: Beneath::Plain(plain), .. } => Some(plain.flow()),
             Scope::Open => None,
         }
+    }
+
+    /// The record of the stream that a request on `link` belongs to.
+    pub(crate) fn flow(&self, link: &Link) -> Option<Arc<Flow>> {
+        link.flow().or_else(|| self.stream().map(Arc::clone))
+    }
+
+    /// The change of protocol that a request asks for.
+    pub(crate) fn switch(
+        &self,
+        upgrade: Option<OnUpgrade>,
+        flow: Option<Arc<Flow>>,
+        grant: &Grant,
+        treatment: &Treatment,
+    ) -> Option<Switch> {
+        let (client, flow) = upgrade.zip(flow)?;
+        let lookout = Lookout::new(&self.egress, grant, treatment.place.as_ref(), self.proc.as_deref());
+        Some(Switch { client, flow, lookout })
     }
 
     /// Turns the origin's response into the client's.
     fn finish(
         &self,
         mut response: Response<Incoming>,
-        upgrade: Option<OnUpgrade>,
-        flow: Option<Arc<Flow>>,
+        switch: Option<Switch>,
         exchange: &Arc<Exchange>,
         client: Version,
         treatment: &Treatment,
     ) -> Result<Response<Reply>, NetproxyError> {
         let place = treatment.place.as_ref();
         let upgraded = hyper::upgrade::on(&mut response);
-        let switch = upgrade.zip(flow).map(|(client, flow)| Switch { client, flow });
         let masking = place.map(Arc::clone);
         let origin = async move { Some(Masking::new(TokioIo::new(upgraded.await.ok()?), masking.as_ref())) };
         let (mut head, body) = response.into_parts();
@@ -226,8 +270,15 @@ impl Service {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
-        if let (true, Some(switch)) = (switched, switch) {
+        if let (true, Some(mut switch)) = (switched, switch) {
             self.heads.stop();
+            if head
+                .headers
+                .get(header::UPGRADE)
+                .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+            {
+                switch.lookout.unmask();
+            }
             let transcript = exchange.transcribe();
             let splice = splice(switch, origin, transcript, Arc::clone(exchange));
             self.idle.clone().spawn(splice);
@@ -251,7 +302,7 @@ impl Service {
 
 /// Relays what an upgrade has made of a connection.
 async fn splice<S>(
-    Switch { client, flow }: Switch,
+    Switch { client, flow, lookout }: Switch,
     origin: impl Future<Output = Option<S>>,
     transcript: Arc<Transcript>,
     exchange: Arc<Exchange>,
@@ -263,7 +314,8 @@ async fn splice<S>(
         exchange.set_error("the upgrade failed");
         return flow.set_end("the upgrade failed");
     };
-    let end = relay(&mut TokioIo::new(client), &mut origin, &transcript).await;
+    let mut client = TokioIo::new(client);
+    let end = relay(&mut Watching::new(&mut client, lookout), &mut origin, &transcript).await;
     exchange.set_relayed(&end);
     flow.set_relayed(&end);
 }
@@ -324,7 +376,7 @@ fn fit<B>(request: &mut Request<B>, origin: &Origin, wire: Wire) {
 }
 
 /// Takes away what belongs to one connection.
-fn strip(headers: &mut HeaderMap) {
+pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()

@@ -1,6 +1,6 @@
 //! Requests that could be read in two ways are refused (RFC 9112 sections 3.2, 6.1 and 6.3).
 
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::uri::PathAndQuery;
 use http::{Method, Uri, Version, request};
 
@@ -22,6 +22,14 @@ pub fn check_length(request: &request::Parts, head: &[u8]) -> Result<(), Netprox
     }
     if !request.headers.contains_key(TRANSFER_ENCODING) {
         return Ok(());
+    }
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if !request.headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
+        // Another one ends at this hop as well, and nothing here takes it off (RFC 9112 section 6.1).
+        return Err(ambiguous("it has a transfer coding other than `chunked`"));
+    }
+    if request.version < Version::HTTP_11 {
+        return Err(ambiguous("it is of HTTP/1.0, which knows no Transfer-Encoding"));
     }
     let start = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
     let head = &head[start..];
@@ -141,6 +149,13 @@ mod tests {
         let twice = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nCONTENT-LENGTH : 3\r\n\r\n";
         assert!(check_length(&request, twice).is_err());
         assert!(check_length(&request, b"").is_err());
+        for coding in ["gzip, chunked", "gzip", "chunked, chunked"] {
+            let request = parts(http::Request::post("/").header(TRANSFER_ENCODING, coding));
+            assert!(check_length(&request, head).is_err(), "{coding}");
+        }
+        let old =
+            parts(http::Request::post("/").version(Version::HTTP_10).header(TRANSFER_ENCODING, "chunked"));
+        assert!(check_length(&old, head).is_err());
         for name in ["Transfer_Encoding", "content_length"] {
             assert!(check_length(&parts(http::Request::post("/").header(name, "chunked")), b"").is_err());
         }

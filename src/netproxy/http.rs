@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use hyper::body::Incoming;
 use hyper::header::UPGRADE;
@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use super::authority::{Authority, Host};
 use super::body::{Reply, refusal, refusal_to};
-use super::client::{Client, HeadTap, MAX_HEAD};
+use super::client::{Client, MAX_HEAD};
 use super::connect;
 use super::decide::{Claim, Grant, Refusal};
 use super::drain::drain;
@@ -24,9 +24,11 @@ use super::exchange::Exchange;
 use super::flow::Door;
 use super::forward::Origin;
 use super::framing;
+use super::head_tap::HeadTap;
 use super::idle::IdleClock;
 use super::intercept::Secure;
 use super::link::{Link, MAX_HEADER_LIST, Wire};
+use super::plain::Plain;
 use super::requests;
 use super::secret;
 use super::stream;
@@ -45,9 +47,15 @@ const MAX_SENT_AHEAD: usize = 128 * 1024;
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
     /// One destination, which the stream was granted.
-    Bound { grant: Grant, door: Door, secure: Option<Box<Secure>> },
+    Bound { grant: Grant, door: Door, beneath: Beneath },
     /// Whatever each request names: the proxy's own port.
     Open,
+}
+
+/// What carries the requests.
+pub(crate) enum Beneath {
+    Plain(Box<Plain>),
+    Secure(Box<Secure>),
 }
 
 /// One connection on the inner side.
@@ -57,6 +65,8 @@ pub(crate) struct Service {
     pub(crate) proc: Option<String>,
     pub(crate) heads: Arc<HeadTap>,
     pub(crate) idle: IdleClock,
+    /// When it was opened, until its first request has come.
+    pub(crate) opened: StdMutex<Option<f64>>,
     /// The connection to the origin, kept from request to request.
     pub(crate) link: Mutex<Option<Link>>,
 }
@@ -70,6 +80,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
         proc: client.proc.clone(),
         heads: client.heads(),
         idle: client.idle(),
+        opened: StdMutex::new(Some(client.opened)),
         link: Mutex::new(link),
     });
     let answering = Arc::clone(&service);
@@ -83,13 +94,16 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
     };
     if let Err(error) = ended {
         service.note_malformed(&error);
-        if let Some(flow) = service.secure().and_then(|secure| secure.flow.as_ref()) {
+        if let Some(flow) = service.stream() {
             flow.set_end(&format!("client: {error}"));
         }
     }
     let link = service.link.lock().await.take();
-    if let (Scope::Bound { grant, secure: Some(secure), .. }, Some(link)) = (&service.scope, link) {
-        secure.leave(&service.egress, grant, link);
+    if let (Scope::Bound { grant, beneath, .. }, Some(link)) = (&service.scope, link) {
+        match beneath {
+            Beneath::Plain(_) => Plain::leave(&service.egress, link),
+            Beneath::Secure(secure) => secure.leave(&service.egress, grant, link),
+        }
     }
 }
 
@@ -133,6 +147,7 @@ where
 impl Service {
     /// Answers one request, from the origin or with the reason why not.
     async fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Reply> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let has_body = !hyper::body::Body::is_end_stream(request.body());
         let head_bytes = self.heads.take(has_body);
         let upgrade = forwardable_upgrade(&mut request);
@@ -179,6 +194,7 @@ impl Service {
         let rule = first.grant.rule();
         match Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone(), place) {
             Ok(exchange) => {
+                exchange.set_opened(opened);
                 let response = self.forward(head, body, upgrade, &origins, treatment, &exchange).await;
                 response.unwrap_or_else(|error| {
                     exchange.fail(&error);
@@ -196,7 +212,7 @@ impl Service {
         authority: Option<Authority>,
     ) -> Result<Vec<Origin>, NetproxyError> {
         let (grant, door, secure) = match &self.scope {
-            Scope::Bound { grant, door, secure } => (grant, *door, secure.as_deref()),
+            Scope::Bound { grant, door, .. } => (grant, *door, self.secure()),
             Scope::Open => return self.named_origins(head, authority).await,
         };
         let proc = self.proc.as_deref();
@@ -222,7 +238,19 @@ impl Service {
             Some(secure) => self.judge_secure(grant, secure, &authority.host)?,
             None => self.egress.judge_claim(grant, claim, proc)?,
         };
-        Ok(vec![Origin { grant, host: Some(authority.host), door, secure: secure.is_some() }])
+        let others = self.other_addresses().iter();
+        let others = others.filter_map(|other| self.egress.judge.destination(other.destination, claim).ok());
+        let host = Some(authority.host.clone());
+        let origin = |grant| Origin { grant, host: host.clone(), door, secure: secure.is_some() };
+        Ok(std::iter::once(grant).chain(others).map(origin).collect())
+    }
+
+    /// Where else the stream may go that was granted to one host.
+    fn other_addresses(&self) -> &[Grant] {
+        match &self.scope {
+            Scope::Bound { beneath: Beneath::Plain(plain), .. } => plain.others(),
+            Scope::Bound { .. } | Scope::Open => &[],
+        }
     }
 
     /// The origins of an absolute-form request.
@@ -268,7 +296,7 @@ impl Service {
             return Err(NetproxyError::Denied(Box::new(refusal)));
         }
         let host = Some(authority.host.clone());
-        let secure = matches!(&self.scope, Scope::Bound { secure: Some(_), .. });
+        let secure = self.secure().is_some();
         Ok(vec![Origin { grant: grant.clone(), host, door, secure }])
     }
 

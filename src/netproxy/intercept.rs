@@ -16,14 +16,14 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::{Door, Flow};
-use super::http::{self, Scope};
+use super::http::{self, Beneath, Scope};
 use super::link::{Link, Wire};
 use super::origin::OriginStream;
-use super::pool::Destination;
+use super::pool::{Carrier, Destination};
 use super::reached::Reached;
 use super::recorded::Playback;
 use super::relay::relay;
-use super::secret::{self, Watching};
+use super::secret::{Lookout, Watching};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
 use super::tls::{self, Facts, H2, Hello, OuterStream, Tls};
@@ -62,17 +62,12 @@ impl Secure {
         if egress.played().is_some() {
             return Ok(Link::recorded(None, grant.destination));
         }
-        let Some(tls) = &egress.tls else {
-            return Err(NetproxyError::Request { reason: "TLS is not read in this run".to_owned() });
-        };
-        if let Some(link) = tls.pool.take(&destination(&self.host, grant, &self.offer)) {
+        if let Some(link) = egress.pool.take(&destination(&self.host, grant, &self.offer)) {
             return Ok(link);
         }
-        let OriginStream::Socket(stream) = stream::reach(egress, grant.destination).await? else {
+        let Some((stream, facts)) = self.connect(egress, grant).await? else {
             return Ok(Link::recorded(None, grant.destination));
         };
-        let connected = tls.outer.connect(&self.host, grant.destination, self.offer.clone(), stream);
-        let (stream, facts) = connected.await?;
         let wire = match facts.protocol.as_deref() {
             Some(H2) => Wire::Http2,
             // Nothing was agreed on: the client has begun without asking.
@@ -82,11 +77,24 @@ impl Secure {
         Link::secure(stream, wire, Arc::new(facts), grant.destination).await
     }
 
+    /// A new connection, on which the origin proves who it is. None in a replay.
+    async fn connect(
+        &self,
+        egress: &Egress,
+        grant: &Grant,
+    ) -> Result<Option<(OuterStream, Facts)>, NetproxyError> {
+        let Some(tls) = &egress.tls else {
+            return Err(NetproxyError::Request { reason: "TLS is not read in this run".to_owned() });
+        };
+        let OriginStream::Socket(stream) = stream::reach(egress, grant.destination).await? else {
+            return Ok(None);
+        };
+        tls.outer.connect(&self.host, grant.destination, self.offer.clone(), stream).await.map(Some)
+    }
+
     /// Leaves a connection to whoever comes next.
     pub(crate) fn leave(&self, egress: &Egress, grant: &Grant, link: Link) {
-        if let Some(tls) = egress.tls.as_ref().filter(|_| speaks_http(&self.offer)) {
-            tls.pool.keep(destination(&self.host, grant, &self.offer), link);
-        }
+        egress.pool.keep(destination(&self.host, grant, &self.offer), link);
     }
 
     /// Why the stream fails.
@@ -98,7 +106,7 @@ impl Secure {
 }
 
 fn destination(host: &Host, grant: &Grant, offer: &[Vec<u8>]) -> Destination {
-    Destination { host: host.clone(), address: grant.destination, offer: offer.to_vec() }
+    Destination { host: host.clone(), address: grant.destination, carrier: Carrier::Tls(offer.to_vec()) }
 }
 
 /// Whether the client has said that it speaks HTTP.
@@ -111,13 +119,15 @@ pub(crate) enum Leg {
     Dialled(OriginStream),
     /// Left by an earlier client.
     Kept(Link),
+    /// Whatever is asked is refused now: nothing is dialled for it.
+    Waits,
     Failed(NetproxyError),
 }
 
 /// A connection that an earlier client has left, for the one that sent `hello`.
-pub(crate) fn kept(tls: &Tls, hello: &Hello, grant: &Grant) -> Option<Link> {
+pub(crate) fn kept(egress: &Egress, hello: &Hello, grant: &Grant) -> Option<Link> {
     let offer = tls::offer(&hello.protocols);
-    tls.pool.take(&destination(&host(hello, grant), grant, &offer))
+    egress.pool.take(&destination(&host(hello, grant), grant, &offer))
 }
 
 /// Whom the client asks for.
@@ -150,6 +160,8 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
     let outer = match leg {
         Leg::Dialled(OriginStream::Recorded(playback)) => match playback.facts() {
             Ok(facts) => Reached::Recorded(playback, Arc::new(facts)),
+            // It was not asked then either.
+            Err(NetproxyError::NotRecorded { .. }) => Reached::Waits,
             Err(error) => Reached::Failed(error),
         },
         Leg::Dialled(OriginStream::Socket(stream)) => {
@@ -159,6 +171,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
             }
         }
         Leg::Kept(link) => Reached::Kept(link),
+        Leg::Waits => Reached::Waits,
         Leg::Failed(error) => Reached::Failed(error),
     };
     let protocol = outer.protocol(&offer);
@@ -203,10 +216,8 @@ impl Inside {
     async fn converse(self, mut client: Client, outer: Reached) {
         let (mut stream, facts) = match outer {
             Reached::Failed(error) => return self.tell(client, error).await,
-            Reached::Kept(link) => {
-                let wire = link.wire();
-                return self.exchange(client, Some(link), wire).await;
-            }
+            Reached::Kept(link) => return self.go_on(client, Some(link)).await,
+            Reached::Waits => return self.go_on(client, None).await,
             Reached::Recorded(playback, facts) => return self.play(client, *playback, facts).await,
             Reached::Fresh(stream, facts) => (*stream, facts),
         };
@@ -215,12 +226,34 @@ impl Inside {
             Err(error) => return self.give_up(client, &error),
         };
         let Some(wire) = speech.wire() else {
-            let reset = |stream: &OuterStream| _ = stream.get_ref().0.stream().set_zero_linger();
-            return self.pass(client, &mut stream, reset).await;
+            return self.pass(client, &mut stream, break_off).await;
         };
         match Link::secure(stream, wire, facts, self.grant.destination).await {
             Ok(link) => self.exchange(client, Some(link), wire).await,
             Err(error) => self.tell(client, error).await,
+        }
+    }
+
+    /// The same where no connection was made for it.
+    async fn go_on(self, mut client: Client, link: Option<Link>) {
+        let speech = match self.speech(&mut client, Server::None).await {
+            Ok(speech) => speech,
+            Err(error) => return self.give_up(client, &error),
+        };
+        let said = match (&link, speech.wire()) {
+            // The origin and the client have agreed on the same (RFC 7301).
+            (Some(link), Some(_)) if speaks_http(&self.secure.offer) => Some(link.wire()),
+            (_, said) => said,
+        };
+        if let Some(wire) = said {
+            let link = link.filter(|link| link.wire() == wire);
+            return self.exchange(client, link, wire).await;
+        }
+        drop(link);
+        match self.secure.connect(&self.egress, &self.grant).await {
+            Ok(Some((mut stream, _))) => self.pass(client, &mut stream, break_off).await,
+            Ok(None) => client.reset(),
+            Err(error) => self.give_up(client, &error),
         }
     }
 
@@ -252,7 +285,8 @@ impl Inside {
 
     async fn exchange(self, client: Client, link: Option<Link>, wire: Wire) {
         self.set_protocol("https");
-        let scope = Scope::Bound { grant: self.grant, door: self.door, secure: Some(Box::new(self.secure)) };
+        let beneath = Beneath::Secure(Box::new(self.secure));
+        let scope = Scope::Bound { grant: self.grant, door: self.door, beneath };
         Box::pin(http::serve(self.egress, client, scope, link, wire)).await;
     }
 
@@ -278,9 +312,8 @@ impl Inside {
         let Some(flow) = &self.secure.flow else { return client.reset() };
         client.heads().stop();
         let transcript = flow.transcribe();
-        let proc = client.proc.clone();
-        let whereto = secret::refusal(&self.grant, String::new(), "");
-        let mut watching = Watching::new(&mut client, &self.egress, whereto, proc.as_deref());
+        let lookout = Lookout::new(&self.egress, &self.grant, None, client.proc.as_deref());
+        let mut watching = Watching::new(&mut client, lookout);
         let end = relay(&mut watching, stream, &transcript).await;
         flow.set_relayed(&end);
         stream::break_off(&self.egress, client, || reset(stream), &self.grant, end);
@@ -300,6 +333,12 @@ impl Inside {
             flow.set_protocol(protocol);
         }
     }
+}
+
+/// Lets a stream end with a reset.
+fn break_off(stream: &OuterStream) {
+    // The kernel refuses it for dead sockets alone.
+    let _ = stream.get_ref().0.stream().set_zero_linger();
 }
 
 /// Records that the client broke the handshake off, and what helps a client that knows the origin's

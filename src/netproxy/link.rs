@@ -1,6 +1,7 @@
 //! A connection to an origin: one request after another in HTTP/1.1, many at once in HTTP/2.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -12,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::ahead::Filling;
+use super::authority::Host;
 use super::client::MAX_HEAD;
 use super::error::NetproxyError;
 use super::failure::Failure;
@@ -81,6 +83,10 @@ pub(crate) struct Link {
     /// Who the client is was proved for the connection and not for each request (NTLM, Negotiate), which
     /// is of HTTP/1.1 alone.
     personal: bool,
+    /// The host that the requests on it are for; none once there were two.
+    host: Option<Host>,
+    /// Whoever comes next may have it.
+    is_spare: bool,
 }
 
 enum Sender {
@@ -110,13 +116,33 @@ impl Link {
         if let Some(played) = upstream.stream().played() {
             let played = Some(Arc::clone(played));
             let sender = Sender::Recorded(Arc::new(Standing { _flow: Some(flow), played }));
-            return Ok(Self { sender, destination, flow: weak, used: false, facts: None, personal: false });
+            return Ok(Self::new(sender, destination, weak, None));
         }
         let sender = match wire {
-            Wire::Http1 => one(upstream, destination, Some(flow)).await?,
+            Wire::Http1 => one(upstream, destination, Arc::downgrade(&flow), None).await?,
             Wire::Http2 => many(upstream, destination).await?,
         };
-        Ok(Self { sender, destination, flow: weak, used: false, facts: None, personal: false })
+        Ok(Self::new(sender, destination, weak, None))
+    }
+
+    /// The same for a client whose own leg is counted: when it has gone, another may have the connection. `flow` is
+    /// the record of the stream.
+    pub(crate) async fn plain(
+        upstream: OriginStream,
+        wire: Wire,
+        destination: SocketAddr,
+        flow: &Arc<Flow>,
+    ) -> Result<Self, NetproxyError> {
+        let OriginStream::Socket(stream) = upstream else {
+            return Self::open(flow.meter(upstream), wire, destination).await;
+        };
+        flow.set_protocol("http");
+        let socket = Some(stream.as_raw_fd());
+        let sender = match wire {
+            Wire::Http1 => one(stream, destination, Arc::downgrade(flow), socket).await?,
+            Wire::Http2 => many(stream, destination).await?,
+        };
+        Ok(Self { is_spare: true, ..Self::new(sender, destination, Weak::new(), None) })
     }
 
     /// The same over TLS.
@@ -126,17 +152,22 @@ impl Link {
         facts: Arc<Facts>,
         destination: SocketAddr,
     ) -> Result<Self, NetproxyError> {
+        let socket = Some(upstream.get_ref().0.stream().as_raw_fd());
         let sender = match wire {
-            Wire::Http1 => one(Filling(upstream), destination, None).await?,
+            Wire::Http1 => one(Filling(upstream), destination, Weak::new(), socket).await?,
             Wire::Http2 => many(Filling(upstream), destination).await?,
         };
-        Ok(Self { sender, destination, flow: Weak::new(), used: false, facts: Some(facts), personal: false })
+        Ok(Self { is_spare: true, ..Self::new(sender, destination, Weak::new(), Some(facts)) })
     }
 
     /// In a replay: one over TLS.
     pub(crate) fn recorded(facts: Option<Arc<Facts>>, destination: SocketAddr) -> Self {
         let sender = Sender::Recorded(Arc::new(Standing { _flow: None, played: None }));
-        Self { sender, destination, flow: Weak::new(), used: false, facts, personal: false }
+        Self::new(sender, destination, Weak::new(), facts)
+    }
+
+    fn new(sender: Sender, destination: SocketAddr, flow: Weak<Flow>, facts: Option<Arc<Facts>>) -> Self {
+        Self { sender, destination, flow, used: false, facts, personal: false, host: None, is_spare: false }
     }
 
     /// Whether it is none.
@@ -158,6 +189,8 @@ impl Link {
             used: self.used,
             facts: self.facts.clone(),
             personal: self.personal,
+            host: self.host.clone(),
+            is_spare: self.is_spare,
         })
     }
 
@@ -191,9 +224,32 @@ impl Link {
         }
     }
 
-    /// Whether the origin takes all that comes on it to be one client's.
-    pub(crate) fn is_personal(&self) -> bool {
-        self.personal
+    /// Whether the origin has sent nothing since it last answered, its end included: bytes that nobody asked for
+    /// would be taken for the answer to the next request.
+    pub(crate) fn is_silent(&self) -> bool {
+        match &self.sender {
+            Sender::One(_, spelling) => spelling.is_silent(),
+            Sender::Many(_) | Sender::Recorded(_) => true,
+        }
+    }
+
+    /// Whether another client may have it: not where the origin takes all that comes on it to be one client's.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.is_spare && !self.personal
+    }
+
+    /// A request on it is for `host`.
+    pub(crate) fn serve(&mut self, host: Option<&Host>) {
+        if !self.used {
+            self.host = host.cloned();
+        } else if self.host.as_ref() != host {
+            self.host = None;
+        }
+    }
+
+    /// The one host that all requests on it were for.
+    pub(crate) fn only_host(&self) -> Option<Host> {
+        self.host.clone()
     }
 
     pub(crate) async fn send(
@@ -220,9 +276,10 @@ impl Link {
         }
     }
 
-    /// Counts a request that is sent on it; whether there was one before.
-    pub(crate) fn count(&mut self) -> bool {
-        if let Some(flow) = self.flow() {
+    /// Counts a request that is sent on it; whether there was one before. `stream` is the record of the client's
+    /// stream, where it is not the connection's.
+    pub(crate) fn count(&mut self, stream: Option<&Arc<Flow>>) -> bool {
+        if let Some(flow) = self.flow().as_ref().or(stream) {
             flow.count_request();
         }
         if let Sender::Recorded(standing) = &self.sender
@@ -231,6 +288,13 @@ impl Link {
             played.count_request();
         }
         std::mem::replace(&mut self.used, true)
+    }
+
+    /// Takes a request out of the count: not a byte of it was sent.
+    pub(crate) fn uncount(&self, stream: Option<&Arc<Flow>>) {
+        if let Some(flow) = self.flow().as_ref().or(stream) {
+            flow.uncount_request();
+        }
     }
 
     /// The error of an exchange on it; `first` where it had brought no answer before.
@@ -257,11 +321,17 @@ fn proves_a_connection(headers: &HeaderMap) -> bool {
     schemes.any(|scheme| scheme == b"ntlm" || scheme == b"negotiate")
 }
 
-async fn one<S>(stream: S, destination: SocketAddr, flow: Option<Arc<Flow>>) -> Result<Sender, NetproxyError>
+/// `flow` is told how it fails; `socket` is the one below, where others may have the connection later.
+async fn one<S>(
+    stream: S,
+    destination: SocketAddr,
+    flow: Weak<Flow>,
+    socket: Option<RawFd>,
+) -> Result<Sender, NetproxyError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let spelling = Arc::<Spelling>::default();
+    let spelling = Arc::new(Spelling::on(socket));
     let stream = Spelled { stream, spelling: Arc::clone(&spelling) };
     let (sender, connection) = http1::Builder::new()
         .preserve_header_case(true)
@@ -270,7 +340,9 @@ where
         .await
         .map_err(|source| NetproxyError::Origin { address: destination, source })?;
     tokio::spawn(async move {
-        if let (Err(error), Some(flow)) = (connection.with_upgrades().await, flow) {
+        if let Err(error) = connection.with_upgrades().await
+            && let Some(flow) = flow.upgrade()
+        {
             let failure = NetproxyError::Origin { address: destination, source: error };
             flow.fail(&failure.to_string(), Failure::of(&failure));
         }

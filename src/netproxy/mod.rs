@@ -7,16 +7,16 @@
 //! ```text
 //!  query ──▶ dns ───▶ names ──── judge name ─▶ resolve ─▶ judge each address ─▶ pins ─▶ answer
 //!                                    │ no: NXDOMAIN at once, deny entry
-//!  connect ─▶ listen ─▶ stream ─ judge address ─▶ net.connect ─▶ dial ─▶ sniff
-//!                                    │ no: reset, deny entry                │
-//!                  ┌────────────────────────────────────────────────────────┤
+//!  connect ─▶ listen ─▶ stream ─ judge address ─▶ net.connect ─▶ hear ─▶ dial ─▶ sniff
+//!                                    │ no: reset, deny entry        │               │
+//!                  ┌────────────────────────────────────────────────┴───────┬───────┘
 //!          HTTP    ▼                  TLS ▼                                 ▼ else, or server first
 //!     http ─ judge each request     tls ─ judge the server name           relay
 //!       │ no: 403, deny entry         │ no: reset, deny entry               │
 //!       │                             ├─ tunnel ─▶ relay ───────────────────┤
 //!       │   ◀─── HTTP within ──── intercept ─ the origin proves who it is,   │
 //!       ▼                             ▲       then the client is answered   │
-//!     forward ─▶ exchange ─▶ link ─ pool                                    │
+//!     forward ─▶ exchange ─▶ plain, link ─ pool                             │
 //!       │ bodies                                                            │ transcript
 //!       ├── 101 ─▶ relay                                                    │
 //!       ▼           ▼ transcript                                            ▼
@@ -28,6 +28,8 @@
 //!
 //!  datagram ─▶ datagram ─▶ sessions ─ judge address ─▶ net.connect ─▶ send ─▶ net.datagram
 //!                                │ no: port unreachable, deny entry
+//!
+//! What could still be refused for what it says is heard before anything is dialled for it.
 //!
 //! One function decides for all ways in: `Judge::destination`. What cannot be recorded does not
 //! happen: once the recorder has failed, nothing is resolved, dialled or forwarded.
@@ -57,8 +59,11 @@ mod flow;
 mod forward;
 pub mod framing;
 mod head_clock;
+mod head_tap;
+mod hear;
 mod http;
 mod idle;
+mod informational;
 mod intercept;
 mod link;
 mod listen;
@@ -70,6 +75,7 @@ mod origin;
 mod packet;
 mod pins;
 mod places;
+mod plain;
 mod pool;
 mod publish;
 mod rates;
@@ -192,6 +198,7 @@ pub fn start_with(spec: ProxySpec, outside: Arc<dyn Outside>) -> Result<Proxy, N
         redactor: spec.redactor,
         who: spec.who,
         tls,
+        pool: Arc::default(),
         secrets: spec.secrets,
         idle_timeout: spec.idle_timeout,
         outside,
@@ -308,6 +315,11 @@ fn serve(
         // An error means that the handle was dropped: the run is over as well.
         let _ = stopping.await;
         last_bytes(egress).await;
+        egress.pool.clear();
+        // The tasks of what was closed end.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
         listening
     });
     egress.ending.store(true, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::authority::Host;
@@ -25,13 +26,21 @@ const MAX: usize = 128;
 /// How long the end of a response may take to reach the connection's own task.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// What a connection is good for: the name that the origin has proved, its address, and what was
-/// offered to it.
+/// What a connection is good for: the host that it is for, its address, and what carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Destination {
+    /// Over TLS the one that the origin has proved to be, else the one that all requests on it named.
     pub(crate) host: Host,
     pub(crate) address: SocketAddr,
-    pub(crate) offer: Vec<Vec<u8>>,
+    pub(crate) carrier: Carrier,
+}
+
+/// What carries HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Carrier {
+    Plain,
+    /// TLS in which these protocols were offered.
+    Tls(Vec<Vec<u8>>),
 }
 
 /// The connections of one run.
@@ -44,7 +53,8 @@ pub(crate) struct Pool {
 struct Shelf {
     kept: HashMap<Destination, Vec<(Instant, Link)>>,
     count: usize,
-    swept: bool,
+    /// What closes those that were kept for too long.
+    sweep: Option<AbortHandle>,
 }
 
 impl Pool {
@@ -60,7 +70,7 @@ impl Pool {
         let (mut found, mut gone) = (None, 0);
         while let Some((since, link)) = links.pop() {
             gone += 1;
-            if since.elapsed() < IDLE && link.is_open() {
+            if since.elapsed() < IDLE && link.is_open() && link.is_silent() {
                 found = Some(link);
                 break;
             }
@@ -74,7 +84,7 @@ impl Pool {
 
     /// Keeps one that its client has left, once its last response has ended.
     pub(crate) fn keep(self: &Arc<Self>, destination: Destination, mut link: Link) {
-        if !link.is_open() || link.is_personal() {
+        if !link.is_open() || !link.is_spare() {
             return;
         }
         let pool = Arc::clone(self);
@@ -96,8 +106,16 @@ impl Pool {
         }
         links.push((Instant::now(), link));
         shelf.count += 1;
-        if !std::mem::replace(&mut shelf.swept, true) {
-            tokio::spawn(sweep(Arc::clone(self)));
+        if shelf.sweep.is_none() {
+            shelf.sweep = Some(tokio::spawn(sweep(Arc::clone(self))).abort_handle());
+        }
+    }
+
+    /// Closes all: no client comes any more.
+    pub(crate) fn clear(&self) {
+        let shelf = std::mem::take(&mut *self.lock());
+        if let Some(sweep) = shelf.sweep {
+            sweep.abort();
         }
     }
 
@@ -117,7 +135,7 @@ async fn sweep(pool: Arc<Pool>) {
         shelf.kept.retain(|_, links| !links.is_empty());
         shelf.count = shelf.kept.values().map(Vec::len).sum();
         if shelf.count == 0 {
-            shelf.swept = false;
+            shelf.sweep = None;
             return;
         }
     }

@@ -28,4 +28,10 @@ impl Rates {
         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
         meter.take(policy, rules, self.started.elapsed())
     }
+
+    /// Whether none of the rules has a place now.
+    pub(crate) fn are_used_up(&self, policy: &Policy, rules: &[RuleId]) -> bool {
+        let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        !rules.is_empty() && !meter.has_place(policy, rules, self.started.elapsed())
+    }
 }

@@ -20,6 +20,8 @@ pub(crate) enum Reached {
     Fresh(Box<OuterStream>, Arc<Facts>),
     Recorded(Box<Playback>, Arc<Facts>),
     Kept(Link),
+    /// Nothing is asked of it now: the client is answered without it.
+    Waits,
     Failed(NetproxyError),
 }
 
@@ -29,7 +31,7 @@ impl Reached {
         match self {
             Self::Fresh(_, facts) | Self::Recorded(_, facts) => Some(facts),
             Self::Kept(link) => link.facts.as_ref(),
-            Self::Failed(_) => None,
+            Self::Waits | Self::Failed(_) => None,
         }
     }
 
@@ -40,7 +42,9 @@ impl Reached {
                 self.facts().and_then(|facts| facts.protocol.clone())
             }
             // The reason is told in the simplest protocol that the client takes.
-            Self::Failed(_) => [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one)),
+            Self::Waits | Self::Failed(_) => {
+                [HTTP_1_1, H2].into_iter().map(<[u8]>::to_vec).find(|one| offer.contains(one))
+            }
         }
     }
 }

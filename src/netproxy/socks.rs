@@ -18,14 +18,13 @@ use self::message::{
     request_4, request_5,
 };
 use super::client::Client;
-use super::decide::{Grant, Refusal};
+use super::connect::Way;
+use super::decide::Refusal;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Door;
 use super::link::Wire;
-use super::metered::Metered;
-use super::origin::OriginStream;
-use super::{connect, http, stream};
+use super::{connect, http};
 
 /// How long a client may take to say whom it wants, and how long it may be silent before.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -97,10 +96,8 @@ async fn negotiate(egress: Arc<Egress>, mut client: Client, version: Version) {
     };
     let sent = client.write_all(&answer).await;
     match (dialled, sent) {
-        (Ok((grant, upstream)), Ok(())) => {
-            Box::pin(stream::carry(egress, client, upstream, grant, Door::Socks)).await;
-        }
-        (Ok((_, upstream)), Err(_)) => upstream.flow().set_end("the client went away"),
+        (Ok(way), Ok(())) => Box::pin(way.carry(egress, client)).await,
+        (Ok(way), Err(_)) => way.give_up(),
         // Closed in order, so that the reply arrives.
         (Err(_), _) => {}
     }
@@ -156,11 +153,7 @@ async fn write(client: &mut Client, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Judges and dials.
-async fn dial(
-    egress: &Arc<Egress>,
-    client: &Client,
-    request: Request,
-) -> Result<(Grant, Metered<OriginStream>), Failure> {
+async fn dial(egress: &Arc<Egress>, client: &Client, request: Request) -> Result<Way, Failure> {
     let Request { command, host, port } = request;
     let target = match &host {
         Ok(host) => format!("{host}:{port}"),

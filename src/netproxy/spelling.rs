@@ -2,7 +2,9 @@
 //! but a client may show them as they came. The library keeps the spelling to itself, so it is read off the bytes.
 
 use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -11,6 +13,9 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use memchr::memmem;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
 
 use super::client::MAX_HEAD;
@@ -19,8 +24,11 @@ use super::client::MAX_HEAD;
 const ROOM: usize = 4 * MAX_HEAD;
 
 /// The head of the present answer, as it comes.
-#[derive(Default)]
-pub(crate) struct Spelling(Mutex<Seen>);
+pub(crate) struct Spelling {
+    seen: Mutex<Seen>,
+    /// The socket below, as long as it is open; else -1.
+    socket: AtomicI32,
+}
 
 #[derive(Default)]
 struct Seen {
@@ -29,18 +37,32 @@ struct Seen {
 }
 
 impl Spelling {
+    /// Of answers that come over `socket`.
+    pub(crate) fn on(socket: Option<RawFd>) -> Self {
+        Self { seen: Mutex::default(), socket: AtomicI32::new(socket.unwrap_or(-1)) }
+    }
+
+    /// Whether nothing waits in the socket, the end of the stream included. Asked on the thread that closes it.
+    pub(crate) fn is_silent(&self) -> bool {
+        let socket = self.socket.load(Ordering::Relaxed);
+        socket >= 0
+            && recv(socket, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) == Err(Errno::EAGAIN)
+    }
+
     /// An answer comes next.
     pub(crate) fn expect(&self) {
-        *self.lock() = Seen { expects: true, bytes: Vec::new() };
+        let mut seen = self.lock();
+        seen.expects = true;
+        seen.bytes.clear();
     }
 
     /// The names that are not spelled as most are.
     pub(crate) fn unusual(&self) -> Vec<String> {
-        let seen = std::mem::take(&mut *self.lock());
-        let head = String::from_utf8_lossy(&seen.bytes).into_owned();
+        let seen = self.lock();
+        let head = String::from_utf8_lossy(&seen.bytes);
         let names = head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, _)| name);
         let mut unusual: Vec<String> = Vec::new();
-        for name in names.filter(|name| *name != title(name)) {
+        for name in names.filter(|name| !is_title(name)) {
             if !unusual.iter().any(|other| other == name) {
                 unusual.push(name.to_owned());
             }
@@ -68,14 +90,13 @@ impl Spelling {
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Where the empty line ends.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
-    let ends =
-        |end: &[u8]| bytes.windows(end.len()).position(|window| window == end).map(|at| at + end.len());
+    let ends = |end: &[u8]| memmem::find(bytes, end).map(|at| at + end.len());
     [ends(b"\n\r\n"), ends(b"\n\n")].into_iter().flatten().min()
 }
 
@@ -86,13 +107,23 @@ fn is_interim(bytes: &[u8]) -> bool {
 }
 
 /// `Content-Type`: each word with a capital.
-fn title(name: &str) -> String {
+pub(crate) fn title(name: &str) -> String {
     let word = |word: &str| {
         let mut letters = word.chars();
         let first = letters.next().map(|first| first.to_ascii_uppercase());
         first.into_iter().chain(letters.map(|letter| letter.to_ascii_lowercase())).collect::<String>()
     };
     name.split('-').map(word).collect::<Vec<_>>().join("-")
+}
+
+/// Whether a name is spelled so.
+fn is_title(name: &str) -> bool {
+    let mut begins = true;
+    name.chars().all(|letter| {
+        let is_right = if begins { !letter.is_ascii_lowercase() } else { !letter.is_ascii_uppercase() };
+        begins = letter == '-';
+        is_right
+    })
 }
 
 /// A head that the library writes with the names of its fields as they were spelled: those that are `unusual`, and
@@ -133,6 +164,13 @@ pub(crate) async fn respell(fields: &HeaderMap, unusual: &[String]) -> Option<ht
 pub(crate) struct Spelled<S> {
     pub(crate) stream: S,
     pub(crate) spelling: Arc<Spelling>,
+}
+
+impl<S> Drop for Spelled<S> {
+    fn drop(&mut self) {
+        // Its number may be another's from now on.
+        self.spelling.socket.store(-1, Ordering::Relaxed);
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Spelled<S> {
@@ -180,7 +218,7 @@ mod tests {
 
     #[test]
     fn names_are_read_off_the_last_head_alone() {
-        let spelling = Spelling::default();
+        let spelling = Spelling::on(None);
         spelling.see(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\n");
         assert!(spelling.unusual().is_empty(), "nothing was expected");
         spelling.expect();

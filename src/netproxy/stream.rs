@@ -13,27 +13,24 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::{Door, Flow};
-use super::http;
+use super::hear::{Heard, hear};
+use super::http::{self, Beneath};
 use super::idle::IdleClock;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::metered::Metered;
-use super::moments;
 use super::origin::OriginStream;
+use super::plain::Plain;
 use super::relay::{End, relay};
 use super::resolve::Wanted;
-use super::secret::{self, Watching};
-use super::sniff::{Glance, Server, Speech, classify, listen};
+use super::secret::{Lookout, Watching};
+use super::sniff::{Server, Speech, listen};
 use super::tls::Hello;
-use super::unread;
+use super::{attempts, unread};
 
 /// How long a client whose origin cannot be reached is waited for: an HTTP client gets an answer
 /// that says why, every other one a reset.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long the first bytes of a client are waited for, that may need no new connection: the last one to
-/// this port spoke TLS, and there the client speaks first.
-const FIRST_BYTES: Duration = Duration::from_millis(200);
 
 /// Serves a stream whose destination is its own address.
 pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: SocketAddr, door: Door) {
@@ -41,65 +38,71 @@ pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: Soc
     let Ok(grant) = egress.judge(destination, Claim::Silent, proc.as_deref()) else {
         return client.reset();
     };
-    let idle = client.idle();
-    let Ok(flow) = Flow::open(&egress, &grant, door, proc.as_deref(), &idle) else { return client.reset() };
+    let flow = Flow::open(&egress, &grant, door, proc.as_deref(), &client.idle());
+    let Ok(flow) = flow else { return client.reset() };
+    serve(egress, client, grant, Vec::new(), door, flow).await;
+}
+
+/// Serves a stream to a host that was granted, at the address of `grant` or at `others`.
+pub(crate) async fn serve(
+    egress: Arc<Egress>,
+    client: Client,
+    grant: Grant,
+    others: Vec<Grant>,
+    door: Door,
+    flow: Arc<Flow>,
+) {
+    let (proc, idle) = (client.proc.clone(), client.idle());
     // What follows is boxed: a stream that waits must not cost the room of all that it may become.
-    let client = match Box::pin(take_over(&egress, client, &grant, door, &flow)).await {
-        Ok(()) => return,
-        Err(client) => client,
+    let (client, admitted) = match Box::pin(hear(&egress, client, (&grant, &others), door, &flow)).await {
+        Heard::Served => return,
+        Heard::Admitted(client, grant) => (client, Some(grant)),
+        Heard::Unclear(client) => (client, None),
     };
-    match dial(&egress, flow, &grant, door, proc.as_deref(), &idle).await {
-        Ok(upstream) => Box::pin(carry(egress, client, upstream, grant, door)).await,
+    let grants: Vec<Grant> = std::iter::once(grant).chain(others).collect();
+    match Box::pin(dial_any(&egress, &flow, &grants, (door, proc.as_deref(), &idle))).await {
+        Ok((grant, upstream)) => {
+            drop(flow);
+            match admitted {
+                Some(grant) => Box::pin(pass(&egress, client, upstream, &grant)).await,
+                None => Box::pin(carry(egress, client, upstream, grant, door)).await,
+            }
+        }
         Err(error @ NetproxyError::Dial { .. }) => {
-            Box::pin(unreachable(egress, client, grant, door, error)).await;
+            let grant = grants.into_iter().next();
+            if let Some(grant) = grant {
+                Box::pin(unreachable(egress, client, grant, door, (flow, error))).await;
+            }
         }
         Err(_) => client.reset(),
     }
 }
 
-/// Serves a client by a connection that an earlier one has left. Gives the client back when there is
-/// none, or when the client does not begin with TLS at once.
-async fn take_over(
+/// Dials the addresses of one host, of which the first one's connect is recorded; the grant of the one that answered.
+pub(crate) async fn dial_any(
     egress: &Arc<Egress>,
-    mut client: Client,
-    grant: &Grant,
-    door: Door,
     flow: &Arc<Flow>,
-) -> Result<(), Client> {
-    let Some(tls) = egress.tls.as_ref().filter(|tls| tls.pool.knows(grant.destination)) else {
-        return Err(client);
-    };
-    let first = moments::within(FIRST_BYTES, client.read_ahead()).await;
-    if !matches!(first, Some(Ok(1..))) || !matches!(classify(client.prefix()), Glance::Clear(Speech::Tls)) {
-        return Err(client);
+    grants: &[Grant],
+    (door, proc, idle): (Door, Option<&str>, &IdleClock),
+) -> Result<(Grant, Metered<OriginStream>), NetproxyError> {
+    if let [grant] = grants {
+        let upstream = dial(egress, flow, grant, door, proc, idle).await?;
+        return Ok((grant.clone(), upstream));
     }
-    let (hello, grant) = match check_hello(egress, &mut client, Some(flow), grant).await {
-        Ok(checked) => checked,
-        Err(error) => {
-            flow.set_protocol("tls");
-            give_up(egress, client, Some(flow), grant, &error);
-            return Ok(());
-        }
-    };
-    let Some(link) = egress.reads(&grant).and_then(|_| intercept::kept(tls, &hello, &grant)) else {
-        return Err(client);
-    };
-    let reading = Reading { client, hello, grant, door, flow: Some(Arc::clone(flow)) };
-    Box::pin(intercept::serve(Arc::clone(egress), Arc::clone(tls), reading, Leg::Kept(link))).await;
-    Ok(())
+    let (index, upstream) = attempts::first(egress, grants, Some(Arc::clone(flow)), door, proc, idle).await?;
+    Ok((grants[index].clone(), upstream))
 }
 
 /// Dials for a connect that is recorded.
 pub(crate) async fn dial(
     egress: &Arc<Egress>,
-    flow: Arc<Flow>,
+    flow: &Arc<Flow>,
     grant: &Grant,
     door: Door,
     proc: Option<&str>,
     idle: &IdleClock,
 ) -> Result<Metered<OriginStream>, NetproxyError> {
     let dialled = flow.dial(grant.destination).await;
-    drop(flow);
     let (Err(NetproxyError::Dial { .. }), Some(twin)) = (&dialled, loopback_twin(grant.destination)) else {
         return dialled;
     };
@@ -136,11 +139,14 @@ pub(crate) async fn carry(
     match speech {
         Speech::Http | Speech::Http2 => {
             let wire = speech.wire().unwrap_or(Wire::Http1);
-            let link = Link::open(upstream, wire, grant.destination).await.ok();
-            let scope = http::Scope::Bound { grant, door, secure: None };
+            let (upstream, flow) = upstream.into_inner();
+            client.count_for(&flow);
+            let link = Link::plain(upstream, wire, grant.destination, &flow).await.ok();
+            let beneath = Beneath::Plain(Box::new(Plain::dialled(flow)));
+            let scope = http::Scope::Bound { grant, door, beneath };
             Box::pin(http::serve(egress, client, scope, link, wire)).await;
         }
-        Speech::Opaque => pass(&egress, client, upstream, &grant).await,
+        Speech::Opaque => relay_admitted(&egress, client, upstream, &grant).await,
         Speech::Tls => {
             upstream.flow().set_protocol("tls");
             let (hello, grant) = match check_hello(&egress, &mut client, Some(upstream.flow()), &grant).await
@@ -149,7 +155,7 @@ pub(crate) async fn carry(
                 Err(error) => return give_up(&egress, client, Some(upstream.flow()), &grant, &error),
             };
             match egress.reads(&grant) {
-                None => pass(&egress, client, upstream, &grant).await,
+                None => relay_admitted(&egress, client, upstream, &grant).await,
                 Some(tls) => {
                     let (leg, flow) = upstream.into_inner();
                     let reading = Reading { client, hello, grant, door, flow: Some(flow) };
@@ -162,7 +168,7 @@ pub(crate) async fn carry(
 
 /// Holds the server name against the names that the stream was granted for; the grant of that name
 /// alone.
-async fn check_hello(
+pub(crate) async fn check_hello(
     egress: &Egress,
     client: &mut Client,
     flow: Option<&Arc<Flow>>,
@@ -179,15 +185,24 @@ async fn check_hello(
 }
 
 /// Relays bytes that nobody reads, where they may pass so.
-async fn pass(egress: &Egress, mut client: Client, mut upstream: Metered<OriginStream>, grant: &Grant) {
+async fn relay_admitted(
+    egress: &Arc<Egress>,
+    client: Client,
+    upstream: Metered<OriginStream>,
+    grant: &Grant,
+) {
     if let Err(error) = unread::admit(egress, grant, client.proc.as_deref()) {
         return give_up(egress, client, Some(upstream.flow()), grant, &error);
     }
+    pass(egress, client, upstream, grant).await;
+}
+
+/// Relays bytes that nobody reads.
+async fn pass(egress: &Arc<Egress>, mut client: Client, mut upstream: Metered<OriginStream>, grant: &Grant) {
     client.heads().stop();
     let transcript = upstream.flow().transcribe();
-    let proc = client.proc.clone();
-    let whereto = secret::refusal(grant, String::new(), "");
-    let mut watching = Watching::new(&mut client, egress, whereto, proc.as_deref());
+    let lookout = Lookout::new(egress, grant, None, client.proc.as_deref());
+    let mut watching = Watching::new(&mut client, lookout);
     let end = relay(&mut watching, &mut upstream, &transcript).await;
     upstream.flow().set_relayed(&end);
     break_off(egress, client, || upstream.stream().set_zero_linger(), grant, end);
@@ -211,7 +226,13 @@ pub(crate) fn break_off(egress: &Egress, client: Client, reset: impl FnOnce(), g
 }
 
 /// Ends a stream that may not go on, and records why unless the judgement did.
-fn give_up(egress: &Egress, client: Client, flow: Option<&Arc<Flow>>, grant: &Grant, error: &NetproxyError) {
+pub(crate) fn give_up(
+    egress: &Egress,
+    client: Client,
+    flow: Option<&Arc<Flow>>,
+    grant: &Grant,
+    error: &NetproxyError,
+) {
     if let Some(flow) = flow {
         flow.fail(&error.to_string(), Failure::of(error));
     }
@@ -237,20 +258,24 @@ pub(crate) fn unreadable(grant: &Grant, error: &NetproxyError) -> Refusal {
 }
 
 /// Answers an HTTP client with the reason, and resets every other.
-async fn unreachable(
+pub(crate) async fn unreachable(
     egress: Arc<Egress>,
     mut client: Client,
     grant: Grant,
     door: Door,
-    error: NetproxyError,
+    (flow, error): (Arc<Flow>, NetproxyError),
 ) {
     match timeout(UNREACHABLE_TIMEOUT, listen(&mut client, Server::None)).await {
         Ok(Ok(speech @ (Speech::Http | Speech::Http2))) => {
             let wire = speech.wire().unwrap_or(Wire::Http1);
-            let scope = http::Scope::Bound { grant, door, secure: None };
+            flow.set_protocol("http");
+            client.count_for(&flow);
+            let beneath = Beneath::Plain(Box::new(Plain::failed(flow, error)));
+            let scope = http::Scope::Bound { grant, door, beneath };
             Box::pin(http::serve(egress, client, scope, None, wire)).await;
         }
         Ok(Ok(Speech::Tls)) => {
+            drop(flow);
             let (hello, grant) = match check_hello(&egress, &mut client, None, &grant).await {
                 Ok(checked) => checked,
                 Err(error) => return give_up(&egress, client, None, &grant, &error),

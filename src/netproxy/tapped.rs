@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::client::HeadTap;
 use super::error::{Blame, NetproxyError};
 use super::exchange::{Exchange, Side};
+use super::head_tap::HeadTap;
 use super::secret::Passing;
 use super::trailers::Trailers;
 

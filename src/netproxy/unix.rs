@@ -24,7 +24,7 @@ use super::failure::Failure;
 use super::flow::{Door, Flow};
 use super::idle::IdleClock;
 use super::relay::relay;
-use super::secret::Watching;
+use super::secret::{Lookout, Watching};
 use crate::policy::{PathAccess, Policy, Verdict};
 use crate::trace::path_value;
 
@@ -126,7 +126,7 @@ where
     U: AsyncRead + AsyncWrite + Unpin,
 {
     let transcript = flow.transcribe();
-    let mut client = Watching::new(&mut client, egress, refusal(path, String::new(), None), None);
+    let mut client = Watching::new(&mut client, Lookout::to(egress, refusal(path, String::new(), None)));
     let end = relay(&mut client, &mut flow.meter(upstream), &transcript).await;
     flow.set_relayed(&end);
 }

@@ -31,6 +31,22 @@ pub(crate) fn admit(egress: &Egress, grant: &Grant, proc: Option<&str>) -> Resul
 }
 
 impl Judge {
+    /// Whether what is said to there could be refused for what it is, or for how often it is said.
+    pub(crate) fn may_refuse(&self, grant: &Grant) -> bool {
+        let (address, port) = (grant.destination.ip(), grant.destination.port());
+        let is_rated = |names: &Vec<String>| !self.policy().rates(names, address, port, None).is_empty();
+        self.looks_closer() && (self.conditions(grant).any() || claims(grant).any(|names| is_rated(&names)))
+    }
+
+    /// Whether whatever is asked there is refused now, for it has been asked too often.
+    pub(crate) fn is_used_up(&self, grant: &Grant) -> bool {
+        let (address, port) = (grant.destination.ip(), grant.destination.port());
+        let used_up = |names: Vec<String>| {
+            self.rates().are_used_up(self.policy(), &self.policy().all_rates(&names, address, port))
+        };
+        self.looks_closer() && claims(grant).all(used_up)
+    }
+
     /// One of the names that stand for the address is enough.
     fn unread(&self, grant: &Grant) -> Result<(), Refusal> {
         let (address, port) = (grant.destination.ip(), grant.destination.port());

@@ -211,7 +211,8 @@ fn serve(
         (BIND, [socket, directory]) => {
             bind(socket, directory, number, rest).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
         }
-        _ => return Ok(()),
+        // The launcher waits for an answer, also where its descriptors found no room here.
+        _ => Err(libc::EINVAL),
     };
     channel::send(report, &answer(kind, done), &[])
 }

@@ -123,6 +123,7 @@ impl<'h> Checker<'h> {
             notes,
             included: self.included,
             local_addresses: Vec::new(),
+            limits: Vec::new(),
             cwd: self.host.cwd().to_owned(),
             home: self.host.home().map(Path::to_owned),
             index: super::index::Index::default(),

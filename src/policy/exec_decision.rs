@@ -51,13 +51,14 @@ impl Policy {
             Some((RuleId(at), rule.effect, specificity))
         });
         let matching: Vec<_> = matching.collect();
-        self.settle(matching.into_iter(), || {
+        let verdict = self.settle(matching.into_iter(), || {
             if is_in_write_root {
                 "the program lies where a rule allows writing, so a rule must name its path".to_owned()
             } else {
                 "no rule allows this program with these arguments".to_owned()
             }
-        })
+        });
+        self.limited(verdict, |limit| limit.decide_exec_of(spelled, exe, id, argv))
     }
 
     /// The programs that `exec:` rules grant, for the launcher to make them and their libraries readable.

@@ -22,6 +22,7 @@ mod host;
 mod host_fault;
 mod host_rule;
 mod index;
+mod intersection;
 mod key;
 mod listen_rule;
 pub(crate) mod lossless;
@@ -138,6 +139,9 @@ pub struct Policy {
     cwd: PathBuf,
     #[serde(with = "lossless::optional_path")]
     home: Option<PathBuf>,
+    /// Policies that have to allow as well whatever this one does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<Self>,
     #[serde(skip)]
     index: index::Index,
 }
@@ -168,7 +172,8 @@ impl Policy {
             RuleBody::Env(env) if env.matches(name) => Some((RuleId(at), rule.effect, env.specificity())),
             _ => None,
         });
-        self.settle(matching, || format!("no rule passes the variable `{name}` on"))
+        let verdict = self.settle(matching, || format!("no rule passes the variable `{name}` on"));
+        self.limited(verdict, |limit| limit.decide_env(name))
     }
 
     /// The variables that `env: NAME=VALUE` sets; of two rules for one name the later in code-point order wins.

@@ -35,7 +35,8 @@ impl Policy {
             let counts = effect == Effect::Grant || (rule.port.is_none() && !rule.is_conditional());
             (counts && rule.matches_name(&canonical)).then(|| (id, effect, rule.specificity()))
         });
-        self.settle(matching, || format!("no rule allows the host `{canonical}`"))
+        let verdict = self.settle(matching, || format!("no rule allows the host `{canonical}`"));
+        self.limited(verdict, |limit| limit.decide_name(name))
     }
 
     /// Decides on a connection. `names` are the allowed names whose resolution gave `address` in this run; none
@@ -54,7 +55,8 @@ impl Policy {
         // What names methods or paths is about requests: one of them may be allowed, not all are denied.
         let (matching, would_need_private) =
             self.matching(&target, &|effect, rule| effect == Effect::Grant || !rule.is_conditional());
-        self.settle(matching.into_iter(), || target.refusal(would_need_private))
+        let verdict = self.settle(matching.into_iter(), || target.refusal(would_need_private));
+        self.limited(verdict, |limit| limit.decide_connect(names, address, port, transport))
     }
 
     /// The host's side of a port that `listen:` offers is ours, and leads back into the run.
@@ -101,7 +103,7 @@ impl Policy {
     pub fn tunnels(&self, names: &[String], address: IpAddr, port: u16) -> bool {
         let target = Target::new(self, names, address, port);
         let (matching, _) = self.matching(&target, &|effect, rule| effect == Effect::Grant && rule.tunnel);
-        !matching.is_empty()
+        !matching.is_empty() && self.limits.iter().all(|limit| limit.tunnels(names, address, port))
     }
 
     /// Decides on a connection to a Unix socket of the host (absolute, links followed).
@@ -109,6 +111,7 @@ impl Policy {
         if !path.is_absolute() {
             return Verdict::no_rule("the path of the socket is not absolute");
         }
+        let asked = path;
         let path = normalized(path);
         let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| {
             let RuleBody::UnixSocket(pattern) = &rule.body else {
@@ -122,7 +125,8 @@ impl Policy {
             };
             counts.then(|| (RuleId(at), rule.effect, pattern.specificity()))
         });
-        self.settle(matching, || "no rule allows this socket".to_owned())
+        let verdict = self.settle(matching, || "no rule allows this socket".to_owned());
+        self.limited(verdict, |limit| limit.decide_unix(asked))
     }
 
     /// The Unix sockets that rules name literally: where they are spelled, and where they are with links followed.

@@ -17,19 +17,21 @@ impl Policy {
         }
         let path = plain(resolved);
         let matches = self.index.paths(&self.rules).find(&self.rules, access, &path);
-        match (matches.deny, matches.grant) {
+        let verdict = match (matches.deny, matches.grant) {
             (Some(id), _) => self.denied_by(id),
             (None, Some(rule)) => Verdict::Allow { rule },
             (None, None) => Verdict::no_rule(match access {
                 PathAccess::Read => "no rule allows reading it",
                 PathAccess::Write => "no rule allows writing it",
             }),
-        }
+        };
+        self.limited(verdict, |limit| limit.decide_path(access, resolved))
     }
 
     /// Whether some rule may grant something strictly below this directory, which must then be shown.
     pub fn covers_below(&self, directory: &Path) -> bool {
         self.index.paths(&self.rules).grants_below(&self.rules, &plain(directory))
+            && self.limits.iter().all(|limit| limit.covers_below(directory))
     }
 
     /// Whether file content can only be judged at access time: there is a `deny:` for files, or a glob.
@@ -37,7 +39,7 @@ impl Policy {
         self.rules.iter().any(|rule| match &rule.body {
             RuleBody::Path { pattern, .. } => rule.effect == Effect::Deny || pattern.is_glob(),
             _ => false,
-        })
+        }) || self.limits.iter().any(Self::full_mediation)
     }
 
     /// The `deny:` rules for files that name one place: rule, what is denied, and the place with links followed.

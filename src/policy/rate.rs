@@ -147,6 +147,17 @@ impl RateMeter {
         }
         Err(refusal)
     }
+
+    /// Whether one of `rules` has a place.
+    pub fn has_place(&self, policy: &Policy, rules: &[RuleId], now: Duration) -> bool {
+        rules.iter().any(|rule| {
+            let (Some(rate), Some(window)) = (policy.rate_of(*rule), self.windows.get(rule)) else {
+                return true;
+            };
+            let unit = rate.unit.duration();
+            window.taken.iter().filter(|taken| **taken + unit > now).count() < rate.count as usize
+        })
+    }
 }
 
 impl Policy {

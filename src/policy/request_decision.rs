@@ -46,6 +46,11 @@ impl Policy {
     /// Decides on a request; the rest is as for [`Policy::decide_connect`]. Where rules name paths, a path that
     /// servers could read in two ways is denied.
     pub fn decide_request(&self, names: &[String], address: IpAddr, port: u16, asked: &Asked<'_>) -> Verdict {
+        let verdict = self.decide_own_request(names, address, port, asked);
+        self.limited(verdict, |limit| limit.decide_request(names, address, port, asked))
+    }
+
+    fn decide_own_request(&self, names: &[String], address: IpAddr, port: u16, asked: &Asked<'_>) -> Verdict {
         let target = Target::new(self, names, address, port);
         let conditions = self.conditions_of(&target);
         let normal = normal_path(asked.path);
@@ -85,7 +90,16 @@ impl Policy {
     /// What the decision about a request to there depends on. Where some rule grants everything, grants with methods
     /// or paths add nothing to it, and only such `deny:` rules count.
     pub fn conditions(&self, names: &[String], address: IpAddr, port: u16) -> Conditions {
-        self.conditions_of(&Target::new(self, names, address, port))
+        let own = self.conditions_of(&Target::new(self, names, address, port));
+        self.limits.iter().fold(own, |all, limit| {
+            let one = limit.conditions(names, address, port);
+            Conditions {
+                methods: all.methods || one.methods,
+                paths: all.paths || one.paths,
+                denies: all.denies || one.denies,
+                secrets: all.secrets || one.secrets,
+            }
+        })
     }
 
     fn conditions_of(&self, target: &Target) -> Conditions {
@@ -112,6 +126,20 @@ impl Policy {
         port: u16,
         asked: Option<&Asked<'_>>,
     ) -> Vec<RuleId> {
+        if !self.limits.is_empty() {
+            // Those of each: what one allows without a rate, the other may limit.
+            let of = |limit: &Self| {
+                limit
+                    .rates(names, address, port, asked)
+                    .into_iter()
+                    .filter_map(|id| {
+                        let rule = limit.rules.get(id.0)?;
+                        self.rules.iter().position(|own| own == rule).map(RuleId)
+                    })
+                    .collect::<Vec<_>>()
+            };
+            return self.limits.iter().flat_map(of).collect();
+        }
         let target = Target::new(self, names, address, port);
         let (mut matching, _) = self.matching(&target, &|effect, rule| match asked {
             _ if effect == Effect::Deny => false,
@@ -119,9 +147,18 @@ impl Policy {
             None => !rule.is_conditional(),
         });
         matching.sort_by_key(|(.., specificity)| std::cmp::Reverse(*specificity));
-        let rated: Vec<RuleId> =
-            matching.iter().map(|(id, ..)| *id).filter(|id| self.rate_of(*id).is_some()).collect();
-        if rated.len() == matching.len() { rated } else { Vec::new() }
+        self.if_all_are_rated(matching.iter().map(|(id, ..)| *id).collect())
+    }
+
+    /// The rules whose rates limit whatever is asked there. None, if some rule that grants anything has no rate.
+    pub fn all_rates(&self, names: &[String], address: IpAddr, port: u16) -> Vec<RuleId> {
+        let target = Target::new(self, names, address, port);
+        let (matching, _) = self.matching(&target, &|effect, _| effect == Effect::Grant);
+        self.if_all_are_rated(matching.iter().map(|(id, ..)| *id).collect())
+    }
+
+    fn if_all_are_rated(&self, rules: Vec<RuleId>) -> Vec<RuleId> {
+        if rules.iter().all(|id| self.rate_of(*id).is_some()) { rules } else { Vec::new() }
     }
 
     fn net(&self, id: RuleId) -> Option<&NetRule> {

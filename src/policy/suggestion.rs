@@ -61,7 +61,8 @@ impl Policy {
 
     fn program(&self, exe: &Path, name: Option<&OsStr>) -> Option<String> {
         let spelled = name.map(Path::new);
-        let is_word = spelled.is_some_and(|name| name.as_os_str().as_bytes().iter().all(|byte| *byte != b'/'));
+        let is_word =
+            spelled.is_some_and(|name| name.as_os_str().as_bytes().iter().all(|byte| *byte != b'/'));
         // Directories of PATH are called so nearly everywhere, and these are in it.
         let is_found = exe.parent().is_some_and(|above| above.ends_with("bin") || above.ends_with("sbin"));
         let is_usual = |path: &Path| path.parent().is_some_and(|above| USUAL.iter().any(|bin| above == *bin));

@@ -222,7 +222,7 @@ fn private(replay: &Map<String, Value>, blobs: &StoredBlobs) -> Result<Private, 
         serde_json::from_slice(&text).map_err(|error| format!("its private part: {error}"))?;
     match private {
         _ if private.version != VERSION => Err("its private part is of another version".to_owned()),
-        _ if !private.is_usable() => Err("its private part lacks the seed, or the directory".to_owned()),
+        _ if !private.is_usable() => Err("its private part is not as agentbox makes it: the seed, the directory or a placeholder of a secret".to_owned()),
         private => Ok(private),
     }
 }

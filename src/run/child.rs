@@ -128,13 +128,15 @@ fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
     let pending = build_view(&cell, &word, ends)?;
     // Where the sockets went out, requests for more come in, if there can be any.
     let dialler = (!cell.net.published.is_empty()).then_some(&ends.sockets);
-    become_init(ends, dialler.into_iter().chain(&last_id), &pending).map_err(|error| Failure::text(Step::Init, &error))?;
+    become_init(ends, dialler.into_iter().chain(&last_id), &pending)
+        .map_err(|error| Failure::text(Step::Init, &error))?;
     channel::send(ends.channel.as_fd(), &Message::Entered.encode(), &[])
         .map_err(|error| Failure::new(Step::Init, "sendmsg", &error))?;
     let mut attach =
         |index| pending.attach(index).map_err(|error| error.source.raw_os_error().unwrap_or(libc::EIO));
     let dialler = dialler.map(AsFd::as_fd);
-    let served = init::run(command, &ends.launcher, ends.channel.as_fd(), dialler, (&mut attach, last_id.as_ref()));
+    let served =
+        init::run(command, &ends.launcher, ends.channel.as_fd(), dialler, (&mut attach, last_id.as_ref()));
     // Its descriptors were closed behind the back of their owners: none of them is dropped.
     process::exit_now(if served.is_ok() { 0 } else { 125 })
 }
@@ -241,7 +243,8 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     process::set_dumpable(true)
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_DUMPABLE)", &error))?;
     if start.fixed_addresses {
-        process::fix_addresses().map_err(|error| Failure::new(Step::Init, "personality(ADDR_NO_RANDOMIZE)", &error))?;
+        process::fix_addresses()
+            .map_err(|error| Failure::new(Step::Init, "personality(ADDR_NO_RANDOMIZE)", &error))?;
     }
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.

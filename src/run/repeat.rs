@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Processors, ReplayedFiles, RunError, Until};
 use crate::netproxy::ca::StoredAuthority;
+use crate::netproxy::secret;
 use crate::netproxy::tls::Interception;
 use crate::policy::lossless;
 use crate::supervisor::{Controls, Seed, Tapes, Timeline};
@@ -145,7 +146,8 @@ impl Private {
     /// Whether what is random about the run can be had from it.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        Seed::from_hex(&self.seed).is_some() && self.redactor().is_some() && self.cwd.is_absolute()
+        let is_seeded = Seed::from_hex(&self.seed).is_some() && self.redactor().is_some();
+        is_seeded && self.cwd.is_absolute() && self.placeholders.iter().all(secret::is_placeholder)
     }
 
     /// What stands for a value: the same for the same one, and nobody finds the value by trying.

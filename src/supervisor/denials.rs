@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::Path;
 
+use super::{Stop, Supervisor};
 use crate::policy::{Denied, FileId, PathAccess, RuleId};
+use crate::trace::Event;
 
 /// Different refusals that are counted; later ones still stand in the trace.
 const KINDS: usize = 10_000;
@@ -95,6 +97,25 @@ pub(super) fn exec(exe: &Path, argv: &[OsString]) -> Denied {
     // By the name alone: what it was asked to do differs each time.
     let name = argv.first().filter(|name| name.len() <= LONGEST_NAME);
     Denied::Exec { exe: exe.to_owned(), argv: name.cloned().into_iter().collect() }
+}
+
+impl Supervisor {
+    /// Says the rule that would allow it, where one is all that is missing.
+    pub(super) fn with_remedy(&self, event: Event, denied: &Denied) -> Event {
+        // `no rule: …` tells of another cause.
+        if !event.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule ")) {
+            return event;
+        }
+        let remedy = self.access.policy.suggestion(denied);
+        if remedy.starts_with('#') { event } else { event.arg("remedy", remedy) }
+    }
+
+    /// Records a refusal and counts it for the last words; `rule` is the `deny:` rule behind it.
+    pub(super) fn deny(&mut self, event: Event, denied: Denied, rule: Option<RuleId>) -> Result<(), Stop> {
+        let event = self.with_remedy(event, &denied);
+        self.denials.count(denied, rule);
+        Ok(self.recorder.deny(event)?)
+    }
 }
 
 #[cfg(test)]

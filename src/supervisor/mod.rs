@@ -99,7 +99,6 @@ use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::policy::{Denied, RuleId};
 use crate::sys::process;
 use crate::trace::{Event, Recorder, Turn};
 
@@ -186,12 +185,12 @@ impl Supervisor {
         view.know_programs(&mut setup.command, &setup.access);
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
-        let hand_over = HandOver::by(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let Controlled { following, mut clock, outside, births } = Controlled::by(setup.controls, &setup.recorder);
+        let Controlled { following, clock, skip, outside, births } =
+            Controlled::by(setup.controls, &setup.recorder, setup.under_way);
         Ok(Self {
+            hand_over: HandOver::by(setup.listener.as_fd()),
             listener: Arc::new(setup.listener),
-            hand_over,
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,
@@ -206,8 +205,8 @@ impl Supervisor {
             view,
             tasks: Tasks::new(following.is_some()),
             following,
-            skip: setup.under_way.map(|under_way| skip::Skip::new(under_way, clock.as_mut())),
             clock,
+            skip,
             turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),
@@ -308,22 +307,5 @@ impl Supervisor {
         self.note_settled(closed);
         self.hand_over.worked(started.elapsed());
         Ok(())
-    }
-
-    /// Says the rule that would allow it, where one is all that is missing.
-    fn with_remedy(&self, event: Event, denied: &Denied) -> Event {
-        // `no rule: …` tells of another cause.
-        if !event.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule ")) {
-            return event;
-        }
-        let remedy = self.access.policy.suggestion(denied);
-        if remedy.starts_with('#') { event } else { event.arg("remedy", remedy) }
-    }
-
-    /// Records a refusal and counts it for the last words; `rule` is the `deny:` rule behind it.
-    fn deny(&mut self, event: Event, denied: Denied, rule: Option<RuleId>) -> Result<(), Stop> {
-        let event = self.with_remedy(event, &denied);
-        self.denials.count(denied, rule);
-        Ok(self.recorder.deny(event)?)
     }
 }

@@ -139,7 +139,9 @@ impl Supervisor {
     pub(super) fn give_signal(&mut self) -> Result<(), TraceError> {
         let Some(next) = self.outside.coming.pop_front() else { return Ok(()) };
         self.signal_from_outside(next.number, next.to_group)?;
-        if next.to_group && let Some(kin) = self.tasks.kin() {
+        if next.to_group
+            && let Some(kin) = self.tasks.kin()
+        {
             let own = getpgrp();
             let in_group = |process: &Pid| getpgid(Some(*process)) == Ok(own);
             let processes = kin.tasks().into_iter().filter(|(task, process)| task == process);
@@ -168,7 +170,10 @@ mod tests {
         let entry = json!({"signal": 15, "to": "command", "at": 500, "calls": 2, "since": 30});
         let mut signals = Signals::new(vec![signal(&entry).expect("a signal")]);
         assert!(!signals.called(400));
-        assert_eq!((signals.next(), signals.recorded(), signals.latest()), (None, Some(500), Some(500 + GRACE)));
+        assert_eq!(
+            (signals.next(), signals.recorded(), signals.latest()),
+            (None, Some(500), Some(500 + GRACE))
+        );
         assert!(!signals.called(700));
         assert_eq!(signals.next(), Some(730));
         assert!(signals.called(710));

@@ -17,7 +17,7 @@ use super::destination::{JudgeConnection, LeadLoopback};
 use super::diverted::DivertedRoots;
 use super::exec::CommandTable;
 use super::outside;
-use super::skip::UnderWay;
+use super::skip::{Skip, UnderWay};
 use crate::policy::FileId;
 use crate::sys::refused::Refused;
 use crate::trace::{Recorder, Turn};
@@ -118,20 +118,26 @@ pub struct Finished {
 pub(super) struct Controlled {
     pub(super) following: Option<Following>,
     pub(super) clock: Option<Clock>,
+    pub(super) skip: Option<Skip>,
     pub(super) outside: outside::Signals,
     pub(super) births: Births,
 }
 
 impl Controlled {
-    /// A replay has the signals and ids of the recorded run beside the tapes of its clock.
-    pub(super) fn by(controls: Option<Controls>, recorder: &Recorder) -> Self {
+    /// A replay has the signals and ids of the recorded run beside the tapes of its clock. Waits are left out of it
+    /// where `under_way` tells of what they may wait for.
+    pub(super) fn by(controls: Option<Controls>, recorder: &Recorder, under_way: Option<UnderWay>) -> Self {
         let (seed, mut timeline) = controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let tapes = timeline.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
         let taken = tapes.map(|tapes| (std::mem::take(&mut tapes.signals), std::mem::take(&mut tapes.ids)));
+        let is_replay = taken.is_some();
         let (signals, ids) = taken.unwrap_or_default();
+        let mut clock = timeline.map(|timeline| Clock::new(timeline, recorder.clone()));
+        let skip = clock.as_mut().filter(|_| is_replay).map(|clock| Skip::new(under_way, clock));
         Self {
             following: seed.map(Following::new),
-            clock: timeline.map(|timeline| Clock::new(timeline, recorder.clone())),
+            clock,
+            skip,
             outside: outside::Signals::new(signals),
             births: Births::new(ids),
         }

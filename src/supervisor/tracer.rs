@@ -61,7 +61,7 @@ impl Supervisor {
         if let Ok(registers) = tracee::registers(task)
             && !self.is_birth(task, &registers)?
         {
-            let _ = self.translate_wait(task, registers);
+            self.translate_wait(task, registers)?;
         }
         Ok(())
     }

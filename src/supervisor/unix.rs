@@ -182,7 +182,10 @@ impl Supervisor {
         if writable.is_err() {
             return Ok(Reply::Errno(Errno::EFAULT));
         }
-        Ok(self.pair_inside(SockType::SeqPacket)?.and_then(|pair| self.give_pair(call, at, pair, flags)).into())
+        Ok(self
+            .pair_inside(SockType::SeqPacket)?
+            .and_then(|pair| self.give_pair(call, at, pair, flags))
+            .into())
     }
 
     fn give_pair(
@@ -200,7 +203,8 @@ impl Supervisor {
             let close_on_exec = flags.contains(SockFlag::SOCK_CLOEXEC);
             let number =
                 seccomp::add_descriptor(self.listener.as_fd(), call.id, socket.as_fd(), close_on_exec);
-            let number = number.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+            let number =
+                number.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
             numbers.extend_from_slice(&call.int(number.cast_unsigned()).to_le_bytes());
         }
         memory::write(call.task.tid, at, &numbers).map_err(|_| Errno::EFAULT)

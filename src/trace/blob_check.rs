@@ -55,6 +55,9 @@ impl BlobCheck {
                 self.left_out.extend(mention.sha256.as_bytes().first_chunk::<16>());
                 return Ok(());
             }
+            Err(_) if self.directory.symlink_metadata().is_err() => {
+                return Err(Tamper::BlobsMissing { directory: self.directory.clone() });
+            }
             Err(_) => return Err(Tamper::BlobMissing { sha256: sha256() }),
         };
         match content_is(file, mention) {

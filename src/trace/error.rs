@@ -147,6 +147,18 @@ pub enum TraceError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// There is no such file.
+    #[error("there is no trace {}: name one, or record one by `agentbox run`", path.display())]
+    Absent {
+        /// The trace.
+        path: PathBuf,
+    },
+    /// Nothing is in it.
+    #[error("{} is empty, so it is no trace", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
     /// A trace cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {

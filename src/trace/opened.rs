@@ -1,5 +1,6 @@
 //! A trace as a command names it: a file beside its blobs, one that waits to be put in place, or a packed one.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::error::TraceError;
@@ -48,10 +49,17 @@ impl Opened {
 /// what is returned.
 ///
 /// # Errors
-/// When a packed trace is none, or cannot be unpacked.
+/// When there is none, nothing is in it, or a packed one cannot be unpacked.
 pub fn open(asked: &Path) -> Result<Opened, TraceError> {
     Scratch::clear();
     let found = locate(asked);
+    match found.metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(TraceError::Absent { path: found }),
+        Ok(metadata) if metadata.is_file() && metadata.len() == 0 => {
+            return Err(TraceError::Empty { path: found });
+        }
+        Ok(_) | Err(_) => {}
+    }
     if !pack::is_packed(&found) {
         // Who reads it may change its directory first.
         let path = std::path::absolute(&found).unwrap_or_else(|_| found.clone());

@@ -1,6 +1,7 @@
 //! What can be wrong with an entry of a trace.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use super::scan::Malformed;
 
@@ -37,6 +38,11 @@ pub enum Tamper {
         /// Its name.
         sha256: String,
     },
+    /// There is no place in which a blob that the entry refers to could be.
+    BlobsMissing {
+        /// Where they were looked for.
+        directory: PathBuf,
+    },
     /// A blob that the entry refers to has another content.
     BlobAltered {
         /// Its name.
@@ -69,6 +75,12 @@ impl fmt::Display for Tamper {
             }
             Self::AfterSeal => f.write_str("inserted: it follows the seal"),
             Self::BlobMissing { sha256 } => write!(f, "its blob {sha256} is missing"),
+            Self::BlobsMissing { directory } => write!(
+                f,
+                "there is no directory {}, in which its blobs would be: a trace is moved together with it, or packed \
+                 (agentbox pack)",
+                directory.display()
+            ),
             Self::BlobAltered { sha256 } => write!(f, "its blob {sha256} was altered"),
             Self::TextAltered { sha256 } => write!(f, "its body does not have the digest {sha256}"),
             Self::NotExamined => f.write_str("it was not examined: the verifier ran out of resources"),

@@ -80,7 +80,9 @@ fn every_rule_is_shown_with_its_place_and_what_it_stands_for() {
 fn explaining_says_it_in_words() {
     let directory = stage();
     let shown = text(&agentbox(directory.path(), &["policy", "show", "--explain"]));
-    assert!(shown.lines().any(|line| line.starts_with("  /usr ") && line.ends_with("every program needs it")));
+    assert!(
+        shown.lines().any(|line| line.starts_with("  /usr ") && line.ends_with("every program needs it"))
+    );
     for sentence in [
         "allows reading and changing this",
         "refuses reading this",

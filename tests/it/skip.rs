@@ -182,6 +182,13 @@ fn waits_for_a_time_of_day() {
 }
 
 #[test]
+fn timers_that_wait_for_a_time_of_day() {
+    if let Some(ran) = in_c(include_str!("skip/times_of_timers.c"), seconds(4.5)) {
+        assert_eq!(ran.stdout.lines().count(), 5, "{ran}");
+    }
+}
+
+#[test]
 fn nothing_is_left_out_long_after_the_recorded_end() {
     let sandbox = Sandbox::new(User::Caller);
     sandbox.policy(POLICY);
@@ -224,9 +231,11 @@ fn a_thread_that_reads_its_clock_less_often_than_it_did_waits_no_longer() {
     let ran = recorded(&sandbox, seconds(3.0), &["python3", "less.py"]);
     ran.prints("end\n");
     std::fs::remove_file(sandbox.path("many")).expect("removed");
-    let begun = Instant::now();
-    let again = replay(&sandbox, &["--force"]);
-    // Each read that is missing would be a wait of a second more.
-    assert!(begun.elapsed() < seconds(60.0) && left_out(&again) < seconds(6.0), "{again}");
-    assert_eq!(again.stdout, ran.stdout, "{again}");
+    for options in [&["--force"][..], &["--force", "--paced"]] {
+        let begun = Instant::now();
+        let again = replay(&sandbox, options);
+        // Each read that is missing would be a wait of a second more.
+        assert!(begun.elapsed() < seconds(60.0) && left_out(&again) < seconds(6.0), "{again}");
+        assert_eq!(again.stdout, ran.stdout, "{again}");
+    }
 }

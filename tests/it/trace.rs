@@ -274,7 +274,8 @@ fn stored_lines_are_canonical() {
 fn each_process_says_how_it_ended() {
     everyone(|sandbox| {
         sandbox.policy("exec: sh, sleep, head, yes");
-        let script = "sh -c 'exit 3'; (exit 4); sh -c 'kill $$'; yes | head -n 1 >/dev/null; sleep 60 & exit 5";
+        let script =
+            "sh -c 'exit 3'; (exit 4); sh -c 'kill $$'; yes | head -n 1 >/dev/null; sleep 60 & exit 5";
         let ran = sandbox.run(&["sh", "-c", script]);
         ran.exits(5);
         let ends = |ran: &Ran| -> Vec<String> {

@@ -82,7 +82,10 @@ fn a_loopback_port_of_the_host() {
         let ran = sandbox.python(&format!(
             "{ASK}\nfor connected in (False, True): ask('127.0.0.1', {port}, connected)\nask('127.0.0.1', 9, True)"
         ));
-        ran.exits(0).prints("3 [x] True\n3 [x] True\nConnectionRefusedError\n").denied_nothing();
+        ran.exits(0)
+            .prints("3 [x] True\n3 [x] True\nConnectionRefusedError\n")
+            .denied("net", "udp:localhost:9");
+        assert_eq!(ran.denials("net").len(), 1, "{ran}");
         let entries = ran.of("net.datagram");
         assert_eq!(entries.len(), 2, "{ran}");
         for entry in entries {
@@ -181,5 +184,41 @@ fn a_rule_for_streams_lets_no_datagram_through() {
         sandbox.policy(&format!("net: localhost:{port}\n"));
         let ran = sandbox.python(&format!("{ASK}ask('127.0.0.1', {port}, True)"));
         ran.exits(0).prints("ConnectionRefusedError\n");
+        ran.denied("net", &format!("udp:localhost:{port}"));
+    });
+}
+
+#[test]
+fn datagrams_to_loopback_reach_what_is_inside_and_are_recorded_when_nobody_takes_them() {
+    let port = echo();
+    everyone(|sandbox| {
+        sandbox.policy("");
+        let ran = sandbox.python(&format!(
+            "{ASK}
+ask('127.0.0.1', {port}, True); ask('::1', {port}, True); ask('127.0.0.1', {port}, False, wait=0.2)
+for host in ('127.0.0.1', '::1'):
+    for connected in (False, True):
+        family = socket.AF_INET6 if ':' in host else socket.AF_INET
+        server = socket.socket(family, socket.SOCK_DGRAM); server.bind((host, 0))
+        anywhere = socket.socket(family, socket.SOCK_DGRAM); anywhere.bind(('::' if ':' in host else '', 0))
+        for at in (server, anywhere):
+            client = socket.socket(family, socket.SOCK_DGRAM); client.settimeout(5)
+            to = (host, at.getsockname()[1])
+            if connected: client.connect(to); client.send(b'x')
+            else: client.sendto(b'x', to)
+            data, who = at.recvfrom(9); at.sendto(data + b'y', who); print(client.recv(9).decode())
+"
+        ));
+        let told = "ConnectionRefusedError\nConnectionRefusedError\nTimeoutError\n";
+        ran.exits(0).prints(&format!("{told}{}", "xy\n".repeat(8)));
+        let denied = ran.denials("net");
+        let count = denied.iter().map(|entry| entry["count"].as_u64().unwrap_or(1)).sum::<u64>();
+        assert_eq!(count, 3, "{ran}");
+        ran.denied("net", &format!("udp:localhost:{port}"));
+        let mut addresses: Vec<&str> =
+            denied.iter().filter_map(|entry| entry["args"]["address"].as_str()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses, ["127.0.0.1", "::1"], "{ran}");
     });
 }

@@ -37,7 +37,8 @@ pub(super) fn write(survey: &Survey, explain: bool, out: &mut impl Write) -> io:
         (&survey.closed, "agentbox's own: no rule opens it"),
     ];
     heading("Other files", out)?;
-    let own = own.iter().flat_map(|(paths, why)| paths.iter().map(|path| vec![path.clone(), (*why).to_owned()]));
+    let own =
+        own.iter().flat_map(|(paths, why)| paths.iter().map(|path| vec![path.clone(), (*why).to_owned()]));
     gathered(own.collect(), explain, out)?;
     heading("Environment", out)?;
     let variables = survey.environment.iter().map(|one| vec![one.name.clone(), one.reason.clone()]);
@@ -119,7 +120,10 @@ fn gathered(table: Vec<Vec<String>>, explain: bool, out: &mut impl Write) -> io:
     let (many, few): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(_, names)| names.len() >= MANY);
     if !few.is_empty() {
         let row = |name, rest: &Vec<String>| [vec![name], rest.clone()].concat();
-        rows(few.into_iter().flat_map(|(rest, names)| names.into_iter().map(move |name| row(name, &rest))), out)?;
+        rows(
+            few.into_iter().flat_map(|(rest, names)| names.into_iter().map(move |name| row(name, &rest))),
+            out,
+        )?;
     }
     for (rest, names) in many {
         writeln!(out, "  {}:", escape::text(&rest.join(", ")))?;

@@ -1,5 +1,6 @@
 //! The entry of an exchange that has ended, made by the thread that stores its bodies.
 
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::super::scribe::Desk;
@@ -50,10 +51,17 @@ impl Progress {
     fn wire(&self, redactor: &Redactor) -> Option<Value> {
         let (_, fields) = self.answer.as_ref()?;
         let trailers = self.response.trailers.as_ref();
-        let is_hidden = fields.hides(redactor) || trailers.is_some_and(|trailers| trailers.hides(redactor));
+        let before = &self.informational;
+        let is_hidden = fields.hides(redactor)
+            || trailers.is_some_and(|trailers| trailers.hides(redactor))
+            || before.iter().any(|(_, fields)| fields.hides(redactor));
         let mut wire = json!({"headers": fields.exact()});
         if let Some(trailers) = trailers {
             wire["trailers"] = trailers.exact();
+        }
+        if !before.is_empty() {
+            wire["informational"] =
+                before.iter().map(|(status, fields)| one(*status, fields.exact())).collect();
         }
         is_hidden.then_some(wire)
     }
@@ -75,6 +83,10 @@ impl Progress {
         if let Some(field) = self.withheld {
             insert("withheld", vec![field].into());
         }
+        if !self.informational.is_empty() {
+            let all = self.informational.iter().map(|(status, fields)| one(*status, fields.value(redactor)));
+            insert("informational", all.collect());
+        }
         if let Some((status, fields)) = &self.answer {
             insert("status", status.as_u16().into());
             insert("headers", fields.value(redactor));
@@ -89,12 +101,20 @@ impl Progress {
             }
         }
         let mut timing = json!({"start": self.start, "end": self.end});
+        if let Some(opened) = self.opened {
+            timing["opened"] = opened.into();
+        }
         if let Some(first_byte) = self.first_byte {
             timing["first_byte"] = first_byte.into();
         }
         insert("timing", timing);
         result
     }
+}
+
+/// An answer that precedes the response.
+fn one(status: StatusCode, headers: Value) -> Value {
+    json!({"status": status.as_u16(), "headers": headers})
 }
 
 impl Copy {

@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::error::{Blame, NetproxyError};
 use super::super::failure::Failure;
+use super::super::informational::Informational;
 use super::super::moments;
 use super::super::spelling::respell;
 use super::Blobs;
@@ -143,6 +144,29 @@ impl RecordedExchange {
         Some(NetproxyError::Replayed { reason, failure })
     }
 
+    /// The answers that came before it.
+    pub(super) fn informational(&self, blobs: &Blobs) -> std::io::Result<Vec<Informational>> {
+        let Some(shown) = self.result.get("informational") else { return Ok(Vec::new()) };
+        let wire = self.wire(blobs)?;
+        let list =
+            wire.get("informational").unwrap_or(shown).as_array().map(Vec::as_slice).unwrap_or_default();
+        let one = |one: &Value| {
+            let status = u16::try_from(one.get("status")?.as_u64()?).ok()?;
+            let status = StatusCode::from_u16(status).ok().filter(StatusCode::is_informational)?;
+            Some(Informational { status, headers: fields(one.get("headers")) })
+        };
+        Ok(list.iter().filter_map(one).collect())
+    }
+
+    /// What was kept of the fields as they had come.
+    fn wire(&self, blobs: &Blobs) -> std::io::Result<Value> {
+        let wire = self.result.get("wire").and_then(|wire| wire.get("blob")).and_then(Value::as_str);
+        match wire {
+            Some(name) => Ok(serde_json::from_reader(blobs(name)?.take(MOST_FIELDS))?),
+            None => Ok(Value::Null),
+        }
+    }
+
     /// The status and the fields as they had come, credentials too where those were kept.
     fn head(
         &self,
@@ -151,11 +175,7 @@ impl RecordedExchange {
     ) -> std::io::Result<(response::Parts, Option<HeaderMap>)> {
         let mut head = Response::new(()).into_parts().0;
         head.status = status;
-        let wire = self.result.get("wire").and_then(|wire| wire.get("blob")).and_then(Value::as_str);
-        let wire: Value = match wire {
-            Some(name) => serde_json::from_reader(blobs(name)?.take(MOST_FIELDS))?,
-            None => Value::Null,
-        };
+        let wire = self.wire(blobs)?;
         let list = |key: &str| wire.get(key).or_else(|| self.result.get(key));
         head.headers = fields(list("headers"));
         Ok((head, list("trailers").map(|trailers| fields(Some(trailers)))))
@@ -212,7 +232,7 @@ fn is_ours(failure: Failure) -> bool {
     failure.blame() == Blame::Agent || failure.kind() == "idle"
 }
 
-fn unreadable(entry: u64, error: &std::io::Error) -> NetproxyError {
+pub(super) fn unreadable(entry: u64, error: &std::io::Error) -> NetproxyError {
     NetproxyError::NotRecorded { what: format!("it that can be read: entry {entry}: {error}") }
 }
 

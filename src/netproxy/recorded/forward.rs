@@ -12,13 +12,12 @@ use sha2::{Digest as _, Sha256};
 use super::super::body::Reply;
 use super::super::error::NetproxyError;
 use super::super::exchange::{Exchange, Side};
-use super::super::flow::Flow;
 use super::super::forward::{Origin, Switch};
 use super::super::http::Service;
 use super::super::secret::{Passing, Treatment};
 use super::super::tapped::Tapped;
 use super::Recording;
-use super::answer::Answer;
+use super::answer::{Answer, unreadable};
 use super::exchanges::{MOST, Matched};
 use super::gate::Gate;
 use crate::trace::hex;
@@ -55,17 +54,17 @@ impl Service {
                 return Err(error);
             }
         };
-        link.count();
+        link.count(self.stream());
         *slot = link.share();
         drop(slot);
-        let flow = self.secure().map_or_else(|| link.flow(), |secure| secure.flow.clone());
+        let flow = self.flow(&link);
         let body = Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads);
         if let Some(matched) = recording.exchanges.take_early(&exchange.asked(None), proc) {
             exchange.set_matched(&matched);
             let gate = Arc::new(Gate::default());
             let (most, passing) = (matched.exchange.cut(), Arc::clone(&gate));
             tokio::spawn(async move { pass(body, most, &passing).await });
-            let switch = upgrade.zip(flow);
+            let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
             return self.answer_from(recording, &matched, &head, switch, exchange, Some(gate)).await;
         }
         let taken = match take(body).await {
@@ -83,7 +82,8 @@ impl Service {
             return Err(NetproxyError::NotRecorded { what });
         };
         exchange.set_matched(&matched);
-        self.answer_from(recording, &matched, &head, upgrade.zip(flow), exchange, None).await
+        let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
+        self.answer_from(recording, &matched, &head, switch, exchange, None).await
     }
 
     /// Gives the recorded answer.
@@ -92,11 +92,15 @@ impl Service {
         recording: &Arc<Recording>,
         matched: &Matched,
         head: &http::request::Parts,
-        switch: Option<(OnUpgrade, Arc<Flow>)>,
+        switch: Option<Switch>,
         exchange: &Arc<Exchange>,
         gate: Option<Arc<Gate>>,
     ) -> Result<Response<Reply>, NetproxyError> {
         let recorded = &matched.exchange;
+        let before = recorded.informational(recording.blobs());
+        for one in before.map_err(|error| unreadable(recorded.entry, &error))? {
+            self.inform(one, exchange, head.version).await?;
+        }
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),
             Answer::Silence => std::future::pending().await,
@@ -107,7 +111,6 @@ impl Service {
                 if let Some(reason) = recorded.reason() {
                     answer.extensions.insert(reason);
                 }
-                let switch = switch.map(|(client, flow)| Switch { client, flow });
                 let body = match gate {
                     Some(gate) => Box::new(body.behind(gate)),
                     None => body,

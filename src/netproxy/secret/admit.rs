@@ -13,6 +13,7 @@ use super::super::error::NetproxyError;
 use super::super::forward::Origin;
 use super::body::{Passing, Refused};
 use super::place::Place;
+use super::unpacked::{TooMany, Unpacked};
 use super::watch::{Watch, find};
 
 /// Requests that an origin answers with what it was sent, or with anything at all.
@@ -23,7 +24,7 @@ const ECHOING: [&str; 4] = ["TRACE", "TRACK", "DEBUG", "CONNECT"];
 pub(crate) struct Treatment {
     /// The place that gets values, and whose answers are searched.
     pub(crate) place: Option<Arc<Place>>,
-    watch: Option<(Watch, Alarm)>,
+    watch: Option<(Watch, Option<Unpacked>, Alarm)>,
     refused: Refused,
 }
 
@@ -31,7 +32,7 @@ impl Treatment {
     /// The request's body as it may pass.
     pub(crate) fn body(&mut self, body: Incoming) -> Passing {
         match self.watch.take() {
-            Some((watch, alarm)) => Passing::watched(body, watch, alarm),
+            Some((watch, unpacked, alarm)) => Passing::watched(body, watch, unpacked, alarm),
             None => body.into(),
         }
     }
@@ -75,7 +76,19 @@ pub(crate) fn admit(
     }
     alarm.look_at_head(place.as_deref(), head)?;
     let free = place.as_ref().map_or_else(Vec::new, |place| place.secrets());
-    let watch = secrets.watch(free).map(|watch| (watch, alarm));
+    let watch = match secrets.watch(free) {
+        None => None,
+        Some(watch) => {
+            let unpacked = match Unpacked::of(&head.headers, &watch, &secrets.unpacked) {
+                Ok(unpacked) => unpacked,
+                Err(TooMany) => {
+                    alarm.ring_for("so many packed bodies are searched for placeholders already")?;
+                    None
+                }
+            };
+            Some((watch, unpacked, alarm))
+        }
+    };
     Ok(Treatment { place, watch, refused })
 }
 
@@ -97,6 +110,16 @@ impl Alarm {
         }
         let secrets = &self.egress.secrets;
         self.refuse(secrets.reason(secret, what), &secrets.all[secret].rule)
+    }
+
+    /// Records a body that cannot be searched, once; the error that the request ends with.
+    pub(super) fn ring_for(&self, reason: &str) -> Result<(), NetproxyError> {
+        if self.refused.get().is_some() {
+            return Ok(());
+        }
+        let secrets = &self.egress.secrets;
+        let rule = secrets.all.first().map_or("", |secret| &secret.rule);
+        self.refuse(reason.to_owned(), rule)
     }
 
     fn refuse(&self, reason: String, rule: &str) -> Result<(), NetproxyError> {

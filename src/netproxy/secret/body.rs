@@ -17,6 +17,7 @@ use super::admit::Alarm;
 use super::coding::Decoder;
 use super::mask::Mask;
 use super::place::Place;
+use super::unpacked::{Found, Unpacked};
 use super::watch::Watch;
 
 type Polled = Poll<Option<Result<Frame<Bytes>, NetproxyError>>>;
@@ -34,6 +35,8 @@ pub(crate) enum Passing {
 pub(crate) struct Watched {
     body: Incoming,
     watch: Watch,
+    /// The same without its coding.
+    unpacked: Option<Unpacked>,
     alarm: Alarm,
 }
 
@@ -56,8 +59,8 @@ impl From<Incoming> for Passing {
 
 impl Passing {
     /// A request's body; what was refused in it stands in `alarm` then.
-    pub(super) fn watched(body: Incoming, watch: Watch, alarm: Alarm) -> Self {
-        Self::Watched(Box::new(Watched { body, watch, alarm }))
+    pub(super) fn watched(body: Incoming, watch: Watch, unpacked: Option<Unpacked>, alarm: Alarm) -> Self {
+        Self::Watched(Box::new(Watched { body, watch, unpacked, alarm }))
     }
 
     /// A response's body from `place`.
@@ -108,22 +111,34 @@ fn poll(body: &mut Incoming, cx: &mut Context<'_>, blame: Blame) -> Polled {
 impl Watched {
     fn poll_frame(&mut self, cx: &mut Context<'_>, blame: Blame) -> Polled {
         let frame = ready!(poll(&mut self.body, cx, blame));
-        if let Some(Ok(frame)) = &frame {
-            let found = match (frame.data_ref(), frame.trailers_ref()) {
-                (Some(data), _) => self.watch.see(data).map(|secret| (secret, "its body")),
-                (_, Some(trailers)) => {
-                    let found = trailers.values().find_map(|value| self.watch.see(value.as_bytes()));
-                    found.map(|secret| (secret, "its trailer"))
-                }
-                _ => None,
-            };
-            if let Some((secret, what)) = found
-                && let Err(error) = self.alarm.ring(secret, what)
-            {
-                return Poll::Ready(Some(Err(error)));
-            }
+        if let Some(Ok(frame)) = &frame
+            && let Err(error) = self.look(frame)
+        {
+            return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(frame)
+    }
+
+    fn look(&mut self, frame: &Frame<Bytes>) -> Result<(), NetproxyError> {
+        if let Some(trailers) = frame.trailers_ref() {
+            let found = trailers.values().find_map(|value| self.watch.see(value.as_bytes()));
+            return found.map_or(Ok(()), |secret| self.alarm.ring(secret, "its trailer"));
+        }
+        let Some(data) = frame.data_ref() else { return Ok(()) };
+        if let Some(secret) = self.watch.see(data) {
+            return self.alarm.ring(secret, "its body");
+        }
+        match self.unpacked.as_mut().map_or(Found::Nothing, |unpacked| unpacked.see(data)) {
+            Found::Nothing => Ok(()),
+            Found::Placeholder(secret) => {
+                self.unpacked = None;
+                self.alarm.ring(secret, "its body, unpacked,")
+            }
+            Found::Bomb => {
+                self.unpacked = None;
+                self.alarm.ring_for("its body grows too much to be searched for placeholders of secrets")
+            }
+        }
     }
 }
 

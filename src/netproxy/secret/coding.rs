@@ -10,6 +10,9 @@ use http::header::CONTENT_ENCODING;
 /// Coded bytes that are looked at in one step: what one can grow to is bounded by it.
 const STEP: usize = 128;
 
+/// The largest window of zstd in HTTP, 8 MiB (RFC 9659 section 3), as a power of two: a frame may ask for much more.
+const ZSTD_WINDOW: u32 = 23;
+
 /// What so many bytes may grow to.
 const MOST: usize = 8 << 20;
 
@@ -72,6 +75,10 @@ impl Decoder {
                     }
                     "zstd" => {
                         let decoder = zstd::stream::write::Decoder::new(Sink::default());
+                        let decoder = decoder.and_then(|mut decoder| {
+                            decoder.window_log_max(ZSTD_WINDOW)?;
+                            Ok(decoder)
+                        });
                         layers.push(Layer::Zstd(decoder.map_err(|error| error.to_string())?));
                     }
                     _ => return Err(coding.escape_default().to_string()),

@@ -7,11 +7,13 @@
 mod admit;
 mod body;
 mod coding;
+mod frames;
 mod mask;
 mod needle;
 mod opaque;
 mod place;
 mod placeholder;
+mod unpacked;
 mod watch;
 
 use std::ffi::{OsStr, OsString};
@@ -19,12 +21,14 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
+use http::HeaderMap;
+
 use crate::policy::Policy;
 
-pub(crate) use self::admit::{Treatment, admit, refusal};
+pub(crate) use self::admit::{Treatment, admit};
 pub(crate) use self::body::Passing;
 pub(crate) use self::coding::Decoder;
-pub(crate) use self::opaque::{Masking, Watching};
+pub(crate) use self::opaque::{Lookout, Masking, Watching};
 pub(crate) use self::place::Place;
 
 use self::placeholder::Placeholder;
@@ -43,6 +47,8 @@ pub struct Secrets {
     all: Vec<Secret>,
     places: Vec<Arc<Place>>,
     marks: Marks,
+    /// Bodies that are unpacked now.
+    unpacked: unpacked::Count,
 }
 
 /// One of them.
@@ -67,6 +73,13 @@ impl Drop for Value {
         // So that the compiler does not leave it out as a write that nobody reads.
         std::hint::black_box(&self.0);
     }
+}
+
+/// Whether a run can have had this in the place of a secret: the name of a variable, and a placeholder.
+#[must_use]
+pub fn is_placeholder((name, text): &(String, String)) -> bool {
+    let is_name = !name.is_empty() && !name.contains(['=', '\0']);
+    is_name && Placeholder::restored(text).is_one()
 }
 
 impl Secrets {
@@ -147,12 +160,24 @@ impl Secrets {
             forms.into_iter().map(move |form| (number, form))
         };
         let marks = all.iter().enumerate().flat_map(core).collect();
-        Ok(Self { all, places, marks })
+        Ok(Self { all, places, marks, unpacked: unpacked::Count::default() })
     }
 
     /// What the command gets: names of variables, and placeholders.
     pub fn placeholders(&self) -> Vec<(String, String)> {
         self.all.iter().map(|secret| (secret.name.clone(), secret.placeholder.text.clone())).collect()
+    }
+
+    /// Whether there is one.
+    pub(super) fn any(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    /// Takes away what would let a client pack what its WebSocket carries: it is searched.
+    pub(super) fn keep_legible(&self, headers: &mut HeaderMap) {
+        if self.any() {
+            headers.remove(place::EXTENSIONS);
+        }
     }
 
     /// The variable whose value stands in `text`, if any does.

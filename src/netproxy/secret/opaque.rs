@@ -9,9 +9,11 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::super::decide::Refusal;
+use super::super::decide::{Grant, Refusal};
 use super::super::egress::Egress;
 use super::super::error::NetproxyError;
+use super::admit::refusal;
+use super::frames::Frames;
 use super::mask::Mask;
 use super::place::Place;
 use super::watch::Watch;
@@ -19,25 +21,45 @@ use super::watch::Watch;
 /// Bytes that are searched at once.
 const CHUNK: usize = 16 * 1024;
 
-/// The client's side of a stream that goes on unread.
-pub(crate) struct Watching<'a, C> {
-    client: &'a mut C,
-    egress: &'a Egress,
+/// Looks for placeholders in a stream that goes on unread.
+pub(crate) struct Lookout {
+    egress: Arc<Egress>,
     watch: Option<Watch>,
+    /// The same in what WebSocket frames hold.
+    frames: Option<Frames>,
     /// What a denial says about the stream.
     refusal: Refusal,
     proc: Option<String>,
 }
 
-impl<'a, C> Watching<'a, C> {
-    /// `refusal` says where the stream goes.
-    pub(crate) fn new(client: &'a mut C, egress: &'a Egress, refusal: Refusal, proc: Option<&str>) -> Self {
+impl Lookout {
+    /// For a stream to where `grant` leads; to `place`, its own placeholders may go.
+    pub(crate) fn new(
+        egress: &Arc<Egress>,
+        grant: &Grant,
+        place: Option<&Arc<Place>>,
+        proc: Option<&str>,
+    ) -> Self {
+        let watch = egress.secrets.watch(place.map_or_else(Vec::new, |place| place.secrets()));
+        let refusal = refusal(grant, String::new(), "");
+        Self { egress: Arc::clone(egress), watch, frames: None, refusal, proc: proc.map(str::to_owned) }
+    }
+
+    /// The same for what has no address; `refusal` says where it leads.
+    pub(crate) fn to(egress: &Arc<Egress>, refusal: Refusal) -> Self {
         let watch = egress.secrets.watch(Vec::new());
-        Self { client, egress, watch, refusal, proc: proc.map(str::to_owned) }
+        Self { egress: Arc::clone(egress), watch, frames: None, refusal, proc: None }
+    }
+
+    /// The stream is a WebSocket's.
+    pub(crate) fn unmask(&mut self) {
+        self.frames = self.watch.as_ref().map(Frames::new);
     }
 
     fn see(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Some(secret) = self.watch.as_mut().and_then(|watch| watch.see(bytes)) else { return Ok(()) };
+        let Some(watch) = &mut self.watch else { return Ok(()) };
+        let found = watch.see(bytes).or_else(|| self.frames.as_mut()?.see(bytes));
+        let Some(secret) = found else { return Ok(()) };
         // Once is enough under --observe.
         self.watch = None;
         let refusal = self.egress.refusal_of(secret, "the stream", self.refusal.clone());
@@ -49,6 +71,18 @@ impl<'a, C> Watching<'a, C> {
     }
 }
 
+/// The client's side of such a stream.
+pub(crate) struct Watching<'a, C> {
+    client: &'a mut C,
+    lookout: Lookout,
+}
+
+impl<'a, C> Watching<'a, C> {
+    pub(crate) fn new(client: &'a mut C, lookout: Lookout) -> Self {
+        Self { client, lookout }
+    }
+}
+
 impl<C: AsyncRead + Unpin> AsyncRead for Watching<'_, C> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -57,7 +91,7 @@ impl<C: AsyncRead + Unpin> AsyncRead for Watching<'_, C> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut *self.client).poll_read(cx, buf))?;
-        Poll::Ready(self.see(&buf.filled()[before..]))
+        Poll::Ready(self.lookout.see(&buf.filled()[before..]))
     }
 }
 

@@ -25,7 +25,7 @@ const USUAL: [HeaderName; 5] = [
 ];
 
 /// What is agreed on here may pack what a WebSocket carries.
-const EXTENSIONS: HeaderName = HeaderName::from_static("sec-websocket-extensions");
+pub(super) const EXTENSIONS: HeaderName = HeaderName::from_static("sec-websocket-extensions");
 
 /// Who sends one of these is answered with bodies whose parts are packed each by itself: the messages of gRPC and
 /// Connect, and instances (RFC 3229).
@@ -129,7 +129,7 @@ impl Place {
     }
 
     /// Takes the values out of a header section or trailers.
-    pub(super) fn mask(&self, headers: &mut HeaderMap) {
+    pub(crate) fn mask(&self, headers: &mut HeaderMap) {
         for (_, field) in headers.iter_mut() {
             let mut bytes = field.as_bytes().to_vec();
             if replace(&self.needles, &mut bytes) > 0 {

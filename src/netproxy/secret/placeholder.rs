@@ -82,6 +82,12 @@ impl Placeholder {
         Self { text: text.to_owned(), random_from: prefix }
     }
 
+    /// Whether it can have been made by us.
+    pub(super) fn is_one(&self) -> bool {
+        let core = self.core().as_bytes();
+        (FEWEST..=MOST).contains(&core.len()) && core.iter().all(|byte| ALPHANUMERIC.contains(byte))
+    }
+
     /// The part that nothing else holds. Its letters stand as they are in URLs, JSON and forms.
     pub(super) fn core(&self) -> &str {
         &self.text[self.random_from..]

@@ -44,6 +44,16 @@ impl Watch {
         Some(Self { marks, free, tail: Vec::new(), longest })
     }
 
+    /// The same for other bytes.
+    pub(super) fn again(&self) -> Self {
+        Self {
+            marks: Arc::clone(&self.marks),
+            free: self.free.clone(),
+            tail: Vec::new(),
+            longest: self.longest,
+        }
+    }
+
     /// The secret whose placeholder is whole with these bytes.
     pub(crate) fn see(&mut self, bytes: &[u8]) -> Option<usize> {
         let counts = |secret: usize| !self.free.contains(&secret);

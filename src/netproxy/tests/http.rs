@@ -231,10 +231,13 @@ fn an_idle_connection_that_the_origin_closed_is_replaced() {
     let bench = bench("net: a.test", origin);
     bench.resolve("a.test");
     let mut stream = bench.connect(WEB);
-    for count in 1..=5 {
+    for _ in 1..=5 {
         assert_eq!(get(&mut stream, "a.test", "/").1, "ok");
-        bench.wait_for("net.stream", count);
+        std::thread::sleep(std::time::Duration::from_millis(30));
     }
+    drop(stream);
+    let streams = bench.wait_for("net.stream", 5);
+    assert!(streams.iter().all(|stream| stream.result.as_ref().unwrap()["requests"] == 1), "{streams:#?}");
 }
 
 #[test]

@@ -26,7 +26,6 @@ pub(crate) use self::outer::{Outer, OuterStream, WANTS_CERTIFICATE};
 
 use super::ca::{AuthorityName, RunAuthority, StoredAuthority};
 use super::error::NetproxyError;
-use super::pool::Pool;
 
 /// The protocol identifier of HTTP/2 (RFC 9113 section 3.1).
 pub(crate) const H2: &[u8] = b"h2";
@@ -73,8 +72,6 @@ pub struct Interception {
 pub(crate) struct Tls {
     pub(crate) leaves: Leaves,
     pub(crate) outer: Outer,
-    /// Connections to origins that wait for a client.
-    pub(crate) pool: Arc<Pool>,
 }
 
 impl Tls {
@@ -83,7 +80,6 @@ impl Tls {
         Self {
             leaves: Leaves::new(interception.authority, stored),
             outer: Outer::new(interception.upstream_roots),
-            pool: Arc::default(),
         }
     }
 }

@@ -4,6 +4,7 @@ mod compatibility;
 mod exec;
 mod grammar;
 mod includes;
+mod intersection;
 mod launch_host;
 mod net;
 mod paths;

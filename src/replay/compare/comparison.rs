@@ -102,6 +102,22 @@ pub struct Divergence {
     pub chain: Vec<Ancestor>,
 }
 
+impl Divergence {
+    /// A difference before anything ran.
+    pub(super) fn before_the_start(cause: Cause, op: &str, fields: Vec<Field>) -> Self {
+        Self {
+            stream: "run".to_owned(),
+            step: "run@0".to_owned(),
+            cause,
+            op: op.to_owned(),
+            recorded: None,
+            live: None,
+            fields,
+            chain: Vec::new(),
+        }
+    }
+}
+
 /// A process and what it started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ancestor {

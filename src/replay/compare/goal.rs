@@ -172,6 +172,13 @@ fn sift(ours: &Index, found: &mut Found, at: usize) -> (bool, u64) {
         let changed = matches!(finding.cause, Cause::OutputChanged | Cause::OrderChanged);
         changed && matches!(lane, Some(Lane::Settled | Lane::End))
     };
+    let time = |number: u32| ours.exchanges.iter().find(|one| one.step == number).map(|one| one.time);
+    let goal_time = u32::try_from(at).ok().and_then(time);
+    // Of requests that were under way at the same time either may come first.
+    let followed_by_goal = |number: u32| match (time(number), goal_time) {
+        (Some((_, end)), Some((begin, _))) => end < begin,
+        _ => true,
+    };
     let is_open = |finding: &Finding| finding.live.is_none() || in_between(finding);
     let was_cut = found.cut.recorded.iter().any(|step| is_goal(Some(*step)));
     let is_open_goal = |finding: &Finding| is_goal(finding.recorded) && is_open(finding);
@@ -189,7 +196,7 @@ fn sift(ours: &Index, found: &mut Found, at: usize) -> (bool, u64) {
             && is_before
             && match step.lane {
                 Lane::Ordered => step.thread == goal.thread,
-                Lane::Request => true,
+                Lane::Request => step.thread == goal.thread && followed_by_goal(number),
                 // When it is recorded is a matter of chance.
                 Lane::Any | Lane::Settled | Lane::End => false,
             };

@@ -60,6 +60,8 @@ pub(super) struct Exchange {
     pub(super) outcome: u128,
     /// When it began and ended, in seconds since the epoch.
     pub(super) time: (f64, f64),
+    /// When it was made, as far as that is known: with the connection that was opened for it, if there was one.
+    pub(super) made: f64,
     /// The recorded entry that was served, and how well it fitted, where a replay says so.
     pub(super) served: Option<(u64, u64)>,
 }
@@ -95,6 +97,8 @@ pub(super) struct Index {
     pub(super) processes: Processes,
     /// The arguments of `run.start`.
     pub(super) start: Map<String, Value>,
+    /// The script of the command was read as a file that a rule grants.
+    pub(super) reads_script: bool,
     /// The names of the variables that were passed.
     pub(super) environment: Option<Value>,
     /// Their values, as far as they were kept and may be read; those of the launcher that they come from.
@@ -182,6 +186,13 @@ impl Reading {
             self.index.events = self.index.events.saturating_add(step.weight);
         }
         let rule = essence.rule;
+        if op == "fs.open_read" && !self.index.reads_script {
+            let script = self.index.start.get("script");
+            let args = entry.get("args");
+            let named = |name: &str| args.and_then(|args| args.get(name));
+            self.index.reads_script =
+                script.is_some_and(|script| named("resolved").or_else(|| named("path")) == Some(script));
+        }
         if rule.folds {
             let next = self.next();
             let known = self.folded.entry((step.process, step.thread, step.digest)).or_insert(next);
@@ -256,7 +267,8 @@ impl Reading {
         let Some(args) = entry.get("args").and_then(Value::as_object) else { return };
         match op {
             "run.start" => {
-                let kept = ["argv", "argv_hex", "cwd", "cwd_hex", "policy_sha256"].into_iter();
+                let kept = ["argv", "argv_hex", "cwd", "cwd_hex", "policy_sha256", "script", "script_sha256"]
+                    .into_iter();
                 let kept = kept.filter_map(|name| Some((name.to_owned(), args.get(name)?.clone())));
                 self.index.start = kept.collect();
             }
@@ -353,6 +365,7 @@ impl Reading {
             normal: digest(what, &[&normal::request(&request, text)]),
             outcome: digest(what, &[&essence.outcome]),
             time: (begin, end),
+            made: number("/timing/opened").map_or(begin, |opened| opened.min(begin)),
             served,
         }
     }

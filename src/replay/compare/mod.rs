@@ -318,9 +318,12 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
     /// What the headers say differently.
     fn before_the_start(&self) -> Vec<Divergence> {
         let (ours, theirs) = (&self.ours.start, &self.theirs.start);
+        let reads_script = self.ours.reads_script || self.theirs.reads_script;
         let rows = [
             (Cause::CommandChanged, "run.start", &["argv", "argv_hex", "cwd", "cwd_hex"][..]),
             (Cause::PolicyChanged, "run.start", &["policy_sha256"][..]),
+            // Where a rule grants it, it is compared where it was read.
+            (Cause::InputChanged, "run.start", if reads_script { &[][..] } else { &["script_sha256"][..] }),
         ];
         let mut found = Vec::new();
         for (cause, op, names) in rows {
@@ -332,7 +335,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
                     live: theirs.get(*name).cloned(),
                 })
                 .collect();
-            found.extend((!fields.is_empty()).then(|| before(cause, op, fields)));
+            found.extend((!fields.is_empty()).then(|| Divergence::before_the_start(cause, op, fields)));
         }
         let (ours, theirs) = (&self.ours.environment, &self.theirs.environment);
         let mut fields = variables::changed(&self.ours.variables, &self.theirs.variables);
@@ -341,7 +344,10 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
             let (recorded, live) = (fields::lacking(ours, theirs), fields::lacking(theirs, ours));
             fields.push(Field { name: "names".to_owned(), recorded, live });
         }
-        found.extend((!fields.is_empty()).then(|| before(Cause::EnvironmentChanged, "env.pass", fields)));
+        found.extend(
+            (!fields.is_empty())
+                .then(|| Divergence::before_the_start(Cause::EnvironmentChanged, "env.pass", fields)),
+        );
         found
     }
 
@@ -376,20 +382,6 @@ fn strayed(entry: &serde_json::Map<String, Value>) -> bool {
 fn digest(entry: &Map<String, Value>) -> String {
     let sha256 = entry.get("args").and_then(|args| args.get("sha256")).and_then(Value::as_str);
     sha256.unwrap_or_default().to_owned()
-}
-
-/// A difference before anything ran.
-fn before(cause: Cause, op: &str, fields: Vec<Field>) -> Divergence {
-    Divergence {
-        stream: "run".to_owned(),
-        step: "run@0".to_owned(),
-        cause,
-        op: op.to_owned(),
-        recorded: None,
-        live: None,
-        fields,
-        chain: Vec::new(),
-    }
 }
 
 #[cfg(test)]

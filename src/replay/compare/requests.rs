@@ -7,10 +7,6 @@ use super::index::{Exchange, Index};
 use super::matching::{Cut, Finding};
 use super::processes::Pairs;
 
-/// What lies between two requests, in seconds, that follow each other where a process has several under way at
-/// once: it may have made the second before the first was answered, and we have seen it later.
-const APART: f64 = 0.25;
-
 /// How well requests matched.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tiers {
@@ -195,7 +191,8 @@ impl Matching<'_> {
         missing.chain(extra).collect()
     }
 
-    /// Requests of one process that followed each other, and now follow each other the other way round.
+    /// Requests of one process that followed each other, and now follow each other the other way round: one was made
+    /// when the other had been answered. Those that were under way at the same time have no order.
     fn reordered(&self, found: &[Pair]) -> Vec<Finding> {
         let mut by_process: HashMap<u32, Vec<(&Exchange, &Exchange)>> = HashMap::new();
         for pair in found.iter().filter(|pair| pair.tier < Tier::Elsewhere) {
@@ -209,17 +206,15 @@ impl Matching<'_> {
         }
         let mut findings = Vec::new();
         for row in by_process.into_values() {
-            let apart = if is_concurrent(&row) { APART } else { 0.0 };
             let mut ended = row.clone();
             ended.sort_by(|(a, _), (b, _)| a.time.1.total_cmp(&b.time.1));
             let mut begun = row;
-            begun.sort_by(|(a, _), (b, _)| a.time.0.total_cmp(&b.time.0));
+            begun.sort_by(|(a, _), (b, _)| a.made.total_cmp(&b.made));
             let mut ended = ended.into_iter().peekable();
             let mut latest = f64::NEG_INFINITY;
             for (ours, theirs) in begun {
-                while let Some((_, before)) = ended.next_if(|(before, _)| before.time.1 + apart < ours.time.0)
-                {
-                    latest = latest.max(before.time.0);
+                while let Some((_, before)) = ended.next_if(|(before, _)| before.time.1 < ours.made) {
+                    latest = latest.max(before.made);
                 }
                 if theirs.time.1 < latest {
                     let (recorded, live) = (Some(ours.step), Some(theirs.step));
@@ -229,21 +224,6 @@ impl Matching<'_> {
         }
         findings
     }
-}
-
-/// Whether a process has several requests under way at once, in either run.
-fn is_concurrent(row: &[(&Exchange, &Exchange)]) -> bool {
-    let overlaps = |mut times: Vec<(f64, f64)>| {
-        times.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut latest = f64::NEG_INFINITY;
-        times.into_iter().any(|(begin, end)| {
-            let overlaps = begin < latest;
-            latest = latest.max(end);
-            overlaps
-        })
-    };
-    overlaps(row.iter().map(|(ours, _)| ours.time).collect())
-        || overlaps(row.iter().map(|(_, theirs)| theirs.time).collect())
 }
 
 fn in_order_of_begin(exchanges: &[Exchange]) -> Vec<usize> {

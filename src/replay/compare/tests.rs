@@ -285,7 +285,8 @@ fn who_loses_its_reader_ends_one_way_or_the_other() {
         run.insert(14, observe(proc, "proc.exit", json!({"code": code, "signal": signal})));
         run
     };
-    for (proc, codes, same) in [("0.0", (141, 13), true), ("0.0", (143, 15), false), ("0", (141, 13), false)] {
+    for (proc, codes, same) in [("0.0", (141, 13), true), ("0.0", (143, 15), false), ("0", (141, 13), false)]
+    {
         let found = compared(&ended(proc, 0, 0), &ended(proc, codes.0, codes.1));
         assert_eq!(found.is_same(), same, "{proc} {codes:?} {found:#?}");
     }

@@ -106,22 +106,23 @@ impl Replay {
     /// As in `image.c`: the next point of the tape for a clock that stands at `now`.
     fn time_of_day(&mut self, lane: Option<&Lane>, now: u64) -> io::Result<u64> {
         let Some(lane) = lane else { return Ok(now) };
+        // The program can write there meanwhile: what is taken from the tape is counted here.
+        let mut head = lane.head()?;
         loop {
-            let mut head = lane.head()?;
             let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX);
             let late = head.mismatches;
             let Some(point) = self.window.get(cursor) else {
                 if self.window.len() < POINTS {
+                    lane.set_head(head)?;
                     return Ok(now.wrapping_sub(late));
                 }
                 self.fill(Some(lane))?;
-                lane.set_head(Head { skew: head.skew, mismatches: late, ..lane.head()? })?;
+                head = Head { cursor: 0, skew: head.skew, mismatches: late, ..lane.head()? };
                 continue;
             };
             head.cursor += 1;
             let behind = now.wrapping_sub(point.at).cast_signed();
             if behind.wrapping_sub_unsigned(late) > LONG_OVER {
-                lane.set_head(head)?;
                 continue;
             }
             head.skew = head.skew.wrapping_add_signed(behind.min(0).wrapping_neg());

@@ -40,10 +40,15 @@ impl Supervisor {
         if reads_clock.contains(&i64::from(call.number)) || is_for_replays(number) {
             return Ok(());
         }
+        self.mark_call(call.task.tid, number.into())
+    }
+
+    /// The same for a call that the supervisor sees of `task`.
+    pub(super) fn mark_call(&mut self, task: i32, number: u64) -> Result<(), TraceError> {
         if let Some(clock) = &mut self.clock {
-            clock.called(call.task.tid, u64::from(number));
+            clock.called(task, number);
         }
-        self.count_call(call.task.tid)
+        self.count_call(task)
     }
 
     /// A call that reads a clock.

@@ -157,7 +157,9 @@ mod tests {
     #[test]
     fn ids_are_numbers_that_a_task_can_have() {
         let mut ids = Ids::default();
-        for entry in [json!({"ids": {"0.0": 3, "0#1": 4, "0.1": 1, "0.2": "5"}}), json!({"ids": 3}), json!({})] {
+        for entry in
+            [json!({"ids": {"0.0": 3, "0#1": 4, "0.1": 1, "0.2": "5"}}), json!({"ids": 3}), json!({})]
+        {
             ids.add(entry.as_object().expect("an object"));
         }
         assert_eq!(ids.0, HashMap::from([("0.0".to_owned(), 3), ("0#1".to_owned(), 4)]));

@@ -84,12 +84,7 @@ impl Feeds {
         self.feeds.retain_mut(|feed| !due.next().unwrap_or(false) || feed.serve());
     }
 
-    fn open(
-        &mut self,
-        (ours, theirs): (OwnedFd, OwnedFd),
-        draw: Draw,
-        flags: OFlag,
-    ) -> nix::Result<OwnedFd> {
+    fn open(&mut self, (ours, theirs): (OwnedFd, OwnedFd), draw: Draw, flags: OFlag) -> nix::Result<OwnedFd> {
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         if flags.contains(OFlag::O_NONBLOCK) {
             fcntl(&theirs, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -284,7 +279,8 @@ mod tests {
         drop(theirs);
         feeds.serve(&[true]);
         assert!(feeds.feeds.is_empty());
-        let mut theirs = File::from(feeds.open(pipe().expect("a pipe"), draw(), OFlag::O_RDWR).expect("a device"));
+        let mut theirs =
+            File::from(feeds.open(pipe().expect("a pipe"), draw(), OFlag::O_RDWR).expect("a device"));
         assert_eq!(theirs.write(&[7]).expect_err("refused").raw_os_error(), Some(libc::EBADF));
         theirs.read_exact(&mut bytes).expect("random bytes");
         assert_eq!(bytes[..], drawn(100));

@@ -102,7 +102,8 @@ mod tests {
 
     fn drawn(seed: u8, purpose: Purpose, thread: u32, number: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        Draw::new(&Seed::new([seed; 32]), purpose, Some(&strand(&thread.to_string())), number).fill(&mut bytes);
+        Draw::new(&Seed::new([seed; 32]), purpose, Some(&strand(&thread.to_string())), number)
+            .fill(&mut bytes);
         bytes
     }
 

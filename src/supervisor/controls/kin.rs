@@ -163,7 +163,9 @@ impl Kin {
     /// A task has made a thread of its process.
     pub(in crate::supervisor) fn cloned(&mut self, maker: i32, child: i32, lives: bool) {
         let Some(id) = self.process_of(maker) else { return self.adopt(child) };
-        let Some(name) = self.processes.get(&id).map(|process| self.next_thread(maker, process)) else { return };
+        let Some(name) = self.processes.get(&id).map(|process| self.next_thread(maker, process)) else {
+            return;
+        };
         match (self.threads.get_mut(&maker), self.processes.get_mut(&id)) {
             (Some(thread), _) => thread.threads += 1,
             (None, Some(process)) => process.threads += 1,

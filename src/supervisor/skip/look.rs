@@ -36,9 +36,9 @@ impl Waiting {
 }
 
 /// The call before its first arguments were changed for the kernel.
-fn original(call: WaitingCall, changed: Option<[u64; 4]>) -> WaitingCall {
-    let Some([first, second, third, fourth]) = changed else { return call };
-    let [.., fifth, sixth] = call.arguments;
+fn original(call: WaitingCall, changed: Option<[u64; 5]>) -> WaitingCall {
+    let Some([first, second, third, fourth, fifth]) = changed else { return call };
+    let [.., sixth] = call.arguments;
     WaitingCall { arguments: [first, second, third, fourth, fifth, sixth], ..call }
 }
 
@@ -50,7 +50,8 @@ impl Supervisor {
         let represented: HashSet<i32> = self.represented().collect();
         let is_born = self.has_births();
         let Some(clock) = &mut self.clock else { return Ok(false) };
-        let mut moving = self.more_stops || is_born || self.following.as_ref().is_some_and(Following::is_waiting);
+        let mut moving =
+            self.more_stops || is_born || self.following.as_ref().is_some_and(Following::is_waiting);
         let mut waiting = Vec::new();
         for (task, process) in tasks {
             match sight::of(task) {
@@ -62,7 +63,10 @@ impl Supervisor {
                 Sight::Moving => moving = true,
             }
         }
-        if !moving && !skip.is_live {
+        let leaves_out = skip.under_way.is_some();
+        if !leaves_out {
+            skip.move_on(clock, &waiting);
+        } else if !moving && !skip.is_live {
             // Answers come at once, so that a thread can be far ahead.
             let ahead = clock.furthest().saturating_sub(skip.now(clock));
             skip.leave_out(clock, ahead)?;
@@ -77,16 +81,17 @@ impl Supervisor {
         }
         skip.looked_at = skip.now(clock);
         if moving || skip.is_live {
-            return skip.end_overdue(clock, &waiting);
+            // Where nothing is left out, the kernel ends all of them.
+            return if leaves_out || skip.is_live { skip.end_overdue(clock, &waiting) } else { Ok(false) };
         }
-        if waiting.is_empty() || !skip.understands(&waiting) {
+        if !leaves_out || waiting.is_empty() || !skip.understands(&waiting) {
             return Ok(false);
         }
         let bystanders = sight::bystanders(self.init);
         let is_still = |waiting: &Waiting| sight::is_as_it_was(waiting.task, &waiting.blocked);
         // Asked between two looks with nothing in between: whoever begins something is seen at work.
         let rests = bystanders.is_some()
-            && !(skip.under_way)()
+            && skip.under_way.as_ref().is_some_and(|under_way| !under_way())
             && transit::is_empty(self.init)
             && waiting.iter().all(is_still);
         if !rests || sight::bystanders(self.init) != bystanders {
@@ -126,6 +131,16 @@ impl Skip {
         }
         let now = now.max(taken);
         Clocks { now, begun: now, behind: reading.1, real, boot }
+    }
+
+    /// Moves threads on that wait again because they are behind on their tape: with the time of the wait that is over.
+    fn move_on(&self, clock: &mut Clock, waiting: &[Waiting]) {
+        let now = self.now(clock);
+        for one in waiting {
+            if let Some(until) = self.over(one, now) {
+                clock.reach(one.task, until);
+            }
+        }
     }
 
     /// Ends the waits whose time is over while others run: to the kernel they may last longer.

@@ -39,6 +39,8 @@ pub type UnderWay = Box<dyn Fn() -> bool>;
 const SELDOM: u8 = 16;
 /// When the loop looks although it is not quiet.
 const LATEST: Duration = Duration::from_millis(20);
+/// A wait of so many nanoseconds is not over by something else just before its time as a rule.
+const LONG: u64 = 100_000_000;
 /// How long a task that was interrupted may take to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -54,13 +56,16 @@ struct Known {
     wait: Option<Wait>,
     /// Until when it waits on the task's own clock, where that is a tape.
     until: Option<u64>,
+    /// How long, from when it was first seen.
+    lasts: u64,
     /// We have interrupted it, and it waits on.
     waits_on: bool,
 }
 
 /// What is left out of a replay, and what is known of its waits.
 pub(super) struct Skip {
-    under_way: UnderWay,
+    /// `None` where nothing is left out.
+    under_way: Option<UnderWay>,
     /// What the timeline is ahead of the kernel's clock.
     skew: u64,
     known: HashMap<i32, Known>,
@@ -85,10 +90,10 @@ pub(super) struct Skip {
 
 impl Skip {
     /// Where the timeline is `skew` ahead of the kernel's clock.
-    pub(super) fn new(under_way: UnderWay, clock: Option<&mut Clock>) -> Self {
+    pub(super) fn new(under_way: Option<UnderWay>, clock: &mut Clock) -> Self {
         Self {
             under_way,
-            skew: clock.map_or(0, Clock::catch_up),
+            skew: clock.catch_up(),
             readings: HashMap::new(),
             known: HashMap::new(),
             looked_at: 0,
@@ -156,7 +161,17 @@ impl Skip {
         let caller = caller(self);
         let wait = caller.understand(&WaitingCall { number, ..original });
         let until = wait.as_ref().and_then(|wait| caller.until(wait));
-        self.known.insert(task, Known { blocked, original, number, wait, until, waits_on: false });
+        let deadline = wait.as_ref().and_then(|wait| wait.deadline).unwrap_or(0);
+        let lasts = deadline.saturating_sub(caller.clocks.now);
+        self.known.insert(task, Known { blocked, original, number, wait, until, lasts, waits_on: false });
+    }
+
+    /// Until when a task has waited on its own clock, where that is a tape, if the time of its wait is over and it
+    /// waits in the same way again.
+    fn over(&self, waiting: &Waiting, now: u64) -> Option<u64> {
+        let known = self.known.get(&waiting.task).filter(|known| known.blocked != waiting.blocked)?;
+        let again = known.original == waiting.original && known.lasts >= LONG;
+        known.until.filter(|_| again && known.wait.as_ref().and_then(|wait| wait.deadline) <= Some(now))
     }
 
     fn ended(&mut self, task: i32) {
@@ -244,16 +259,21 @@ impl Supervisor {
 
     /// A call that makes or sets a timer.
     pub(super) fn note_timer(&mut self, call: &Call) -> Reply {
-        let [first, ..] = call.arguments;
         if let Some(skip) = &mut self.skip {
             match i64::from(call.number) {
                 libc::SYS_timerfd_create => skip.timers.made_descriptor(),
-                libc::SYS_timer_settime => {
-                    skip.timers.set_absolute(call.task.tgid, low_half(first).cast_signed());
-                }
+                // In a replay it is seen by its tracer.
+                libc::SYS_timer_settime => {}
                 _ => skip.timers.set_alarm(call.task.tgid),
             }
         }
         Reply::Continue
+    }
+
+    /// A timer of a process is set to a time of its clock.
+    pub(super) fn note_absolute_timer(&mut self, process: i32, timer: u64) {
+        if let Some(skip) = &mut self.skip {
+            skip.timers.set_absolute(process, low_half(timer).cast_signed());
+        }
     }
 }

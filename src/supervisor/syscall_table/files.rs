@@ -3,6 +3,7 @@
 use libc::{EOPNOTSUPP, EPERM as NOT_PERMITTED};
 
 use super::arguments::{ArgumentRules, any_bit, clause, masked, one_of};
+use super::process::TRANSLATED_TIMER;
 use super::{ALLOW, Action, Disposition, Group, NOTIFY};
 
 pub(super) const GROUPS: &[Group] = &[
@@ -124,9 +125,13 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "pipes, event descriptors and waiting on them stay within the run",
         syscalls: calls![
             pipe pipe2 poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait
-            epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 timerfd_settime
-            timerfd_gettime
+            epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 timerfd_gettime
         ],
+    },
+    Group {
+        disposition: Disposition::ReplayedWait(&TRANSLATED_TIMER),
+        reason: "as above; in a replay, a time of its clock is one of the recorded run",
+        syscalls: calls![timerfd_settime],
     },
     Group {
         disposition: Disposition::Replayable,
@@ -161,6 +166,10 @@ const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const TIOCSETD: u32 = 0x5423;
 
+/// What else outlives the run: TIOCEXCL closes the terminal to others (`/dev/tty` too); KDSETMODE, KDSKBMODE,
+/// VT_SETMODE and VT_ACTIVATE leave a console dark, deaf, held, or another one in its place.
+const LASTING: [u32; 5] = [0x540c, 0x4b3a, 0x4b45, 0x5602, 0x5606];
+
 /// Type and number of an ioctl, without the size and direction above them.
 const TYPE_AND_NUMBER: u32 = 0xffff;
 const TYPE: u32 = 0xff00;
@@ -181,6 +190,7 @@ const SUBVOLUME_TYPES: [u32; 2] = [0x9400, 0xbc00];
 const IOCTL: ArgumentRules = ArgumentRules {
     clauses: &[
         clause(&[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])], Action::Errno(NOT_PERMITTED)),
+        clause(&[one_of(1, &LASTING)], Action::Errno(NOT_PERMITTED)),
         clause(&[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)], Action::Errno(EOPNOTSUPP)),
         clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),
         clause(&[masked(1, TYPE, &SUBVOLUME_TYPES)], Action::Errno(libc::ENOTTY)),

@@ -1,6 +1,6 @@
 //! Memory, and the objects that processes share by it.
 
-use super::arguments::{any_bit, clause, masked};
+use super::arguments::{any_bit, any_upper_bit, clause, masked};
 use super::{ALLOW, Action, ArgumentRules, Disposition, ENOSYS, EPERM, Group};
 
 pub(super) const GROUPS: &[Group] = &[
@@ -53,8 +53,13 @@ pub(super) const GROUPS: &[Group] = &[
         reason: "System V and POSIX objects live in the run's own IPC namespace",
         syscalls: calls![
             shmget shmat shmdt shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl
-            mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
+            mq_open mq_unlink mq_notify mq_getsetattr
         ],
+    },
+    Group {
+        disposition: Disposition::ReplayedWait(&QUEUE),
+        reason: "as above; in a replay, a time to wait until is one of the recorded run",
+        syscalls: calls![mq_timedsend mq_timedreceive],
     },
     Group {
         disposition: Disposition::ReplayedWait(&FUTEX),
@@ -81,5 +86,11 @@ const UNTIL: [u32; 5] = [6, 6 | 256, 9 | 256, 11 | 256, 13 | 256];
 /// Without a time there is nothing to translate: in practice no address has a lower half of 0.
 const FUTEX: ArgumentRules = ArgumentRules {
     clauses: &[clause(&[masked(1, FUTEX_COMMAND, &UNTIL), any_bit(3, u32::MAX)], Action::Trace)],
+    otherwise: Action::Allow,
+};
+
+/// Those that have a time to wait until.
+const QUEUE: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[any_bit(4, u32::MAX)], Action::Trace), clause(&[any_upper_bit(4)], Action::Trace)],
     otherwise: Action::Allow,
 };

@@ -101,6 +101,14 @@ pub enum Disposition {
     ReplayableClock(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayed`, else the kernel answers.
     ReplayedWait(&'static ArgumentRules),
+    /// As `replayed` under `FilterOptions::replayed`, else as `replayable` under `FilterOptions::replayable`, else
+    /// the kernel answers.
+    ReplayableWait {
+        /// In a run that can be replayed.
+        replayable: &'static ArgumentRules,
+        /// In a replay.
+        replayed: &'static ArgumentRules,
+    },
     /// The task stops under `FilterOptions::replayed`, else the kernel answers.
     ReplayedBirth,
     /// As `replayed` under `FilterOptions::replayed`, else as `otherwise`.
@@ -158,13 +166,19 @@ impl Disposition {
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
-            Self::ReplayableTimer(rules) if options.replayable => Decision::Arguments(rules),
+            Self::ReplayableWait { replayed, .. } if options.replayed => Decision::Arguments(replayed),
+            Self::ReplayableWait { replayable: rules, .. } | Self::ReplayableTimer(rules)
+                if options.replayable =>
+            {
+                Decision::Arguments(rules)
+            }
             Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
             Self::Replayable
             | Self::Replayed
             | Self::ReplayedBirth
             | Self::ReplayableClock(_)
             | Self::ReplayableTimer(_)
+            | Self::ReplayableWait { .. }
             | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)

@@ -86,7 +86,7 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![setitimer],
     },
     Group {
-        disposition: Disposition::ReplayableTimer(&ABSOLUTE_TIMER),
+        disposition: Disposition::ReplayableWait { replayable: &ABSOLUTE_TIMER, replayed: &TRANSLATED_TIMER },
         reason: "the process's own timers: as above, where the time is one of a clock",
         syscalls: calls![timer_settime],
     },
@@ -143,9 +143,15 @@ pub(super) const GROUPS: &[Group] = &[
                  IOPRIO_WHO_USER too pass over processes that have no pid there), and nothing can \
                  be raised without a capability",
         syscalls: calls![
-            prlimit64 setrlimit sched_yield sched_setparam sched_setscheduler sched_setattr
+            setrlimit sched_yield sched_setparam sched_setscheduler sched_setattr
             sched_setaffinity
         ],
+    },
+    Group {
+        disposition: Disposition::Arguments(&LIMITS),
+        reason: "as above, but never for pid 1, which is ours: without room for descriptors it could not \
+                 serve",
+        syscalls: calls![prlimit64],
     },
     Group {
         disposition: Disposition::Arguments(&SET_PRIORITY),
@@ -232,6 +238,12 @@ const TIMER_ABSTIME: u32 = 1;
 
 const ABSOLUTE_TIMER: ArgumentRules = ArgumentRules {
     clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Notify)],
+    otherwise: Action::Allow,
+};
+
+/// The same, and TFD_TIMER_ABSTIME.
+pub(super) const TRANSLATED_TIMER: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[any_bit(1, TIMER_ABSTIME)], Action::Trace)],
     otherwise: Action::Allow,
 };
 
@@ -336,6 +348,11 @@ const PIDFD_SIGNAL_PROCESS_GROUP: u32 = 4;
 /// EINVAL is the answer of kernels before 6.9, which know no flags.
 const PIDFD_SEND_SIGNAL: ArgumentRules = ArgumentRules {
     clauses: &[clause(&[any_bit(3, PIDFD_SIGNAL_PROCESS_GROUP)], Action::Errno(EINVAL))],
+    otherwise: Action::Allow,
+};
+
+const LIMITS: ArgumentRules = ArgumentRules {
+    clauses: &[clause(&[one_of(0, &[1])], Action::Errno(NOT_PERMITTED))],
     otherwise: Action::Allow,
 };
 

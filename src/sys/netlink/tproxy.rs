@@ -8,14 +8,18 @@
 //!         type filter hook prerouting priority mangle; policy accept;
 //!         meta mark ANSWER return
 //!         meta mark MARK meta l4proto tcp tproxy to :PORT accept
+//!         udp sport PORT return
+//!         udp dport 53 return
+//!         udp sport 53 return
+//!         ip daddr 127.0.0.0/8 meta l4proto udp socket transparent 0 return
+//!         ip daddr 127.0.0.0/8 meta l4proto udp tproxy to :PORT accept
+//!         ip6 daddr ::1 meta l4proto udp socket transparent 0 return
+//!         ip6 daddr ::1 meta l4proto udp tproxy to :PORT accept
 //!         ip daddr 127.0.0.0/8 return
 //!         ip6 daddr ::1 return
 //!         tcp sport PORT return
 //!         tcp dport 53 return
 //!         meta l4proto tcp tproxy to :PORT accept
-//!         udp sport PORT return
-//!         udp dport 53 return
-//!         udp sport 53 return
 //!         meta l4proto udp tproxy to :PORT accept
 //!     }
 //! }
@@ -25,6 +29,9 @@
 //! transparent UDP socket cannot send without one more socket for each address. `udp sport 53` lets
 //! those answers reach a client whose socket is not connected; else the transparent port would catch them.
 //! No program inside can send from 53 or PORT: our sockets hold both.
+//!
+//! A datagram to loopback for which there is no socket is captured as well, so that its refusal is recorded; where the
+//! kernel has no `socket` expression those four rules are missing.
 //!
 //! A connection to loopback stays inside, but for sockets that bear the mark: only who has CAP_NET_ADMIN
 //! here can set one (socket(7), SO_MARK), and no program of the run has. ANSWER is on what our raw
@@ -77,6 +84,7 @@ const META_L4PROTO: u32 = 16;
 const NETWORK_HEADER: u32 = 1;
 const TRANSPORT_HEADER: u32 = 2;
 const COMPARE_EQUAL: u32 = 0;
+const SOCKET_TRANSPARENT: u32 = 0;
 
 /// Offsets in the packet headers.
 const IPV4_DESTINATION: u32 = 16;
@@ -113,6 +121,8 @@ mod attribute {
     pub(super) const IMMEDIATE_DATA: u16 = 2;
     pub(super) const TPROXY_FAMILY: u16 = 1;
     pub(super) const TPROXY_PORT: u16 = 3;
+    pub(super) const SOCKET_KEY: u16 = 1;
+    pub(super) const SOCKET_DESTINATION: u16 = 2;
     pub(super) const DATA_VALUE: u16 = 1;
     pub(super) const DATA_VERDICT: u16 = 2;
     pub(super) const VERDICT_CODE: u16 = 1;
@@ -126,10 +136,15 @@ use attribute as a;
 /// nf_tables is refused or not there.
 pub fn install_tproxy(port: u16) -> io::Result<()> {
     let socket = open(SockProtocol::NetlinkNetFilter)?;
-    transact(socket.as_fd(), &ruleset(port), 1)
+    match transact(socket.as_fd(), &ruleset(port, true), 1) {
+        Ok(()) => Ok(()),
+        // Without the expression that looks for a socket, a program's own datagrams to loopback go as they do.
+        Err(_) => transact(open(SockProtocol::NetlinkNetFilter)?.as_fd(), &ruleset(port, false), 1),
+    }
 }
 
-fn ruleset(port: u16) -> Vec<u8> {
+/// `looks_for_sockets`: datagrams to loopback for which there is none are captured.
+fn ruleset(port: u16, looks_for_sockets: bool) -> Vec<u8> {
     let mut batch = Batch::default();
     batch.edge(BATCH_BEGIN);
     batch.add(NEW_TABLE, CREATE, |m| m.text(a::TABLE_NAME, TABLE));
@@ -146,23 +161,33 @@ fn ruleset(port: u16) -> Vec<u8> {
         rule.tproxy(port);
         rule.verdict(ACCEPT);
     });
-    batch.rule(|rule| {
-        rule.family(FAMILY_IPV4);
-        rule.payload(NETWORK_HEADER, IPV4_DESTINATION, &[127]);
-        rule.verdict(RETURN);
-    });
-    batch.rule(|rule| {
-        rule.family(FAMILY_IPV6);
-        let loopback = std::net::Ipv6Addr::LOCALHOST.octets();
-        rule.payload(NETWORK_HEADER, IPV6_DESTINATION, &loopback);
-        rule.verdict(RETURN);
-    });
-    batch.let_pass(TCP, SOURCE_PORT, port);
-    batch.let_pass(TCP, DESTINATION_PORT, DNS);
-    batch.capture(TCP, port);
     batch.let_pass(UDP, SOURCE_PORT, port);
     batch.let_pass(UDP, DESTINATION_PORT, DNS);
     batch.let_pass(UDP, SOURCE_PORT, DNS);
+    let loopback = [FAMILY_IPV4, FAMILY_IPV6];
+    for family in loopback.into_iter().filter(|_| looks_for_sockets) {
+        batch.rule(|rule| {
+            rule.loopback(family);
+            rule.protocol(UDP);
+            rule.has_socket();
+            rule.verdict(RETURN);
+        });
+        batch.rule(|rule| {
+            rule.loopback(family);
+            rule.protocol(UDP);
+            rule.tproxy(port);
+            rule.verdict(ACCEPT);
+        });
+    }
+    for family in loopback {
+        batch.rule(|rule| {
+            rule.loopback(family);
+            rule.verdict(RETURN);
+        });
+    }
+    batch.let_pass(TCP, SOURCE_PORT, port);
+    batch.let_pass(TCP, DESTINATION_PORT, DNS);
+    batch.capture(TCP, port);
     // Errors are always told; one acknowledgement, of the last rule, tells that the batch was read to its end.
     batch.acknowledge = ACKNOWLEDGE;
     batch.capture(UDP, port);
@@ -260,6 +285,25 @@ impl Rule<'_> {
             data.number(a::PAYLOAD_LENGTH, length);
         });
         self.equals(expected);
+    }
+
+    fn loopback(&mut self, family: u8) {
+        self.family(family);
+        match family {
+            FAMILY_IPV4 => self.payload(NETWORK_HEADER, IPV4_DESTINATION, &[127]),
+            _ => {
+                self.payload(NETWORK_HEADER, IPV6_DESTINATION, &std::net::Ipv6Addr::LOCALHOST.octets());
+            }
+        }
+    }
+
+    /// There is a socket for the packet that is not ours: the expression ends the rule where there is none.
+    fn has_socket(&mut self) {
+        self.expression("socket", |data| {
+            data.number(a::SOCKET_KEY, SOCKET_TRANSPARENT);
+            data.number(a::SOCKET_DESTINATION, REGISTER_1);
+        });
+        self.equals(&[0]);
     }
 
     fn tproxy(&mut self, port: u16) {

@@ -128,7 +128,13 @@ fn check_chain(entries: Vec<Map<String, Value>>) {
         }
         Outcome::Torn { .. } => panic!("every line is whole"),
         Outcome::Tampered { reason, .. } => assert!(
-            matches!(reason, Tamper::WrongCheckpoint { .. } | Tamper::AfterSeal | Tamper::BlobMissing { .. }),
+            matches!(
+                reason,
+                Tamper::WrongCheckpoint { .. }
+                    | Tamper::AfterSeal
+                    | Tamper::BlobMissing { .. }
+                    | Tamper::BlobsMissing { .. }
+            ),
             "{reason:?} in {text}"
         ),
     }

@@ -4,7 +4,7 @@ use nix::libc;
 use serde_json::Value;
 
 use super::{finish, prepare, refusing, wrapped};
-use crate::support::{Ran, Sandbox, everyone};
+use crate::support::{Ran, Sandbox, everyone, has, skip};
 
 fn run_refusing(sandbox: &Sandbox, rules: &[String], words: &[&str]) -> Ran {
     let _ = std::fs::remove_file(sandbox.trace());
@@ -134,6 +134,37 @@ fn without_landlock_the_view_and_the_supervisor_hold() {
         assert_eq!(mechanism(&ran, "landlock"), kernel_has_it, "{ran}");
         let expected = if kernel_has_it { "enforced, recorded" } else { "enforced, recorded, racy" };
         assert_eq!(capture(&ran, "files read"), expected, "{ran}");
+    });
+}
+
+/// Landlock keeps programs from message queues, which lie in no directory.
+#[test]
+fn without_landlock_a_message_queue_waits_as_long_in_a_replay() {
+    if !has("gcc") {
+        return skip("a message queue", "there is no gcc");
+    }
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let source = sandbox.file("queue.c", include_str!("queue.c"));
+        let built = std::process::Command::new("gcc")
+            .arg("-o")
+            .arg(sandbox.path("queue"))
+            .arg(source)
+            .arg("-lrt")
+            .status();
+        assert!(built.expect("gcc").success());
+        sandbox.policy("exec: ./queue");
+        let rules = [format!("{}={}", libc::SYS_landlock_create_ruleset, libc::ENOSYS)];
+        let ran = run_refusing(sandbox, &rules, &["./queue"]);
+        let timed_out = "Connection timed out -1";
+        let lines: Vec<_> =
+            ran.stdout.lines().map(|line| line.rsplit_once(' ').unwrap_or_default().0).collect();
+        assert_eq!(lines, [timed_out, timed_out, timed_out, "done 1"], "{ran}");
+        let trace = sandbox.trace();
+        let replay = sandbox.command(&["replay", "-t", trace.to_str().expect("text")]);
+        let again = finish(sandbox, wrapped(sandbox, &refusing(sandbox, &rules), &replay));
+        assert_eq!(again.stdout, ran.stdout, "{again}");
+        again.exits(0).complains("replay ok");
     });
 }
 

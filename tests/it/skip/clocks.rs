@@ -110,7 +110,8 @@ fn go_tells_about_the_same_times() {
     }
     let ran = recorded(&sandbox, seconds(5.0), &["./waits"]);
     ran.prints("sleep\nafter\n1\n2\n3\ngoroutines\n");
-    let left_out = tells_about_the_same(&sandbox, &ran, &[("sleep", 1.0), ("after", 2.0), ("goroutines", 5.0)]);
+    let left_out =
+        tells_about_the_same(&sandbox, &ran, &[("sleep", 1.0), ("after", 2.0), ("goroutines", 5.0)]);
     assert!(left_out > seconds(2.5), "{left_out:?} was left out\n{ran}");
 }
 

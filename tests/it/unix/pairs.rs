@@ -61,3 +61,21 @@ print(interfaces(os.open('/dev/urandom', os.O_RDONLY)), interfaces(socket.socket
         assert_eq!(ran.lines(), ["[b'lo'] [b'lo']"], "{ran}");
     });
 }
+
+/// Pid 1 binds in a program's place: without room for a descriptor the launcher would wait for ever.
+#[test]
+fn pid_1_keeps_its_limits() {
+    as_each_user(|stage| {
+        let code = "
+import resource, socket
+try:
+    resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))
+except PermissionError:
+    print('refused')
+socket.socket(socket.AF_UNIX).bind('/tmp/s')
+print('bound')
+";
+        let ran = stage.python("", code);
+        assert_eq!(ran.lines(), ["refused", "bound"], "{ran}");
+    });
+}

@@ -46,24 +46,26 @@ fn a_pool_may_share_its_tasks_out_differently() {
 }
 
 #[test]
-fn requests_that_were_nearly_under_way_at_once_have_no_order() {
-    let row = |times: [(u32, u32); 4], order: [&str; 4]| -> Vec<Value> {
+fn requests_whose_connections_were_opened_at_once_have_no_order() {
+    // When each connection was opened, when its request was sent, when that was answered.
+    let row = |times: [(u32, u32, u32); 4], order: [&str; 4]| -> Vec<Value> {
         let mut row = vec![spawn("0", &["node"])];
-        for ((start, end), path) in times.into_iter().zip(order) {
+        for ((opened, start, end), path) in times.into_iter().zip(order) {
             let mut entry = request("0", &format!("http://h/{path}"), path, (start, end));
-            for name in ["start", "end"] {
-                let time = entry["result"]["timing"][name].as_f64().expect("a time");
-                entry["result"]["timing"][name] = (time / 100.0).into();
-            }
+            entry["result"]["timing"]["opened"] = opened.into();
             row.push(entry);
         }
         row
     };
-    let times = [(0, 4), (1, 5), (7, 9), (60, 61)];
+    let times = [(0, 1, 4), (1, 5, 6), (2, 7, 9), (60, 61, 62)];
     let recorded = row(times, ["a", "b", "c", "d"]);
     let found = compared(&recorded, &row(times, ["c", "b", "a", "d"]));
     assert!(found.is_same(), "{found:#?}");
     let found = compared(&recorded, &row(times, ["d", "b", "c", "a"]));
+    assert_eq!(found.divergences[0].cause, Cause::OrderChanged, "{found:#?}");
+    // However soon the next is made after the answer to the one before.
+    let times = [(0, 1, 4), (5, 6, 7), (8, 9, 10), (11, 12, 13)];
+    let found = compared(&row(times, ["a", "b", "c", "d"]), &row(times, ["a", "c", "b", "d"]));
     assert_eq!(found.divergences[0].cause, Cause::OrderChanged, "{found:#?}");
 }
 

@@ -124,9 +124,17 @@ fn new_namespaces_are_refused() {
 }
 
 #[test]
+fn the_limits_of_pid_1_stay() {
+    let program = program(OPEN);
+    expect_ints(&program, Sysno::prlimit64, [1, 7], refuse(EPERM));
+    expect_ints(&program, Sysno::prlimit64, [0, 7], ALLOW);
+    expect_ints(&program, Sysno::prlimit64, [2, 7], ALLOW);
+}
+
+#[test]
 fn terminals_are_not_typed_into() {
     let program = program(OPEN);
-    for command in [0x5412, 0x541c, 0x5423] {
+    for command in [0x5412, 0x541c, 0x5423, 0x540c, 0x4b3a, 0x4b45, 0x5602, 0x5606] {
         expect_ints(&program, Sysno::ioctl, [0, command], refuse(EPERM));
     }
     // TCGETS, TCSETS, TIOCGWINSZ, TIOCSCTTY, TIOCSPGRP, FIONREAD, FIONBIO, FIOCLEX, TIOCGPTN,

@@ -1,0 +1,160 @@
+//! Answers that precede the one (RFC 9110 section 15.2): kept in the record, and passed on to clients of HTTP/1.1.
+//!
+//! The library that serves clients cannot send them. They go out beneath it, while it has nothing to send itself:
+//! the answer that follows waits until they have.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::header::HeaderMap;
+use hyper::{Request, Response, StatusCode, Version};
+use tokio::sync::Notify;
+
+use super::error::NetproxyError;
+use super::exchange::Exchange;
+use super::forward::strip;
+use super::http::Service;
+use super::link::{Link, Wire};
+use super::secret::Place;
+use super::spelling::title;
+use super::tapped::Tapped;
+
+/// Such answers to one request. An origin that sends more is not waited for.
+const MOST: usize = 32;
+
+/// One of them.
+pub(crate) struct Informational {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+}
+
+/// Those that have come to one request.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    waiting: Mutex<Waiting>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    all: VecDeque<Informational>,
+    count: usize,
+}
+
+/// How a request went.
+pub(crate) enum Sent {
+    Answered(Response<Incoming>),
+    Unanswered(Box<TrySendError<Request<Tapped>>>),
+    Broken(NetproxyError),
+}
+
+impl Arrivals {
+    /// Takes those to `request` from now on.
+    pub(crate) fn of<B>(request: &mut Request<B>) -> Arc<Self> {
+        let arrivals = Arc::<Self>::default();
+        let taking = Arc::clone(&arrivals);
+        hyper::ext::on_informational(request, move |answer| {
+            // Beyond the most nothing is kept: the exchange fails.
+            let mut waiting = taking.lock();
+            waiting.count += 1;
+            if waiting.count <= MOST {
+                let (status, headers) = (answer.status(), answer.headers().clone());
+                waiting.all.push_back(Informational { status, headers });
+            }
+            taking.arrived.notify_one();
+        });
+        arrivals
+    }
+
+    fn next(&self) -> Result<Option<Informational>, NetproxyError> {
+        let mut waiting = self.lock();
+        if waiting.count > MOST {
+            return Err(NetproxyError::Informational { most: MOST });
+        }
+        Ok(waiting.all.pop_front())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Service {
+    /// Sends a request, and passes on what precedes its answer.
+    pub(crate) async fn send(
+        &self,
+        link: &mut Link,
+        mut request: Request<Tapped>,
+        exchange: &Exchange,
+        client: Version,
+        place: Option<&Arc<Place>>,
+    ) -> Sent {
+        if link.wire() == Wire::Http2 {
+            // The library keeps them to itself.
+            return match link.send(request).await {
+                Ok(response) => Sent::Answered(response),
+                Err(error) => Sent::Unanswered(Box::new(error)),
+            };
+        }
+        let arrivals = Arrivals::of(&mut request);
+        let mut answer = std::pin::pin!(link.send(request));
+        loop {
+            let answered = tokio::select! {
+                biased;
+                answered = &mut answer => Some(answered),
+                () = arrivals.arrived.notified() => None,
+            };
+            loop {
+                match arrivals.next() {
+                    Ok(None) => break,
+                    Ok(Some(mut one)) => {
+                        if let Some(place) = place {
+                            place.mask(&mut one.headers);
+                        }
+                        if let Err(error) = self.inform(one, exchange, client).await {
+                            return Sent::Broken(error);
+                        }
+                    }
+                    Err(error) => return Sent::Broken(error),
+                }
+            }
+            match answered {
+                None => {}
+                Some(Ok(response)) => return Sent::Answered(response),
+                Some(Err(error)) => return Sent::Unanswered(Box::new(error)),
+            }
+        }
+    }
+
+    /// Records such an answer and gives it to a client that may understand it (RFC 9110 section 15.2).
+    pub(crate) async fn inform(
+        &self,
+        mut one: Informational,
+        exchange: &Exchange,
+        client: Version,
+    ) -> Result<(), NetproxyError> {
+        exchange.add_informational(&one)?;
+        if client == Version::HTTP_11 {
+            strip(&mut one.headers);
+            self.heads.send_ahead(head(&one));
+            poll_fn(|cx| self.heads.poll_sent(cx)).await;
+        }
+        Ok(())
+    }
+}
+
+/// As it stands on the wire.
+fn head(one: &Informational) -> Vec<u8> {
+    let mut head = format!("HTTP/1.1 {}\r\n", one.status).into_bytes();
+    for (name, value) in &one.headers {
+        head.extend_from_slice(title(name.as_str()).as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    head
+}

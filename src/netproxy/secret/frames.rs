@@ -1,0 +1,121 @@
+//! What a WebSocket client says, without its mask (RFC 6455 section 5.2), to be searched.
+
+use super::watch::Watch;
+
+/// Frames from here on are control frames, which may stand between the parts of a message.
+const CONTROL: u8 = 8;
+
+/// The longest head: two bytes, a length of eight, a mask of four.
+const LONGEST: usize = 14;
+
+/// The frames of one direction.
+pub(super) struct Frames {
+    messages: Watch,
+    controls: Watch,
+    head: [u8; LONGEST],
+    filled: usize,
+    /// The frame that is being read.
+    open: Option<Open>,
+}
+
+struct Open {
+    is_control: bool,
+    mask: [u8; 4],
+    left: u64,
+    read: usize,
+}
+
+impl Frames {
+    pub(super) fn new(watch: &Watch) -> Self {
+        let (messages, controls) = (watch.again(), watch.again());
+        Self { messages, controls, head: [0; LONGEST], filled: 0, open: None }
+    }
+
+    /// The secret whose placeholder is whole with these bytes.
+    pub(super) fn see(&mut self, mut bytes: &[u8]) -> Option<usize> {
+        let mut found = None;
+        while !bytes.is_empty() {
+            let Some(open) = &mut self.open else {
+                self.head[self.filled] = bytes[0];
+                self.filled += 1;
+                bytes = &bytes[1..];
+                self.open = frame(&self.head[..self.filled]);
+                if self.open.is_some() {
+                    self.filled = 0;
+                }
+                continue;
+            };
+            let length = usize::try_from(open.left).unwrap_or(usize::MAX).min(bytes.len());
+            let (payload, rest) = bytes.split_at(length);
+            let first = open.read;
+            let plain: Vec<u8> =
+                payload.iter().enumerate().map(|(at, byte)| byte ^ open.mask[(first + at) % 4]).collect();
+            open.read = (first + length) % 4;
+            open.left -= length as u64;
+            let watch = if open.is_control { &mut self.controls } else { &mut self.messages };
+            let seen = watch.see(&plain);
+            found = found.or(seen);
+            if open.left == 0 {
+                self.open = None;
+            }
+            bytes = rest;
+        }
+        found
+    }
+}
+
+/// The frame whose head this is; none while it is not whole.
+fn frame(head: &[u8]) -> Option<Open> {
+    let &[first, second, ref rest @ ..] = head else { return None };
+    let (left, rest) = match second & 0x7f {
+        126 => {
+            rest.split_first_chunk::<2>().map(|(length, rest)| (u16::from_be_bytes(*length).into(), rest))?
+        }
+        127 => rest.split_first_chunk::<8>().map(|(length, rest)| (u64::from_be_bytes(*length), rest))?,
+        short => (short.into(), rest),
+    };
+    let mask = if second & 0x80 == 0 { [0; 4] } else { *rest.first_chunk::<4>()? };
+    Some(Open { is_control: first & 0x0f >= CONTROL, mask, left, read: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::needle::forms;
+    use super::*;
+
+    const PLACEHOLDER: &[u8] = b"Zb3kQ9xLm2Vt7Rw1";
+
+    fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
+        let mask = [7, 200, 0, 31];
+        let mut frame = vec![opcode];
+        match payload.len() {
+            length @ 0..126 => frame.push(0x80 | u8::try_from(length).unwrap()),
+            length => {
+                frame.push(0x80 | 126);
+                frame.extend_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
+            }
+        }
+        frame.extend_from_slice(&mask);
+        frame.extend(payload.iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]));
+        frame
+    }
+
+    #[test]
+    fn a_placeholder_is_found_across_frames_and_reads() {
+        let long = [&[b'x'; 300][..], &PLACEHOLDER[..5]].concat();
+        let bytes = [
+            masked(0x81, b"nothing here"),
+            masked(0x01, &long),
+            masked(0x89, b"a ping in between"),
+            masked(0x00, b""),
+            masked(0x80, &PLACEHOLDER[5..]),
+        ]
+        .concat();
+        for cut in [1, 3, 64, bytes.len()] {
+            let marks = forms(PLACEHOLDER, b"x").into_iter().map(|needle| (4, needle)).collect();
+            let mut frames = Frames::new(&Watch::new(marks, Vec::new()).unwrap());
+            let found: Vec<usize> = bytes.chunks(cut).filter_map(|piece| frames.see(piece)).collect();
+            assert_eq!(found, [4], "pieces of {cut}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What two policies both allow.
+//!
+//! It is a policy of its own: its `deny:` rules are those of both, its grants those of either that lie within one of
+//! the other, and each of the two is asked as well before anything is allowed. So what is shown is what both show, and
+//! what is allowed is what both allow, exactly.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::exec_rule::ExecProgram;
+use super::parse::Effect;
+use super::path_rule::PathPattern;
+use super::verdict::Verdict;
+use super::{Policy, Rule, RuleBody};
+
+impl Policy {
+    /// What this policy and `other` both allow. Variables that rules set are this one's.
+    #[must_use]
+    pub fn intersect(self, other: Self) -> Self {
+        let denied = |policy: &Self| {
+            policy.rules.iter().filter(|rule| rule.effect == Effect::Deny).cloned().collect::<Vec<_>>()
+        };
+        let mut rules = denied(&self);
+        rules.extend(denied(&other));
+        rules.extend(granted(&self, &other, true));
+        rules.extend(granted(&other, &self, false));
+        Self { rules, limits: vec![self.clone(), other], index: super::index::Index::default(), ..self }
+    }
+
+    /// Sets the addresses of this machine.
+    pub fn set_local_addresses(&mut self, addresses: &[IpAddr]) {
+        self.local_addresses = addresses.to_vec();
+        self.limits.iter_mut().for_each(|limit| limit.set_local_addresses(addresses));
+    }
+
+    /// A verdict of this policy's rules; where none of them denies, what limits them has to allow too.
+    pub(super) fn limited(&self, verdict: Verdict, decide: impl Fn(&Self) -> Verdict) -> Verdict {
+        if !verdict.is_allow() && verdict.rule().is_some() {
+            return verdict;
+        }
+        let refusal = |limit: &Self| match decide(limit) {
+            Verdict::Allow { .. } => None,
+            Verdict::Deny { reason, .. } => Some(Verdict::no_rule(format!("{}: {reason}", limit.name))),
+        };
+        self.limits.iter().find_map(refusal).unwrap_or(verdict)
+    }
+}
+
+/// The grants of `one` that lie within one of `other`.
+fn granted<'a>(one: &'a Policy, other: &'a Policy, is_first: bool) -> impl Iterator<Item = Rule> + 'a {
+    let grants = |policy: &'a Policy| policy.rules.iter().filter(|rule| rule.effect == Effect::Grant);
+    let lies_within = move |rule: &&Rule| match &rule.body {
+        RuleBody::Path { .. } | RuleBody::Runtime { .. } => {
+            let place = places(&rule.body);
+            grants(other)
+                .filter_map(|rule| places(&rule.body))
+                .any(|around| place.is_some_and(|place| place.starts_with(around)))
+        }
+        RuleBody::UnixSocket(PathPattern::Literal { resolved, .. }) => other.decide_unix(resolved).is_allow(),
+        RuleBody::Exec(exec) => {
+            let programs = programs(&exec.program);
+            grants(other).any(|rule| match &rule.body {
+                RuleBody::Exec(around) => {
+                    is_around(&self::programs(&around.program), &around.program, &programs)
+                }
+                _ => false,
+            })
+        }
+        // A port that is not offered by both, and a secret that not both give, is offered and given by none.
+        RuleBody::Listen(_) | RuleBody::Secret(_) => {
+            is_first && grants(other).any(|other| other.body == rule.body)
+        }
+        // A glob of sockets shows none; what a connection needs is asked of both.
+        RuleBody::UnixSocket(_) | RuleBody::Net(_) => true,
+        RuleBody::Env(_) => is_first,
+    };
+    grants(one).filter(lies_within).cloned()
+}
+
+/// The place that a rule about files shows.
+fn places(body: &RuleBody) -> Option<&Path> {
+    match body {
+        RuleBody::Path { pattern, .. } | RuleBody::Runtime { path: pattern } => Some(base(pattern)),
+        _ => None,
+    }
+}
+
+fn base(pattern: &PathPattern) -> &Path {
+    match pattern {
+        PathPattern::Literal { resolved, .. } => resolved,
+        PathPattern::Glob { base, .. } => base,
+    }
+}
+
+/// The files that a rule about programs shows, or the directory with them.
+fn programs(program: &ExecProgram) -> Vec<PathBuf> {
+    match program {
+        ExecProgram::Word { files, .. } => files.iter().map(|file| file.resolved.clone()).collect(),
+        ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => vec![base(pattern).to_owned()],
+    }
+}
+
+/// Whether some of `shown` is one of `around`, or in it where that is a directory.
+fn is_around(around: &[PathBuf], program: &ExecProgram, shown: &[PathBuf]) -> bool {
+    let holds = |around: &PathBuf| match program {
+        ExecProgram::Word { .. } => shown.contains(around),
+        ExecProgram::Path { .. } | ExecProgram::Glob(_) => {
+            shown.iter().any(|place| place.starts_with(around))
+        }
+    };
+    around.iter().any(holds)
+}
