@@ -30,7 +30,10 @@ class Cost(Work):
             (self.directory / "out").mkdir()
         streams = {"stdin": subprocess.DEVNULL, "capture_output": True}
         start = time.perf_counter()
-        done = subprocess.run([*map(str, words)], cwd=self.directory, env=environment, timeout=SECONDS, **streams)
+        try:
+            done = subprocess.run([*map(str, words)], cwd=self.directory, env=environment, timeout=SECONDS, **streams)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"did not end within {SECONDS} s") from None
         took = (time.perf_counter() - start) * 1000
         said = done.stderr.decode(errors="replace")
         if done.returncode not in statuses:
