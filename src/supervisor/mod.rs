@@ -185,13 +185,12 @@ impl Supervisor {
         view.know_programs(&mut setup.command, &setup.access);
         process::let_threads_be_interrupted()
             .map_err(|source| Stop::Receive { call: "sigaction", source })?;
-        let hand_over = HandOver::by(setup.listener.as_fd());
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let Controlled { following, clock, skip, outside, births } =
             Controlled::by(setup.controls, &setup.recorder, setup.under_way);
         Ok(Self {
+            hand_over: HandOver::by(setup.listener.as_fd()),
             listener: Arc::new(setup.listener),
-            hand_over,
             init: setup.init,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,
