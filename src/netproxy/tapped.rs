@@ -21,6 +21,8 @@ pub(crate) struct Tapped {
     heads: Arc<HeadTap>,
     finished: bool,
     ends_by_close: bool,
+    /// Something of it has passed.
+    begun: bool,
     trailers: Option<Box<Trailers>>,
     /// Why it broke off: told when what came before is on its way.
     broken: Option<NetproxyError>,
@@ -35,6 +37,7 @@ impl Tapped {
             heads: Arc::clone(heads),
             finished: false,
             ends_by_close: false,
+            begun: false,
             trailers: None,
             broken: None,
         };
@@ -71,7 +74,7 @@ impl Tapped {
 
     fn finish(&mut self) {
         self.finished = true;
-        self.exchange.finish(self.side);
+        self.exchange.finish(self.side, &self.heads);
         if self.side == Side::Request {
             self.heads.resume();
         }
@@ -94,7 +97,12 @@ impl Body for Tapped {
             Side::Request => Blame::Agent,
             Side::Response => Blame::Upstream,
         };
-        let frame = match ready!(self.body.poll_frame(cx, blame)) {
+        let polled = self.body.poll_frame(cx, blame);
+        if polled.is_pending() && self.side == Side::Response {
+            self.exchange.pause(!self.begun);
+        }
+        self.begun = true;
+        let frame = match ready!(polled) {
             None => {
                 self.finish();
                 return Poll::Ready(None);
@@ -106,7 +114,7 @@ impl Body for Tapped {
             }
         };
         if let Some(data) = frame.data_ref() {
-            self.exchange.copy(self.side, data)?;
+            self.exchange.copy(self.side, data, &self.heads)?;
         }
         if let Some(trailers) = frame.trailers_ref() {
             if let Some(Err(error)) = self.trailers.as_ref().map(|judge| judge.admit(trailers)) {
