@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future as _;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::Read;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -24,6 +24,7 @@ use super::super::spelling::respell;
 use super::Blobs;
 use super::exchanges::{RecordedExchange, pairs};
 use super::gate::Gate;
+use super::pieces::{Piece, pieces};
 use super::playback::{APART, Pause};
 use crate::trace::unhex;
 
@@ -64,17 +65,6 @@ pub(crate) struct RecordedBody {
     /// Who reads it.
     reader: Reader,
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
-}
-
-/// A part of a body.
-#[derive(Clone, Copy)]
-struct Piece {
-    /// Bytes of it that are left.
-    left: u64,
-    /// When it came.
-    micros: u64,
-    /// Bytes of the request that had come before.
-    up: u64,
 }
 
 impl RecordedExchange {
@@ -215,7 +205,7 @@ impl RecordedExchange {
         let is_endless = Failure::recorded(&self.result).is_some_and(is_ours);
         Ok(RecordedBody {
             content,
-            pieces: segments(self.result.get("segments"), blobs)?,
+            pieces: pieces(self.result.get("segments"), blobs)?,
             piece: None,
             gate: None,
             trailers,
@@ -253,31 +243,6 @@ fn fields(list: Option<&Value>) -> HeaderMap {
         }
     }
     fields
-}
-
-/// The pieces of the answer, from the entry or the blob that holds them.
-fn segments(value: Option<&Value>, blobs: &Blobs) -> std::io::Result<VecDeque<Piece>> {
-    let mut up = 0;
-    let mut piece = |segment: &Value| {
-        let (left, micros) = (segment.get(1)?.as_u64()?, segment.get(2)?.as_u64()?);
-        if segment.get(0)? == "down" {
-            return Some(Piece { left, micros, up });
-        }
-        up += left;
-        None
-    };
-    match value {
-        Some(Value::Array(list)) => Ok(list.iter().filter_map(piece).collect()),
-        Some(other) => {
-            let Some(name) = other.get("blob").and_then(Value::as_str) else { return Ok(VecDeque::new()) };
-            let mut pieces = VecDeque::new();
-            for line in BufReader::new(blobs(name)?).lines() {
-                pieces.extend(piece(&serde_json::from_str(&line?)?));
-            }
-            Ok(pieces)
-        }
-        None => Ok(VecDeque::new()),
-    }
 }
 
 impl RecordedBody {
