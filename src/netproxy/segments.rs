@@ -215,6 +215,34 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_before_more_came_is_a_segment() {
+        let recorder = Recorder::null();
+        let (scribe, thread) = Scribe::start(recorder.clone()).unwrap();
+        let mut segments = Segments { gap: Duration::from_secs(60), ..Segments::default() };
+        segments.add(&scribe, Way::Up, 1, || true);
+        // The head alone; two pieces that came at once, one that was not read yet, one that was, and the end.
+        segments.add(&scribe, Way::Down, 0, || true);
+        for (bytes, paused, is_read) in [(5, true, true), (6, false, true), (7, true, false), (8, true, true)]
+        {
+            if paused {
+                segments.pause();
+            }
+            assert_eq!(segments.has_paused(), paused);
+            segments.add(&scribe, Way::Down, bytes, || is_read);
+        }
+        segments.pause();
+        segments.add(&scribe, Way::Down, 0, || true);
+        scribe.record(Promise::default(), move |desk| {
+            Ok(Event::new(Kind::Effect, "http.exchange").result(segments.describe(desk)?.unwrap_or_default()))
+        });
+        scribe.close();
+        thread.join().unwrap();
+        let result = recorder.events().remove(0).result.unwrap_or_default();
+        let expected = [("up", 1), ("down", 0), ("down", 18), ("down", 8), ("down", 0)];
+        assert_eq!(pieces(&result), expected.map(|(way, bytes)| (way.to_owned(), bytes)));
+    }
+
+    #[test]
     fn many_go_into_a_blob() {
         let script = (0..1000).map(|n| (if n % 2 == 0 { Way::Up } else { Way::Down }, n + 1, 0));
         let (value, recorder) = recorded(script);
