@@ -105,7 +105,8 @@ pub enum TraceError {
     },
     /// The writer's thread cannot be started.
     #[error(
-        "cannot start the writer of the trace (clone): {}; raise the limit of processes (ulimit -u) or of memory",
+        "cannot start the writer of the trace (dup, clone): {}; \
+         raise the limit of open files (ulimit -n), of processes (ulimit -u) or of memory",
         Named(source)
     )]
     StartWriter {
