@@ -49,6 +49,13 @@ impl Supervisor {
 }
 
 impl Receiver {
+    /// This process.
+    #[cfg(test)]
+    pub(super) fn own() -> Self {
+        let memory = std::fs::File::options().read(true).write(true).open("/proc/self/mem");
+        Self { thread: i32::try_from(std::process::id()).ok(), memory: memory.ok().map(OwnedFd::from) }
+    }
+
     /// Writes what there is room for; EPERM where the memory is hidden.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> nix::Result<usize> {
         let at = i64::try_from(address).map_err(|_| Errno::EFAULT)?;
@@ -65,5 +72,39 @@ impl Receiver {
             Some(memory) if errno != Errno::EFAULT => pwrite(memory, bytes, at),
             _ => Err(errno),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_stay_as_they_are_and_threads_that_end_are_no_end() {
+        static CONSTANT: [u8; 8] = [7; 8];
+        let own = Receiver::own();
+        let at = CONSTANT.as_ptr() as u64;
+        assert_eq!(own.write(at, &[1; 8]), Err(Errno::EFAULT));
+        assert_eq!(std::hint::black_box(&CONSTANT), &[7; 8]);
+        let mut bytes = [0_u8; 8];
+        // No thread has this id (PID_MAX_LIMIT).
+        for own in [Receiver::own(), Receiver { thread: Some(i32::MAX), ..Receiver::own() }] {
+            assert_eq!(own.write(bytes.as_mut_ptr() as u64, &[1; 8]), Ok(8));
+        }
+        assert_eq!(std::hint::black_box(&bytes), &[1; 8]);
+    }
+
+    #[test]
+    fn memory_that_is_gone_takes_nothing() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("starts");
+        let memory =
+            std::fs::File::options().read(true).write(true).open(format!("/proc/{}/mem", child.id()));
+        let memory = memory.ok().map(OwnedFd::from);
+        child.kill().and_then(|()| child.wait()).expect("ends");
+        // Its id may be that of another by now.
+        let mut bytes = [0_u8; 8];
+        let receiver = Receiver { memory, ..Receiver::own() };
+        assert_eq!(receiver.write(bytes.as_mut_ptr() as u64, &[1; 8]), Err(Errno::ESRCH));
+        assert_eq!(std::hint::black_box(&bytes), &[0; 8]);
     }
 }
