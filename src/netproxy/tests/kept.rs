@@ -87,6 +87,26 @@ fn a_connection_that_served_two_names_serves_no_other_client() {
 }
 
 #[test]
+fn a_body_that_an_origin_may_not_read_is_put_before_nobodys_request() {
+    let (origin, count) = counting("");
+    let bench = bench("net: a.test\n", origin);
+    for (number, (request, connections)) in [("POST", 1), ("GET", 1), ("DELETE", 2)].into_iter().enumerate() {
+        let mut stream = bench.connect(WEB);
+        let body = "GET /evil HTTP/1.1\r\nX: ";
+        let length = body.len();
+        write!(stream, "{request} / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        assert!(read_head(&mut stream).unwrap().contains("200 OK"));
+        drop(stream);
+        bench.wait_for("net.stream", number + 1);
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(count.load(Ordering::Relaxed), connections, "{request}");
+    }
+    once(&bench, "a.test");
+    assert_eq!(count.load(Ordering::Relaxed), 3);
+}
+
+#[test]
 fn an_answer_that_nobody_asked_for_is_nobodys() {
     let (origin, count) = counting("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
     let bench = bench("net: a.test\n", origin);
