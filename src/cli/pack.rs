@@ -81,7 +81,7 @@ impl UnpackCommand {
         let opened = trace::open(&self.file).map_err(unreadable)?;
         if !opened.is_packed() {
             let shown = escape::text(&self.file.to_string_lossy());
-            return Err(Failure::usage(format!("{shown} is a trace already, and not packed")));
+            return Err(Failure::usage(format!("{shown} is no packed trace: it can be used as it is")));
         }
         intact(&opened)?;
         let shown = escape::text(&self.output.to_string_lossy());
