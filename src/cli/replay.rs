@@ -31,10 +31,10 @@ use crate::trace::{self, Placement, Scratch, escape};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
-The recorded command is executed again under the recorded policy: with the recorded environment, clock and
+The recorded command is executed again under the recorded policy: with the recorded environment, clock and \
 randomness, the recorded answers in place of the network, and its writes diverted. Its output is its own.
 
-Exit codes: 0 it did the same; 1 it did not, or the trace was altered; 2 usage, or the trace cannot be
+Exit codes: 0 it did the same; 1 it did not, or the trace was altered; 2 usage, or the trace cannot be \
 replayed; 125 agentbox could not do what it promises.";
 
 /// Run a recorded run again, offline, and say whether it did the same
