@@ -6,44 +6,18 @@
 Runs the workloads whose name holds one of the WORDs (all of them by default) and prints a table in
 Markdown. Exact means: stdout, stderr and exit status were the same bytes, so was every file that was
 written, the verdict was that it did the same, and no file of the host was touched. AGENTBOX names the
-binary, CLIENTS a virtual environment with requests, httpx, aiohttp and boto3.
+binary, CLIENTS a virtual environment with requests, httpx, aiohttp, boto3, openai and anthropic, NEWER_GO
+a second Go.
 """
-import argparse, hashlib, os, pathlib, shutil, subprocess, sys, tempfile, time
+import argparse, os, pathlib, subprocess, sys, tempfile, time
 
 HOME = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOME / "benches/replay"))
-from workloads import CLIENTS, WORKLOADS  # noqa: E402
+from work import Origin, Work, missing, prepare_origin  # noqa: E402
+from workloads import WORKLOADS  # noqa: E402
 
 AGENTBOX = os.path.abspath(os.environ.get("AGENTBOX", HOME / "target/debug/agentbox"))
 SECONDS = 300
-CERTIFICATES = """
-openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj '/CN=Authority of the table' -keyout ca.key -out ca.pem
-openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout key.pem -out leaf.csr
-echo 'subjectAltName=DNS:localhost' >leaf.ext
-openssl x509 -req -days 30 -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile leaf.ext -out leaf.pem
-cat leaf.pem ca.pem >chain.pem
-git init -q work && cd work && echo page >page && git add page
-git -c user.name=me -c user.email=me@example.org commit -q -m page
-git clone -q --bare . ../repo.git
-"""
-
-
-class Origin:
-    """The servers, as long as the `with` lasts."""
-
-    def __init__(self, directory):
-        self.directory = directory
-
-    def __enter__(self):
-        program = HOME / "benches/replay/origin.py"
-        words = [sys.executable, program, self.directory]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.plain, self.secure = self.process.stdout.readline().split()
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.communicate()
 
 
 def contents(directory):
@@ -63,16 +37,6 @@ def written(directory, first):
     return {name: (mode, kept) for name, (mode, _, kept) in changed.items() if kept is not None}
 
 
-def missing(workload):
-    for program in (workload.command[0], *workload.needs):
-        if not program.startswith("./") and not shutil.which(program):
-            return program
-    for package in workload.imports:
-        if subprocess.run([CLIENTS, "-c", f"import {package}"], capture_output=True).returncode:
-            return package
-    return None
-
-
 def timed(words, directory):
     start = time.monotonic()
     words = ["timeout", "-k", "5", str(SECONDS), AGENTBOX, *map(str, words)]
@@ -88,34 +52,13 @@ def said(lines):
     return next((n for n, line in enumerate(lines) if line.startswith(b"agentbox: ") or b"@" in line[:12]), None)
 
 
-class Work:
-    """One workload in a directory of its own."""
-
-    def __init__(self, workload, directory, tools):
-        self.workload, self.directory, self.tools = workload, directory, tools
-        self.trace = directory.parent / (directory.name + ".jsonl")
-        (directory / "out").mkdir(parents=True)
-        for file in workload.files:
-            shutil.copy(HOME / "benches/replay/programs" / file, directory)
+class Row(Work):
+    """A workload that is recorded, and replayed without its server."""
 
     def prepare(self, origin):
-        rules = "read: .\nwrite: ./out\nexec: /**\n" + self.workload.rules
-        options = ["-p", self.directory.parent / (self.directory.name + ".policy"), "-t", self.trace]
-        command, named = self.workload.command, {}
-        if origin:
-            plain, secure = origin.plain.decode(), origin.secure.decode()
-            rules += f"net: localhost:{plain}, localhost:{secure}\n"
-            options += ["--upstream-ca", self.tools / "ca.pem"]
-            named = {"$PLAIN": f"http://localhost:{plain}", "$SECURE": f"https://localhost:{secure}"}
-            for name, value in named.items():
-                command = [word.replace(name, value) for word in command]
-        options[1].write_text(rules)
-        if build := self.workload.build:
-            for name, value in named.items():
-                build = build.replace(name, value)
-            subprocess.run(["sh", "-ec", build], cwd=self.directory, check=True, capture_output=True)
+        words = super().prepare(origin)
         self.first = contents(self.directory / "out")
-        return ["run", *options, "--", *command]
+        return words
 
     def record(self):
         if self.workload.net:
@@ -148,11 +91,6 @@ class Work:
         self.keep_output(f"replay{number}", done)
         return different, verdict.splitlines(), seconds
 
-    def size(self):
-        store = pathlib.Path(str(self.trace) + ".blobs")
-        files = [self.trace, *(path for path in store.rglob("*") if path.is_file())]
-        return sum(path.stat().st_size for path in files) // 1024
-
 
 def brief(verdict):
     """Its first difference, else how many steps matched."""
@@ -167,8 +105,12 @@ def row(workload, replays, recordings, directory, tools):
         return [workload.name, f"not here: {os.path.basename(absent)}", "", "", "", "", ""]
     exact, timely, notes, causes, recorded, replayed, size = 0, 0, [], [], [], [], 0
     for recording in range(recordings):
-        work = Work(workload, directory / f"work{recording}", tools)
-        work.record()
+        work = Row(workload, directory / f"work{recording}", tools)
+        try:
+            work.record()
+        except subprocess.CalledProcessError as failed:
+            said = failed.stderr.decode(errors="replace").strip().splitlines()
+            return [workload.name, "not built", " / ".join(said[-2:]), "", "", "", ""]
         if (status := work.recorded[0].returncode) != workload.status:
             said = work.recorded[1].decode(errors="replace").strip().splitlines()
             return [workload.name, "did not run", f"exit code {status}: " + " / ".join(said[-2:]), "", "", "", ""]
@@ -205,9 +147,7 @@ def main():
         return print("\n".join(workload.name for workload in chosen))
     with tempfile.TemporaryDirectory(dir="/var/tmp") as temporary:
         place = (asked.k or pathlib.Path(temporary)).absolute()
-        tools = pathlib.Path(temporary) / "origin"
-        tools.mkdir()
-        subprocess.run(["sh", "-ec", CERTIFICATES], cwd=tools, check=True, capture_output=True)
+        tools = prepare_origin(pathlib.Path(temporary) / "origin")
         print("| workload | exact | steps, or what differs first | recorded s | replayed s | trace KB | approximate |")
         print("|---|---|---|---|---|---|---|")
         for workload in chosen:

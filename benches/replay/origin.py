@@ -42,6 +42,8 @@ def packument(base):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body are two writes: the second would wait for a delayed acknowledgement of the first.
+    disable_nagle_algorithm = True
     bucket = {}
 
     def log_message(self, *words):
@@ -77,6 +79,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.store(path, body)
         if path in ("/v1/messages", "/v1/chat/completions"):
             return self.model(path, json.loads(body))
+        if path.startswith("/pages/"):
+            return self.answer(200, BYTES, path.encode().ljust(1024))
         base = f"https://localhost:{self.server.server_port}"
         found = {
             # What differs in each answer: a replay must serve the recorded one.
@@ -138,18 +142,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def anthropic(words, wants):
-    message = {"id": "msg_" + uuid.uuid4().hex, "role": "assistant", "model": "m", "content": []}
-    yield {"type": "message_start", "message": message}
+    usage = {"input_tokens": 9, "output_tokens": 0}
+    message = {"id": "msg_" + uuid.uuid4().hex, "type": "message", "role": "assistant", "model": "m", "content": []}
+    yield {"type": "message_start", "message": dict(message, stop_reason=None, stop_sequence=None, usage=usage)}
+    yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
     for word in words:
         yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": word + " "}}
-    yield {"type": "message_delta", "delta": {"stop_reason": "tool_use" if wants else "end_turn"}}
+    yield {"type": "content_block_stop", "index": 0}
+    delta = {"stop_reason": "tool_use" if wants else "end_turn", "stop_sequence": None}
+    yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": len(words)}}
     yield {"type": "message_stop"}
 
 
 def openai(words, wants):
     named = {"id": "chatcmpl-" + uuid.uuid4().hex, "object": "chat.completion.chunk", "created": int(time.time())}
     for word in words:
-        yield dict(named, choices=[{"index": 0, "delta": {"content": word + " "}}])
+        yield dict(named, choices=[{"index": 0, "delta": {"content": word + " "}, "finish_reason": None}])
     yield dict(named, choices=[{"index": 0, "delta": {}, "finish_reason": "tool_calls" if wants else "stop"}])
 
 

@@ -5,6 +5,8 @@ import dataclasses, os, sys
 PYTHON = os.path.realpath(sys.executable)
 # A Python with packages of clients, where there is one.
 CLIENTS = os.environ.get("CLIENTS", "/opt/agentbox-test-clients") + "/bin/python"
+# A Go that is newer than the one on the PATH, where there is one.
+NEWER_GO = os.environ.get("NEWER_GO", "newer-go")
 
 
 @dataclasses.dataclass
@@ -26,7 +28,7 @@ class Workload:
 
 
 def python(name, file, *words, **more):
-    return Workload(name, [PYTHON, file, *words], (file,), **more)
+    return Workload(name, [PYTHON, os.path.basename(file), *words], (file,), **more)
 
 
 def client(package, file):
@@ -49,6 +51,11 @@ def go(name, file, *words, **more):
     return built(f"Go: {name}", build, file, *words, **more)
 
 
+def newer_go(name, file, *words, **more):
+    build = f"{NEWER_GO} build -o program {file}"
+    return built(f"Go, newer: {name}", build, file, *words, **more)
+
+
 def java(name, kind, *words, **more):
     return Workload(f"Java: {name}", ["java", kind, *words], (kind + ".java",), f"javac {kind}.java", needs=("javac",), **more)
 
@@ -61,6 +68,7 @@ def shell(name, script, files=(), **more):
     return Workload(name, ["bash", "-ec", script], files, **more)
 
 
+NODE_OPENAI = "npm install --silent --no-audit --no-fund openai@7.59.0"
 PROJECT = r"""
 for part in 1 2 3 4 5 6; do
     printf '#include <stdio.h>\nint part%s(void) { return printf("%%s %%s\\n", __DATE__, __TIME__); }\n' $part >part$part.c
@@ -118,8 +126,11 @@ WORKLOADS = [
     client("httpx", "httpx_client.py"),
     client("aiohttp", "aiohttp_client.py"),
     client("boto3", "s3.py"),
+    client("openai", "openai_stream.py"),
+    client("anthropic", "anthropic_stream.py"),
     node("timers, crypto", "values.js"),
     node("fetch", "fetch.js", "$PLAIN", "$SECURE", net=True),
+    node("openai", "openai_stream.mjs", "$PLAIN", "$SECURE", build=NODE_OPENAI, needs=("npm",), net=True),
     node("worker_threads", "workers.js"),
     node("random numbers of workers at the same time", "workers.js", "at-once"),
     node("cluster", "cluster.js"),
@@ -127,6 +138,10 @@ WORKLOADS = [
     go("time, seed of it", "values.go", "time"),
     go("order of a map", "values.go", "map"),
     go("net/http", "fetch.go", "$PLAIN", "$SECURE", net=True),
+    newer_go("goroutines, crypto/rand", "values.go"),
+    newer_go("time, seed of it", "values.go", "time"),
+    newer_go("order of a map", "values.go", "map"),
+    newer_go("net/http", "fetch.go", "$PLAIN", "$SECURE", net=True),
     java("threads, UUID", "Values"),
     java("Random, hashCode, Set.of", "Values", "random"),
     java("time", "Values", "time"),
@@ -158,4 +173,17 @@ WORKLOADS = [
     shell("ssh-keygen", "ssh-keygen -q -t ed25519 -N '' -f out/key; cat out/key.pub; ssh-keygen -q -t rsa -N '' -f out/rsa; cat out/rsa.pub", needs=("ssh-keygen",)),
     python("two models' streams (SSE)", "model.py", "stream", "$PLAIN", "$SECURE", net=True),
     python("agent of 30 model calls with tools", "model.py", "agent", "$PLAIN", "$SECURE", net=True),
+]
+
+# Those whose cost `scripts/replay-cost.sh` measures: these, and some of the above.
+COSTS = [
+    Workload("true", ["/usr/bin/true"]),
+    python("Python: imports, 500 files", "files.py"),
+    node("500 files", "files.js"),
+    *(workload for workload in WORKLOADS if workload.name == "go build"),
+    shell("javac, java", "javac -d out Values.java; java -cp out Values", ("Values.java",), needs=("javac",)),
+    *(workload for workload in WORKLOADS if workload.name in ("make -j2, gcc", "git: commits, gc", "pip install")),
+    python("500 GETs over https", "../../loads/gets.py", "$SECURE/pages", "500", "kept", net=True),
+    *(workload for workload in WORKLOADS if workload.name == "agent of 30 model calls with tools"),
+    Workload("Python: 8 waits of 0.5 s", [PYTHON, "-c", "import time\nfor n in range(8): time.sleep(0.5); print(n, time.time_ns())"]),
 ]

@@ -2,6 +2,7 @@
 //! authority signed, through a run that reads it, with no option and no variable set by hand; and each is
 //! refused a path that no rule allows.
 
+mod models;
 mod places;
 mod world;
 

@@ -89,6 +89,8 @@ pub(super) struct Replay {
     marks: Marks,
     /// What the lane holds.
     pub(super) window: Vec<Point>,
+    /// How many points at its front are not those that precede the others on the tape.
+    loose: u64,
     /// Points of the whole tape, and those before the window.
     recorded: u64,
     before: u64,
@@ -120,6 +122,7 @@ impl Replay {
             ahead,
             marks,
             window,
+            loose: 0,
             recorded,
             before: 0,
             last: start,
@@ -149,6 +152,8 @@ impl Replay {
         }
         self.skew = None;
         match (reads.checked_sub(self.before), lane) {
+            // Its own reads are in order there.
+            (Some(place), _) if place < self.loose => Ok(()),
             (Some(place), Some(lane)) if place <= held => {
                 lane.set_head(Head { cursor: place, adrift: false, next: [place_of(place); 8], ..head })
             }
@@ -165,12 +170,9 @@ impl Replay {
     /// Puts the next points into the lane.
     pub(super) fn fill(&mut self, lane: Option<&Lane>) -> io::Result<()> {
         self.before += self.window.len() as u64;
-        let Some(lane) = lane else {
-            self.window.clear();
-            return Ok(());
-        };
         self.window.clear();
-        self.fill_behind(Vec::new(), lane)
+        self.loose = 0;
+        lane.map_or(Ok(()), |lane| self.fill_behind(Vec::new(), lane))
     }
 
     /// The same behind points that are not read yet; what the lane held is counted already.
@@ -250,11 +252,12 @@ impl Replay {
 
     /// Leaves behind what the lane holds, and so many points more.
     fn leap(&mut self, lane: &Lane, head: Head, skipped: usize) -> io::Result<()> {
-        let mut unread = self.unread(head);
+        let (mut unread, is_whole) = self.unread(head, skipped);
         self.last = self.window.last().map_or(self.last, |point| point.at);
         self.before += (self.window.len() + skipped) as u64;
         unread.extend(self.ahead.drain(..skipped).filter(|point| point.kind != MONOTONIC));
         unread.truncate(POINTS / 2);
+        self.loose = if is_whole { 0 } else { unread.len() as u64 };
         self.fill_behind(unread, lane)
     }
 
@@ -317,13 +320,20 @@ impl Replay {
     }
 
     /// Reads of the program's own that it has yet to make, though it has read CLOCK_MONOTONIC more often than
-    /// before them: they go on with it.
-    fn unread(&self, head: Head) -> Vec<Point> {
+    /// before them: they go on with it. Where nothing is skipped and there is room, with all that is behind the
+    /// first of them, so that calls find their places there; whether that is so.
+    fn unread(&self, head: Head, skipped: usize) -> (Vec<Point>, bool) {
         let is_unread = |(place, point): &(usize, &Point)| {
             let next = head.next.get(usize::from(point.kind)).copied().map_or(0, usize::from);
             point.kind != MONOTONIC && *place >= next
         };
-        self.window.iter().enumerate().filter(is_unread).map(|(_, point)| *point).collect()
+        let points = self.window.iter().enumerate();
+        let first = points.clone().position(|entry| is_unread(&entry)).unwrap_or(self.window.len());
+        let whole = self.window.get(first..).unwrap_or_default();
+        if skipped == 0 && first as u64 >= self.loose && whole.len() <= POINTS / 2 {
+            return (whole.to_vec(), true);
+        }
+        (points.filter(is_unread).map(|(_, point)| *point).collect(), false)
     }
 
     /// How many points behind the lane's come before the first such one; `None` where it is not near.

@@ -34,7 +34,7 @@ impl World {
     pub(super) fn start() -> Result<Self, String> {
         let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
         let at = |name: &str| directory.path().join(name);
-        certify(at("authority.pem"), at("chain.pem"), at("key.pem"));
+        certify(HOST, at("authority.pem"), at("chain.pem"), at("key.pem"));
         fs::write(at("origin.py"), ORIGIN).expect("a file");
         fs::write(at("hosts"), format!("127.0.0.1 localhost\n{ADDRESS} {HOST}\n")).expect("a file");
         fs::write(at("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").expect("a file");
@@ -99,8 +99,13 @@ impl Drop for World {
     }
 }
 
-/// An authority, and a certificate that it signed for [`HOST`].
-fn certify(authority: impl AsRef<OsStr>, chain: impl AsRef<OsStr>, key: impl AsRef<OsStr>) {
+/// An authority, and a certificate that it signed for `host`.
+pub(super) fn certify(
+    host: &str,
+    authority: impl AsRef<OsStr>,
+    chain: impl AsRef<OsStr>,
+    key: impl AsRef<OsStr>,
+) {
     let write = |path: &OsStr, text: &str| fs::write(path, text).expect("a file");
     let mut params = CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, "Authority of a test");
@@ -108,7 +113,7 @@ fn certify(authority: impl AsRef<OsStr>, chain: impl AsRef<OsStr>, key: impl AsR
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("signed");
     let own = KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::new([HOST.to_owned()]).expect("a name");
+    let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
     params.use_authority_key_identifier_extension = true;
     let leaf = params.signed_by(&own, &issuer).expect("signed");
     write(authority.as_ref(), &issuer.pem());

@@ -98,3 +98,27 @@ fn beyond_the_end_time_goes_on() {
     assert_eq!(replay.next(Some(&lane), REALTIME, 107).expect("a point"), POINTS as u64 + 7);
     assert_eq!(replay.followed(Some(&lane)).recorded, POINTS as u64);
 }
+
+#[test]
+fn calls_put_a_thread_back_where_it_has_reads_of_its_own_to_make() {
+    const OPEN: u64 = 257;
+    // Bursts of reads, as of a runtime that collects its garbage, lie across the end of what a lane holds.
+    let recorded = [(MONOTONIC, 1960), (REALTIME, 60), (MONOTONIC, 100), (REALTIME, 60), (MONOTONIC, 9)];
+    for burst in [0, 3, 19, 20, 21, 60, 119, 1200, 3000] {
+        let lane = lane();
+        let mut marker = Marker::default();
+        let mut replay = tape(&recorded, &lane);
+        (1961..=2020).chain(2121..=2180).for_each(|reads| marker.call(OPEN, reads));
+        replay.marks = Marks::new(marker.take());
+        read(&mut replay, &lane, MONOTONIC, 1960);
+        for round in 0..120 {
+            if round == 10 {
+                read(&mut replay, &lane, MONOTONIC, burst);
+            }
+            let recorded = if round < 60 { 1961 + round } else { 2061 + round };
+            assert_eq!(read(&mut replay, &lane, REALTIME, 1), recorded, "{burst} {round}");
+            replay.call(OPEN, Some(&lane)).expect("a file of ours");
+        }
+        assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 2181, "{burst}");
+    }
+}
