@@ -18,6 +18,7 @@ mod spec;
 mod tls;
 mod until;
 pub mod verify;
+mod voice;
 mod worktree;
 
 use std::process::ExitCode;
@@ -92,6 +93,9 @@ pub fn main() -> ExitCode {
     let command = match run_alone().map_or_else(|| Cli::try_parse().map(|cli| cli.command), Ok) {
         Ok(command) => command,
         Err(error) => {
+            if let Some(failure) = later::refuse_option(&error) {
+                return failure.report();
+            }
             // Help and version go to stdout with 0, mistakes to stderr with 2.
             let code = if error.use_stderr() { 2 } else { 0 };
             // A closed stream has no reader to tell.

@@ -18,6 +18,7 @@ use super::diff::parse_cause;
 use super::places::{absolute_path, empty_directory};
 use super::run::{Prepared, protected, tell};
 use super::until::{Bound, UntilArguments};
+use super::voice::Voice;
 use crate::command;
 use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
@@ -59,6 +60,8 @@ pub(super) struct ReplayCommand {
     /// Print the verdict as JSON, on stderr
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    voice: Voice,
     /// Accept differences of this class, as time-only; they are counted
     #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
     lenient: Vec<Cause>,
@@ -81,7 +84,7 @@ impl ReplayCommand {
             self.lenient.push(Cause::PolicyChanged);
         }
         let bound = self.until.bound(&recording, &path)?;
-        take_place(&recording)?;
+        take_place(&recording, self.voice)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
         first.hide(opened.places());
         let scratch = Scratch::new()?;
@@ -100,12 +103,12 @@ impl ReplayCommand {
         let tls = interception(&recording, self.until.roots()?)?;
         let secrets = secrets(&recording, &prepared.policy, turn.is_some())?;
         let placement = match turn.and(bound.as_ref()) {
-            Some(bound) => bound.placement(&prepared)?,
+            Some(bound) => bound.placement(&prepared, self.voice)?,
             None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
         };
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
-        tell(first.said());
+        self.voice.tell(first.said());
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
         let is_writable = |path: &Path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path));
         first.place_served(is_writable);
@@ -166,7 +169,7 @@ impl ReplayCommand {
             environment.clone_from(&own);
             if self.policy.is_some() {
                 let place = escape::text(&facts.cwd.to_string_lossy());
-                tell([format!(
+                self.voice.tell([format!(
                     "agentbox: relative paths of the policy are read in {place}, as the trace says"
                 )]);
             }
@@ -227,7 +230,7 @@ impl ReplayCommand {
             if known {
                 found.push(difference);
             } else {
-                tell([format!("agentbox: {difference}; what either of the two denies is denied")]);
+                self.voice.tell([format!("agentbox: {difference}; what either of the two denies is denied")]);
                 return Ok(policy.intersect(its_policy(recording, name, its_host)?));
             }
         }
@@ -239,14 +242,17 @@ impl ReplayCommand {
         if found.is_empty() {
             return Ok(());
         }
+        let is_lenient = self.lenient.contains(&Cause::EnvironmentChanged);
+        let is_accepted =
+            self.force || found.iter().all(|difference| is_lenient && difference.what == "variable");
         if !self.json {
-            tell(found.iter().map(|difference| format!("agentbox: {difference}")));
+            // What is accepted is told all the same, where it is not to be quiet.
+            let told = found.iter().filter(|_| !is_accepted || !self.voice.is_quiet());
+            tell(told.map(|difference| format!("agentbox: {difference}")));
         } else if !self.force {
             tell([escape::json(&serde_json::json!({"same": false, "before": found}).to_string())]);
         }
-        // What is accepted is told all the same.
-        let is_accepted = self.lenient.contains(&Cause::EnvironmentChanged);
-        if self.force || found.iter().all(|difference| is_accepted && difference.what == "variable") {
+        if is_accepted {
             return Ok(());
         }
         Err(Failure::diverged("nothing was run; --force runs it anyway, to see where it parts".to_owned()))
@@ -296,15 +302,19 @@ fn secrets(recording: &Recording, policy: &Policy, is_live: bool) -> Result<Secr
 }
 
 /// Stands where the recorded run was begun; the command inherits all of that.
-fn take_place(recording: &Recording) -> Result<(), Failure> {
+fn take_place(recording: &Recording, voice: Voice) -> Result<(), Failure> {
     enter(recording)?;
     restore_mask(recording);
     if !recording.sealed {
-        tell(["agentbox: the recording ends early: its run was interrupted, and what it would have done \
+        voice.tell([
+            "agentbox: the recording ends early: its run was interrupted, and what it would have done \
                afterwards counts as a difference"
-            .to_owned()]);
+                .to_owned(),
+        ]);
     }
-    tell(recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")));
+    voice.tell(
+        recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
+    );
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use super::last_words;
 use super::replayable::ReplayArguments;
 use super::secrets;
 use super::tls::TlsArguments;
+use super::voice::Voice;
 use super::worktree::{self, Worktree};
 use crate::command;
 use crate::netproxy::StreamOptions;
@@ -62,8 +63,10 @@ pub(super) struct RunCommand {
     #[arg(long, value_name = "PATTERN")]
     redact: Vec<ChosenName>,
     /// Say where the trace is written meanwhile, too
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
+    #[command(flatten)]
+    voice: Voice,
     #[command(flatten)]
     replay: ReplayArguments,
     /// The command and its arguments
@@ -116,18 +119,18 @@ impl RunCommand {
         let begun = run::begin(None, input, run::Outputs::default());
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
-        tell(policy.warnings.iter().map(|warning| warning.render(colored())));
-        tell(missing_programs(&policy));
+        self.voice.tell(policy.warnings.iter().map(|warning| warning.render(colored())));
+        self.voice.tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
         let inside = self.observe || is_granted(&policy, &trace);
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
         let (secrets, unset) = secrets::gather(&policy, &facts)?;
-        tell(unset);
+        self.voice.tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if self.verbose {
-            tell(elsewhere(&placement));
+            self.voice.tell(elsewhere(&placement));
         }
         let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
@@ -155,9 +158,9 @@ impl RunCommand {
             // The run is over and its trace whole: the code stays the command's.
             tell([format!("agentbox: {error}; so `replay` will ask for the policy of this trace by -p")]);
         }
-        tell(last_words::of(&outcome, enforce));
+        self.voice.tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {
-            tell(hidden_repository(&outcome.policy, &facts.cwd));
+            self.voice.tell(hidden_repository(&outcome.policy, &facts.cwd));
         }
         Ok(outcome.code)
     }

@@ -48,6 +48,14 @@ pub fn brief(entry: &Map<String, Value>) -> String {
             None => host.to_owned(),
         };
     }
+    if let (Some("exec"), Some(exe), Some(target)) =
+        (entry.get("op").and_then(Value::as_str), text("exe"), text("target"))
+    {
+        // The first word is whatever the caller wrote there.
+        let name = target.split(' ').next().unwrap_or_default();
+        let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        return if last(name) == last(exe) { target.to_owned() } else { format!("{exe} as {target}") };
+    }
     text("target").map_or_else(|| shorten(&spaced(args), LONGEST_JSON), str::to_owned)
 }
 

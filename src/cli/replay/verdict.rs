@@ -43,7 +43,7 @@ impl ReplayCommand {
                 said["until"] = bound.step().into();
             }
             tell([escape::json(&said.to_string())]);
-        } else {
+        } else if !is_same || !self.voice.is_quiet() {
             let style = report::Style { recorded: "recorded", live: "live", color: colored() };
             let text = report::text(&comparison, &style);
             tell(text.lines().map(|line| format!("agentbox: {line}")));
@@ -58,7 +58,7 @@ impl ReplayCommand {
             tell([format!("agentbox: {}", report::verdict(&comparison, &same, "replay diverged"))]);
         }
         if is_same {
-            tell(bound.and_then(|bound| bound.went_on(outcome)));
+            self.voice.tell(bound.and_then(|bound| bound.went_on(outcome)));
         }
         Ok(u8::from(!is_same))
     }
