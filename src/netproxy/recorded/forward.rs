@@ -114,10 +114,11 @@ impl Service {
                 if let Some(reason) = recorded.reason() {
                     answer.extensions.insert(reason);
                 }
-                let body = match gate {
-                    Some(gate) => Box::new(body.behind(gate)),
+                let body = body.read_by(self.heads.reader());
+                let body = Box::new(match gate {
+                    Some(gate) => body.behind(gate),
                     None => body,
-                };
+                });
                 let origin = Arc::clone(recording).upgraded(recorded.result.clone());
                 self.deliver(*answer, Passing::Recorded(body), switch, origin, exchange, head.version)
             }

@@ -311,6 +311,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         recorder: recorder.clone(),
         redactor: Redactor::new().unwrap(),
         who: Arc::new(|_, _, _| None),
+        unread: Arc::new(|_, _| None),
         enforce: true,
         host_name: None,
         tls: None,
