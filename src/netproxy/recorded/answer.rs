@@ -324,9 +324,11 @@ impl RecordedBody {
     fn skip_empty_piece(&mut self) {
         if self.piece.is_none()
             && self.pause.is_none()
-            && let Some(empty) = self.pieces.pop_front_if(|piece| piece.left == 0)
+            && let Some(empty) = self.pieces.front().filter(|piece| piece.left == 0)
         {
-            self.end_piece(empty.micros);
+            let micros = empty.micros;
+            self.pieces.pop_front();
+            self.end_piece(micros);
         }
     }
 

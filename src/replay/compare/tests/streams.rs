@@ -63,7 +63,7 @@ fn a_connection_that_carried_nothing_is_no_step() {
         spare = json!({"up": 217, "down": 0, "end": "closed", "protocol": "https"});
     }
     // That it was opened at all is one, and so is what it carried, or how it failed.
-    assert_eq!(compared(&[connect.clone()], &[]).differences(), 1);
+    assert_eq!(compared(std::slice::from_ref(&connect), &[]).differences(), 1);
     let steps = [
         json!({"up": 1, "down": 0, "end": "closed", "transcript": transcript}),
         json!({"up": 0, "down": 1, "end": "closed", "transcript": transcript}),
@@ -71,7 +71,7 @@ fn a_connection_that_carried_nothing_is_no_step() {
         json!({"up": 1, "down": 1, "end": "closed", "requests": 1}),
     ];
     for step in steps {
-        let found = compared(&with_stream(step), &[connect.clone()]);
+        let found = compared(&with_stream(step), std::slice::from_ref(&connect));
         assert_eq!(found.differences(), 1, "{found:#?}");
     }
 }
