@@ -34,11 +34,13 @@ Examples:
   agentbox run -- python3 agent.py       run it, confined and recorded in trace.jsonl
   agentbox show --denied                 what was refused, and by which rule
   agentbox verify                        is the record whole and unaltered?
+  agentbox replay                        the same run again, offline: does it do the same?
   agentbox diff a.jsonl b.jsonl          what did these two runs do differently?
   agentbox run --observe -- ./agent      refuse nothing, record what would be refused
 
-Exit codes of run: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not
-do what it promises; 126 the command cannot be executed; 127 it was not found.";
+Exit codes of run: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not \
+do what it promises; 126 the command cannot be executed; 127 it was not found. \
+`agentbox COMMAND --help` has those of the others.";
 
 /// Runs an untrusted agent so that it touches only what one policy file says, and records what it did.
 #[derive(Debug, Parser)]

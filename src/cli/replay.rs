@@ -24,7 +24,7 @@ use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{self, HostFacts, LaunchPlan, Made, Request};
-use crate::policy::{self, LaunchHost, Policy};
+use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy};
 use crate::replay::compare::Cause;
 use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
@@ -32,10 +32,10 @@ use crate::trace::{self, Placement, Scratch, escape};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
-The recorded command is executed again under the recorded policy: with the recorded environment, clock and
+The recorded command is executed again under the recorded policy: with the recorded environment, clock and \
 randomness, the recorded answers in place of the network, and its writes diverted. Its output is its own.
 
-Exit codes: 0 it did the same; 1 it did not, or the trace was altered; 2 usage, or the trace cannot be
+Exit codes: 0 it did the same; 1 it did not, or the trace was altered; 2 usage, or the trace cannot be \
 replayed; 125 agentbox could not do what it promises.";
 
 /// Run a recorded run again, offline, and say whether it did the same
@@ -157,7 +157,6 @@ impl ReplayCommand {
             found.push(Difference::command(&words, &self.words));
         }
         let mut facts = HostFacts::gather().map_err(|error| Failure::launcher(error.to_string()))?;
-        let own_home = facts.variable("HOME").map(OsString::from);
         let own = facts.environment.clone();
         if !recording.private.cwd.exists() {
             facts.cwd.clone_from(&recording.private.cwd);
@@ -166,9 +165,8 @@ impl ReplayCommand {
         facts.home = facts.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let mut environment = facts.environment.clone();
         if !trace::is_known_head(&recording.head) {
-            // `~` in the user's policy is the user's home, whatever a trace from elsewhere calls it.
-            environment.retain(|(name, _)| name != "HOME");
-            environment.extend(own_home.map(|home| ("HOME".into(), home)));
+            // `~` and `exec: python3` in the user's policy are the user's, whatever a trace from elsewhere calls so.
+            environment.clone_from(&own);
             if self.policy.is_some() {
                 let place = escape::text(&facts.cwd.to_string_lossy());
                 self.voice.tell([format!(
@@ -185,7 +183,7 @@ impl ReplayCommand {
         let (host, its_host) = (host(environment), host(facts.environment.clone()));
         let mut policy = self.policy(recording, [&host, &its_host], &mut found)?;
         policy.set_local_addresses(&facts.addresses);
-        let command = command::resolve(&words, &facts.environment, &facts.cwd)
+        let mut command = command::resolve(&words, &facts.environment, &facts.cwd)
             .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
         if trace::is_known_head(&recording.head) {
             let passed = |facts: &HostFacts| {
@@ -194,6 +192,8 @@ impl ReplayCommand {
             let recorded = passed(&facts);
             let today = HostFacts { environment: own, ..facts.clone() };
             found.extend(variables::differences(recorded, passed(&today), &recording.private));
+        } else {
+            confine(&mut command, &policy, &host);
         }
         Ok((Prepared { policy, command, facts, host }, found))
     }
@@ -267,6 +267,20 @@ fn interception(
     let Some(stored) = recording.private.authority.clone() else { return Ok(None) };
     let name = stored.name().map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Some(Intention { name, upstream_roots, stored: Some(stored) }))
+}
+
+/// Of the command of a trace from elsewhere nothing is shown that no rule names: neither what lies around its program
+/// nor its script.
+fn confine(command: &mut command::Command, policy: &Policy, host: &LaunchHost) {
+    if !policy.names_program(&command.program) {
+        command.runtime.clear();
+        command.links.clear();
+    }
+    let is_shown = |script: &PathBuf| {
+        let file = host.resolve(script);
+        policy.names_program(script) || policy.decide_path(PathAccess::Read, &file).is_allow()
+    };
+    command.script = command.script.take().filter(is_shown);
 }
 
 /// The policy of a trace from elsewhere, of which `host` tells what it meant there.

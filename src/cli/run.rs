@@ -32,10 +32,11 @@ Examples:
   agentbox run -p strict.policy -t runs/1.jsonl -- npm test
   agentbox run --observe -- ./agent      then read `agentbox show --denied` and write the policy
 
-Options after the first word of CMD belong to CMD. Its output is passed on byte for byte; what agentbox
-says begins with `agentbox:` and stands on stderr, before the start or after the end.
+Options after the first word of CMD belong to CMD. Its output is passed on byte for byte; what agentbox \
+says stands on stderr, before the start or after the end: lines that begin with `agentbox:`, and \
+before the start remarks on the policy.
 
-Exit codes: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not do what it
+Exit codes: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not do what it \
 promises; 126 the command cannot be executed; 127 it was not found.";
 
 /// Run a command, confined by a policy and recorded.

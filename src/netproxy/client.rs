@@ -16,6 +16,7 @@ use super::flow::{Flow, now};
 use super::head_clock::HeadClock;
 use super::head_tap::HeadTap;
 use super::idle::IdleClock;
+use super::reader::Reader;
 use super::sniff::Speech;
 
 /// The longest request line, header section or ClientHello that is read.
@@ -51,6 +52,7 @@ enum Transport {
 impl Client {
     pub(crate) fn new(
         stream: TcpStream,
+        reader: Reader,
         proc: Option<String>,
         idle: IdleClock,
         permit: OwnedSemaphorePermit,
@@ -61,7 +63,7 @@ impl Client {
             stream: Transport::Plain(stream),
             meter: None,
             prefix: BytesMut::new(),
-            heads: Arc::default(),
+            heads: Arc::new(HeadTap::of(reader)),
             clock: HeadClock::default(),
             idle,
             doubt: None,
@@ -78,10 +80,10 @@ impl Client {
             proc: stream.get_ref().0.proc.clone(),
             opened: stream.get_ref().0.opened,
             idle: stream.get_ref().0.idle.clone(),
+            heads: Arc::new(HeadTap::of(stream.get_ref().0.heads.reader())),
             stream: Transport::Tls(Box::new(stream)),
             meter: None,
             prefix: BytesMut::new(),
-            heads: Arc::default(),
             clock: HeadClock::default(),
             doubt: None,
             unmasked: false,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use super::WhoAsked;
 use super::decide::{Claim, Grant, Judge, Refusal};
 use super::error::NetproxyError;
 use super::pins::Pins;
@@ -19,6 +18,7 @@ use super::resolve::Outside;
 use super::scribe::Scribe;
 use super::secret::Secrets;
 use super::tls::Tls;
+use super::{Unread, WhoAsked};
 use crate::policy::Transport;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Promise, Recorder, Turn};
@@ -40,6 +40,7 @@ pub(crate) struct Egress {
     /// Hides credentials in what is recorded.
     pub(crate) redactor: Redactor,
     pub(crate) who: WhoAsked,
+    pub(crate) unread: Unread,
     /// None: no TLS is read.
     pub(crate) tls: Option<Arc<Tls>>,
     /// Connections to origins that wait for a client.

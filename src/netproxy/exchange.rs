@@ -13,6 +13,7 @@ use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
 use super::fields::Fields;
 use super::flow::now;
+use super::head_tap::HeadTap;
 use super::idle::IdleClock;
 use super::informational::Informational;
 use super::places::Place;
@@ -59,6 +60,8 @@ struct Progress {
     response: Copy,
     segments: Segments,
     error: Option<(String, Option<Failure>)>,
+    /// What the client hears of its own body.
+    refused: Option<NetproxyError>,
     upgraded: Option<Upgraded>,
     /// Room for the entry.
     promise: Promise,
@@ -224,6 +227,16 @@ impl Exchange {
         self.progress().error.get_or_insert_with(|| (error.to_string(), failure));
     }
 
+    /// Why the rest of the request's body does not go on, as the client is to hear it.
+    pub(super) fn set_refused(&self, error: Option<NetproxyError>) {
+        self.progress().refused = error;
+    }
+
+    /// The same, once.
+    pub(crate) fn refusal(&self) -> Option<NetproxyError> {
+        self.progress().refused.take()
+    }
+
     /// From here on the connection carries something else, and all of it is recorded.
     pub(crate) fn transcribe(&self) -> Arc<Transcript> {
         let transcript = Transcript::begin(&self.egress.scribe, Instant::now());
@@ -239,7 +252,7 @@ impl Exchange {
     }
 
     /// Keeps what is about to pass; it must not after an error.
-    pub(super) fn copy(&self, side: Side, data: &Bytes) -> Result<(), NetproxyError> {
+    pub(super) fn copy(&self, side: Side, data: &Bytes, client: &HeadTap) -> Result<(), NetproxyError> {
         let scribe = &self.egress.scribe;
         let mut progress = self.progress();
         let copy = progress.side(side);
@@ -248,16 +261,32 @@ impl Exchange {
         if let Some(sighted) = &mut copy.sighted {
             sighted.see(data);
         }
-        progress.segments.add(scribe, side.way(), data.len());
+        // The program itself says when it writes apart.
+        let is_read = || side == Side::Response && self.egress.replayable && client.has_read();
+        progress.segments.add(scribe, side.way(), data.len(), is_read);
         Ok(())
+    }
+
+    /// What has come of the answer is sent, for nothing more is there; of its `head` alone where that is all.
+    pub(super) fn pause(&self, is_head: bool) {
+        let mut progress = self.progress();
+        if is_head {
+            progress.segments.add(&self.egress.scribe, Way::Down, 0, || false);
+        }
+        progress.segments.pause();
     }
 
     pub(super) fn set_trailers(&self, side: Side, trailers: &HeaderMap) {
         self.progress().side(side).trailers = Some(Fields::of(trailers));
     }
 
-    pub(super) fn finish(&self, side: Side) {
-        self.progress().side(side).whole = true;
+    pub(super) fn finish(&self, side: Side, client: &HeadTap) {
+        let mut progress = self.progress();
+        progress.side(side).whole = true;
+        if side == Side::Response && progress.segments.has_paused() {
+            let is_read = || self.egress.replayable && client.has_read();
+            progress.segments.add(&self.egress.scribe, Way::Down, 0, is_read);
+        }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {

@@ -1,5 +1,5 @@
 //! What the HTTP library keeps to itself of a client's connection: the bytes of each request's head, whether an
-//! answer broke off, and what is to be sent before an answer.
+//! answer broke off, what is to be sent before an answer, and whether the client has read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::time::Instant;
 
 use super::client::MAX_HEAD;
+use super::reader::Reader;
 
 /// A copy of the bytes of the present request's head. The HTTP library drops a Content-Length that
 /// stands beside a Transfer-Encoding; only the bytes show that there was one.
@@ -17,6 +18,7 @@ pub(crate) struct HeadTap {
     seen: Mutex<Seen>,
     has_broken_off: AtomicBool,
     ahead: Mutex<Ahead>,
+    reader: Reader,
 }
 
 /// What is sent before the answer to the present request.
@@ -48,9 +50,23 @@ enum Expected {
 }
 
 impl HeadTap {
+    pub(crate) fn of(reader: Reader) -> Self {
+        Self { reader, ..Self::default() }
+    }
+
+    /// Who reads the answers.
+    pub(crate) fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
     /// HTTP/1 begins on this stream.
     pub(crate) fn start(&self) {
         *self.lock() = Seen { expected: Expected::Head, ..Seen::default() };
+    }
+
+    /// Whether the client is known to have read what it was sent.
+    pub(crate) fn has_read(&self) -> bool {
+        self.reader.has_all() == Some(true)
     }
 
     /// Takes what was read since the last request, and pauses when a body follows.

@@ -15,6 +15,7 @@ use super::error::NetproxyError;
 use super::flow::Door;
 use super::idle::IdleClock;
 use super::publish::Publisher;
+use super::reader::Reader;
 use super::sessions::Sessions;
 use super::unix::{self, HostSocket};
 use super::{Listeners, dns_stream, socks, stream};
@@ -115,9 +116,10 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
         _ => egress.outside.destination(&stream),
     };
     let proc = egress.proc_of(&stream);
+    let reader = Reader::of(&egress.unread, &stream);
     let egress = Arc::clone(egress);
     let idle = IdleClock::start(egress.idle_timeout);
-    let client = Client::new(stream, proc, idle.clone(), place);
+    let client = Client::new(stream, reader, proc, idle.clone(), place);
     let Ok(destination) = destination else { return client.reset() };
     match kind {
         Kind::Transparent => {

@@ -79,6 +79,7 @@ mod plain;
 mod pool;
 mod publish;
 mod rates;
+mod reader;
 mod reached;
 pub mod recorded;
 mod records;
@@ -124,7 +125,7 @@ pub use self::packet::Answers;
 pub use self::pins::Pins;
 pub use self::publish::{Inside, Published};
 pub use self::resolve::{Family, Found, HostNetwork, Outside, Pending};
-pub use self::spec::{Listeners, ProxySpec, StreamOptions, Upstream, WhoAsked};
+pub use self::spec::{Listeners, ProxySpec, StreamOptions, Unread, Upstream, WhoAsked};
 
 use self::decide::Judge;
 use self::egress::Egress;
@@ -197,6 +198,7 @@ pub fn start_with(spec: ProxySpec, outside: Arc<dyn Outside>) -> Result<Proxy, N
         scribe,
         redactor: spec.redactor,
         who: spec.who,
+        unread: spec.unread,
         tls,
         pool: Arc::default(),
         secrets: spec.secrets,

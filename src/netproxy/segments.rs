@@ -1,7 +1,8 @@
 //! When the pieces of a message passed: what a replay needs to give them in the same order and pace.
 //!
 //! A segment is written as a JSON array of its direction, its bytes, and the microseconds since the
-//! beginning: `["down",1400,52113]`. Few of them stand in the entry, many in a blob, one a line.
+//! beginning: `["down",1400,52113]`. One of no bytes is the head of an answer that came before its body, or its end after it. Few of
+//! them stand in the entry, many in a blob, one a line.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,6 +65,8 @@ pub(crate) struct Segments {
     /// The last one, which may still grow, and when it last did.
     open: Option<(Segment, Instant)>,
     gap: Duration,
+    /// Nothing more was there after it.
+    paused: bool,
     parted: u32,
     /// Those before, until they are too many.
     few: Vec<Segment>,
@@ -78,6 +81,7 @@ impl Default for Segments {
             begun: Instant::now(),
             open: None,
             gap: GAP,
+            paused: false,
             parted: 0,
             few: Vec::new(),
             many: None,
@@ -87,14 +91,32 @@ impl Default for Segments {
 }
 
 impl Segments {
-    /// Notes that so many bytes pass now.
-    pub(crate) fn add(&mut self, scribe: &Arc<Scribe>, way: Way, bytes: usize) {
+    /// What has passed is sent: nothing more is there.
+    pub(crate) fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Whether nothing has come since.
+    pub(crate) fn has_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Notes that so many bytes pass now. Those that follow closely are parted where what was sent `is_read`,
+    /// which is asked while the segments are few.
+    pub(crate) fn add(
+        &mut self,
+        scribe: &Arc<Scribe>,
+        way: Way,
+        bytes: usize,
+        is_read: impl FnOnce() -> bool,
+    ) {
         let now = Instant::now();
+        let was_paused = std::mem::take(&mut self.paused) && self.many.is_none();
         let bytes = bytes as u64;
         if let Some((last, at)) = &mut self.open
             && last.way == way
         {
-            if now.duration_since(*at) < self.gap {
+            if now.duration_since(*at) < self.gap && !(was_paused && is_read()) {
                 last.bytes += bytes;
                 *at = now;
                 return;
@@ -152,7 +174,7 @@ mod tests {
         let mut segments = Segments::default();
         for (way, bytes, pause) in script {
             std::thread::sleep(Duration::from_millis(pause));
-            segments.add(&scribe, way, bytes);
+            segments.add(&scribe, way, bytes, || false);
         }
         scribe.record(Promise::default(), move |desk| {
             let segments = segments.describe(desk)?;
@@ -190,6 +212,34 @@ mod tests {
         let (value, _) = recorded(script);
         let expected = [("up", 10), ("down", 7), ("down", 8), ("up", 1), ("down", 2)];
         assert_eq!(pieces(&value), expected.map(|(way, bytes)| (way.to_owned(), bytes)));
+    }
+
+    #[test]
+    fn what_was_read_before_more_came_is_a_segment() {
+        let recorder = Recorder::null();
+        let (scribe, thread) = Scribe::start(recorder.clone()).unwrap();
+        let mut segments = Segments { gap: Duration::from_secs(60), ..Segments::default() };
+        segments.add(&scribe, Way::Up, 1, || true);
+        // The head alone; two pieces that came at once, one that was not read yet, one that was, and the end.
+        segments.add(&scribe, Way::Down, 0, || true);
+        for (bytes, paused, is_read) in [(5, true, true), (6, false, true), (7, true, false), (8, true, true)]
+        {
+            if paused {
+                segments.pause();
+            }
+            assert_eq!(segments.has_paused(), paused);
+            segments.add(&scribe, Way::Down, bytes, || is_read);
+        }
+        segments.pause();
+        segments.add(&scribe, Way::Down, 0, || true);
+        scribe.record(Promise::default(), move |desk| {
+            Ok(Event::new(Kind::Effect, "http.exchange").result(segments.describe(desk)?.unwrap_or_default()))
+        });
+        scribe.close();
+        thread.join().unwrap();
+        let result = recorder.events().remove(0).result.unwrap_or_default();
+        let expected = [("up", 1), ("down", 0), ("down", 18), ("down", 8), ("down", 0)];
+        assert_eq!(pieces(&result), expected.map(|(way, bytes)| (way.to_owned(), bytes)));
     }
 
     #[test]

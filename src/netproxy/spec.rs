@@ -47,6 +47,10 @@ pub struct Listeners {
 /// Tells the lineage of the process behind a client (first address) of a destination (second).
 pub type WhoAsked = Arc<dyn Fn(Transport, SocketAddr, SocketAddr) -> Option<String> + Send + Sync>;
 
+/// Tells how many bytes a client (first address) has yet to read of what was sent to it from the second; none where
+/// nobody can tell.
+pub type Unread = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<u32> + Send + Sync>;
+
 /// What the proxy of one run needs.
 pub struct ProxySpec {
     /// The sockets.
@@ -59,6 +63,8 @@ pub struct ProxySpec {
     pub redactor: Redactor,
     /// Who asked.
     pub who: WhoAsked,
+    /// What clients have read.
+    pub unread: Unread,
     /// False under `--observe`: everything passes, and what would have been refused is recorded.
     pub enforce: bool,
     /// What the program's own machine is called inside; answered with loopback.

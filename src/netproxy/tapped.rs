@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::error::{Blame, NetproxyError};
 use super::exchange::{Exchange, Side};
 use super::head_tap::HeadTap;
+use super::malformed::told;
 use super::secret::Passing;
 use super::trailers::Trailers;
 
@@ -21,6 +22,8 @@ pub(crate) struct Tapped {
     heads: Arc<HeadTap>,
     finished: bool,
     ends_by_close: bool,
+    /// Something of it has passed.
+    begun: bool,
     trailers: Option<Box<Trailers>>,
     /// Why it broke off: told when what came before is on its way.
     broken: Option<NetproxyError>,
@@ -35,6 +38,7 @@ impl Tapped {
             heads: Arc::clone(heads),
             finished: false,
             ends_by_close: false,
+            begun: false,
             trailers: None,
             broken: None,
         };
@@ -56,6 +60,9 @@ impl Tapped {
     /// not sent when it hears of it.
     fn break_off(&mut self, error: NetproxyError, cx: &Context<'_>) {
         self.exchange.fail(&error);
+        if self.side == Side::Request {
+            self.exchange.set_refused(told(&error));
+        }
         if self.ends_by_close {
             self.heads.break_off();
         }
@@ -71,7 +78,7 @@ impl Tapped {
 
     fn finish(&mut self) {
         self.finished = true;
-        self.exchange.finish(self.side);
+        self.exchange.finish(self.side, &self.heads);
         if self.side == Side::Request {
             self.heads.resume();
         }
@@ -94,7 +101,12 @@ impl Body for Tapped {
             Side::Request => Blame::Agent,
             Side::Response => Blame::Upstream,
         };
-        let frame = match ready!(self.body.poll_frame(cx, blame)) {
+        let polled = self.body.poll_frame(cx, blame);
+        if polled.is_pending() && self.side == Side::Response {
+            self.exchange.pause(!self.begun);
+        }
+        self.begun = true;
+        let frame = match ready!(polled) {
             None => {
                 self.finish();
                 return Poll::Ready(None);
@@ -106,7 +118,7 @@ impl Body for Tapped {
             }
         };
         if let Some(data) = frame.data_ref() {
-            self.exchange.copy(self.side, data)?;
+            self.exchange.copy(self.side, data, &self.heads)?;
         }
         if let Some(trailers) = frame.trailers_ref() {
             if let Some(Err(error)) = self.trailers.as_ref().map(|judge| judge.admit(trailers)) {

@@ -71,6 +71,14 @@ impl Policy {
             _ => None,
         })
     }
+
+    /// Whether an `exec:` rule names a program by this path (absolute), whichever file it leads to.
+    pub fn names_program(&self, spelled: &Path) -> bool {
+        self.granted_programs().any(|(_, exec)| match &exec.program {
+            ExecProgram::Word { files, .. } => files.iter().any(|file| file.path == spelled),
+            ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => pattern.covers(spelled),
+        })
+    }
 }
 
 /// A program start that is asked for.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::RunError;
 use super::loopback::{Diag, HostLoopback};
 use crate::netproxy::tls::Interception;
-use crate::netproxy::{self, Listeners, Proxy, ProxySpec, StreamOptions, WhoAsked};
+use crate::netproxy::{self, Listeners, Proxy, ProxySpec, StreamOptions, Unread, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::policy::{Policy, Transport};
@@ -59,6 +59,7 @@ pub(super) fn start(
         recorder: recorder.clone(),
         redactor,
         who: who(diag.clone(), Arc::clone(connections)),
+        unread: unread(diag.clone()),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
         tls,
@@ -84,6 +85,14 @@ fn who(diag: Option<Diag>, connections: Arc<Connections>) -> WhoAsked {
         };
         let identity = find(socket.as_fd(), client, destination).ok()??;
         connections.lineage(identity.cookie)
+    })
+}
+
+/// Looks at what a client's socket holds.
+fn unread(diag: Option<Diag>) -> Unread {
+    Arc::new(move |client, server| {
+        let socket = diag.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        netlink::tcp_unread_of(socket.as_fd(), client, server).ok()?
     })
 }
 

@@ -232,3 +232,43 @@ fn a_request_that_is_another_one_is_told() {
         server.saw_nobody();
     });
 }
+
+#[test]
+fn the_pieces_of_an_answer_stay_apart() {
+    if !has("python3") {
+        return skip("replays of the pieces of an answer", "python3 is not installed");
+    }
+    const CLIENT: &str = "import socket, sys\n\
+        s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n\
+        for target, size in ('/whole', 8), ('/head', 8), ('/pieces', 12), ('/none', 0):\n\
+        \x20   s.sendall(f'GET {target} HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'.encode()); got = b''\n\
+        \x20   while not got.endswith(b'\\r\\n\\r\\n' + b'x' * size):\n\
+        \x20       piece = s.recv(65536); got += piece; print(target, len(piece))\n";
+    everyone(|sandbox| {
+        let server = Server::start(0, |mut stream, _| {
+            let mut head = Vec::new();
+            while read_head(&mut stream, &mut head) {
+                let text = String::from_utf8_lossy(&head).into_owned();
+                let pieces: &[&str] = match text.split(' ').nth(1).unwrap_or_default() {
+                    "/whole" => &["HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nxxxxxxxx"],
+                    "/head" => &["HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n", "xxxxxxxx"],
+                    "/none" => &["HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"],
+                    _ => &["HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nxxx", "xxx", "xxxxxx"],
+                };
+                for piece in pieces {
+                    let _ = stream.set_nodelay(true).and_then(|()| stream.write_all(piece.as_bytes()));
+                    std::thread::sleep(Duration::from_millis(30));
+                }
+            }
+        });
+        sandbox.policy(&format!("net: localhost:{}\nexec: sh\nexec: python3\nread: .\n", server.port));
+        sandbox.file("client.py", CLIENT);
+        let ran = record(sandbox, &format!("python3 client.py {}", server.port));
+        ran.exits(0);
+        let reads = |target: &str| ran.stdout.lines().filter(|line| line.starts_with(target)).count();
+        assert_eq!(["/whole", "/head", "/pieces", "/none"].map(reads), [1, 2, 3, 1], "{}", ran.stdout);
+        let server = server.canary();
+        replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+        server.saw_nobody();
+    });
+}

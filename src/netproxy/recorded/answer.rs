@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future as _;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::Read;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,12 +19,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::super::error::{Blame, NetproxyError};
 use super::super::failure::Failure;
 use super::super::informational::Informational;
-use super::super::moments;
+use super::super::reader::Reader;
 use super::super::spelling::respell;
 use super::Blobs;
 use super::exchanges::{RecordedExchange, pairs};
 use super::gate::Gate;
-use super::playback::{MOMENT, Pause};
+use super::pieces::{Piece, pieces};
+use super::playback::{APART, Pause};
 use crate::trace::unhex;
 
 /// The most that is read of a body at once.
@@ -61,18 +62,9 @@ pub(crate) struct RecordedBody {
     is_empty: bool,
     /// A piece has just been given: it is read before the next comes.
     pause: Option<Pause>,
+    /// Who reads it.
+    reader: Reader,
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
-}
-
-/// A part of a body.
-#[derive(Clone, Copy)]
-struct Piece {
-    /// Bytes of it that are left.
-    left: u64,
-    /// When it came.
-    micros: u64,
-    /// Bytes of the request that had come before.
-    up: u64,
 }
 
 impl RecordedExchange {
@@ -82,8 +74,9 @@ impl RecordedExchange {
         let segments =
             self.result.get("segments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let is = |segment: &&Value, way: &str| segment.get(0).is_some_and(|one| one == way);
-        let has_turned =
-            segments.iter().skip_while(|segment| is(segment, "up")).any(|segment| is(&segment, "up"));
+        // A head alone may be that of an answer to all of it.
+        let bodies = segments.iter().filter(|segment| segment.get(1).is_some_and(|bytes| bytes != 0));
+        let has_turned = bodies.skip_while(|segment| is(segment, "up")).any(|segment| is(&segment, "up"));
         self.result.get("status").is_some() && (is_cut || has_turned)
     }
 
@@ -212,7 +205,7 @@ impl RecordedExchange {
         let is_endless = Failure::recorded(&self.result).is_some_and(is_ours);
         Ok(RecordedBody {
             content,
-            pieces: segments(self.result.get("segments"), blobs)?,
+            pieces: pieces(self.result.get("segments"), blobs)?,
             piece: None,
             gate: None,
             trailers,
@@ -222,6 +215,7 @@ impl RecordedExchange {
             given: 0,
             is_empty,
             pause: None,
+            reader: Reader::default(),
             pace: is_paced.then(|| (Instant::now(), Box::pin(sleep_until(Instant::now())))),
         })
     }
@@ -251,32 +245,12 @@ fn fields(list: Option<&Value>) -> HeaderMap {
     fields
 }
 
-/// The pieces of the answer, from the entry or the blob that holds them.
-fn segments(value: Option<&Value>, blobs: &Blobs) -> std::io::Result<VecDeque<Piece>> {
-    let mut up = 0;
-    let mut piece = |segment: &Value| {
-        let (left, micros) = (segment.get(1)?.as_u64()?, segment.get(2)?.as_u64()?);
-        if segment.get(0)? == "down" {
-            return Some(Piece { left, micros, up });
-        }
-        up += left;
-        None
-    };
-    match value {
-        Some(Value::Array(list)) => Ok(list.iter().filter_map(piece).collect()),
-        Some(other) => {
-            let Some(name) = other.get("blob").and_then(Value::as_str) else { return Ok(VecDeque::new()) };
-            let mut pieces = VecDeque::new();
-            for line in BufReader::new(blobs(name)?).lines() {
-                pieces.extend(piece(&serde_json::from_str(&line?)?));
-            }
-            Ok(pieces)
-        }
-        None => Ok(VecDeque::new()),
-    }
-}
-
 impl RecordedBody {
+    /// What its pieces wait for.
+    pub(super) fn read_by(self, reader: Reader) -> Self {
+        Self { reader, ..self }
+    }
+
     /// Its pieces wait for the request.
     pub(super) fn behind(self, gate: Arc<Gate>) -> Self {
         Self { gate: Some(gate), ..self }
@@ -286,6 +260,7 @@ impl RecordedBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
+        self.skip_empty_piece();
         if let Some(pause) = &mut self.pause {
             // The library writes what it has when nothing more is there.
             ready!(pause.as_mut().poll(cx));
@@ -335,14 +310,33 @@ impl RecordedBody {
         }
         bytes.truncate(read);
         self.given += read as u64;
-        if let Some(piece) = &mut self.piece {
+        if let Some(mut piece) = self.piece.take() {
             piece.left -= read as u64;
+            self.piece = (piece.left > 0).then_some(piece);
             if piece.left == 0 {
-                self.piece = None;
-                self.pause = Some(Box::pin(moments::pass(MOMENT)));
+                self.end_piece(piece.micros);
             }
         }
         Poll::Ready(Some(Ok(bytes.into())))
+    }
+
+    /// A head that came before the body, or an end that came after it, is a piece of no bytes.
+    fn skip_empty_piece(&mut self) {
+        if self.piece.is_none()
+            && self.pause.is_none()
+            && let Some(empty) = self.pieces.pop_front_if(|piece| piece.left == 0)
+        {
+            self.end_piece(empty.micros);
+        }
+    }
+
+    /// What follows comes when the client has read the piece that came then.
+    fn end_piece(&mut self, micros: u64) {
+        let next = self.pieces.front().map(|next| next.micros.saturating_sub(micros) >= APART);
+        // Of an answer that breaks off all is read that had come.
+        let waits = next.or_else(|| self.broken.is_some().then_some(true));
+        let reader = self.reader.clone();
+        self.pause = waits.map(|waits| Box::pin(reader.read(waits)) as Pause);
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {

@@ -14,6 +14,7 @@ mod gate;
 mod lookups;
 mod normal;
 mod outside;
+mod pieces;
 mod playback;
 mod records;
 mod shelf;

@@ -31,10 +31,10 @@ const PIECE: usize = 4096;
 const OPENING: usize = 16;
 
 /// What came so many microseconds apart was read apart, and is read so again.
-const APART: u64 = 1_000;
+pub(super) const APART: u64 = 1_000;
 
 /// The time for that.
-pub(super) const MOMENT: Duration = Duration::from_millis(1);
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Such a time.
 pub(super) type Pause = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;

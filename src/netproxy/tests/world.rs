@@ -242,6 +242,15 @@ impl Bench {
     }
 }
 
+/// Waits until something is so.
+pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "not so after {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 impl World {
     pub(super) fn give(&self, name: &str, address: &str) {
         let mut names = self.names.lock().unwrap();
@@ -256,6 +265,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         recorder: recorder.clone(),
         redactor: Redactor::with_key(KEY),
         who: Arc::new(|_, _, _| Some("0.1".to_owned())),
+        unread: Arc::new(|_, _| None),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
         secrets: Secrets::gather(&policy, |name| {

@@ -35,8 +35,7 @@ impl Essence {
         let empty = Map::new();
         let args = entry.get("args").and_then(Value::as_object).unwrap_or(&empty);
         let result = entry.get("result").unwrap_or(&Value::Null);
-        let has_transcript = result.get("transcript").is_some();
-        let rule = table::rule(kind, op, has_transcript)?;
+        let rule = table::rule(kind, op, result)?;
         if rule.open {
             return Some(Self::of_unknown(rule, args, result));
         }

@@ -3,6 +3,8 @@
 //! Never compared: `i`, `ts`, `prev`, `sha`, `rule`, times, sizes of pieces, addresses beside a name, process
 //! numbers, CPU time, memory, pre-images (`before`), and how often an entry was folded.
 
+use serde_json::Value;
+
 use super::cause::Cause;
 
 /// How entries of one sort are matched.
@@ -185,11 +187,12 @@ static CHANCE: Rule = Rule { cause: Cause::UncontrolledSource, about: &[], more:
 static OTHER: Rule = Rule { cause: Cause::OutputChanged, about: &[], more: &[], open: true, ..ORDERED };
 
 /// How an entry is compared; `None` where it is not.
-pub(super) fn rule(kind: &str, op: &str, has_transcript: bool) -> Option<&'static Rule> {
+pub(super) fn rule(kind: &str, op: &str, result: &Value) -> Option<&'static Rule> {
     match (kind, op) {
         ("deny", "net") => return Some(&DENIED_NET),
         ("deny", _) => return Some(&DENIED),
-        ("effect", "net.stream") if !has_transcript => return Some(&CARRIER),
+        ("effect", "net.stream") if carried_nothing(result) => return None,
+        ("effect", "net.stream") if result.get("transcript").is_none() => return Some(&CARRIER),
         ("meta", "limit.hit") | ("effect" | "observe", _) => {}
         _ => return None,
     }
@@ -201,6 +204,15 @@ pub(super) fn rule(kind: &str, op: &str, has_transcript: bool) -> Option<&'stati
         Some("fs") if op.starts_with("fs.read") => &INPUT,
         _ => &OTHER,
     }))
+}
+
+/// Whether nothing came on a connection that did not fail, and nothing was said but in requests: it was opened to have
+/// one. Whether it is, and how often, is a matter of chance; that it was allowed to be is `net.connect`.
+fn carried_nothing(stream: &Value) -> bool {
+    let is_zero = |name: &str| stream.get(name).is_some_and(|bytes| bytes == 0);
+    stream.get("failure").is_none()
+        && is_zero("down")
+        && (stream.get("transcript").is_none() || is_zero("up"))
 }
 
 /// Arguments that say what an operation is about which the table does not know.

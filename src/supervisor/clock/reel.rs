@@ -172,11 +172,12 @@ impl Replay {
         self.before += self.window.len() as u64;
         self.window.clear();
         self.loose = 0;
-        lane.map_or(Ok(()), |lane| self.fill_behind(Vec::new(), lane))
+        lane.map_or(Ok(()), |lane| self.fill_behind(Vec::new(), [0; 8], lane))
     }
 
-    /// The same behind points that are not read yet; what the lane held is counted already.
-    fn fill_behind(&mut self, unread: Vec<Point>, lane: &Lane) -> io::Result<()> {
+    /// The same behind points that are not read yet, of each clock from its `next` on; what the lane held is counted
+    /// already.
+    fn fill_behind(&mut self, unread: Vec<Point>, next: [u16; 8], lane: &Lane) -> io::Result<()> {
         let cursor = unread.len() as u64;
         // Places count from the first that is new.
         self.before = self.before.saturating_sub(cursor);
@@ -193,6 +194,7 @@ impl Replay {
             more: count == POINTS as u64,
             last: self.last,
             cursor,
+            next,
             ..Head::default()
         })
     }
@@ -252,13 +254,13 @@ impl Replay {
 
     /// Leaves behind what the lane holds, and so many points more.
     fn leap(&mut self, lane: &Lane, head: Head, skipped: usize) -> io::Result<()> {
-        let (mut unread, is_whole) = self.unread(head, skipped);
+        let (mut unread, whole) = self.unread(head, skipped);
         self.last = self.window.last().map_or(self.last, |point| point.at);
         self.before += (self.window.len() + skipped) as u64;
         unread.extend(self.ahead.drain(..skipped).filter(|point| point.kind != MONOTONIC));
         unread.truncate(POINTS / 2);
-        self.loose = if is_whole { 0 } else { unread.len() as u64 };
-        self.fill_behind(unread, lane)
+        self.loose = if whole.is_some() { 0 } else { unread.len() as u64 };
+        self.fill_behind(unread, whole.unwrap_or_default(), lane)
     }
 
     /// A wait of the thread has ended, which is to last until `at` on its own clock: that is not to be behind.
@@ -321,8 +323,8 @@ impl Replay {
 
     /// Reads of the program's own that it has yet to make, though it has read CLOCK_MONOTONIC more often than
     /// before them: they go on with it. Where nothing is skipped and there is room, with all that is behind the
-    /// first of them, so that calls find their places there; whether that is so.
-    fn unread(&self, head: Head, skipped: usize) -> (Vec<Point>, bool) {
+    /// first of them, so that calls find their places there; then with what is next of each clock.
+    fn unread(&self, head: Head, skipped: usize) -> (Vec<Point>, Option<[u16; 8]>) {
         let is_unread = |(place, point): &(usize, &Point)| {
             let next = head.next.get(usize::from(point.kind)).copied().map_or(0, usize::from);
             point.kind != MONOTONIC && *place >= next
@@ -331,9 +333,10 @@ impl Replay {
         let first = points.clone().position(|entry| is_unread(&entry)).unwrap_or(self.window.len());
         let whole = self.window.get(first..).unwrap_or_default();
         if skipped == 0 && first as u64 >= self.loose && whole.len() <= POINTS / 2 {
-            return (whole.to_vec(), true);
+            let next = head.next.map(|next| next.saturating_sub(place_of(first as u64)));
+            return (whole.to_vec(), Some(next));
         }
-        (points.filter(is_unread).map(|(_, point)| *point).collect(), false)
+        (points.filter(is_unread).map(|(_, point)| *point).collect(), None)
     }
 
     /// How many points behind the lane's come before the first such one; `None` where it is not near.

@@ -28,6 +28,7 @@ const REPLY_DESTINATION_PORT: usize = 6;
 const REPLY_SOURCE: usize = 8;
 const REPLY_DESTINATION: usize = 24;
 const REPLY_COOKIE: usize = 44;
+const REPLY_UNREAD: usize = 56;
 const REPLY_UID: usize = 64;
 const REPLY_INODE: usize = 68;
 
@@ -62,6 +63,21 @@ pub fn tcp_cookie_of(
     // Without the connection the kernel finds a listener at the client's end instead.
     look_up(sock, TCP, client, server, |reply| {
         Ok((ends(reply)? == (client, server)).then_some(identity(reply)?))
+    })
+}
+
+/// How many bytes of what has come from `server` the client of the same connection has yet to read.
+///
+/// `sock`, `None` and the errors are those of [`tcp_cookie_of`].
+pub fn tcp_unread_of(
+    sock: BorrowedFd<'_>,
+    client: SocketAddr,
+    server: SocketAddr,
+) -> io::Result<Option<u32>> {
+    let (client, server) = (canonical(client), canonical(server));
+    look_up(sock, TCP, client, server, |reply| {
+        let unread = u32::from_ne_bytes(field(reply, REPLY_UNREAD)?);
+        Ok((ends(reply)? == (client, server)).then_some(unread))
     })
 }
 
@@ -214,6 +230,26 @@ mod tests {
         assert_eq!(ends(&reply).expect("whole reply"), (at("127.0.0.1:4660"), at("203.0.113.7:80")));
         assert_eq!(identity(&reply).expect("whole reply").cookie, 7);
         assert!(identity(&reply[..71]).is_err());
+    }
+
+    #[test]
+    fn what_a_client_has_yet_to_read_is_told() {
+        use std::io::{Read as _, Write as _};
+        use std::net::{TcpListener, TcpStream};
+        use std::os::fd::AsFd as _;
+        let diag = diag_socket().expect("netlink");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut server, from) = listener.accept().expect("accepted");
+        let to = server.local_addr().expect("bound");
+        let unread = || tcp_unread_of(diag.as_fd(), from, to).expect("look-up");
+        assert_eq!(unread(), Some(0));
+        server.write_all(b"seven..").expect("written");
+        assert_eq!(unread(), Some(7));
+        client.read_exact(&mut [0; 3]).expect("read");
+        assert_eq!(unread(), Some(4));
+        drop((client, server));
+        assert_eq!(tcp_unread_of(diag.as_fd(), at("127.0.0.1:1"), to).expect("look-up"), None);
     }
 
     #[test]

@@ -46,6 +46,37 @@ fn a_pool_may_share_its_tasks_out_differently() {
 }
 
 #[test]
+fn a_connection_that_carried_nothing_is_no_step() {
+    let stream = |result: Value| {
+        json!({"kind": "effect", "op": "net.stream", "proc": "0", "result": result,
+        "args": {"names": ["h"], "address": "192.0.2.1", "port": 80, "via": "transparent"}})
+    };
+    let connect = observe("0", "net.connect", json!({"names": ["h"], "port": 80, "via": "transparent"}));
+    let transcript = json!({"blob": "t", "size": 0});
+    let with_stream = |result: Value| [connect.clone(), stream(result)];
+    let mut spare = json!({"up": 0, "down": 0, "end": "closed", "transcript": transcript});
+    for _ in 0..2 {
+        let (with, without) = (with_stream(spare.clone()), std::slice::from_ref(&connect));
+        for found in [compared(&with, without), compared(without, &with)] {
+            assert!(found.is_same(), "{found:#?}");
+        }
+        spare = json!({"up": 217, "down": 0, "end": "closed", "protocol": "https"});
+    }
+    // That it was opened at all is one, and so is what it carried, or how it failed.
+    assert_eq!(compared(&[connect.clone()], &[]).differences(), 1);
+    let steps = [
+        json!({"up": 1, "down": 0, "end": "closed", "transcript": transcript}),
+        json!({"up": 0, "down": 1, "end": "closed", "transcript": transcript}),
+        json!({"up": 0, "down": 0, "end": "cannot connect", "failure": {"kind": "refused", "received": 0}}),
+        json!({"up": 1, "down": 1, "end": "closed", "requests": 1}),
+    ];
+    for step in steps {
+        let found = compared(&with_stream(step), &[connect.clone()]);
+        assert_eq!(found.differences(), 1, "{found:#?}");
+    }
+}
+
+#[test]
 fn requests_whose_connections_were_opened_at_once_have_no_order() {
     // When each connection was opened, when its request was sent, when that was answered.
     let row = |times: [(u32, u32, u32); 4], order: [&str; 4]| -> Vec<Value> {

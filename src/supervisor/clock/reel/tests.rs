@@ -62,6 +62,26 @@ fn the_time_of_day_is_as_recorded_however_often_the_other_clock_is_read() {
 }
 
 #[test]
+fn a_time_that_was_read_is_not_read_again() {
+    const BOOTTIME: u8 = 7;
+    // One clock is read no more, the other goes on.
+    let recorded = [(MONOTONIC, 2000), (BOOTTIME, 1), (REALTIME, 20), (MONOTONIC, 5000), (REALTIME, 1)];
+    for [first, second] in [[2000, 5000], [2300, 0], [2000, 1], [0, 3000], [2041, 2041]] {
+        let lane = lane();
+        let mut replay = tape(&recorded, &lane);
+        read(&mut replay, &lane, MONOTONIC, first);
+        for round in 0..20 {
+            assert_eq!(read(&mut replay, &lane, REALTIME, 1), 2002 + round, "{first} {second}");
+            if round == 9 {
+                read(&mut replay, &lane, MONOTONIC, second);
+            }
+        }
+        assert_eq!(read(&mut replay, &lane, REALTIME, 1), 7022, "{first} {second}");
+        assert_eq!(read(&mut replay, &lane, BOOTTIME, 1), 2001, "{first} {second}");
+    }
+}
+
+#[test]
 fn a_wait_that_has_ended_is_not_behind() {
     let recorded = [(MONOTONIC, 7000), (REALTIME, 1), (MONOTONIC, 1)];
     let after = |reads: u64, at: u64| {
