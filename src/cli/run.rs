@@ -1,7 +1,7 @@
 //! `agentbox run`: from the words of the command line to a run and its last words.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::last_words;
 use super::replayable::ReplayArguments;
 use super::secrets;
 use super::tls::TlsArguments;
-use super::voice::Voice;
+use super::voice::{Voice, tell};
 use super::worktree::{self, Worktree};
 use crate::command;
 use crate::netproxy::StreamOptions;
@@ -226,12 +226,4 @@ fn hidden_repository(policy: &Policy, cwd: &Path) -> Option<String> {
     Some(format!(
         "agentbox: this is a git worktree whose repository is not visible (to allow it: {rule}, or `write:` to commit)"
     ))
-}
-
-pub(super) fn tell(lines: impl IntoIterator<Item = String>) {
-    let mut stderr = std::io::stderr().lock();
-    for line in lines {
-        // A closed stderr has no reader to tell.
-        let _ = writeln!(stderr, "{}", line.trim_end());
-    }
 }

@@ -1,6 +1,6 @@
 //! How much is said: `--quiet` leaves what went wrong.
 
-use super::run::tell;
+use std::io::Write as _;
 
 /// How much is said.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -21,5 +21,14 @@ impl Voice {
         if !self.quiet {
             tell(lines);
         }
+    }
+}
+
+/// Says what is wrong or was asked for, on stderr.
+pub(super) fn tell(lines: impl IntoIterator<Item = String>) {
+    let mut stderr = std::io::stderr().lock();
+    for line in lines {
+        // A closed stderr has no reader to tell.
+        let _ = writeln!(stderr, "{}", line.trim_end());
     }
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::Failure;
-use super::super::run::{colored, tell};
+use super::super::run::colored;
 use super::super::until::Bound;
+use super::super::voice::tell;
 use super::{ReplayCommand, refused};
 use crate::replay::compare::{self, Comparison, report};
 use crate::replay::{Difference, ReplayError, embedded_times, outputs};
