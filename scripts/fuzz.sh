@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs the fuzz targets, each for ten minutes: policy, trace, tamper, http, hello, dns, socks, program,
-# address.
+# Runs the fuzz targets, each for ten minutes: policy, trace, tamper, http, hello, dns, socks, frames,
+# program, address.
 #
 #   scripts/fuzz.sh [TARGET [SECONDS]]
 #
@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-targets=(policy trace tamper http hello dns socks program address)
+targets=(policy trace tamper http hello dns socks frames program address)
 [ $# -gt 0 ] && targets=("$1")
 seconds=${2:-600}
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::command::CommandError;
 use crate::plan::PlanError;
-use crate::policy::Report;
+use crate::policy::{Diagnostic, Report};
 use crate::run::RunError;
 use crate::trace::{TraceError, escape};
 
@@ -57,6 +57,10 @@ impl From<anyhow::Error> for Failure {
 
 impl From<Report> for Failure {
     fn from(report: Report) -> Self {
+        // Of a file that cannot be read there is nothing to draw.
+        if let [Diagnostic { origin: None, message, help: Some(help), .. }] = report.diagnostics.as_slice() {
+            return Self::usage(format!("{message}: {help}"));
+        }
         // It escapes what it quotes, and has colors of its own.
         Self { code: 2, text: format!("the policy is refused\n{}", report.render(super::run::colored())) }
     }

@@ -46,16 +46,20 @@ impl Hint<'_> {
     }
 }
 
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The lines.
 pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
     let totals = outcome.totals;
-    let (denials, denied) =
-        if enforce { ("denials", "denied") } else { ("would-be denials", "would be denied") };
+    let (denial, denied) =
+        if enforce { ("denial", "denied") } else { ("would-be denial", "would be denied") };
     let mut lines = vec![format!(
-        "agentbox: recorded {} effects, {} observations, {} {denials} -> {}",
-        totals.effects,
-        totals.observations,
-        totals.denials,
+        "agentbox: recorded {}, {}, {} -> {}",
+        counted(totals.effects, "effect"),
+        counted(totals.observations, "observation"),
+        counted(totals.denials, denial),
         outcome.placed.path.display()
     )];
     if let Some(aside) = &outcome.placed.moved_aside {

@@ -1,11 +1,27 @@
-//! Commands that this version does not have: each says so in one line.
+//! Commands and options that this version does not have: each says so in one line.
 
 use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::Failure;
 
 const COMMANDS: &[&str] = &["why", "learn", "check", "export", "undo", "apply", "keygen", "prove", "doctor"];
 const OF_POLICY: &[&str] = &["test", "diff"];
+const OPTIONS: &[&str] = &[
+    "--sign",
+    "--checkpoint",
+    "--dry-run",
+    "--record",
+    "--level",
+    "--accept-unenforced",
+    "--trace-runtime",
+    "--wait-all",
+    "--user",
+    "--learn",
+    "--tree",
+    "--html",
+];
 
 /// The answer, if the words after the program's name begin with such a command.
 pub(super) fn refuse(words: impl IntoIterator<Item = OsString>) -> Option<Failure> {
@@ -18,6 +34,14 @@ pub(super) fn refuse(words: impl IntoIterator<Item = OsString>) -> Option<Failur
         COMMANDS.contains(&first.as_str()).then_some(first)
     };
     name.map(|name| Failure::usage(format!("this version does not have `{name}` yet")))
+}
+
+/// The answer to an option, if it is one of those.
+pub(super) fn refuse_option(error: &clap::Error) -> Option<Failure> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    let option = option.split('=').next()?;
+    (error.kind() == ErrorKind::UnknownArgument && OPTIONS.contains(&option))
+        .then(|| Failure::usage(format!("this version does not have `{option}` yet")))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod spec;
 mod tls;
 mod until;
 pub mod verify;
+mod voice;
 mod worktree;
 
 use std::process::ExitCode;
@@ -33,11 +34,13 @@ Examples:
   agentbox run -- python3 agent.py       run it, confined and recorded in trace.jsonl
   agentbox show --denied                 what was refused, and by which rule
   agentbox verify                        is the record whole and unaltered?
+  agentbox replay                        the same run again, offline: does it do the same?
   agentbox diff a.jsonl b.jsonl          what did these two runs do differently?
   agentbox run --observe -- ./agent      refuse nothing, record what would be refused
 
-Exit codes of run: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not
-do what it promises; 126 the command cannot be executed; 127 it was not found.";
+Exit codes of run: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not \
+do what it promises; 126 the command cannot be executed; 127 it was not found. \
+`agentbox COMMAND --help` has those of the others.";
 
 /// Runs an untrusted agent so that it touches only what one policy file says, and records what it did.
 #[derive(Debug, Parser)]
@@ -90,6 +93,9 @@ pub fn main() -> ExitCode {
     let command = match run_alone().map_or_else(|| Cli::try_parse().map(|cli| cli.command), Ok) {
         Ok(command) => command,
         Err(error) => {
+            if let Some(failure) = later::refuse_option(&error) {
+                return failure.report();
+            }
             // Help and version go to stdout with 0, mistakes to stderr with 2.
             let code = if error.use_stderr() { 2 } else { 0 };
             // A closed stream has no reader to tell.

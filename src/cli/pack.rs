@@ -42,7 +42,12 @@ impl PackCommand {
         let opened = trace::open(self.file.as_ref().unwrap_or(&self.trace)).map_err(unreadable)?;
         intact(&opened)?;
         let shown = escape::text(&self.output.to_string_lossy());
-        let refused = |error: io::Error| Failure::usage(format!("cannot write {shown}: {error}"));
+        let refused = |error: io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Failure::usage(format!(
+                "{shown} is there already and is left as it is: name another file with -o"
+            )),
+            _ => Failure::usage(format!("cannot write {shown}: {error}")),
+        };
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&self.output);
         let file = file.map_err(refused)?;
         let packed = trace::pack(opened.path(), self.redacted, &file).map_err(|error| {
@@ -50,9 +55,10 @@ impl PackCommand {
             let _ = fs::remove_file(&self.output);
             refused(error)
         })?;
-        say(format!("packed as {shown}: the trace, and {} bodies beside it", packed.blobs));
-        if packed.left_out > 0 {
-            say(format!("{} private bodies were left out: it cannot be replayed", packed.left_out));
+        let bodies = |count: u64| if count == 1 { "body" } else { "bodies" };
+        say(format!("packed as {shown}: the trace, and {} {} beside it", packed.blobs, bodies(packed.blobs)));
+        if let count @ 1.. = packed.left_out {
+            say(format!("left out: {count} private {}; it cannot be replayed", bodies(count)));
         }
         Ok(0)
     }
@@ -75,7 +81,7 @@ impl UnpackCommand {
         let opened = trace::open(&self.file).map_err(unreadable)?;
         if !opened.is_packed() {
             let shown = escape::text(&self.file.to_string_lossy());
-            return Err(Failure::usage(format!("{shown} is no packed trace")));
+            return Err(Failure::usage(format!("{shown} is no packed trace: it can be used as it is")));
         }
         intact(&opened)?;
         let shown = escape::text(&self.output.to_string_lossy());
@@ -91,7 +97,10 @@ fn restore(trace: &Path, directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
     let names = [BLOBS_SUFFIX, POLICY_SUFFIX, ""].map(|suffix| format!("{DEFAULT_NAME}{suffix}"));
     if let Some(name) = names.iter().find(|name| directory.join(name).symlink_metadata().is_ok()) {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{name} is there already")));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("{name} is there already: name another directory with -o"),
+        ));
     }
     let partial = tempdir_in(directory)?;
     let copied = names.iter().try_for_each(|name| copy(&trace.with_file_name(name), &partial.join(name)));

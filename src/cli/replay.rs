@@ -16,14 +16,15 @@ use rustls::pki_types::CertificateDer;
 use super::Failure;
 use super::diff::parse_cause;
 use super::places::{absolute_path, empty_directory};
-use super::run::{Prepared, protected, tell};
+use super::run::{Prepared, protected};
 use super::until::{Bound, UntilArguments};
+use super::voice::{Voice, tell};
 use crate::command;
 use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{self, HostFacts, LaunchPlan, Made, Request};
-use crate::policy::{self, LaunchHost, Policy};
+use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy};
 use crate::replay::compare::Cause;
 use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
@@ -31,10 +32,10 @@ use crate::trace::{self, Placement, Scratch, escape};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
-The recorded command is executed again under the recorded policy: with the recorded environment, clock and
+The recorded command is executed again under the recorded policy: with the recorded environment, clock and \
 randomness, the recorded answers in place of the network, and its writes diverted. Its output is its own.
 
-Exit codes: 0 it did the same; 1 it did not, or the trace was altered; 2 usage, or the trace cannot be
+Exit codes: 0 it did the same; 1 it did not, or the trace was altered; 2 usage, or the trace cannot be \
 replayed; 125 agentbox could not do what it promises.";
 
 /// Run a recorded run again, offline, and say whether it did the same
@@ -59,6 +60,8 @@ pub(super) struct ReplayCommand {
     /// Print the verdict as JSON, on stderr
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    voice: Voice,
     /// Accept differences of this class, as time-only; they are counted
     #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
     lenient: Vec<Cause>,
@@ -81,7 +84,7 @@ impl ReplayCommand {
             self.lenient.push(Cause::PolicyChanged);
         }
         let bound = self.until.bound(&recording, &path)?;
-        take_place(&recording)?;
+        take_place(&recording, self.voice)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
         first.hide(opened.places());
         let scratch = Scratch::new()?;
@@ -100,12 +103,12 @@ impl ReplayCommand {
         let tls = interception(&recording, self.until.roots()?)?;
         let secrets = secrets(&recording, &prepared.policy, turn.is_some())?;
         let placement = match turn.and(bound.as_ref()) {
-            Some(bound) => bound.placement(&prepared)?,
+            Some(bound) => bound.placement(&prepared, self.voice)?,
             None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
         };
         let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
-        tell(first.said());
+        self.voice.tell(first.said());
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
         let is_writable = |path: &Path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path));
         first.place_served(is_writable);
@@ -154,7 +157,6 @@ impl ReplayCommand {
             found.push(Difference::command(&words, &self.words));
         }
         let mut facts = HostFacts::gather().map_err(|error| Failure::launcher(error.to_string()))?;
-        let own_home = facts.variable("HOME").map(OsString::from);
         let own = facts.environment.clone();
         if !recording.private.cwd.exists() {
             facts.cwd.clone_from(&recording.private.cwd);
@@ -163,12 +165,11 @@ impl ReplayCommand {
         facts.home = facts.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let mut environment = facts.environment.clone();
         if !trace::is_known_head(&recording.head) {
-            // `~` in the user's policy is the user's home, whatever a trace from elsewhere calls it.
-            environment.retain(|(name, _)| name != "HOME");
-            environment.extend(own_home.map(|home| ("HOME".into(), home)));
+            // `~` and `exec: python3` in the user's policy are the user's, whatever a trace from elsewhere calls so.
+            environment.clone_from(&own);
             if self.policy.is_some() {
                 let place = escape::text(&facts.cwd.to_string_lossy());
-                tell([format!(
+                self.voice.tell([format!(
                     "agentbox: relative paths of the policy are read in {place}, as the trace says"
                 )]);
             }
@@ -182,7 +183,7 @@ impl ReplayCommand {
         let (host, its_host) = (host(environment), host(facts.environment.clone()));
         let mut policy = self.policy(recording, [&host, &its_host], &mut found)?;
         policy.set_local_addresses(&facts.addresses);
-        let command = command::resolve(&words, &facts.environment, &facts.cwd)
+        let mut command = command::resolve(&words, &facts.environment, &facts.cwd)
             .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
         if trace::is_known_head(&recording.head) {
             let passed = |facts: &HostFacts| {
@@ -191,6 +192,8 @@ impl ReplayCommand {
             let recorded = passed(&facts);
             let today = HostFacts { environment: own, ..facts.clone() };
             found.extend(variables::differences(recorded, passed(&today), &recording.private));
+        } else {
+            confine(&mut command, &policy, &host);
         }
         Ok((Prepared { policy, command, facts, host }, found))
     }
@@ -227,7 +230,7 @@ impl ReplayCommand {
             if known {
                 found.push(difference);
             } else {
-                tell([format!("agentbox: {difference}; what either of the two denies is denied")]);
+                self.voice.tell([format!("agentbox: {difference}; what either of the two denies is denied")]);
                 return Ok(policy.intersect(its_policy(recording, name, its_host)?));
             }
         }
@@ -239,14 +242,17 @@ impl ReplayCommand {
         if found.is_empty() {
             return Ok(());
         }
+        let is_lenient = self.lenient.contains(&Cause::EnvironmentChanged);
+        let is_accepted =
+            self.force || found.iter().all(|difference| is_lenient && difference.what == "variable");
         if !self.json {
-            tell(found.iter().map(|difference| format!("agentbox: {difference}")));
+            // What is accepted is told all the same, where it is not to be quiet.
+            let told = found.iter().filter(|_| !is_accepted || !self.voice.is_quiet());
+            tell(told.map(|difference| format!("agentbox: {difference}")));
         } else if !self.force {
             tell([escape::json(&serde_json::json!({"same": false, "before": found}).to_string())]);
         }
-        // What is accepted is told all the same.
-        let is_accepted = self.lenient.contains(&Cause::EnvironmentChanged);
-        if self.force || found.iter().all(|difference| is_accepted && difference.what == "variable") {
+        if is_accepted {
             return Ok(());
         }
         Err(Failure::diverged("nothing was run; --force runs it anyway, to see where it parts".to_owned()))
@@ -261,6 +267,20 @@ fn interception(
     let Some(stored) = recording.private.authority.clone() else { return Ok(None) };
     let name = stored.name().map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Some(Intention { name, upstream_roots, stored: Some(stored) }))
+}
+
+/// Of the command of a trace from elsewhere nothing is shown that no rule names: neither what lies around its program
+/// nor its script.
+fn confine(command: &mut command::Command, policy: &Policy, host: &LaunchHost) {
+    if !policy.names_program(&command.program) {
+        command.runtime.clear();
+        command.links.clear();
+    }
+    let is_shown = |script: &PathBuf| {
+        let file = host.resolve(script);
+        policy.names_program(script) || policy.decide_path(PathAccess::Read, &file).is_allow()
+    };
+    command.script = command.script.take().filter(is_shown);
 }
 
 /// The policy of a trace from elsewhere, of which `host` tells what it meant there.
@@ -282,15 +302,19 @@ fn secrets(recording: &Recording, policy: &Policy, is_live: bool) -> Result<Secr
 }
 
 /// Stands where the recorded run was begun; the command inherits all of that.
-fn take_place(recording: &Recording) -> Result<(), Failure> {
+fn take_place(recording: &Recording, voice: Voice) -> Result<(), Failure> {
     enter(recording)?;
     restore_mask(recording);
     if !recording.sealed {
-        tell(["agentbox: the recording ends early: its run was interrupted, and what it would have done \
+        voice.tell([
+            "agentbox: the recording ends early: its run was interrupted, and what it would have done \
                afterwards counts as a difference"
-            .to_owned()]);
+                .to_owned(),
+        ]);
     }
-    tell(recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")));
+    voice.tell(
+        recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
+    );
     Ok(())
 }
 

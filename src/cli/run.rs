@@ -1,7 +1,7 @@
 //! `agentbox run`: from the words of the command line to a run and its last words.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use super::last_words;
 use super::replayable::ReplayArguments;
 use super::secrets;
 use super::tls::TlsArguments;
+use super::voice::{Voice, tell};
 use super::worktree::{self, Worktree};
 use crate::command;
 use crate::netproxy::StreamOptions;
@@ -31,10 +32,11 @@ Examples:
   agentbox run -p strict.policy -t runs/1.jsonl -- npm test
   agentbox run --observe -- ./agent      then read `agentbox show --denied` and write the policy
 
-Options after the first word of CMD belong to CMD. Its output is passed on byte for byte; what agentbox
-says begins with `agentbox:` and stands on stderr, before the start or after the end.
+Options after the first word of CMD belong to CMD. Its output is passed on byte for byte; what agentbox \
+says stands on stderr, before the start or after the end: lines that begin with `agentbox:`, and \
+before the start remarks on the policy.
 
-Exit codes: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not do what it
+Exit codes: the command's own; 128+n for signal n; 2 usage or policy; 125 agentbox could not do what it \
 promises; 126 the command cannot be executed; 127 it was not found.";
 
 /// Run a command, confined by a policy and recorded.
@@ -61,8 +63,10 @@ pub(super) struct RunCommand {
     #[arg(long, value_name = "PATTERN")]
     redact: Vec<ChosenName>,
     /// Say where the trace is written meanwhile, too
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
+    #[command(flatten)]
+    voice: Voice,
     #[command(flatten)]
     replay: ReplayArguments,
     /// The command and its arguments
@@ -115,18 +119,18 @@ impl RunCommand {
         let begun = run::begin(None, input, run::Outputs::default());
         recover_pending();
         let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
-        tell(policy.warnings.iter().map(|warning| warning.render(colored())));
-        tell(missing_programs(&policy));
+        self.voice.tell(policy.warnings.iter().map(|warning| warning.render(colored())));
+        self.voice.tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
         let inside = self.observe || is_granted(&policy, &trace);
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
         let (secrets, unset) = secrets::gather(&policy, &facts)?;
-        tell(unset);
+        self.voice.tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         if self.verbose {
-            tell(elsewhere(&placement));
+            self.voice.tell(elsewhere(&placement));
         }
         let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
@@ -154,9 +158,9 @@ impl RunCommand {
             // The run is over and its trace whole: the code stays the command's.
             tell([format!("agentbox: {error}; so `replay` will ask for the policy of this trace by -p")]);
         }
-        tell(last_words::of(&outcome, enforce));
+        self.voice.tell(last_words::of(&outcome, enforce));
         if outcome.code != 0 && enforce {
-            tell(hidden_repository(&outcome.policy, &facts.cwd));
+            self.voice.tell(hidden_repository(&outcome.policy, &facts.cwd));
         }
         Ok(outcome.code)
     }
@@ -222,12 +226,4 @@ fn hidden_repository(policy: &Policy, cwd: &Path) -> Option<String> {
     Some(format!(
         "agentbox: this is a git worktree whose repository is not visible (to allow it: {rule}, or `write:` to commit)"
     ))
-}
-
-pub(super) fn tell(lines: impl IntoIterator<Item = String>) {
-    let mut stderr = std::io::stderr().lock();
-    for line in lines {
-        // A closed stderr has no reader to tell.
-        let _ = writeln!(stderr, "{}", line.trim_end());
-    }
 }

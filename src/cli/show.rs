@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::voice::Voice;
 use crate::trace::{self, Line, Reader, TraceError, escape};
 
 mod filter;
@@ -32,6 +33,9 @@ pub struct ShowCommand {
     /// Print the stored lines
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    voice: Voice,
 }
 
 impl ShowCommand {
@@ -47,7 +51,7 @@ impl ShowCommand {
         };
         if opened.name() != asked {
             let place = escape::text(&opened.name().to_string_lossy());
-            writeln!(io::stderr(), "agentbox: this trace is not in place yet, it is read from {place}")?;
+            self.voice.tell([format!("agentbox: this trace is not in place yet, it is read from {place}")]);
         }
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
@@ -64,7 +68,7 @@ impl ShowCommand {
                 }
                 ending.note(&mut io::stderr().lock())?;
                 if ending.shown == 0 && !self.filter.is_empty() {
-                    writeln!(io::stderr(), "agentbox: no entry matches")?;
+                    self.voice.tell(["agentbox: no entry matches".to_owned()]);
                 }
                 Ok(0)
             }

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use super::Failure;
-use super::run::{PolicyArgument, Prepared, colored, prepare, tell};
+use super::run::{PolicyArgument, Prepared, colored, prepare};
 use super::secrets;
+use super::voice::tell;
 use crate::plan::{LaunchPlan, PlanError, Request, intercepts};
 
 /// Print what `run` would do as an OCI runtime specification; run nothing.

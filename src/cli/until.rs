@@ -13,8 +13,9 @@ use rustls::pki_types::CertificateDer;
 
 use super::Failure;
 use super::places::absolute_path;
-use super::run::{Prepared, elsewhere, is_granted, tell};
+use super::run::{Prepared, elsewhere, is_granted};
 use super::tls::roots;
+use super::voice::Voice;
 use crate::policy::Host as _;
 use crate::replay::compare::{self, Cause, Comparison, Goal, Named};
 use crate::replay::{Recording, embedded_times};
@@ -115,10 +116,10 @@ impl Bound {
     }
 
     /// Where the trace of a run goes that goes on for real.
-    pub(super) fn placement(&self, prepared: &Prepared) -> Result<Placement, Failure> {
+    pub(super) fn placement(&self, prepared: &Prepared, voice: Voice) -> Result<Placement, Failure> {
         let inside = is_granted(&prepared.policy, &prepared.host.resolve(&self.out));
         let placement = Placement::plan(&self.out, inside, false)?;
-        tell(elsewhere(&placement));
+        voice.tell(elsewhere(&placement));
         Ok(placement)
     }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use super::voice::Voice;
 use crate::trace::{self, Expectation, Outcome, Tamper, Verification};
 
 /// Exit code for an intact and sealed trace.
@@ -32,6 +33,9 @@ pub struct VerifyCommand {
     /// The public key that must have signed the seal
     #[arg(long, value_name = "PUB")]
     key: Option<PathBuf>,
+
+    #[command(flatten)]
+    voice: Voice,
 }
 
 impl VerifyCommand {
@@ -49,8 +53,9 @@ impl VerifyCommand {
         let opened = trace::open(&self.file.unwrap_or(self.trace));
         match opened.and_then(|opened| trace::verify(opened.path(), &expected)) {
             Ok(found) => {
+                let is_told = found.outcome != Outcome::Sealed || !self.voice.is_quiet();
                 // Who closes the pipe early still learns the answer from the exit code.
-                let _ = report(&mut io::stdout().lock(), &found, pinned);
+                let _ = is_told.then(|| report(&mut io::stdout().lock(), &found, pinned));
                 Ok(exit_code(&found.outcome))
             }
             Err(error) => {

@@ -25,7 +25,8 @@ pub(super) fn find_except(
     let not_found =
         |why: &str| CommandError::NotFound { word: word.to_string_lossy().into_owned(), why: why.to_owned() };
     if word.is_empty() {
-        return Err(not_found("the name is empty"));
+        let (word, why) = ("''".to_owned(), "the name is empty".to_owned());
+        return Err(CommandError::NotFound { word, why });
     }
     if word.as_bytes().contains(&0) {
         return Err(not_found("the name contains a NUL byte"));

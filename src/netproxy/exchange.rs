@@ -60,6 +60,8 @@ struct Progress {
     response: Copy,
     segments: Segments,
     error: Option<(String, Option<Failure>)>,
+    /// What the client hears of its own body.
+    refused: Option<NetproxyError>,
     upgraded: Option<Upgraded>,
     /// Room for the entry.
     promise: Promise,
@@ -223,6 +225,16 @@ impl Exchange {
     pub(crate) fn fail(&self, error: &NetproxyError) {
         let failure = Some(Failure::of(error));
         self.progress().error.get_or_insert_with(|| (error.to_string(), failure));
+    }
+
+    /// Why the rest of the request's body does not go on, as the client is to hear it.
+    pub(super) fn set_refused(&self, error: Option<NetproxyError>) {
+        self.progress().refused = error;
+    }
+
+    /// The same, once.
+    pub(crate) fn refusal(&self) -> Option<NetproxyError> {
+        self.progress().refused.take()
     }
 
     /// From here on the connection carries something else, and all of it is recorded.

@@ -114,11 +114,20 @@ fn kind_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
         if hyper.is_incomplete_message() {
             return Some("truncated");
         }
-        if hyper.is_parse() || hyper.is_parse_too_large() {
+        if hyper.is_parse() || hyper.is_parse_too_large() || is_unreadable(hyper) {
             return Some("malformed");
         }
     }
     error.source().and_then(kind_of)
+}
+
+/// Whether what frames a body could not be read: the library says so with an error of its own.
+fn is_unreadable(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| {
+        matches!(source.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)
+            && source.get_ref().and_then(|inner| kind_of(inner)).is_none()
+    })
 }
 
 fn io_kind(error: &io::Error) -> Option<&'static str> {

@@ -136,7 +136,7 @@ impl Service {
                     }
                     _ => {
                         let failure = link.failure(error.into_error(), !reused);
-                        return Err(treatment.refusal().unwrap_or(failure));
+                        return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(failure));
                     }
                 },
                 Sent::Broken(error) => return Err(error),

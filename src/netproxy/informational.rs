@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use hyper::header::HeaderMap;
+use hyper::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::{Request, Response, StatusCode, Version};
 use tokio::sync::Notify;
 
@@ -139,6 +139,8 @@ impl Service {
         exchange.add_informational(&one)?;
         if client == Version::HTTP_11 {
             strip(&mut one.headers);
+            // It has none (RFC 9110 section 8.6): a client that takes it for one would read the next answers otherwise.
+            one.headers.remove(CONTENT_LENGTH);
             self.heads.send_ahead(head(&one));
             poll_fn(|cx| self.heads.poll_sent(cx)).await;
         }

@@ -5,10 +5,10 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -260,6 +260,7 @@ impl Link {
             Sender::One(sender, spelling) => {
                 spelling.expect();
                 self.personal |= proves_a_connection(request.headers());
+                self.is_spare &= !may_leave_its_body(&request);
                 sender.try_send_request(request).await
             }
             Sender::Many(sender) => sender.try_send_request(request).await,
@@ -310,6 +311,13 @@ impl Link {
             _ => NetproxyError::Origin { address, source },
         }
     }
+}
+
+/// Whether an origin may not read the body: it has no meaning with these methods (RFC 9110 section 9.3), and one that
+/// takes no notice of it takes it for the beginning of the next request, which must be no other client's.
+fn may_leave_its_body<B: Body>(request: &Request<B>) -> bool {
+    let without = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS, Method::TRACE];
+    without.contains(request.method()) && !request.body().is_end_stream()
 }
 
 /// Whether the scheme proves who the client is for all that follows (RFC 4559 section 6).

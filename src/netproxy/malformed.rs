@@ -4,7 +4,7 @@ use hyper::Response;
 
 use super::body::{Reply, refusal};
 use super::decide::Refusal;
-use super::error::NetproxyError;
+use super::error::{Blame, NetproxyError};
 use super::http::{Scope, Service};
 
 impl Service {
@@ -47,6 +47,19 @@ impl Service {
         let refusal =
             Refusal { target, name: None, address: None, port: None, reason, rule: None, remedy: None };
         self.egress.refuse_always(&refusal, self.proc.as_deref())
+    }
+}
+
+/// What a client hears of its own body that breaks off; none where that is not its fault.
+pub(super) fn told(error: &NetproxyError) -> Option<NetproxyError> {
+    match error {
+        NetproxyError::Body { blame: Blame::Agent, source } => {
+            let cause =
+                std::error::Error::source(source).map_or_else(|| source.to_string(), ToString::to_string);
+            Some(NetproxyError::Request { reason: format!("its body cannot be read: {cause}") })
+        }
+        NetproxyError::Unclear(refusal) => Some(NetproxyError::Unclear(refusal.clone())),
+        _ => None,
     }
 }
 

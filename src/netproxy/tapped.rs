@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::error::{Blame, NetproxyError};
 use super::exchange::{Exchange, Side};
 use super::head_tap::HeadTap;
+use super::malformed::told;
 use super::secret::Passing;
 use super::trailers::Trailers;
 
@@ -59,6 +60,9 @@ impl Tapped {
     /// not sent when it hears of it.
     fn break_off(&mut self, error: NetproxyError, cx: &Context<'_>) {
         self.exchange.fail(&error);
+        if self.side == Side::Request {
+            self.exchange.set_refused(told(&error));
+        }
         if self.ends_by_close {
             self.heads.break_off();
         }

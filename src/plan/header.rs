@@ -94,7 +94,7 @@ impl Enforcement {
         let randomness = if self.seeded { "replayable, RDRAND excepted" } else { "not covered" };
         let (clock, again) = if self.seeded {
             (
-                "replayable, near the recorded times in Go and Java programs; CPU time and RDTSC excepted",
+                "replayable, durations in Go and Java programs near the recorded ones; CPU time and RDTSC excepted",
                 ", replayable",
             )
         } else {

@@ -31,7 +31,7 @@ impl Policy {
             return Verdict::no_rule("the program would be started without its own name");
         };
         let start = Start { spelled, exe, id, name, arguments };
-        let mut is_in_write_root = false;
+        let (mut is_in_write_root, mut is_misnamed) = (false, false);
         let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| {
             let RuleBody::Exec(exec) = &rule.body else {
                 return None;
@@ -41,6 +41,7 @@ impl Policy {
                 return start.is_denied_by(exec).then_some((RuleId(at), rule.effect, specificity));
             }
             if !start.is_granted_by(exec) {
+                is_misnamed |= start.has_arguments(exec) && start.is_file_of(&exec.program);
                 return None;
             }
             // What the agent can replace is no longer the program that the word meant.
@@ -54,6 +55,8 @@ impl Policy {
         let verdict = self.settle(matching.into_iter(), || {
             if is_in_write_root {
                 "the program lies where a rule allows writing, so a rule must name its path".to_owned()
+            } else if is_misnamed {
+                "no rule allows this program under a name that is not its own".to_owned()
             } else {
                 "no rule allows this program with these arguments".to_owned()
             }
@@ -66,6 +69,14 @@ impl Policy {
         self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
             RuleBody::Exec(exec) if rule.effect == Effect::Grant => Some((RuleId(at), exec)),
             _ => None,
+        })
+    }
+
+    /// Whether an `exec:` rule names a program by this path (absolute), whichever file it leads to.
+    pub fn names_program(&self, spelled: &Path) -> bool {
+        self.granted_programs().any(|(_, exec)| match &exec.program {
+            ExecProgram::Word { files, .. } => files.iter().any(|file| file.path == spelled),
+            ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => pattern.covers(spelled),
         })
     }
 }

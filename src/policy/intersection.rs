@@ -2,7 +2,8 @@
 //!
 //! It is a policy of its own: its `deny:` rules are those of both, its grants those of either that lie within one of
 //! the other, and each of the two is asked as well before anything is allowed. So what is shown is what both show, and
-//! what is allowed is what both allow, exactly.
+//! what is allowed is what both allow, exactly: but for a program that one of them names by a link, and the other by a
+//! directory that holds the file alone.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -59,12 +60,7 @@ fn granted<'a>(one: &'a Policy, other: &'a Policy, is_first: bool) -> impl Itera
         RuleBody::UnixSocket(PathPattern::Literal { resolved, .. }) => other.decide_unix(resolved).is_allow(),
         RuleBody::Exec(exec) => {
             let programs = programs(&exec.program);
-            grants(other).any(|rule| match &rule.body {
-                RuleBody::Exec(around) => {
-                    is_around(&self::programs(&around.program), &around.program, &programs)
-                }
-                _ => false,
-            })
+            around(other).any(|rule| programs.iter().any(|program| holds(rule, program)))
         }
         // A port that is not offered by both, and a secret that not both give, is offered and given by none.
         RuleBody::Listen(_) | RuleBody::Secret(_) => {
@@ -74,7 +70,33 @@ fn granted<'a>(one: &'a Policy, other: &'a Policy, is_first: bool) -> impl Itera
         RuleBody::UnixSocket(_) | RuleBody::Net(_) => true,
         RuleBody::Env(_) => is_first,
     };
-    grants(one).filter(lies_within).cloned()
+    grants(one).filter(lies_within).cloned().map(|mut rule| {
+        if let RuleBody::Exec(exec) = &mut rule.body {
+            narrow(&mut exec.program, other);
+        }
+        rule
+    })
+}
+
+/// Takes away what `other` does not name. A program is shown with what lies around the name by which it is found (a
+/// virtualenv): a name that is none of `other`'s shows the file alone.
+fn narrow(program: &mut ExecProgram, other: &Policy) {
+    let is_held = |path: &Path| around(other).any(|rule| holds(rule, path));
+    let is_named = |path: &Path| other.names_program(path);
+    match program {
+        ExecProgram::Word { files, .. } => {
+            files.retain(|file| is_held(&file.resolved));
+            for file in files.iter_mut().filter(|file| !is_named(&file.path)) {
+                file.path.clone_from(&file.resolved);
+            }
+        }
+        ExecProgram::Path { pattern: PathPattern::Literal { spelled, resolved }, .. } => {
+            if !is_named(spelled) {
+                spelled.clone_from(resolved);
+            }
+        }
+        ExecProgram::Path { .. } | ExecProgram::Glob(_) => {}
+    }
 }
 
 /// The place that a rule about files shows.
@@ -100,13 +122,15 @@ fn programs(program: &ExecProgram) -> Vec<PathBuf> {
     }
 }
 
-/// Whether some of `shown` is one of `around`, or in it where that is a directory.
-fn is_around(around: &[PathBuf], program: &ExecProgram, shown: &[PathBuf]) -> bool {
-    let holds = |around: &PathBuf| match program {
-        ExecProgram::Word { .. } => shown.contains(around),
-        ExecProgram::Path { .. } | ExecProgram::Glob(_) => {
-            shown.iter().any(|place| place.starts_with(around))
-        }
-    };
-    around.iter().any(holds)
+/// The programs that `policy` grants.
+fn around(policy: &Policy) -> impl Iterator<Item = &ExecProgram> {
+    policy.granted_programs().map(|(_, exec)| &exec.program)
+}
+
+/// Whether the file, or directory, `shown` is one of `around`, or in it where that is a directory.
+fn holds(around: &ExecProgram, shown: &Path) -> bool {
+    match around {
+        ExecProgram::Word { files, .. } => files.iter().any(|file| file.resolved == shown),
+        ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => shown.starts_with(base(pattern)),
+    }
 }

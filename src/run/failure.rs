@@ -220,7 +220,7 @@ fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
             "user namespaces have no rights here; set kernel.apparmor_restrict_unprivileged_userns=0 or allow \
              agentbox in an AppArmor profile",
         ),
-        Step::Hostname => ("the host name of the run", POWERLESS),
+        Step::Hostname => ("the host name of the run", NAMED),
         Step::Network => ("the network of the run", POWERLESS),
         Step::View if errno == Errno::ENOSPC => ("the view of the run", "raise fs.mount-max"),
         Step::View if errno == Errno::ESTALE => {
@@ -250,6 +250,10 @@ fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
         Step::Exec => ("execve", "the program cannot be executed"),
     }
 }
+
+/// The name of the host is told by uname(2), which no filter can alter.
+const NAMED: &str = "the run would see the name of the host; allow the call in the container's seccomp profile, or \
+                     set kernel.apparmor_restrict_unprivileged_userns=0";
 
 /// What a replay needs.
 const OVERLAY: &str = "a replay writes into overlays: it needs overlayfs in user namespaces, and a tmpfs with attributes \

@@ -18,7 +18,7 @@ use crate::sys::{netlink, sockopt};
 pub(super) type Diag = Arc<Mutex<OwnedFd>>;
 
 /// No rule, and nothing inside.
-const NOBODY: &str = "no rule: nothing listens there inside, and no rule names the host's port";
+const NOBODY: &str = "no rule names this port of the host, and nothing listens there inside";
 
 /// The decision about a destination.
 type Decide = Box<dyn Fn(SocketAddr) -> Result<String, Refusal>>;

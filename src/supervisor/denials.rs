@@ -1,7 +1,8 @@
 //! What was refused most often, and by which rule: the last words of a run.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::{Stop, Supervisor};
@@ -95,8 +96,16 @@ pub(super) fn path(access: PathAccess, path: &Path) -> Denied {
 
 pub(super) fn exec(exe: &Path, argv: &[OsString]) -> Denied {
     // By the name alone: what it was asked to do differs each time.
-    let name = argv.first().filter(|name| name.len() <= LONGEST_NAME);
+    let name = argv.first().filter(|name| name.len() <= LONGEST_NAME && !is_of_another(name, exe));
     Denied::Exec { exe: exe.to_owned(), argv: name.cloned().into_iter().collect() }
+}
+
+/// Whether a program is called what it is not: a rule for that name would be one for the other program.
+fn is_of_another(name: &OsStr, exe: &Path) -> bool {
+    let Ok(identity) = exe.metadata().map(|file| (file.dev(), file.ino())) else { return false };
+    let places = exe.parent().into_iter().chain(["/usr/bin", "/bin"].map(Path::new));
+    let found: Vec<_> = places.filter_map(|place| place.join(name).metadata().ok()).collect();
+    !found.is_empty() && found.iter().all(|file| (file.dev(), file.ino()) != identity)
 }
 
 impl Supervisor {

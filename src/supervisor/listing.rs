@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, fstat};
-use nix::sys::uio::pwrite;
 use nix::unistd::{Whence, lseek};
 
 use super::call::{Call, Reply};
@@ -21,7 +20,6 @@ use super::status::Statuses;
 use super::view::{Found, Place, own_path};
 use super::{Stop, Supervisor};
 use crate::sys::dents::{self, Entry};
-use crate::sys::seccomp;
 use crate::trace::{Event, Kind, Recorder, TraceError, path_value};
 
 /// Names of directories in the order in which they were listed.
@@ -116,24 +114,19 @@ impl Supervisor {
 
     /// Writes `bytes` into the memory of the task that waits.
     fn hand_out(
-        &self,
+        &mut self,
         call: &Call,
         address: u64,
         bytes: &[u8],
         done: impl FnOnce() -> nix::Result<()>,
     ) -> Reply {
-        let Ok(memory) = call.task.memory() else { return Reply::Errno(Errno::EFAULT) };
-        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
-            return Reply::Errno(Errno::ESRCH);
-        }
-        let written =
-            i64::try_from(address).map_err(|_| Errno::EFAULT).and_then(|at| pwrite(memory, bytes, at));
-        match written {
-            Ok(count) if count == bytes.len() => match done() {
-                Ok(()) => Reply::Value(i64::try_from(count).unwrap_or(0)),
-                Err(errno) => Reply::Errno(errno),
-            },
-            _ => Reply::Errno(Errno::EFAULT),
+        let given = self.give(call, address, bytes);
+        match given
+            .map_err(|errno| if errno == Errno::ESRCH { errno } else { Errno::EFAULT })
+            .and_then(|()| done())
+        {
+            Ok(()) => Reply::Value(i64::try_from(bytes.len()).unwrap_or(0)),
+            Err(errno) => Reply::Errno(errno),
         }
     }
 }

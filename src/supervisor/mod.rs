@@ -40,6 +40,7 @@ mod open;
 mod outside;
 mod pending;
 mod ready;
+mod receiver;
 mod remembered;
 mod rename;
 mod reopen;

@@ -178,8 +178,11 @@ impl Supervisor {
                 if matches!(other, Address::Inet(_)) && sockopt::is_datagram(socket.as_fd()) {
                     self.note_owner(call, &socket);
                 }
-                let done = address::bind(socket.as_fd(), &raw).map_err(errno_of);
-                if let (Err(Errno::EADDRINUSE), Address::Inet(at)) = (done, other) {
+                let Address::Inet(at) = other else {
+                    return Ok(address::bind(socket.as_fd(), &raw).map_err(errno_of).into());
+                };
+                let done = self.bind_inet(call.task.tid, &socket, raw, at);
+                if done == Err(Errno::EADDRINUSE) {
                     self.record_held(call, &socket, at)?;
                 }
                 return Ok(done.into());

@@ -37,8 +37,20 @@ pub fn read_exact(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
 /// Writes all of `bytes` to `address` of process `pid`, where it may write itself.
 ///
 /// # Errors
-/// EFAULT when only a part can be written, ESRCH or EPERM as process_vm_writev(2) says.
+/// As [`write_some`]; EFAULT when only a part can be written.
 pub fn write(pid: i32, address: u64, bytes: &[u8]) -> io::Result<()> {
+    if write_some(pid, address, bytes)? == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EFAULT))
+    }
+}
+
+/// Writes `bytes` to `address` of process `pid`; a short count means that it may not write the following memory.
+///
+/// # Errors
+/// EFAULT where it may write nothing, ESRCH or EPERM as process_vm_writev(2) says.
+pub fn write_some(pid: i32, address: u64, bytes: &[u8]) -> io::Result<usize> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec {
         iov_base: std::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
@@ -47,11 +59,7 @@ pub fn write(pid: i32, address: u64, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: `local` describes `bytes`, which are only read; the remote side is written by the kernel
     // with the target's own mappings.
     let count = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
-    if usize::try_from(super::checked(count as libc::c_long)?) == Ok(bytes.len()) {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(libc::EFAULT))
-    }
+    Ok(usize::try_from(super::checked(count as libc::c_long)?).unwrap_or(0))
 }
 
 /// Reads a string that ends with a zero byte; at most `limit` bytes.

@@ -27,6 +27,9 @@ pub fn brief(entry: &Map<String, Value>) -> String {
     if let (Some(from), Some(to)) = (text("from"), text("to")) {
         return format!("{from} -> {to}");
     }
+    if let Some(stream) = text("stream") {
+        return stdio(stream, args);
+    }
     let number = |name: &str| args.get(name).and_then(Value::as_i64);
     if let (Some("proc.exit"), Some(code), Some(signal)) =
         (entry.get("op").and_then(Value::as_str), number("code"), number("signal"))
@@ -45,7 +48,27 @@ pub fn brief(entry: &Map<String, Value>) -> String {
             None => host.to_owned(),
         };
     }
+    if let (Some("exec"), Some(exe), Some(target)) =
+        (entry.get("op").and_then(Value::as_str), text("exe"), text("target"))
+    {
+        // The first word is whatever the caller wrote there.
+        let name = target.split(' ').next().unwrap_or_default();
+        let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        return if last(name) == last(exe) { target.to_owned() } else { format!("{exe} as {target}") };
+    }
     text("target").map_or_else(|| shorten(&spaced(args), LONGEST_JSON), str::to_owned)
+}
+
+/// What is recorded of a standard stream, as `stdout, 29 bytes`.
+fn stdio(stream: &str, args: &Map<String, Value>) -> String {
+    let text = |name: &str| args.get(name).and_then(Value::as_str);
+    match (text("why"), text("same_as"), args.get("size").and_then(Value::as_u64)) {
+        (Some(why), ..) => format!("{stream}, not recorded: {why}"),
+        (_, Some(other), _) => format!("{stream}, the same as {other}"),
+        (_, _, Some(1)) => format!("{stream}, 1 byte"),
+        (_, _, Some(size)) => format!("{stream}, {size} bytes"),
+        _ => stream.to_owned(),
+    }
 }
 
 /// JSON with a space after each comma and colon.

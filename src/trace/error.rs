@@ -20,7 +20,7 @@ pub enum TraceError {
         path: PathBuf,
     },
     /// The directory of the trace cannot be opened.
-    #[error("cannot open the directory {} for the trace: {}", path.display(), Named(source))]
+    #[error("cannot open the directory {} for the trace: {}: make it first, or name a file elsewhere with -t", path.display(), Named(source))]
     OpenDirectory {
         /// The directory.
         path: PathBuf,

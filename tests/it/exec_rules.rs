@@ -67,8 +67,21 @@ print(os.system('echo hi'))",
         assert!(!ran.stdout.contains("leak") && !ran.stdout.contains("hi"), "{ran}");
         assert!(ran.stdout.starts_with("EACCES\nEACCES\n13\n"), "{ran}");
         for entry in ran.denials("exec") {
-            assert!(entry["args"]["exe"].as_str().is_some_and(|exe| exe.ends_with("sh")), "{ran}");
+            let exe = entry["args"]["exe"].as_str().unwrap_or_default();
+            assert!(exe.ends_with("sh"), "{ran}");
+            // The rule that is named is one for the program that was refused.
+            assert_ne!(entry["args"]["remedy"], "exec: echo", "{ran}");
         }
+        let trace = sandbox.trace();
+        let shown = sandbox.agentbox(&["show", "--denied", trace.to_str().expect("a name")]);
+        assert!(shown.stdout.contains("sh as echo -c 'echo leak'"), "{shown}");
+        sandbox.policy("exec: sh");
+        let ran = python(sandbox, "start('true', '-c', 'echo leak', executable='/bin/sh')");
+        ran.exits(0).prints("EACCES\n");
+        assert!(
+            ran.denials("exec")[0]["rule"].as_str().is_some_and(|rule| rule.contains("under a name")),
+            "{ran}"
+        );
     });
 }
 

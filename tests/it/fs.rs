@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Ran, Sandbox, everyone};
+use nix::sys::signal::Signal;
+
+use crate::support::{Ran, Running, Sandbox, everyone, until};
 
 /// What opening says: the content, or the name of the errno.
 const OPEN: &str = "import errno, os
@@ -306,6 +308,16 @@ fn the_tree_of_the_host_stays_as_it_was() {
             "print(try_open('repo/src/a.py'), try_open('repo/.npmrc', 'w'), try_open('repo/x', 'w'))",
         )
         .exits(0);
+        assert_eq!(tree(sandbox), before);
+        // The launcher is killed in the middle.
+        let _ = fs::remove_file(sandbox.trace());
+        let program = "print('there', flush=True)\nimport time; time.sleep(60)";
+        let running = Running::start(sandbox.run_command(&[], &["python3", "-c", program]));
+        until("the trace tells of the start", || {
+            fs::read_to_string(sandbox.trace()).is_ok_and(|trace| trace.contains("proc.image"))
+        });
+        running.signal(Signal::SIGKILL);
+        running.finish();
         assert_eq!(tree(sandbox), before);
     });
 }

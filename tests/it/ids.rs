@@ -56,7 +56,9 @@ fn jobs_of_shells_have_their_ids() {
     everyone(|sandbox| {
         sandbox.policy(POLICY);
         let job = |name: &str| {
-            format!("(for i in 1 2 3 4 5; do sh -c 'echo {name} $$'; echo {name} | cat | sh -c 'cat; echo $$'; done > {name}) &")
+            format!(
+                "(for i in 1 2 3 4 5; do sh -c 'echo {name} $$'; echo {name} | cat | sh -c 'cat; echo $$'; done > {name}) &"
+            )
         };
         let script = format!("{} {} {} wait; cat a b c; echo $$ $!", job("a"), job("b"), job("c"));
         let shell = if has("bash") { "bash" } else { "sh" };
@@ -87,5 +89,36 @@ fn a_call_that_makes_nothing_holds_nobody_up() {
              print(os.read(read, 1) + os.read(read, 1) + os.read(read, 1))\n",
         );
         replays(sandbox, &["python3", "fails.py"]);
+    });
+}
+
+/// A server that leaves its port to be picked, and tells it on a command line, in a file and in what it prints.
+const PORTS: &str = "\
+import socket, subprocess
+sockets = []
+for family, kind, host in [(2, 1, '127.0.0.1'), (2, 1, ''), (10, 1, '::1'), (10, 1, '::'), (2, 2, '127.0.0.1')] * 3:
+    sockets.append(socket.socket(family, kind))
+    sockets[-1].bind((host, 0))
+ports = [each.getsockname()[1] for each in sockets]
+assert len(set(ports)) == len(ports), ports
+open('ports', 'w').write(repr(ports))
+sockets[0].listen()
+subprocess.run(['echo', str(ports[0])])
+socket.create_connection(('127.0.0.1', ports[0]))
+print(ports, sockets[0].accept()[0].getsockname())
+try: sockets[0].bind(('127.0.0.1', 0))
+except OSError as error: print(error)
+";
+
+#[test]
+fn servers_have_the_ports_that_they_had() {
+    if !has("python3") {
+        return skip("python", "there is none");
+    }
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        sandbox.file("ports.py", PORTS);
+        let ran = replays(sandbox, &["python3", "ports.py"]);
+        assert!(ran.stdout.contains("[Errno 22]"), "{ran}");
     });
 }

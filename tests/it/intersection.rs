@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::{Ran, Sandbox, User};
+use crate::support::{Ran, Running, Sandbox, User};
 
 const AGENT: &str = r#"
 import os, socket, subprocess
@@ -73,5 +73,51 @@ fn a_narrower_policy_denies_more() {
         "1 None",
     ] {
         assert!(again.stdout.lines().any(|found| found == line), "{line}\n{again}");
+    }
+}
+
+const CURIOUS: &str = r#"
+import sys
+for name in sys.argv[1:]:
+    try: print(open(name).read())
+    except OSError as error: print(type(error).__name__)
+"#;
+
+/// The words of a policy are the user's: a trace brings a PATH of its own, and a command around whose program, and in
+/// whose script, lies what no rule of the user's names.
+#[test]
+fn a_trace_from_elsewhere_shows_no_virtualenv_and_no_script_of_the_user() {
+    let sandbox = Sandbox::new(User::Caller);
+    let policy = "read: ./agent.py\nexec: python3\n";
+    let private = sandbox.beside("private");
+    sandbox.file("agent.py", CURIOUS);
+    sandbox.file("../private/pyvenv.cfg", "home = /usr/bin\n");
+    sandbox.file("../private/lib/notes", "SECRET");
+    sandbox.file("../private/script.py", "print('SECRET')\n");
+    sandbox.directory("../private/bin");
+    sandbox.link("/usr/bin/python3", "../private/bin/python3");
+    let (python, notes) = (private.join("bin/python3"), private.join("lib/notes"));
+    let (python, notes) = (python.to_str().expect("text"), notes.to_str().expect("text"));
+    let user = sandbox.beside("user.policy");
+    fs::write(&user, policy).expect("written");
+    let script = private.join("script.py");
+    let along = format!("{}/bin:/usr/bin:/bin", private.display());
+    for (rules, path, words) in [
+        (policy, along.as_str(), ["python3", "agent.py", notes]),
+        (&format!("read: ./agent.py\nexec: {python}\n"), "/usr/bin:/bin", [python, "agent.py", notes]),
+        (policy, "/usr/bin:/bin", ["python3", script.to_str().expect("text"), ""]),
+    ] {
+        sandbox.policy(rules);
+        let _ = fs::remove_file(sandbox.trace());
+        let _ = fs::remove_dir_all(format!("{}.blobs", sandbox.trace().display()));
+        let mut command = sandbox.run_command(&[], &words);
+        command.env("PATH", path);
+        Running::start(command).finish().exits(0).prints("SECRET\n");
+        let trace = sandbox.trace();
+        let words = ["replay", "--force", "-t", trace.to_str().expect("text"), "-p"];
+        let mut command = sandbox.command(&[&words[..], &[user.to_str().expect("text")]].concat());
+        command.env("PATH", "/usr/bin:/bin").env("XDG_STATE_HOME", sandbox.beside("elsewhere"));
+        let again = Running::start(command).finish();
+        assert!(again.code != 0 && !again.stdout.contains("SECRET"), "{words:?}\n{again}");
     }
 }

@@ -1,13 +1,13 @@
 //! Limits of the way out: memory with slow readers, a thousand connections, heads without end.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::support::{Running, Sandbox, everyone, has, skip, until};
+use crate::support::{Ran, Running, Sandbox, everyone, has, skip, until};
 
 /// A server on the host's loopback; it ends with the tests.
 fn serve(answer: impl Fn(TcpStream) + Send + Clone + 'static) -> u16 {
@@ -71,24 +71,73 @@ print('done', flush=True)
 time.sleep(1)
 "
         );
-        let _ = std::fs::remove_file(sandbox.trace());
-        let running = Running::start(sandbox.run_command(&[], &["python3", "-c", &program]));
-        let pid = running.pid();
-        let mut most = 0;
-        until("the launcher ends", || match peak(pid) {
-            Some(now) => {
-                most = most.max(now);
-                false
-            }
-            None => true,
-        });
-        let mut ran = running.finish();
-        ran.read_trace(&sandbox.trace());
-        ran.exits(0).prints("done\n");
+        let (ran, most) = watched(sandbox, &program);
         let result = &ran.of("net.stream")[0]["result"];
         assert_eq!((&result["up"], &result["down"]), (&MANY.into(), &MANY.into()), "{result}");
         assert!(most < 48 << 10, "the launcher held {most} KiB");
     });
+}
+
+#[test]
+fn bodies_up_and_down_take_constant_memory() {
+    let port = serve(|mut client| {
+        let mut reader = BufReader::new(client.try_clone().expect("a clone"));
+        while reader.read_line(&mut String::new()).is_ok_and(|length| length > 2) {}
+        let down = std::thread::spawn(move || {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {MANY}\r\n\r\n");
+            let _ = client.write_all(&[head.into_bytes(), vec![7; MANY]].concat());
+        });
+        // What is not taken must wait at its source.
+        std::thread::sleep(Duration::from_millis(500));
+        let _ = reader.take(MANY as u64).read_to_end(&mut Vec::new());
+        let _ = down.join();
+    });
+    everyone(|sandbox| {
+        policy(sandbox, port);
+        let program = format!(
+            "
+import socket, threading, time
+s = socket.create_connection(('127.0.0.1', {port}))
+def up():
+    s.sendall(b'POST / HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\nContent-Length: {MANY}\\r\\n\\r\\n')
+    s.sendall(b'\\x01' * {MANY})
+sending = threading.Thread(target=up)
+sending.start()
+time.sleep(0.5)
+answer = s.makefile('rb')
+while len(answer.readline()) > 2:
+    pass
+assert len(answer.read({MANY})) == {MANY}
+sending.join()
+print('done', flush=True)
+time.sleep(1)
+"
+        );
+        let (ran, most) = watched(sandbox, &program);
+        let exchange = ran.of("http.exchange")[0];
+        let sizes = (&exchange["args"]["body"]["size"], &exchange["result"]["body"]["size"]);
+        assert_eq!(sizes, (&MANY.into(), &MANY.into()), "{exchange}");
+        assert!(most < 48 << 10, "the launcher held {most} KiB");
+    });
+}
+
+/// Runs a program of Python's that prints `done`; with it the most that the launcher has held, in KiB.
+fn watched(sandbox: &Sandbox, program: &str) -> (Ran, u64) {
+    let _ = std::fs::remove_file(sandbox.trace());
+    let running = Running::start(sandbox.run_command(&[], &["python3", "-c", program]));
+    let pid = running.pid();
+    let mut most = 0;
+    until("the launcher ends", || match peak(pid) {
+        Some(now) => {
+            most = most.max(now);
+            false
+        }
+        None => true,
+    });
+    let mut ran = running.finish();
+    ran.read_trace(&sandbox.trace());
+    ran.exits(0).prints("done\n");
+    (ran, most)
 }
 
 const CONNECTIONS: usize = 1000;

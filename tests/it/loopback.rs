@@ -1,6 +1,6 @@
 //! The host's own loopback: rules without a port, servers inside beside it, and runs that only observe.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 
 use crate::support::{Ran, Sandbox, everyone, has, skip};
@@ -138,6 +138,7 @@ fn a_denied_port_and_a_run_without_such_a_rule_are_refused() {
         let ran =
             clients(sandbox, &[], &format!("print(ask('127.0.0.1', {port}), ask('127.0.0.1', {other}))"));
         ran.exits(0).prints("ECONNREFUSED host\n").complains(&format!("to allow it: net: 127.0.0.1:{port}"));
+        assert_eq!(ran.denials("net")[0]["args"]["remedy"], format!("net: 127.0.0.1:{port}"), "{ran}");
         assert_eq!(ran.denials("net").len(), 1, "{ran}");
     });
 }
@@ -187,5 +188,40 @@ for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, ''), (socke
             "{ran}"
         );
         assert!(!denials.is_empty(), "{ran}");
+    });
+}
+
+#[test]
+fn a_redirection_leads_nowhere_that_no_rule_names() {
+    if !has("curl") {
+        return skip("curl", "it is not installed");
+    }
+    let other = serve("127.0.0.1:0");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let mut asked = [0; 1024];
+            // A client that goes away has what it wanted.
+            let _ = client.read(&mut asked);
+            let head = format!(
+                "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:{other}/\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            );
+            let _ = client.write_all(head.as_bytes());
+        }
+    });
+    everyone(|sandbox| {
+        sandbox.file("secret.txt", "hidden");
+        sandbox.policy(&format!("net: 127.0.0.1:{port}\n"));
+        for way in [&["--noproxy", "*"][..], &[]] {
+            let url = format!("http://127.0.0.1:{port}/");
+            let words = [&["curl", "-sS", "-L", "--http0.9"], way, &[url.as_str()]].concat();
+            let ran = sandbox.run(&words);
+            assert!(!ran.stdout.contains("host"), "{ran}");
+            assert_eq!(ran.recorded("http.exchange", "url", &url)["result"]["status"], 302, "{ran}");
+            ran.denied("net", &format!("127.0.0.1:{other}"));
+        }
+        let url = format!("file://{}", sandbox.path("secret.txt").display());
+        sandbox.run(&["curl", "-sS", &url]).exits(37).prints("").denied("read", "secret.txt");
     });
 }

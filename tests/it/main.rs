@@ -32,6 +32,7 @@ mod pack;
 mod policy_run;
 mod policy_show;
 mod programs;
+mod quiet;
 mod readers;
 mod replay_files;
 mod replay_net;

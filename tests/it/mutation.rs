@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::support::{Ran, Sandbox, everyone};
 
 /// Does each act and prints `done` or the name of its errno.
@@ -215,5 +217,31 @@ open('one/file', 'w').write('new'); os.mkdir('out/inner'); os.rmdir('out/inner')
         }
         let count = |op: &str| ran.entries.iter().filter(|entry| entry["op"] == op).count();
         assert_eq!((count("fs.rename"), count("fs.delete")), (0, 1), "{ran}");
+    });
+}
+
+#[test]
+fn what_a_mapping_stores_after_its_file_was_closed_is_in_the_last_digest() {
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        sandbox.policy("write: ./out");
+        let ran = python(
+            sandbox,
+            "import time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+file = os.open('out/mapped', os.O_RDWR | os.O_CREAT, 0o644)
+os.ftruncate(file, 4096)
+at = libc.mmap(None, ctypes.c_size_t(4096), 3, 1, file, ctypes.c_long(0))
+os.close(file)
+time.sleep(0.3)
+ctypes.memmove(at, b'later', 5)",
+        );
+        ran.exits(0);
+        let content = fs::read(sandbox.path("out/mapped")).expect("the file");
+        assert_eq!(&content[..5], b"later");
+        let digest: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let told = ran.of("fs.write").into_iter().next_back().expect("an entry");
+        assert_eq!(told["args"]["sha256"], digest.as_str(), "{ran}");
     });
 }

@@ -93,3 +93,41 @@ fn placeholders_that_are_none_are_refused() {
         sandbox.agentbox(&words).exits(2).complains("a placeholder of a secret");
     }
 }
+
+#[test]
+fn what_is_missing_or_in_the_way_is_told_in_one_line() {
+    let sandbox = Sandbox::new(User::Caller);
+    let one_line = |words: &[&str], code: i32, said: &str| {
+        let ran = sandbox.agentbox(words);
+        ran.exits(code).prints("").complains(said);
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
+    };
+    one_line(&["run", "--", "true"], 2, "`agentbox init` writes a first policy");
+    one_line(&["run", "-p", "no.policy", "--", "true"], 2, "cannot read the policy no.policy: ");
+    sandbox.file("agent.policy", "exec: cat\n");
+    one_line(&["run", "-p", "agent.policy", "--", ""], 127, "'': command not found: the name is empty");
+    one_line(&["run", "-p", "agent.policy", "-t", "no/t", "--", "true"], 2, "make it first");
+}
+
+#[test]
+fn one_of_a_kind_is_counted_in_the_singular() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("read: ./in.txt\n");
+    let ran = sandbox.run(&["sh", "-c", "echo hello; id"]);
+    ran.exits(126).complains(", 1 denial -> ");
+    let shown = sandbox.agentbox(&["show", "-t", sandbox.trace().to_str().expect("text"), "--op", "stdio"]);
+    assert!(shown.exits(0).stdout.contains("stdout, 6 bytes"), "{shown}");
+    sandbox.file("agentbox.policy", "read: .\n");
+    let shown = sandbox.agentbox(&["policy", "show"]);
+    let closed = |line: &&str| line.contains("agentbox's own: no rule opens it");
+    assert_eq!(shown.exits(0).stdout.lines().filter(closed).count(), 1, "{shown}");
+}
+
+#[test]
+fn a_pack_is_never_written_over() {
+    let sandbox = recorded();
+    let trace = sandbox.trace();
+    let words = ["pack", trace.to_str().expect("text"), "-o", "run.pack"];
+    sandbox.agentbox(&words).exits(0);
+    sandbox.agentbox(&words).exits(2).complains("run.pack is there already and is left as it is");
+}

@@ -79,7 +79,7 @@ fn a_packed_trace_is_a_trace_wherever_it_lies() {
         let packed = pack(sandbox, "../run.pack", "");
         let again = pack(sandbox, "../again.pack", "");
         assert_eq!(fs::read(&packed).expect("reads"), fs::read(again).expect("reads"));
-        agentbox(sandbox, "pack ../trace.jsonl -o ../run.pack").exits(2).complains("File exists");
+        agentbox(sandbox, "pack ../trace.jsonl -o ../run.pack").exits(2).complains("is there already");
         agentbox(sandbox, "replay -t ../run.pack").exits(0).complains("replay ok");
         agentbox(sandbox, "diff ../trace.jsonl ../run.pack").exits(0);
         elsewhere(sandbox);
@@ -210,7 +210,7 @@ fn nothing_is_written_through_a_link() {
         sandbox.link("../elsewhere", "trace.jsonl");
         agentbox(sandbox, "unpack ../run.pack").exits(2).complains("there already");
         sandbox.link("../elsewhere", "out.pack");
-        agentbox(sandbox, "pack ../trace.jsonl -o out.pack").exits(2).complains("File exists");
+        agentbox(sandbox, "pack ../trace.jsonl -o out.pack").exits(2).complains("is there already");
         assert!(!Path::new(&sandbox.beside("elsewhere")).exists());
     });
 }

@@ -178,6 +178,14 @@ fn node_with_threads_children_and_files() {
                 fork('child.js').on('message', word => console.log('fork', word)) })";
         sandbox.file("child.js", "process.send('hello'); process.disconnect()");
         sandbox.run(&["node", "-e", program]).exits(0).prints("child\nworker 1\nfork hello\n");
+        // None of its own ways to a file is a way around.
+        sandbox.file("../secret.json", "{\"hidden\": 1}");
+        let program = "const fs = require('fs'), path = process.cwd() + '/../secret.json'
+            const ways = [() => fs.readFileSync(new URL('file://' + path)), () => require(path), () => fs.linkSync(path, 'out/l'),
+                () => process.binding('fs').open(path, 0, 0), () => fs.cpSync(path, 'out/c'), () => fs.openAsBlob(path)]
+            for (const way of ways) try { console.log(way()) } catch (error) { console.log('refused') }";
+        let ran = sandbox.run(&["node", "-e", program]);
+        assert!(!ran.stdout.contains("hidden") && ran.stdout.matches("refused").count() >= 5, "{ran}");
     });
 }
 

@@ -230,3 +230,53 @@ fn what_no_run_has_recorded_of_files_is_refused() {
         samples(text).exits(1);
     }
 }
+
+const BOUNDS: &str = r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+long, pointer = ctypes.c_long, ctypes.c_void_p
+libc.mmap.restype, libc.mmap.argtypes = pointer, [pointer, long, long, long, long, long]
+libc.mprotect.argtypes = [pointer, long, long]
+at = libc.mmap(None, 4 * 4096, 3, 0x22, -1, 0)
+def call(number, *words):
+    done = libc.syscall(long(number), *[long(word) if isinstance(word, int) else word for word in words])
+    if done < 0: return os.strerror(ctypes.get_errno())
+    return done if number != 217 else "listed"
+def calls(place):
+    name, d = ctypes.c_char_p(b"f"), os.open(".", os.O_RDONLY)
+    f = os.open("f", os.O_RDONLY)
+    print(call(4, name, place), call(5, f, place), call(332, -100, name, 0, 0x7ff, place), call(217, d, place, 2000),
+          call(318, place, 150, 0), call(318, place, 1 << 17, 0), call(228, 0, place), call(96, place, 0))
+    os.close(d), os.close(f)
+open("f", "w").write("text")
+os.listdir(".")
+libc.mprotect(at + 4096, 4096, 0)
+libc.mprotect(at + 3 * 4096, 4096, 0)
+for place in at, at + 4096 - 8, at + 4096, at + 2 * 4096, at + 3 * 4096 - 8, 0, -4096: calls(place)
+print(ctypes.string_at(at + 2 * 4096, 4096 - 150).count(0) > 0)
+libc.mprotect(at, 4096, 1)
+calls(at)
+import threading
+thread = threading.Thread(target=calls, args=(at,))
+thread.start(), thread.join()
+stop = threading.Event()
+thread = threading.Thread(target=stop.wait)
+thread.start()
+calls(at)
+libc.mprotect(at, 4096, 3)
+calls(at)
+stop.set()
+"#;
+
+/// As by the kernel: into no page that the program may not write itself.
+#[test]
+fn an_answer_is_written_where_the_program_may_write() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: python3\n");
+        sandbox.file("old", "old");
+        let ran = is_exact(sandbox, &[], &["python3", "-c", BOUNDS]);
+        let outside =
+            Command::new("python3").args(["-c", BOUNDS]).current_dir(sandbox.directory("../out")).output();
+        ran.prints(&String::from_utf8(outside.expect("runs").stdout).expect("text"));
+    });
+}

@@ -1,6 +1,6 @@
 //! What a command finds around it: devices, /proc, temporary places, identity, privileges, environment.
 
-use crate::support::{User, everyone};
+use crate::support::{Running, Sandbox, User, everyone, has, skip};
 
 #[test]
 fn the_devices_that_programs_need_are_there_and_no_others() {
@@ -261,4 +261,83 @@ open('runs/three.jsonl', 'w').write('x')",
         );
         ran.exits(0).prints("").denied("read", "runs/one.jsonl").denied("write", "runs/two.jsonl");
     });
+}
+
+#[test]
+fn interfaces_are_listed_and_no_other_netlink_family_is_there() {
+    everyone(|sandbox| {
+        let ran = sandbox.python(
+            "import errno, socket
+print(socket.if_nameindex())
+socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE).close()
+for family in range(1, 23):
+    try: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family); print(family)
+    except OSError as error: assert error.errno in (errno.EPROTONOSUPPORT, errno.EACCES, errno.EPERM), error",
+        );
+        ran.exits(0).prints("[(1, 'lo')]\n");
+        if has("node") {
+            let listed = "console.log(Object.keys(require('os').networkInterfaces()))";
+            sandbox.run(&["node", "-e", listed]).exits(0).prints("[ 'lo' ]\n");
+        }
+    });
+}
+
+#[test]
+fn limits_and_priorities_are_set_for_the_runs_own_processes_alone() {
+    everyone(|sandbox| {
+        let ran = sandbox.python(
+            "import errno, os, resource, time
+child = os.fork()
+if child == 0: time.sleep(60)
+acts = (lambda pid: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)), lambda pid: os.sched_setaffinity(pid, {0}),
+        lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 5),
+        lambda pid: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)))
+for act in acts:
+    for pid in (0, child, 1, 4000000):
+        try: act(pid); print('done', end=' ')
+        except OSError as error: print(errno.errorcode[error.errno], end=' ')
+    print()
+os.kill(child, 9)",
+        );
+        ran.exits(0);
+        for line in ran.stdout.lines() {
+            let said: Vec<_> = line.split_whitespace().collect();
+            assert_eq!(said[..3], ["done", "done", "EPERM"], "{ran}");
+            assert!(["EPERM", "ESRCH"].contains(&said[3]), "{ran}");
+        }
+        assert_eq!(ran.stdout.lines().count(), 4, "{ran}");
+    });
+}
+
+/// Who may mount gives the run's own mounts to nobody, and what is mounted later to no run.
+#[test]
+fn what_the_host_mounts_meanwhile_is_not_seen() {
+    if !nix::unistd::geteuid().is_root() || !has("unshare") {
+        return skip("mounts", "they take root and unshare");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.file("root/sub/file", "first");
+    for rule in ["read: ./root", "write: ./root"] {
+        sandbox.policy(rule);
+        let program = "import os, time
+print(open('root/sub/file').read(), flush=True)
+while not os.path.exists('root/go'): time.sleep(0.02)
+print(open('root/sub/file').read(), sorted(os.listdir('root/sub')))";
+        let inside = sandbox.run_command(&[], &["python3", "-c", program]);
+        let script = "mount --make-rshared / || exit 9
+\"$@\" & sleep 1; mount -t tmpfs late root/sub && echo late >root/sub/late; : >root/go; wait $!";
+        let environment: Vec<_> =
+            inside.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+        let mut words: Vec<std::ffi::OsString> =
+            ["-m", "--propagation", "private", "sh", "-c", script, "sh"].map(Into::into).into();
+        words.push(inside.get_program().to_owned());
+        words.extend(inside.get_args().map(ToOwned::to_owned));
+        let mut command = std::process::Command::new("unshare");
+        command.args(words).current_dir(sandbox.path("")).env_clear();
+        command.envs(environment.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let ran = Running::start(command).finish();
+        ran.exits(0).prints("first\nfirst ['file']\n");
+        std::fs::remove_file(sandbox.path("root/go")).expect("the sign");
+    }
 }

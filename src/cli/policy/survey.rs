@@ -1,5 +1,6 @@
 //! Everything that a policy amounts to on this host, as `policy show` prints it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -100,12 +101,19 @@ impl Survey {
             generated: files(plan, |content| matches!(content, Content::Bytes(_))),
             trusted: files(plan, |content| !matches!(content, Content::Bytes(_))),
             devices: plan.access.devices.iter().map(text).collect(),
-            closed: plan.access.protected.iter().map(|file| text(&file.path)).collect(),
+            closed: closed(plan),
             environment: environment(plan, facts),
             hosts: hosts(policy),
             sockets: plan.unix.iter().map(text).collect(),
         }
     }
+}
+
+/// A file that is protected for several reasons is told once.
+fn closed(plan: &LaunchPlan) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let paths = plan.access.protected.iter().map(|file| text(&file.path));
+    paths.filter(|path| seen.insert(path.clone())).collect()
 }
 
 fn files(plan: &LaunchPlan, which: impl Fn(&Content) -> bool) -> Vec<String> {

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::Failure;
-use super::super::run::{colored, tell};
+use super::super::run::colored;
 use super::super::until::Bound;
+use super::super::voice::tell;
 use super::{ReplayCommand, refused};
 use crate::replay::compare::{self, Comparison, report};
 use crate::replay::{Difference, ReplayError, embedded_times, outputs};
@@ -43,7 +44,7 @@ impl ReplayCommand {
                 said["until"] = bound.step().into();
             }
             tell([escape::json(&said.to_string())]);
-        } else {
+        } else if !is_same || !self.voice.is_quiet() {
             let style = report::Style { recorded: "recorded", live: "live", color: colored() };
             let text = report::text(&comparison, &style);
             tell(text.lines().map(|line| format!("agentbox: {line}")));
@@ -58,7 +59,7 @@ impl ReplayCommand {
             tell([format!("agentbox: {}", report::verdict(&comparison, &same, "replay diverged"))]);
         }
         if is_same {
-            tell(bound.and_then(|bound| bound.went_on(outcome)));
+            self.voice.tell(bound.and_then(|bound| bound.went_on(outcome)));
         }
         Ok(u8::from(!is_same))
     }

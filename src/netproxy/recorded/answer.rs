@@ -324,10 +324,11 @@ impl RecordedBody {
     fn skip_empty_piece(&mut self) {
         if self.piece.is_none()
             && self.pause.is_none()
-            && let Some(empty) = self.pieces.front().copied().filter(|piece| piece.left == 0)
+            && let Some(empty) = self.pieces.front().filter(|piece| piece.left == 0)
         {
+            let micros = empty.micros;
             self.pieces.pop_front();
-            self.end_piece(empty.micros);
+            self.end_piece(micros);
         }
     }
 

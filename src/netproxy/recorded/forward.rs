@@ -16,6 +16,7 @@ use super::super::forward::{Origin, Switch};
 use super::super::http::Service;
 use super::super::secret::{Passing, Treatment};
 use super::super::tapped::Tapped;
+use super::super::trailers::Trailers;
 use super::Recording;
 use super::answer::{Answer, unreadable};
 use super::exchanges::{MOST, Matched};
@@ -58,7 +59,9 @@ impl Service {
         *slot = link.share();
         drop(slot);
         let flow = self.flow(&link);
-        let body = Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads);
+        let trailers = Trailers::of(&self.egress, &head, &origins[0], proc);
+        let body =
+            Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         if let Some(matched) = recording.exchanges.take_early(&exchange.asked(None), proc) {
             exchange.set_matched(&matched);
             let gate = Arc::new(Gate::default());
@@ -69,7 +72,7 @@ impl Service {
         }
         let taken = match take(body).await {
             Ok(taken) => taken,
-            Err(error) => return Err(treatment.refusal().unwrap_or(error)),
+            Err(error) => return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(error)),
         };
         let asked = exchange.asked(taken.digest);
         let content = taken.content.as_deref();

@@ -8,14 +8,46 @@ const CONTROL: u8 = 8;
 /// The longest head: two bytes, a length of eight, a mask of four.
 const LONGEST: usize = 14;
 
-/// The frames of one direction.
+/// The frames of one direction, searched.
 pub(super) struct Frames {
     messages: Watch,
     controls: Watch,
+    unmasking: Unmasking,
+}
+
+impl Frames {
+    pub(super) fn new(watch: &Watch) -> Self {
+        Self { messages: watch.again(), controls: watch.again(), unmasking: Unmasking::default() }
+    }
+
+    /// The secret whose placeholder is whole with these bytes.
+    pub(super) fn see(&mut self, mut bytes: &[u8]) -> Option<usize> {
+        let mut found = None;
+        while let Some(Payload { is_control, plain }) = self.unmasking.next(&mut bytes) {
+            let watch = if is_control { &mut self.controls } else { &mut self.messages };
+            let seen = watch.see(&plain);
+            found = found.or(seen);
+        }
+        found
+    }
+}
+
+/// Takes the heads and the masks off frames, in whatever pieces they come.
+#[derive(Default)]
+pub struct Unmasking {
     head: [u8; LONGEST],
     filled: usize,
     /// The frame that is being read.
     open: Option<Open>,
+}
+
+/// A part of what one frame carries.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// Of a control frame, which is no part of a message.
+    pub is_control: bool,
+    /// Its bytes without the mask.
+    pub plain: Vec<u8>,
 }
 
 struct Open {
@@ -25,42 +57,32 @@ struct Open {
     read: usize,
 }
 
-impl Frames {
-    pub(super) fn new(watch: &Watch) -> Self {
-        let (messages, controls) = (watch.again(), watch.again());
-        Self { messages, controls, head: [0; LONGEST], filled: 0, open: None }
-    }
-
-    /// The secret whose placeholder is whole with these bytes.
-    pub(super) fn see(&mut self, mut bytes: &[u8]) -> Option<usize> {
-        let mut found = None;
-        while !bytes.is_empty() {
-            let Some(open) = &mut self.open else {
-                self.head[self.filled] = bytes[0];
-                self.filled += 1;
-                bytes = &bytes[1..];
-                self.open = frame(&self.head[..self.filled]);
-                if self.open.is_some() {
-                    self.filled = 0;
-                }
-                continue;
-            };
-            let length = usize::try_from(open.left).unwrap_or(usize::MAX).min(bytes.len());
-            let (payload, rest) = bytes.split_at(length);
-            let first = open.read;
-            let plain: Vec<u8> =
-                payload.iter().enumerate().map(|(at, byte)| byte ^ open.mask[(first + at) % 4]).collect();
-            open.read = (first + length) % 4;
-            open.left -= length as u64;
-            let watch = if open.is_control { &mut self.controls } else { &mut self.messages };
-            let seen = watch.see(&plain);
-            found = found.or(seen);
-            if open.left == 0 {
-                self.open = None;
+impl Unmasking {
+    /// Takes bytes up to the end of the next part of a payload. None where there is none: then all bytes are taken.
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Payload> {
+        while self.open.is_none() {
+            let (first, rest) = bytes.split_first()?;
+            self.head[self.filled] = *first;
+            self.filled += 1;
+            *bytes = rest;
+            if let Some(open) = frame(&self.head[..self.filled]) {
+                self.filled = 0;
+                self.open = Some(open).filter(|open| open.left > 0);
             }
-            bytes = rest;
         }
-        found
+        let open = self.open.as_mut().filter(|_| !bytes.is_empty())?;
+        let length = usize::try_from(open.left).unwrap_or(usize::MAX).min(bytes.len());
+        let (payload, rest) = bytes.split_at(length);
+        *bytes = rest;
+        let first = open.read;
+        let plain = payload.iter().enumerate().map(|(at, byte)| byte ^ open.mask[(first + at) % 4]).collect();
+        let is_control = open.is_control;
+        open.read = (first + length) % 4;
+        open.left -= length as u64;
+        if open.left == 0 {
+            self.open = None;
+        }
+        Some(Payload { is_control, plain })
     }
 }
 

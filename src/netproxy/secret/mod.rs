@@ -7,7 +7,7 @@
 mod admit;
 mod body;
 mod coding;
-mod frames;
+pub mod frames;
 mod mask;
 mod needle;
 mod opaque;

@@ -2,6 +2,9 @@
 
 use std::io::{Read as _, Write as _};
 
+use serde_json::json;
+
+use super::replays::twice;
 use super::world::{Bench, PUBLIC, Plan, mirror, open, read_response};
 
 const WEB: &str = "93.184.216.34:80";
@@ -15,6 +18,34 @@ fn bench() -> Bench {
     });
     bench.resolve("a.test");
     bench
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_the_clients_fault() {
+    let plan = Plan {
+        policy: "net: a.test",
+        names: &[("a.test", PUBLIC)],
+        routes: &[(WEB, Some(mirror()))],
+        ..Plan::default()
+    };
+    for body in
+        ["5\r\nhelloworld\r\n0\r\n\r\n", "zz\r\nhello", "f0000000000000003\r\nhello", "-1\r\n", "5\nhello"]
+    {
+        let (recorded, _) = twice(&plan, |bench| {
+            bench.resolve("a.test");
+            let mut stream = bench.connect(WEB);
+            let head = "POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n";
+            stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 400"), "{body:?} got {answer:?}");
+            assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer:?}");
+            bench.wait_for("http.exchange", 1);
+            answer
+        });
+        let failure = &recorded.compared("http.exchange")[0]["result"]["failure"];
+        assert_eq!((&failure["kind"], &failure["side"]), (&json!("malformed"), &json!("agent")), "{body:?}");
+    }
 }
 
 #[test]

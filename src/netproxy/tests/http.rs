@@ -3,11 +3,14 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::world::{Bench, PUBLIC, Plan, mirror, open, read_head, read_request, read_response, server, text};
+use super::world::{
+    Bench, PATIENCE, PUBLIC, Plan, mirror, open, read_head, read_request, read_response, server, text,
+};
 
 const WEB: &str = "93.184.216.34:80";
 const ALT: &str = "93.184.216.34:8080";
@@ -114,6 +117,41 @@ fn curl_and_python_use_the_proxy_port() {
     let connects = bench.events("net.connect");
     let via: Vec<_> = connects.iter().map(|event| text(&event.args["via"])).collect();
     assert_eq!(via, ["proxy", "connect", "connect", "proxy"]);
+}
+
+#[test]
+fn packed_bodies_pass_as_they_are() {
+    const PACKED: [u8; 12] = [0x1f, 0x8b, 8, 0, 0xff, 0xfe, 0, 0x28, 0xb5, 0x2f, 0xfd, 0x80];
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let heads = Arc::clone(&asked);
+    let origin = server(move |mut stream| {
+        while let Some((head, body)) = read_request(&mut stream) {
+            assert!(body.is_empty() || body == PACKED);
+            let coding = head.split("/as/").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+            heads.lock().unwrap().push(head);
+            let length = PACKED.len();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: {length}\r\n\r\n");
+            stream.write_all(&[answer.as_bytes(), &PACKED].concat()).unwrap();
+        }
+    });
+    let bench = bench("net: a.test", origin);
+    bench.resolve("a.test");
+    let mut stream = bench.connect(WEB);
+    for coding in ["gzip", "br", "zstd"] {
+        let fields =
+            format!("Host: a.test\r\nAccept-Encoding: gzip, br, zstd\r\nContent-Encoding: {coding}\r\n");
+        write!(stream, "POST /as/{coding} HTTP/1.1\r\n{fields}Content-Length: {}\r\n\r\n", PACKED.len())
+            .unwrap();
+        stream.write_all(&PACKED).unwrap();
+        let head = read_head(&mut stream).unwrap();
+        assert!(head.contains(&format!("Content-Encoding: {coding}\r\n")), "{head}");
+        let mut body = [0; PACKED.len()];
+        stream.read_exact(&mut body).unwrap();
+        assert_eq!(body, PACKED);
+    }
+    let asked = asked.lock().unwrap();
+    assert!(asked.iter().all(|head| head.contains("gzip, br, zstd\r\nContent-Encoding: ")), "{asked:?}");
 }
 
 #[test]
@@ -224,15 +262,19 @@ fn an_origin_that_cannot_be_reached_is_a_502() {
 
 #[test]
 fn an_idle_connection_that_the_origin_closed_is_replaced() {
-    let origin = server(|mut stream| {
+    let (report, closed) = std::sync::mpsc::channel();
+    let origin = server(move |mut stream| {
         read_request(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        drop(stream);
+        let _ = report.send(());
     });
     let bench = bench("net: a.test", origin);
     bench.resolve("a.test");
     let mut stream = bench.connect(WEB);
     for _ in 1..=5 {
         assert_eq!(get(&mut stream, "a.test", "/").1, "ok");
+        closed.recv_timeout(PATIENCE).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(30));
     }
     drop(stream);

@@ -41,7 +41,7 @@ fn ask(stream: &mut TcpStream, version: &str) {
 #[test]
 fn what_precedes_an_answer_is_recorded_passed_on_and_played() {
     let hints = "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\
-                 Set-Cookie: sid=hunter2\r\nConnection: x-hop\r\nX-Hop: 1\r\n\r\n";
+                 Set-Cookie: sid=hunter2\r\nContent-Length: 9\r\nConnection: x-hop\r\nX-Hop: 1\r\n\r\n";
     let routes = [(WEB, Some(announcing(hints.to_owned())))];
     let plan =
         Plan { policy: "net: a.test", names: &[("a.test", PUBLIC)], routes: &routes, ..Plan::default() };
@@ -56,6 +56,7 @@ fn what_precedes_an_answer_is_recorded_passed_on_and_played() {
             assert!(early.starts_with("HTTP/1.1 103 Early Hints\r\n"), "{early}");
             assert!(early.contains("Link: </style.css>; rel=preload\r\nSet-Cookie: sid=hunter2"), "{early}");
             assert!(!early.to_ascii_lowercase().contains("x-hop"), "{early}");
+            assert!(!early.to_ascii_lowercase().contains("content-length"), "{early}");
             seen.push(read_response(&mut stream));
         }
         seen

@@ -9,7 +9,9 @@ use std::time::Duration;
 use super::origin::{Shown, TestAuthority};
 use super::replays::twice;
 use super::secure::Reader;
-use super::world::{Bench, PUBLIC, Plan, open, read_head, read_request, read_response, server};
+use super::world::{
+    Bench, PATIENCE, PUBLIC, Plan, open, read_head, read_request, read_response, server, until,
+};
 
 const WEB: &str = "93.184.216.34:80";
 
@@ -51,12 +53,19 @@ fn once(bench: &Bench, host: &str) {
     std::thread::sleep(Duration::from_millis(30));
 }
 
+/// Waits until the proxy has a connection to `address` that nobody uses.
+fn kept(bench: &Bench, address: &str) {
+    let (pool, address) = (Arc::clone(&bench.proxy.as_ref().unwrap().egress.pool), address.parse().unwrap());
+    until("a connection is kept", || pool.knows(address));
+}
+
 #[test]
 fn a_connection_without_tls_outlives_its_client() {
     let (origin, count) = counting("");
     let bench = bench("net: a.test\nnet: b.test\n", origin);
     for _ in 0..3 {
         once(&bench, "a.test");
+        kept(&bench, WEB);
     }
     assert_eq!(count.load(Ordering::Relaxed), 1);
     // What was one name's is not another's.
@@ -87,6 +96,26 @@ fn a_connection_that_served_two_names_serves_no_other_client() {
 }
 
 #[test]
+fn a_body_that_an_origin_may_not_read_is_put_before_nobodys_request() {
+    let (origin, count) = counting("");
+    let bench = bench("net: a.test\n", origin);
+    for (number, (request, connections)) in [("POST", 1), ("GET", 1), ("DELETE", 2)].into_iter().enumerate() {
+        let mut stream = bench.connect(WEB);
+        let body = "GET /evil HTTP/1.1\r\nX: ";
+        let length = body.len();
+        write!(stream, "{request} / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        assert!(read_head(&mut stream).unwrap().contains("200 OK"));
+        drop(stream);
+        bench.wait_for("net.stream", number + 1);
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(count.load(Ordering::Relaxed), connections, "{request}");
+    }
+    once(&bench, "a.test");
+    assert_eq!(count.load(Ordering::Relaxed), 3);
+}
+
+#[test]
 fn an_answer_that_nobody_asked_for_is_nobodys() {
     let (origin, count) = counting("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
     let bench = bench("net: a.test\n", origin);
@@ -99,15 +128,19 @@ fn an_answer_that_nobody_asked_for_is_nobodys() {
 #[test]
 fn one_that_the_origin_has_closed_is_dialled_anew_and_counted_once() {
     let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
+    let (counted, (report, closed)) = (Arc::clone(&count), std::sync::mpsc::channel());
     let origin = server(move |mut stream| {
         counted.fetch_add(1, Ordering::Relaxed);
         read_request(&mut stream);
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        drop(stream);
+        let _ = report.send(());
     });
     let bench = bench("net: a.test\n", origin);
     for _ in 0..3 {
         once(&bench, "a.test");
+        closed.recv_timeout(PATIENCE).unwrap();
+        std::thread::sleep(Duration::from_millis(30));
     }
     assert_eq!(count.load(Ordering::Relaxed), 3);
     let streams = bench.events("net.stream");
@@ -187,7 +220,7 @@ fn a_connection_of_a_client_that_names_no_protocol_outlives_it() {
         let (ok, body) = reader.curl(&["--no-alpn", "https://a.test/"]);
         assert!(ok, "{body}");
         reader.bench.wait_for("net.stream", ended);
-        std::thread::sleep(Duration::from_millis(30));
+        kept(&reader.bench, "93.184.216.34:443");
     }
     assert_eq!(connections.load(Ordering::Relaxed), 1);
 }

@@ -114,13 +114,14 @@ fn a_stream_that_breaks_off_says_where() {
 fn a_client_that_breaks_off_breaks_the_other_leg() {
     let (report, seen) = std::sync::mpsc::channel();
     let origin = server(move |mut stream| {
-        let _ = stream.read(&mut [0]);
-        let _ = report.send(stream.read(&mut [0]).map_err(|error| error.kind()));
+        for _ in 0..2 {
+            let _ = report.send(stream.read(&mut [0]).map_err(|error| error.kind()));
+        }
     });
     let bench = bench(OPAQUE, Some(origin));
     let mut stream = bench.connect(OPAQUE);
     stream.write_all(b"\x01").unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(seen.recv_timeout(Duration::from_secs(10)).unwrap(), Ok(1));
     reset(&stream);
     drop(stream);
     let seen = seen.recv_timeout(Duration::from_secs(10)).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::super::recorded::{Blobs, Recording};
-use super::world::{Bench, Plan};
+use super::world::{Bench, Plan, until};
 use crate::trace::{Event, Kind, Recorder};
 
 /// What was recorded.
@@ -19,15 +19,14 @@ pub(super) struct Recorded {
 impl Recorded {
     /// All of a proxy that has ended.
     pub(super) fn of(mut bench: Bench) -> Self {
+        let egress = Arc::clone(&bench.proxy.as_ref().unwrap().egress);
         bench.stop().unwrap();
         let recorder = bench.recorder.clone();
-        let start = std::time::Instant::now();
-        while !recorder.events().iter().any(|event| event.kind == Kind::Effect) {
-            assert!(start.elapsed().as_secs() < 10, "nothing was recorded");
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        // What ends with the proxy is stored a moment later.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        // What ends with the proxy is stored when its threads have let go of it.
+        until("the proxy has ended", || {
+            Arc::strong_count(&egress) == 1 && Arc::strong_count(&egress.scribe) == 1
+        });
+        assert!(recorder.events().iter().any(|event| event.kind == Kind::Effect), "nothing was recorded");
         let entries =
             recorder.events().iter().enumerate().map(|(number, event)| line(number, event)).collect();
         Self { entries, recorder }

@@ -242,6 +242,15 @@ impl Bench {
     }
 }
 
+/// Waits until something is so.
+pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "not so after {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 impl World {
     pub(super) fn give(&self, name: &str, address: &str) {
         let mut names = self.names.lock().unwrap();

@@ -81,9 +81,18 @@ fn every_variable_names_a_file_that_there_is() {
     let case = Case::new();
     let (files, env) = case.plan("", "venv");
     let bundle = value(&env, "SSL_CERT_FILE");
-    for name in ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "PIP_CERT"] {
+    for name in [
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO",
+        "CARGO_HTTP_CAINFO",
+        "PIP_CERT",
+        "DENO_CERT",
+        "AWS_CA_BUNDLE",
+    ] {
         assert_eq!(value(&env, name), bundle);
     }
+    assert!(env.iter().all(|(name, _)| name != "JAVA_TOOL_OPTIONS"));
     assert!(content(&files, &bundle).ends_with(AUTHORITY));
     assert_eq!(content(&files, value(&env, "NODE_EXTRA_CA_CERTS")), AUTHORITY);
     let directories = value(&env, "SSL_CERT_DIR");

@@ -173,7 +173,10 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
         note(format!("pools of threads or processes, whose order was not compared: {first}"));
     }
     if !comparison.unseen.is_empty() {
-        note(format!("not compared, for not both runs saw it: {}", comparison.unseen.join(", ")));
+        note(format!(
+            "not compared, because one of the runs did not see it: {}",
+            comparison.unseen.join(", ")
+        ));
     }
     if !comparison.approximate.is_empty() {
         note(format!("times are approximate in: {}", comparison.approximate.join(", ")));

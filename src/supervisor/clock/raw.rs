@@ -1,18 +1,13 @@
 //! Reads of a clock that reach the kernel as calls: of programs without a vDSO, and of the image where a lane
 //! is full, or at its end.
 
-use std::os::fd::AsFd as _;
-
-use nix::errno::Errno;
-use nix::sys::uio::pwrite;
-
 use super::super::call::{Call, Reply};
 use super::super::syscall_table::is_for_replays;
 use super::super::{Stop, Supervisor};
 use super::points::Point;
 use super::reel::Reel;
 use super::{Clock, Thread};
-use crate::sys::{clock, memory, seccomp};
+use crate::sys::clock;
 use crate::trace::TraceError;
 
 const SECOND: u64 = 1_000_000_000;
@@ -74,35 +69,15 @@ impl Supervisor {
         };
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let wanted = place != 0 || number == libc::SYS_clock_gettime;
-        if wanted && let Err(errno) = self.put(call, place, &bytes) {
+        if wanted && let Err(errno) = self.give(call, place, &bytes) {
             return Ok(Reply::Errno(errno));
         }
         // struct timezone, which Linux leaves at 0.
         let zone = number == libc::SYS_gettimeofday && second != 0;
-        if zone && let Err(errno) = self.put(call, second, &[0; 8]) {
+        if zone && let Err(errno) = self.give(call, second, &[0; 8]) {
             return Ok(Reply::Errno(errno));
         }
         Ok(Reply::Value(if number == libc::SYS_time { seconds.cast_signed() } else { 0 }))
-    }
-
-    /// Writes into the memory of the task that waits in `call`.
-    fn put(&mut self, call: &Call, address: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let memory = call.task.memory();
-        // Where it hides its memory, another thread leads to it: as long as that has its id, it has executed
-        // nothing. So has the main one while it is alone.
-        let hidden = memory.is_err();
-        let other = self.tasks.kin().filter(|_| hidden).and_then(|kin| kin.thread_of(call.task.tgid));
-        let thread = other.or_else(|| (hidden && call.task.is_alone()).then_some(call.task.tid));
-        // Else it could be the memory of a program that another thread has executed meanwhile.
-        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
-            return Err(Errno::ESRCH);
-        }
-        let offset = i64::try_from(address).map_err(|_| Errno::EFAULT)?;
-        match (memory, thread) {
-            (Ok(memory), _) if pwrite(&memory, bytes, offset) == Ok(bytes.len()) => Ok(()),
-            (Err(_), Some(thread)) => memory::write(thread, address, bytes).map_err(|_| Errno::EFAULT),
-            _ => Err(Errno::EFAULT),
-        }
     }
 }
 

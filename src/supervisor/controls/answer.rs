@@ -1,16 +1,16 @@
 //! getrandom(2) and AT_RANDOM: bytes that are written into the memory of a task.
 
 use std::fs::File;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 
 use nix::errno::Errno;
 use nix::sys::uio::pwrite;
 
 use super::super::Supervisor;
 use super::super::call::{Call, Reply, low_half};
+use super::super::receiver::Receiver;
 use super::draw::{Draw, Purpose};
 use super::runtime::Runtime;
-use crate::sys::{memory, seccomp};
 
 /// Bytes that are written at once.
 const PIECE: u64 = 64 << 10;
@@ -34,35 +34,15 @@ impl Supervisor {
             return Reply::Errno(Errno::EINVAL);
         }
         let Some(draw) = self.draw(call.task.tid, Purpose::Call) else { return Reply::Errno(Errno::ENOSYS) };
-        let Ok(memory) = call.task.memory() else { return self.pour_by_thread(call, address, length, draw) };
-        // Else it could be that of the program that another thread has executed meanwhile.
-        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
-            return Reply::Errno(Errno::ESRCH);
-        }
+        let receiver = match self.receiver(call) {
+            Ok(receiver) => receiver,
+            Err(errno) => return Reply::Errno(errno),
+        };
         let length = length.min(MOST);
         if length > PIECE {
-            return Reply::Later(Box::new(move || pour(&memory, address, length, draw)));
+            return Reply::Later(Box::new(move || pour(&receiver, address, length, draw)));
         }
-        pour(&memory, address, length, draw)
-    }
-
-    /// As `pour`, for a process whose memory cannot be opened: it hides it, and we are not root
-    /// (PR_SET_DUMPABLE). A thread that is not the main one has the memory of its process as long as it has
-    /// its id: by execve(2) it would lose that. So has the main one while it is alone.
-    fn pour_by_thread(&mut self, call: &Call, address: u64, length: u64, mut draw: Draw) -> Reply {
-        let other = self.tasks.kin().and_then(|kin| kin.thread_of(call.task.tgid));
-        let Some(thread) = other.or_else(|| call.task.is_alone().then_some(call.task.tid)) else {
-            return Reply::Errno(Errno::ENOSYS);
-        };
-        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
-            return Reply::Errno(Errno::ESRCH);
-        }
-        let mut bytes = vec![0; usize::try_from(length.min(PIECE)).unwrap_or(0)];
-        draw.fill(&mut bytes);
-        match memory::write(thread, address, &bytes) {
-            Ok(()) => Reply::Value(i64::try_from(bytes.len()).unwrap_or(0)),
-            Err(_) => Reply::Errno(Errno::EFAULT),
-        }
+        pour(&receiver, address, length, draw)
     }
 
     /// The image of a task is there and has not run: gives it its AT_RANDOM.
@@ -97,14 +77,14 @@ fn auxiliary(vector: &[u8], kind: u64) -> Option<u64> {
 }
 
 /// Writes so many bytes; what comes before memory that is not there counts (random(4)).
-fn pour(memory: &OwnedFd, address: u64, length: u64, mut draw: Draw) -> Reply {
+fn pour(receiver: &Receiver, address: u64, length: u64, mut draw: Draw) -> Reply {
     let mut piece = vec![0; usize::try_from(length.min(PIECE)).unwrap_or(0)];
     let mut done = 0;
     while done < length {
         let wanted = usize::try_from(length - done).unwrap_or(usize::MAX).min(piece.len());
         draw.fill(&mut piece[..wanted]);
-        let offset = address.checked_add(done).and_then(|at| i64::try_from(at).ok());
-        let written = offset.map_or(0, |offset| pwrite(memory, &piece[..wanted], offset).unwrap_or(0));
+        let at = address.checked_add(done);
+        let written = at.map_or(0, |at| receiver.write(at, &piece[..wanted]).unwrap_or(0));
         done += written as u64;
         if written < wanted {
             break;
@@ -118,8 +98,6 @@ fn pour(memory: &OwnedFd, address: u64, length: u64, mut draw: Draw) -> Reply {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-
     use super::super::seed::Seed;
     use super::*;
 
@@ -133,8 +111,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_stops_it() {
-        let own: OwnedFd =
-            File::options().read(true).write(true).open("/proc/self/mem").expect("this process").into();
+        let own = Receiver::own();
         let draw = || Draw::new(&Seed::new([1; 32]), Purpose::Call, None, 0);
         let buffer = vec![0_u8; 100_000];
         let reply = pour(&own, buffer.as_ptr() as u64, 100_000, draw());

@@ -26,6 +26,8 @@ pub(in crate::supervisor) enum Purpose {
     Uuid,
     /// /proc/sys/kernel/random/boot_id
     Boot,
+    /// Ports of sockets that are bound to port 0
+    Port,
 }
 
 impl Purpose {
@@ -36,6 +38,7 @@ impl Purpose {
             Self::Device => b"/dev/random",
             Self::Uuid => b"uuid",
             Self::Boot => b"boot_id",
+            Self::Port => b"port",
         }
     }
 }
@@ -110,7 +113,9 @@ mod tests {
     #[test]
     fn whatever_differs_the_bytes_differ() {
         let mut seen = HashSet::new();
-        for purpose in [Purpose::Call, Purpose::Start, Purpose::Device, Purpose::Uuid, Purpose::Boot] {
+        for purpose in
+            [Purpose::Call, Purpose::Start, Purpose::Device, Purpose::Uuid, Purpose::Boot, Purpose::Port]
+        {
             for (seed, thread, number) in [(1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1)] {
                 assert!(seen.insert(drawn(seed, purpose, thread, number, 16)));
             }

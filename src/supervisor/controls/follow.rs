@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::super::{self as supervisor, Supervisor};
 use super::Seed;
 use super::device::Feeds;
+use super::ports::Ports;
 use super::runtime::Runtimes;
 use crate::sys::ptrace::{self, End, Stop};
 use crate::trace::{Event, Kind};
@@ -27,6 +28,7 @@ pub(in crate::supervisor) struct Following {
     pub(super) seed: Seed,
     /// Random devices that tasks have open.
     pub(in crate::supervisor) feeds: Feeds,
+    pub(super) ports: Ports,
     pub(super) runtimes: Runtimes,
     /// The command has ended: the rest is killed, wherever it is.
     is_over: bool,
@@ -34,8 +36,14 @@ pub(in crate::supervisor) struct Following {
 
 impl Following {
     pub(in crate::supervisor) fn new(seed: Seed) -> Self {
-        let feeds = Feeds::default();
-        Self { unnamed: HashMap::new(), feeds, seed, runtimes: Runtimes::default(), is_over: false }
+        Self {
+            unnamed: HashMap::new(),
+            seed,
+            feeds: Feeds::default(),
+            ports: Ports::default(),
+            runtimes: Runtimes::default(),
+            is_over: false,
+        }
     }
 
     /// What is random comes from another seed; devices that are open go on as they are.

@@ -206,17 +206,24 @@ impl Kin {
         }
     }
 
+    /// Who draws where `task` asks: its thread, or its process.
+    pub(in crate::supervisor) fn drawer(&mut self, task: i32) -> Option<Strand> {
+        let mut strand = self.strand(task)?;
+        let shared = self.processes.get(&self.process_of(task)?)?.shares_draws;
+        if shared || !self.threads.contains_key(&task) {
+            strand.thread.clear();
+        }
+        Some(strand)
+    }
+
     /// Counts a draw of random bytes: who draws, and which of its draws it is.
     pub(in crate::supervisor) fn draw(&mut self, task: i32) -> Option<(Strand, u64)> {
-        let mut strand = self.strand(task)?;
+        let strand = self.drawer(task)?;
         let id = self.process_of(task)?;
         let process = self.processes.get_mut(&id)?;
         let draws = match self.threads.get_mut(&task) {
             Some(thread) if !process.shares_draws => &mut thread.draws,
-            _ => {
-                strand.thread.clear();
-                &mut process.draws
-            }
+            _ => &mut process.draws,
         };
         *draws += 1;
         Some((strand, *draws - 1))

@@ -3,7 +3,7 @@
 //!
 //! Every task is followed from its birth (`follow`), so that a process has the same name in each run
 //! ([`super::task`]). By that name, and how often it has asked before, it draws its random bytes ([`draw`]):
-//! those of getrandom(2) and AT_RANDOM (`answer`), of the random devices and ids (`device`).
+//! those of getrandom(2) and AT_RANDOM (`answer`), of the random devices and ids (`device`), and the ports that it leaves to be picked (`ports`).
 
 mod answer;
 mod births;
@@ -11,6 +11,7 @@ mod device;
 mod draw;
 mod follow;
 mod kin;
+mod ports;
 mod runtime;
 mod seed;
 

@@ -10,14 +10,13 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::stat::lstat;
-use nix::sys::uio::pwrite;
 use nix::unistd::{getegid, geteuid};
 
 use super::Statuses;
 use crate::supervisor::call::{Call, Reply, low_half};
 use crate::supervisor::view::View;
 use crate::supervisor::{Stop, Supervisor};
-use crate::sys::{seccomp, status};
+use crate::sys::status;
 
 /// The form of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,15 +153,13 @@ impl Supervisor {
     }
 
     /// Writes a status into the memory that the task has now.
-    fn hand_status(&self, call: &Call, address: u64, bytes: &[u8]) -> Reply {
-        // One that hides its memory is answered by the kernel (PR_SET_DUMPABLE).
-        let Ok(memory) = call.task.memory() else { return Reply::Continue };
-        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
-            return Reply::Errno(Errno::ESRCH);
+    fn hand_status(&mut self, call: &Call, address: u64, bytes: &[u8]) -> Reply {
+        match self.give(call, address, bytes) {
+            Ok(()) => Reply::Value(0),
+            Err(errno @ (Errno::EFAULT | Errno::ESRCH)) => Reply::Errno(errno),
+            // One that hides its memory is answered by the kernel (PR_SET_DUMPABLE).
+            Err(_) => Reply::Continue,
         }
-        let written =
-            i64::try_from(address).map_err(|_| Errno::EFAULT).and_then(|at| pwrite(memory, bytes, at));
-        if written == Ok(bytes.len()) { Reply::Value(0) } else { Reply::Errno(Errno::EFAULT) }
     }
 }
 

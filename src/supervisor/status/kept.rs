@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::recorded::{LONGEST_STATUSES, MOST_SAMPLES};
+use super::recorded::{LONGEST_PATH, LONGEST_STATUSES, MOST_BYTES, MOST_SAMPLES};
 use super::sample::Sample;
 use super::{ALL, Moment, OPERATION};
 use crate::sys::status;
@@ -41,6 +41,7 @@ pub(in crate::supervisor) struct Kept {
     text: Vec<u8>,
     /// Of the whole run.
     samples: usize,
+    bytes: usize,
     /// Files that were opened, and may have changed since (O_PATH).
     unseen: HashMap<PathBuf, OwnedFd>,
     is_full: bool,
@@ -54,7 +55,7 @@ impl Kept {
 
     /// The file at `path` is so.
     pub(super) fn add(&mut self, path: &Path, moment: Moment, sample: &Sample) {
-        if self.is_full {
+        if self.is_full || path.as_os_str().len() > LONGEST_PATH {
             return;
         }
         let key = self.key(path);
@@ -70,6 +71,7 @@ impl Kept {
         }
         (known.last, known.id) = (Some(status), sample.id());
         let letter = if moment == Moment::Changed { 'c' } else { 's' };
+        let before = self.text.len();
         // A Vec takes everything.
         let _ = write!(self.text, "{letter} {} ", known.changes);
         sample.write(&mut self.text);
@@ -78,7 +80,10 @@ impl Kept {
         // No path has one.
         self.text.push(0);
         self.samples += 1;
-        self.is_full = !room || self.samples >= MOST_SAMPLES;
+        self.bytes += self.text.len() - before;
+        // The next one may be as long as any.
+        let is_long = self.bytes + 2 * LONGEST_PATH > MOST_BYTES;
+        self.is_full = !room || is_long || self.samples >= MOST_SAMPLES;
     }
 
     /// The file at `path` was opened: what happens to it from now on is not seen. `file` is an O_PATH twin.

@@ -11,6 +11,10 @@ use super::sample::Sample;
 pub const LONGEST_STATUSES: u64 = 1 << 20;
 /// Most samples of a run.
 pub(super) const MOST_SAMPLES: usize = 2 << 20;
+/// Most bytes of a run's: they are held in memory.
+pub(super) const MOST_BYTES: usize = 256 << 20;
+/// The longest path: one that the kernel tells (PATH_MAX), and a name in it.
+pub(super) const LONGEST_PATH: usize = 4096 + 256;
 
 /// Why something is no part of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +41,8 @@ struct Seen {
 pub struct RecordedStatuses {
     paths: HashMap<PathBuf, Vec<Seen>>,
     count: usize,
+    /// Bytes of its parts.
+    bytes: usize,
 }
 
 /// How a file was between two changes that the supervisor saw.
@@ -54,6 +60,10 @@ impl RecordedStatuses {
     /// # Errors
     /// When it is none that a run records.
     pub fn add(&mut self, text: &[u8]) -> Result<(), StatusError> {
+        self.bytes = self.bytes.saturating_add(text.len());
+        if self.bytes > MOST_BYTES {
+            return Err(StatusError::TooMany);
+        }
         let text = text.strip_suffix(&[0]).ok_or(StatusError::Malformed)?;
         for line in text.split(|&byte| byte == 0) {
             let (path, seen) = parse(line).ok_or(StatusError::Malformed)?;
@@ -117,7 +127,8 @@ fn parse(line: &[u8]) -> Option<(&Path, Seen)> {
     let changes = words.next()?.parse().ok()?;
     let sample = Sample::parse(&mut words)?;
     let path = Path::new(OsStr::from_bytes(path));
-    path.is_absolute().then_some((path, Seen { changes, is_first, sample }))
+    let is_path = path.is_absolute() && path.as_os_str().len() <= LONGEST_PATH;
+    is_path.then_some((path, Seen { changes, is_first, sample }))
 }
 
 #[cfg(test)]
@@ -170,5 +181,19 @@ mod tests {
         recorded.add(good.as_bytes()).expect("a sample");
         assert_eq!(recorded.add(line('s', 1, 1, "/w").as_bytes()), Err(StatusError::Malformed));
         assert_eq!(recorded.add(b"c 1 \xff\0"), Err(StatusError::Malformed));
+    }
+
+    #[test]
+    fn what_would_fill_the_memory_is_refused() {
+        let mut recorded = RecordedStatuses::default();
+        let longer = format!("/{}", "p".repeat(LONGEST_PATH));
+        assert_eq!(recorded.add(line('s', 0, 1, &longer).as_bytes()), Err(StatusError::Malformed));
+        let part = line('s', 0, 1, &longer[..LONGEST_PATH]).repeat(200);
+        let mut parts = 0;
+        while recorded.add(part.as_bytes()).is_ok() {
+            parts += 1;
+        }
+        assert_eq!(recorded.add(part.as_bytes()), Err(StatusError::TooMany));
+        assert!(parts >= MOST_BYTES / part.len() - 1);
     }
 }

@@ -1,5 +1,7 @@
 # Writes down what it gets, and tells it back over TLS in many forms; tells its port first.
-import base64, gzip, http.server, json, ssl, sys, time, zlib
+import base64, gzip, http.server, json, ssl, sys, threading, time, zlib
+
+GO = threading.Event()
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
@@ -12,6 +14,8 @@ class Origin(http.server.BaseHTTPRequestHandler):
             got.write(json.dumps([self.path, key, body.decode()]) + '\n')
         if self.path == '/stream':
             return self.stream(key)
+        if self.path == '/go':
+            GO.set()
         if self.path == '/live':
             return self.live(key)
         told = {'key': key, 'quoted': base64.b64encode(key.encode()).decode(), 'body': body.decode()}
@@ -33,6 +37,7 @@ class Origin(http.server.BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def stream(self, key):
+        GO.clear()
         self.send_response(200)
         self.send_header('Content-Type', 'text/event-stream')
         self.send_header('Transfer-Encoding', 'chunked')
@@ -40,7 +45,9 @@ class Origin(http.server.BaseHTTPRequestHandler):
         for piece in 'data: one\n\n', 'data: ' + key[:12], key[12:], '\n\n', '':
             self.wfile.write(b'%x\r\n%s\r\n' % (len(piece), piece.encode()))
             self.wfile.flush()
-            time.sleep(0.3)
+            # The first has arrived when the client asks for more.
+            GO.wait(30)
+            time.sleep(0.1)
 
     def live(self, key):
         self.send_response(101)
