@@ -189,11 +189,7 @@ pub fn run(
 /// Shows the place of that number, or says why not: an errno.
 pub type Attach<'a> = dyn FnMut(usize) -> Result<(), i32> + 'a;
 
-fn serve(
-    report: BorrowedFd<'_>,
-    attach: &mut Attach<'_>,
-    last_id: Option<&OwnedFd>,
-) -> io::Result<()> {
+fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>, last_id: Option<&OwnedFd>) -> io::Result<()> {
     let (bytes, descriptors) = channel::receive(report)?;
     // Without a request the launcher closed its end: its pidfd says the same.
     let Some((&kind, rest)) = bytes.split_first() else { return Ok(()) };
@@ -205,7 +201,9 @@ fn serve(
     let done = match (kind, descriptors.as_slice()) {
         (ATTACH, []) => attach(usize::try_from(number).unwrap_or(usize::MAX)),
         (LAST_ID, []) => match last_id {
-            Some(file) => pwrite(file, number.to_string().as_bytes(), 0).map(drop).map_err(|errno| errno as i32),
+            Some(file) => {
+                pwrite(file, number.to_string().as_bytes(), 0).map(drop).map_err(|errno| errno as i32)
+            }
             None => Err(libc::ENOENT),
         },
         (BIND, [socket, directory]) => {

@@ -285,7 +285,15 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
         return Err(lost.into());
     }
     let code = u8::try_from(end.code).unwrap_or(255);
-    Ok(Outcome { code, totals, denials: finished.denials, refused_hosts, policy, placed, left_out: finished.left_out })
+    Ok(Outcome {
+        code,
+        totals,
+        denials: finished.denials,
+        refused_hosts,
+        policy,
+        placed,
+        left_out: finished.left_out,
+    })
 }
 
 /// Sockets of the host, each with something of ours that stands for it.

@@ -47,7 +47,8 @@ fn again(sandbox: &Sandbox, said: &str) -> Duration {
     took
 }
 
-const TICKS: &str = "trap 'echo caught; exit 7' TERM; for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.4; done";
+const TICKS: &str =
+    "trap 'echo caught; exit 7' TERM; for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.4; done";
 
 #[test]
 fn who_handles_a_signal_does_so_at_the_same_place() {
@@ -85,8 +86,7 @@ fn who_never_rests_gets_it_in_time() {
     everyone(|sandbox| {
         sandbox.policy(POLICY);
         let words = ["sh", "-c", "echo ready; while :; do :; done"];
-        let (said, status) =
-            record(sandbox, &words, "ready\n", Duration::from_millis(300), Signal::SIGTERM);
+        let (said, status) = record(sandbox, &words, "ready\n", Duration::from_millis(300), Signal::SIGTERM);
         assert_eq!((said.as_str(), status), ("ready\n", 143));
         again(sandbox, &said);
     });

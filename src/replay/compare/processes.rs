@@ -287,7 +287,9 @@ impl Pairs {
 
 /// The number of a thread in its process, the same in each trace: `3` of the main one, `3.1` of the third.
 fn thread_number(name: &str) -> u32 {
-    let hashed = || name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hashed = || {
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    };
     if name.is_empty() { 0 } else { name.parse().unwrap_or_else(|_| hashed() | 1 << 31) }
 }
 #[cfg(test)]

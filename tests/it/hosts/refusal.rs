@@ -54,7 +54,10 @@ fn namespaces() -> Vec<Refused> {
         (vec![call(libc::SYS_signalfd4, libc::ENOSYS)], &["signalfd", "ENOSYS"]),
         (vec![call(libc::SYS_socketpair, libc::EMFILE)], &["socketpair", "EMFILE", "ulimit -n"]),
         (vec![call(libc::SYS_pipe2, libc::EMFILE)], &["pipe2", "EMFILE", "ulimit -n"]),
-        (vec![call(libc::SYS_sethostname, libc::EPERM)], &["sethostname", "EPERM", "seccomp profile", "apparmor"]),
+        (
+            vec![call(libc::SYS_sethostname, libc::EPERM)],
+            &["sethostname", "EPERM", "seccomp profile", "apparmor"],
+        ),
     ]
 }
 
