@@ -47,7 +47,8 @@ impl Cut {
             index.processes.get(process).lineage.clone()
         };
         let recorded = self.recorded.iter().map(|step| lineage(ours, *step));
-        let all: BTreeSet<_> = recorded.chain(self.live.iter().map(|step| lineage(theirs, *step))).collect();
+        let live = self.live.iter().map(|step| lineage(theirs, *step));
+        let all: BTreeSet<_> = recorded.chain(live).filter(|lineage| lineage != "run").collect();
         all.into_iter().collect()
     }
 }
@@ -302,6 +303,8 @@ impl Matching<'_> {
             cut.live.extend(is_cut.then_some(loose.step));
             !is_cut
         });
+        cut_images(self.names, self.recorded, &mut self.left, &mut cut.recorded);
+        cut_images(self.names, self.live, &mut self.right, &mut cut.live);
     }
 
     fn rest(&mut self) {
@@ -318,4 +321,17 @@ impl Matching<'_> {
             self.find(cause, None, Some(loose.step));
         }
     }
+}
+
+/// The digests of programs are entries of the run: one for each program that was cut off is cut off as well. That it
+/// was started is an entry of its process, which counts wherever that was not.
+fn cut_images(names: &Names, index: &Index, loose: &mut Vec<Loose>, cut: &mut Vec<u32>) {
+    let is = |step: u32, op: &str| names.op(index.steps[step as usize].op) == op;
+    let mut started = cut.iter().filter(|step| is(**step, "proc.spawn")).count();
+    loose.retain(|one| {
+        let is_cut = started > 0 && is(one.step, "proc.image");
+        started -= usize::from(is_cut);
+        cut.extend(is_cut.then_some(one.step));
+        !is_cut
+    });
 }

@@ -112,7 +112,7 @@ fn go_tells_about_the_same_times() {
     ran.prints("sleep\nafter\n1\n2\n3\ngoroutines\n");
     let left_out =
         tells_about_the_same(&sandbox, &ran, &[("sleep", 1.0), ("after", 2.0), ("goroutines", 5.0)]);
-    assert!(left_out > seconds(1.0), "{left_out:?} was left out\n{ran}");
+    assert!(left_out > seconds(2.5), "{left_out:?} was left out\n{ran}");
 }
 
 /// Replays a program whose clock goes at real rate. How long something took is the wait, which is left out, and what
@@ -148,10 +148,10 @@ fn java_tells_about_the_same_times() {
     let built = std::process::Command::new("javac").arg(source).status().expect("javac");
     assert!(built.success());
     // Fewer threads of the virtual machine that wake by themselves. On a busy machine one of them is at work again
-    // and again, and time passes for all: how much is left out is no promise, that some is.
+    // and again, and time passes for all: less is left out there.
     let words = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "Waits"];
     let ran = recorded(&sandbox, seconds(6.0), &words);
     ran.prints("sleep\npoll\nscheduled\n");
     let left_out = tells_about_the_same(&sandbox, &ran, &[("sleep", 2.0), ("poll", 4.0), ("scheduled", 6.0)]);
-    assert!(left_out > Duration::ZERO, "{left_out:?} was left out\n{ran}");
+    assert!(left_out > seconds(3.0), "{left_out:?} was left out\n{ran}");
 }

@@ -123,6 +123,17 @@ fn what_was_cut_off_at_the_end_is_no_difference() {
     let skipped = with_tail(Some(cut(&["0.0"])), &[read("0.0", "c", "3")]);
     let found = compared(&skipped, &with_tail(None, &[read("0.0", "b", "2"), read("0.0", "c", "3")]));
     assert_eq!(found.differences(), 1, "{found:#?}");
+    // The digests of what it was to become are cut off with it, no others.
+    let image =
+        |name: &str| json!({"kind": "observe", "op": "proc.image", "args": {"path": name, "sha256": name}});
+    let become_pack = [spawn("0.0.0", &["pack"]), image("/usr/bin/pack")];
+    let found = compared(&with_tail(None, &become_pack), &short);
+    assert!(found.is_same(), "{found:#?}");
+    assert_eq!((found.recorded, found.matched, found.cut.join(" ").as_str()), (5, 3, "0.0.0"));
+    let found = compared(&short, &with_tail(None, &become_pack));
+    assert!(found.is_same(), "{found:#?}");
+    let found = compared(&with_tail(None, &[image("/usr/bin/pack")]), &short);
+    assert_eq!(found.differences(), 1, "{found:#?}");
     // One of which nothing else was seen.
     let found =
         compared(&[spawn("0", &["sh"]), cut(&["0.1"])], &[spawn("0", &["sh"]), read("0.1", "x", "1")]);
