@@ -1,6 +1,7 @@
 //! The control page of a program, as `image.c` lays it out.
 
 use std::io;
+use std::ops::Range;
 
 use super::super::call::low_half;
 use super::Offsets;
@@ -47,6 +48,8 @@ pub(super) struct Control {
     pub(super) kernel: Functions,
     pub(super) shift: u64,
     pub(super) offsets: Offsets,
+    /// The code of the program itself, by whose places times of day are told apart; none where they are not.
+    pub(super) text: Range<u64>,
     table: Vec<Entry>,
 }
 
@@ -57,7 +60,7 @@ fn has_fs_base() -> bool {
 
 impl Control {
     pub(super) fn new(mode: Mode, kernel: Functions, offsets: Offsets) -> Self {
-        Self { mode, lane: None, threaded: false, kernel, shift: 0, offsets, table: Vec::new() }
+        Self { mode, lane: None, threaded: false, kernel, shift: 0, offsets, text: 0..0, table: Vec::new() }
     }
 
     /// All before the table.
@@ -71,6 +74,7 @@ impl Control {
         words.extend([gettime, getres, getcpu].map(Option::unwrap_or_default));
         words.push(self.shift);
         words.extend(self.offsets.all());
+        words.extend([self.text.start, self.text.end.saturating_sub(self.text.start)]);
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 

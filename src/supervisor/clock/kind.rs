@@ -1,9 +1,10 @@
-//! Which clock suits a program: the tape, or one at real rate.
+//! What its file says of a program: which clock suits it, the tape or one at real rate, and where its code is.
 //!
 //! Go and the JVM read the clock in threads of their own, as often as these happen to run, and wait in loops
 //! for it to go on: a tape would leave them out of step at once.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 /// Bytes of a note section, of a dynamic section that are looked at.
@@ -11,20 +12,11 @@ const MOST: u64 = 8192;
 const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
 const PT_NOTE: u64 = 4;
+const PF_X: u64 = 1;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 /// Every launcher of a JDK needs it: java, javac, keytool.
 const JAVA_LAUNCHER: &[u8] = b"libjli.so\0";
-
-/// Whether the program that `task` has become runs on a clock at real rate.
-pub(super) fn runs_at_real_rate(task: i32) -> bool {
-    let Ok(file) = File::open(format!("/proc/{task}/exe")) else { return false };
-    let program = Program { file };
-    let segments = program.segments();
-    let of = |kind: u64| segments.iter().filter(move |segment| segment.kind == kind);
-    of(PT_NOTE).any(|segment| is_go(&program.read(segment.offset, segment.size)))
-        || of(PT_DYNAMIC).any(|segment| program.needs_java(segment, &segments))
-}
 
 /// Notes (elf(5)): the Go linker puts its build id into one that bears its name.
 fn is_go(notes: &[u8]) -> bool {
@@ -51,16 +43,43 @@ fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
 
 struct Segment {
     kind: u64,
+    flags: u64,
     offset: u64,
     address: u64,
     size: u64,
 }
 
-struct Program {
+/// The file of a program.
+pub(super) struct Image {
     file: File,
+    segments: Vec<Segment>,
 }
 
-impl Program {
+impl Image {
+    /// That of the program that `task` has become; `None` when it cannot be read.
+    pub(super) fn of(task: i32) -> Option<Self> {
+        let file = File::open(format!("/proc/{task}/exe")).ok()?;
+        let mut image = Self { file, segments: Vec::new() };
+        image.segments = image.segments();
+        Some(image)
+    }
+
+    /// Whether it runs on a clock at real rate.
+    pub(super) fn runs_at_real_rate(&self) -> bool {
+        let of = |kind: u64| self.segments.iter().filter(move |segment| segment.kind == kind);
+        of(PT_NOTE).any(|segment| is_go(&self.read(segment.offset, segment.size)))
+            || of(PT_DYNAMIC).any(|segment| self.needs_java(segment))
+    }
+
+    /// Where its code lies in a program that begins at `entry`; empty when that cannot be told.
+    pub(super) fn text(&self, entry: u64) -> Range<u64> {
+        let code = |segment: &&Segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0;
+        let largest = self.segments.iter().filter(code).max_by_key(|segment| segment.size);
+        let (Some(code), Some(own)) = (largest, number(&self.read(0, 64), 24, 8)) else { return 0..0 };
+        let start = entry.wrapping_sub(own).wrapping_add(code.address);
+        start..start.saturating_add(code.size)
+    }
+
     /// What there is of the bytes from `offset` on.
     fn read(&self, offset: u64, size: u64) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(size.min(MOST)).unwrap_or(0)];
@@ -82,6 +101,7 @@ impl Program {
             .filter_map(|header| {
                 Some(Segment {
                     kind: number(header, 0, 4)?,
+                    flags: number(header, 4, 4)?,
                     offset: number(header, 8, 8)?,
                     address: number(header, 16, 8)?,
                     size: number(header, 32, 8)?,
@@ -90,7 +110,7 @@ impl Program {
             .collect()
     }
 
-    fn needs_java(&self, dynamic: &Segment, segments: &[Segment]) -> bool {
+    fn needs_java(&self, dynamic: &Segment) -> bool {
         let table = self.read(dynamic.offset, dynamic.size);
         let entries = || {
             let (entries, _) = table.as_chunks::<16>();
@@ -100,7 +120,7 @@ impl Program {
         let holds = |segment: &&Segment| {
             segment.kind == PT_LOAD && strings.wrapping_sub(segment.address) < segment.size
         };
-        let Some(segment) = segments.iter().find(holds) else { return false };
+        let Some(segment) = self.segments.iter().find(holds) else { return false };
         let strings = (strings - segment.address).saturating_add(segment.offset);
         entries().filter(|(tag, _)| *tag == DT_NEEDED).any(|(_, name)| {
             self.read(strings.saturating_add(name), JAVA_LAUNCHER.len() as u64) == JAVA_LAUNCHER
@@ -130,6 +150,18 @@ mod tests {
 
     #[test]
     fn this_program_reads_from_a_tape() {
-        assert!(!runs_at_real_rate(std::process::id().cast_signed()));
+        let image = Image::of(std::process::id().cast_signed()).expect("its file");
+        assert!(!image.runs_at_real_rate());
+    }
+
+    #[test]
+    fn the_code_of_this_program_is_where_its_functions_are() {
+        let own = std::process::id().cast_signed();
+        let vector = std::fs::read("/proc/self/auxv").expect("its vector");
+        let (pairs, _) = vector.as_chunks::<16>();
+        let entry = pairs.iter().find(|pair| number(*pair, 0, 8) == Some(9)).and_then(|pair| number(pair, 8, 8));
+        let text = Image::of(own).expect("its file").text(entry.expect("AT_ENTRY"));
+        assert!(text.contains(&(is_go as fn(&[u8]) -> bool as usize as u64)), "{text:x?}");
+        assert!(!text.contains(&(std::ptr::from_ref(&vector) as usize as u64)), "{text:x?}");
     }
 }

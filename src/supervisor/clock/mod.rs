@@ -39,7 +39,7 @@ use self::space::Lane;
 use self::visit::ClockError;
 use crate::sys::clock::{self, ClockBase};
 use crate::sys::tracee::VisitError;
-use crate::sys::vdso::{self, Functions};
+use crate::sys::vdso::{self, BY_CALLER, Functions};
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 /// Where the run's timeline begins, and what it is replayed from.
@@ -68,8 +68,15 @@ impl Offsets {
         self.0
     }
 
+    /// What is added for a kind of reads (`clock_of` in `image.c`).
     fn of_kind(self, kind: u8) -> u64 {
-        self.0.get(usize::from(kind)).copied().unwrap_or(0)
+        let [by_caller, coarse_by_caller] = BY_CALLER;
+        let clock = match kind {
+            _ if kind < by_caller => usize::from(kind),
+            _ if kind < coarse_by_caller => 0,
+            _ => 5,
+        };
+        self.0.get(clock).copied().unwrap_or(0)
     }
 }
 
@@ -151,7 +158,8 @@ impl Clock {
         for task in self.threads.iter().filter_map(gone).collect::<Vec<_>>() {
             self.end_thread(task)?;
         }
-        let at_real_rate = kind::runs_at_real_rate(process);
+        let image = kind::Image::of(process);
+        let at_real_rate = image.as_ref().is_some_and(kind::Image::runs_at_real_rate);
         let mode = match (&self.tapes, at_real_rate) {
             (None, true) => Mode::RecordShift,
             (Some(_), true) => Mode::Shift,
@@ -162,7 +170,9 @@ impl Clock {
         if at_real_rate {
             control.shift = self.anchor(&strand)?;
         }
-        let space = match visit::enter(process, &mut control, self.functions) {
+        let has_callers = self.tapes.as_ref().is_none_or(|tapes| tapes.has_callers);
+        let image = image.filter(|_| has_callers && !at_real_rate);
+        let space = match visit::enter(process, &mut control, self.functions, image.as_ref()) {
             Ok(space) => space,
             // Its end is still to be heard.
             Err(ClockError::Visit(VisitError::Gone)) => return Ok(()),

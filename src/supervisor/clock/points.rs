@@ -1,17 +1,17 @@
 //! Points of the timeline, packed: what a tape is in the trace.
 //!
-//! A point is what a lane holds (`image.c`): nanoseconds in the lower 61 bits, the kind of clock above.
+//! A point is what a lane holds (`image.c`): nanoseconds in the lower 58 bits, the kind of read above.
 //! Packed it is the distance from the point before, as a LEB128 number of which the lowest bit says whether the
-//! kind of clock has changed (then a byte with the new kind follows) and the next one whether the distance
+//! kind of read has changed (then a byte with the new kind follows) and the next one whether the distance
 //! is negative. The first point of a part is the distance from 0, of kind 0.
 
-const KIND_SHIFT: u32 = 61;
+const KIND_SHIFT: u32 = 58;
 const NANOSECONDS: u64 = (1 << KIND_SHIFT) - 1;
 
 /// One read of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Point {
-    /// Which clock.
+    /// Which clock, and for some of them who asked.
     pub(super) kind: u8,
     /// On the timeline, in nanoseconds.
     pub(super) at: u64,
@@ -19,7 +19,7 @@ pub(super) struct Point {
 
 impl Point {
     pub(super) fn new(kind: u8, at: u64) -> Self {
-        Self { kind: kind & 7, at: at & NANOSECONDS }
+        Self { kind: kind & 63, at: at & NANOSECONDS }
     }
 
     pub(super) fn from_word(word: u64) -> Self {

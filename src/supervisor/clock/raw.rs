@@ -1,13 +1,14 @@
 //! Reads of a clock that reach the kernel as calls: of programs without a vDSO, and of the image where a lane
 //! is full, or at its end.
 
-use super::super::call::{Call, Reply};
+use super::super::call::{Call, Reply, low_half};
 use super::super::syscall_table::is_for_replays;
 use super::super::{Stop, Supervisor};
 use super::points::Point;
 use super::reel::Reel;
 use super::{Clock, Thread};
 use crate::sys::clock;
+use crate::sys::vdso::KIND_IS;
 use crate::trace::TraceError;
 
 const SECOND: u64 = 1_000_000_000;
@@ -48,7 +49,7 @@ impl Supervisor {
 
     /// A call that reads a clock.
     pub(in crate::supervisor) fn read_clock(&mut self, call: &Call) -> Result<Reply, Stop> {
-        let [first, second, ..] = call.arguments;
+        let [first, second, third, ..] = call.arguments;
         let number = i64::from(call.number);
         let (clock, place) = match number {
             libc::SYS_clock_gettime => (call.int(first), second),
@@ -57,6 +58,11 @@ impl Supervisor {
         };
         let (Some(clocks), Some(kind)) = (&mut self.clock, kind_of(clock)) else {
             return Ok(Reply::Continue);
+        };
+        // What is wrong there deceives nobody but the program.
+        let kind = match third >> 32 == KIND_IS && number == libc::SYS_clock_gettime {
+            true => low_half(third).try_into().unwrap_or(kind),
+            false => kind,
         };
         let Some(now) = clocks.read(call.task.tid, call.task.tgid, (kind, clock))? else {
             return Ok(Reply::Continue);

@@ -5,14 +5,12 @@ use std::io;
 
 use super::marks::{Marker, Marks};
 use super::points::{Packer, Point, Unpacker};
-use super::space::{Head, Lane};
+use super::space::{Head, Lane, Next};
 use super::tapes::Strip;
-use crate::sys::vdso::POINTS;
+use crate::sys::vdso::{BY_CALLER, KINDS, POINTS};
 
 /// The kind of the clock that C libraries and runtimes read as it happens (`image.c`).
 const MONOTONIC: u8 = 1;
-/// The kinds that lag behind by a tick.
-const COARSE: [u8; 2] = [5, 6];
 /// What a point after a wait may be before its end: clocks are slewed.
 const SLACK: u64 = 1_000_000;
 /// How far a read of another clock is looked for.
@@ -155,7 +153,7 @@ impl Replay {
             // Its own reads are in order there.
             (Some(place), _) if place < self.loose => Ok(()),
             (Some(place), Some(lane)) if place <= held => {
-                lane.set_head(Head { cursor: place, adrift: false, next: [place_of(place); 8], ..head })
+                lane.set_head(Head { cursor: place, adrift: false, next: Next([place_of(place); KINDS]), ..head })
             }
             (Some(place), _) => {
                 let skipped = place - held;
@@ -172,12 +170,12 @@ impl Replay {
         self.before += self.window.len() as u64;
         self.window.clear();
         self.loose = 0;
-        lane.map_or(Ok(()), |lane| self.fill_behind(Vec::new(), [0; 8], lane))
+        lane.map_or(Ok(()), |lane| self.fill_behind(Vec::new(), Next::default(), lane))
     }
 
     /// The same behind points that are not read yet, of each clock from its `next` on; what the lane held is counted
     /// already.
-    fn fill_behind(&mut self, unread: Vec<Point>, next: [u16; 8], lane: &Lane) -> io::Result<()> {
+    fn fill_behind(&mut self, unread: Vec<Point>, next: Next, lane: &Lane) -> io::Result<()> {
         let cursor = unread.len() as u64;
         // Places count from the first that is new.
         self.before = self.before.saturating_sub(cursor);
@@ -267,14 +265,14 @@ impl Replay {
     /// It is where the thread has read the clock less often than it did, and would wait the same time again
     /// at each point that is left of those. `kernel` is the clock of the program's kernel now.
     pub(super) fn reach(&mut self, lane: &Lane, at: u64, kernel: u64) -> io::Result<()> {
-        let is_later = |point: &Point| !COARSE.contains(&point.kind) && point.at >= at;
+        let is_later = |point: &Point| !is_coarse(point.kind) && point.at >= at;
         let mut head = lane.head()?;
         if head.drifts() {
             return Ok(());
         }
         let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX).min(self.window.len());
         let left = self.window.iter().skip(cursor).chain(&self.ahead);
-        let next = left.map(|point| (point.kind, point.at)).find(|(kind, _)| !COARSE.contains(kind));
+        let next = left.map(|point| (point.kind, point.at)).find(|(kind, _)| !is_coarse(*kind));
         let is_behind = match next {
             Some((_, next)) => next.saturating_add(SLACK) < at,
             None => cursor == self.window.len(),
@@ -307,14 +305,14 @@ impl Replay {
 
     /// Takes the next point of this kind out of the lane, if it holds one.
     fn give(&mut self, lane: &Lane, mut head: Head, kind: u8) -> io::Result<Option<Point>> {
-        let next = head.next.get(usize::from(kind)).copied().map_or(0, usize::from);
+        let next = usize::from(head.next.of(kind));
         let from = if kind == MONOTONIC { usize::try_from(head.cursor).unwrap_or(usize::MAX) } else { next };
         let found = self.window.iter().enumerate().skip(from).find(|(_, point)| point.kind == kind);
         let Some((place, point)) = found else { return Ok(None) };
         let place = place as u64;
         head.mismatches = head.mismatches.saturating_add(u64::from(place != head.cursor));
         (head.cursor, head.last, head.adrift) = (place + 1, point.at, false);
-        if let Some(next) = head.next.get_mut(usize::from(kind)) {
+        if let Some(next) = head.next.0.get_mut(usize::from(kind)) {
             *next = place_of(place + 1);
         }
         lane.set_head(head)?;
@@ -324,16 +322,16 @@ impl Replay {
     /// Reads of the program's own that it has yet to make, though it has read CLOCK_MONOTONIC more often than
     /// before them: they go on with it. Where nothing is skipped and there is room, with all that is behind the
     /// first of them, so that calls find their places there; then with what is next of each clock.
-    fn unread(&self, head: Head, skipped: usize) -> (Vec<Point>, Option<[u16; 8]>) {
+    fn unread(&self, head: Head, skipped: usize) -> (Vec<Point>, Option<Next>) {
         let is_unread = |(place, point): &(usize, &Point)| {
-            let next = head.next.get(usize::from(point.kind)).copied().map_or(0, usize::from);
+            let next = usize::from(head.next.of(point.kind));
             point.kind != MONOTONIC && *place >= next
         };
         let points = self.window.iter().enumerate();
         let first = points.clone().position(|entry| is_unread(&entry)).unwrap_or(self.window.len());
         let whole = self.window.get(first..).unwrap_or_default();
         if skipped == 0 && first as u64 >= self.loose && whole.len() <= POINTS / 2 {
-            let next = head.next.map(|next| next.saturating_sub(place_of(first as u64)));
+            let next = Next(head.next.0.map(|next| next.saturating_sub(place_of(first as u64))));
             return (whole.to_vec(), Some(next));
         }
         (points.filter(is_unread).map(|(_, point)| *point).collect(), None)
@@ -383,6 +381,12 @@ impl Replay {
         let mismatches = self.mismatches.saturating_add(head.mismatches.min(most));
         Followed { recorded: self.recorded, read, mismatches }
     }
+}
+
+/// The kinds that lag behind by a tick.
+fn is_coarse(kind: u8) -> bool {
+    let [_, by_caller] = BY_CALLER;
+    [5, 6].contains(&kind) || kind >= by_caller
 }
 
 /// A place in a lane.

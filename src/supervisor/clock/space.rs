@@ -14,7 +14,7 @@ use nix::unistd::ftruncate;
 
 use super::control::Control;
 use super::points::Point;
-use crate::sys::vdso::{CONTROL, IMAGE, LANE, LANE_HEAD, LANES, LENGTH, POINTS, TAPE};
+use crate::sys::vdso::{CONTROL, IMAGE, KINDS, LANE, LANE_HEAD, LANES, LENGTH, POINTS, TAPE};
 
 /// The name of the file in memory.
 pub(super) const NAME: &str = "agentbox clock";
@@ -64,6 +64,22 @@ impl Space {
     }
 }
 
+/// A place for each kind of reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Next(pub(super) [u16; KINDS]);
+
+impl Default for Next {
+    fn default() -> Self {
+        Self([0; KINDS])
+    }
+}
+
+impl Next {
+    pub(super) fn of(&self, kind: u8) -> u16 {
+        self.0.get(usize::from(kind)).copied().unwrap_or(0)
+    }
+}
+
 /// What stands at the head of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Head {
@@ -74,8 +90,8 @@ pub(super) struct Head {
     pub(super) skew: u64,
     pub(super) adrift: bool,
     pub(super) mismatches: u64,
-    /// Where the next read of each kind of clock is looked for.
-    pub(super) next: [u16; 8],
+    /// Where the next read of each kind is looked for.
+    pub(super) next: Next,
 }
 
 impl Head {
@@ -129,9 +145,9 @@ impl Lane {
             last: word(3),
             skew: word(4),
             mismatches: word(5),
-            next: std::array::from_fn(|kind| {
+            next: Next(std::array::from_fn(|kind| {
                 shorts.get(24 + kind).map_or(0, |short| u16::from_le_bytes(*short))
-            }),
+            })),
         })
     }
 
@@ -139,7 +155,7 @@ impl Lane {
         let Head { cursor, count, more, adrift, last, skew, mismatches, next } = head;
         let flags = u64::from(more) | u64::from(adrift) << 32;
         let mut bytes = [cursor, count, flags, last, skew, mismatches].map(u64::to_le_bytes).concat();
-        bytes.extend(next.map(u16::to_le_bytes).as_flattened());
+        bytes.extend(next.0.map(u16::to_le_bytes).as_flattened());
         write(&self.space.file, &bytes, self.at())
     }
 

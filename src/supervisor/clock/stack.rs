@@ -6,6 +6,7 @@ use std::io;
 use crate::sys::memory::{self, PAGE};
 
 const AT_NULL: u64 = 0;
+const AT_ENTRY: u64 = 9;
 const AT_SYSINFO_EHDR: u64 = 33;
 /// Bytes of pointers to arguments and environment that are looked through: the kernel takes a quarter of the
 /// stack for them and what they point to.
@@ -18,6 +19,8 @@ pub(super) struct Vdso {
     pub(super) kernel: u64,
     /// The word that says so.
     pub(super) word: u64,
+    /// Where the program itself begins, behind its loader (AT_ENTRY).
+    pub(super) entry: u64,
 }
 
 /// Looks at the stack of `task`, which stands at its first instruction; `None` where the kernel has no vDSO.
@@ -30,13 +33,15 @@ pub(super) fn find_vdso(task: i32, stack: u64) -> io::Result<Option<Vdso>> {
     let count = words.read()?;
     words.skip(count.saturating_add(1))?;
     while words.read()? != 0 {}
+    let (mut found, mut entry) = (None, 0);
     loop {
         let tag = words.read()?;
         let word = words.next;
         let value = words.read()?;
         match tag {
-            AT_NULL => return Ok(None),
-            AT_SYSINFO_EHDR => return Ok(Some(Vdso { kernel: value, word })),
+            AT_NULL => return Ok(found.map(|(kernel, word)| Vdso { kernel, word, entry })),
+            AT_SYSINFO_EHDR => found = Some((value, word)),
+            AT_ENTRY => entry = value,
             _ => {}
         }
     }

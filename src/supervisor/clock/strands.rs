@@ -46,7 +46,10 @@ impl Clock {
 
     /// Task `maker` of `process`, which stands still, has made thread `child`, which has not run yet.
     pub(in crate::supervisor) fn cloned(&mut self, (maker, process): (i32, i32), child: i32, strand: String) {
-        self.called(maker, BIRTH);
+        // Runtimes make workers as it happens: only traces of earlier versions count them.
+        if self.tapes.as_ref().is_some_and(|tapes| !tapes.has_callers) {
+            self.called(maker, BIRTH);
+        }
         let start = self.now_of(maker);
         let Some(program) = self.programs.get_mut(&process) else {
             return self.begin_thread(child, process, strand, None, start);
@@ -132,7 +135,7 @@ impl Clock {
         let (bytes, reads) = record.packer.take();
         let marks = record.marker.take();
         self.spent += (bytes.len() + marks.len()) as u64;
-        let event = Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("reads", reads);
+        let event = Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("callers", true).arg("reads", reads);
         let mut event = event.arg("tape", self.stored(&bytes)?);
         if !marks.is_empty() {
             event = event.arg("marks", self.stored(&marks)?);

@@ -38,6 +38,8 @@ pub(super) struct Strip {
 #[derive(Debug, Default)]
 pub struct Tapes {
     strips: HashMap<String, Strip>,
+    /// Reads of the time of day are told apart by who asks; not in traces of earlier versions.
+    pub(super) has_callers: bool,
     /// How long the run lasted.
     pub(super) lasted: Duration,
     /// The signals that came from outside.
@@ -77,6 +79,7 @@ impl Tapes {
                     strip.marks.extend(stored(marks, "marks", &mut content)?);
                 }
                 let reads = args.get("reads").and_then(Value::as_u64).ok_or(TapeError::Member("reads"))?;
+                self.has_callers |= args.get("callers").and_then(Value::as_bool).unwrap_or(false);
                 strip.reads = strip.reads.saturating_add(reads);
                 strip.parts.push(bytes);
                 Ok(())

@@ -10,6 +10,7 @@ use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
 use super::control::Control;
+use super::kind::Image;
 use super::space::{NAME, Space};
 use super::stack;
 use crate::sys::tracee::{Visit, VisitError};
@@ -36,11 +37,12 @@ pub(super) enum ClockError {
     Map(#[source] io::Error),
 }
 
-/// Puts the image and `control` into `task`. `None` where the kernel has no vDSO: then each read is a call.
+/// Puts the image and `control` into `task`, which has become the program of `image`. `None` where the kernel has no vDSO: then each read is a call.
 pub(super) fn enter(
     task: i32,
     control: &mut Control,
     functions: Functions,
+    image: Option<&Image>,
 ) -> Result<Option<Rc<Space>>, ClockError> {
     let registers = tracee::registers(task).map_err(VisitError::Code)?;
     let Some(vdso) = stack::find_vdso(task, registers.rsp).map_err(ClockError::Stack)? else {
@@ -52,6 +54,7 @@ pub(super) fn enter(
         getres: place(functions.getres),
         getcpu: place(functions.getcpu),
     };
+    control.text = image.map_or(0..0, |image| image.text(vdso.entry));
     // The first lane is the first that is asked for.
     control.lane = Some(0);
     let mut visit = Visit::begin(task, &code())?;

@@ -30,18 +30,28 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, CLOCK_TAI = 11 };
 #define CLOCKS 0x8f3u
 #define CLOCK_KINDS 8
 
+/*
+ * Kinds of reads: the clocks by their numbers, and for times of day which place in the program asked. A runtime
+ * reads them for itself as it happens, where its threads wait; what the program itself asks for, elsewhere, stays
+ * as it was then.
+ */
+#define KINDS 64
+#define REALTIME_BY_CALLER 16
+#define COARSE_BY_CALLER 32
+#define CALLERS 16
+
 enum mode { PASS, RECORD, REPLAY, SHIFT, RECORD_SHIFT };
 
 #define THREADS 256
 #define LANES 1024
-#define POINTS 2040
+#define POINTS 2026
 #define NO_LANE 0xffffffffu
 #define SECOND 1000000000ul
 /* What a recorded time of day may be behind a clock at real rate, beyond what the one before was. */
 #define LONG_OVER SECOND
 
-/* A point of the timeline, and above it the kind of clock that was read. */
-#define KIND_SHIFT 61
+/* A point of the timeline, and above it the kind of read. */
+#define KIND_SHIFT 58
 #define POINT_MASK ((1ul << KIND_SHIFT) - 1)
 
 struct thread { u64 fs_base; u32 lane; u32 spare; };
@@ -59,8 +69,10 @@ struct control {
 	u64 gettime, getres, getcpu;
 	/* What the shift modes add to the timeline. */
 	u64 shift;
-	/* What each kind of clock adds to the timeline. */
+	/* What each clock adds to the timeline. */
 	u64 offsets[CLOCK_KINDS];
+	/* The code of the program itself. */
+	u64 text, text_size;
 	struct thread threads[THREADS];
 };
 
@@ -76,20 +88,23 @@ struct lane {
 	u64 last, skew;
 	/* Reads that were not the next on the tape; of a clock at real rate, what its times of day are behind it. */
 	union { u64 mismatches, late; };
-	/* Where the next read of each kind of clock is looked for. */
-	unsigned short next[CLOCK_KINDS];
+	/* Where the next read of each kind is looked for. */
+	unsigned short next[KINDS];
 	u64 points[POINTS];
 };
 
 /* The supervisor knows these. */
-_Static_assert(__builtin_offsetof(struct control, threads) == 112, "head of the control page");
+_Static_assert(__builtin_offsetof(struct control, threads) == 128, "head of the control page");
 _Static_assert(sizeof(struct control) <= 0x2000, "the control page");
-_Static_assert(__builtin_offsetof(struct lane, points) == 64, "head of a lane");
+_Static_assert(__builtin_offsetof(struct lane, points) == 176, "head of a lane");
 _Static_assert(sizeof(struct lane) == 0x4000, "a lane");
 
 extern const char __ehdr_start[] HIDDEN;
 #define CONTROL ((struct control *)(__ehdr_start + 0x2000))
 #define TAPE ((struct lane *)(__ehdr_start + 0x4000))
+
+/* The third argument of a read that the supervisor answers, which the kernel does not look at: its kind. */
+#define KIND_IS 0x74696d6500000000ul
 
 #define CLOCK_GETTIME 228
 #define CLOCK_GETRES 229
@@ -171,16 +186,41 @@ static inline u64 advance(struct lane *lane)
 	return place;
 }
 
+/* The clock of a kind. */
+static inline u32 clock_of(u32 kind)
+{
+	return kind < REALTIME_BY_CALLER ? kind : kind < COARSE_BY_CALLER ? REALTIME : REALTIME_COARSE;
+}
+
+/*
+ * The kind of a read whose return address lies at `frame`: C libraries call us from a function of their own, so
+ * the first word from there on counts that lies in the program's code. Nothing beyond the page is looked at: the
+ * stack may end there.
+ */
+static inline u32 kind_by_caller(const struct control *control, u32 first, u32 otherwise, const u64 *frame)
+{
+	for (int at = 0; at < 8 && (!at || (u64)(frame + at) & 4095); at++)
+		if (frame[at] - control->text < control->text_size)
+			return first + (u32)(frame[at] * 0x9e3779b97f4a7c15ul >> 60) % CALLERS;
+	return otherwise;
+}
+
+/* The supervisor answers. */
+static inline long ask(u32 kind, clock_id id, struct timespec *time)
+{
+	return call(CLOCK_GETTIME, id, (long)time, (long)(KIND_IS | kind));
+}
+
 static long record(const struct control *control, struct lane *lane, u32 kind, clock_id id, struct timespec *time)
 {
 	u64 place = advance(lane);
 	int on_tape = place < lane->count && place < POINTS;
 	if (!on_tape && lane->more)
-		return call(CLOCK_GETTIME, id, (long)time, 0);
+		return ask(kind, id, time);
 	long failed = real(control, id, time);
 	if (failed || !on_tape)
 		return failed;
-	u64 point = nanoseconds(time) - control->offsets[kind];
+	u64 point = nanoseconds(time) - control->offsets[clock_of(kind)];
 	lane->points[place] = (u64)kind << KIND_SHIFT | (point & POINT_MASK);
 	return 0;
 }
@@ -202,7 +242,7 @@ static u64 adrift(const struct control *control, struct lane *lane)
 	return lane->last;
 }
 
-/* The first read of this kind of clock from `place` on. */
+/* The first read of this kind from `place` on. */
 static u64 find(const struct lane *lane, u64 count, u64 place, u32 kind)
 {
 	while (place < count && lane->points[place] >> KIND_SHIFT != kind)
@@ -244,11 +284,11 @@ static long replay(const struct control *control, struct lane *lane, u32 kind, c
 	if (place < count) {
 		lane->last = lane->points[place] & POINT_MASK;
 		lane->adrift = 0;
-		return give(lane->last + control->offsets[kind], time);
+		return give(lane->last + control->offsets[clock_of(kind)], time);
 	}
 	if (lane->more)
-		return call(CLOCK_GETTIME, id, (long)time, 0);
-	return give(adrift(control, lane) + control->offsets[kind], time);
+		return ask(kind, id, time);
+	return give(adrift(control, lane) + control->offsets[clock_of(kind)], time);
 }
 
 /* Takes the next place of a tape that all threads share. */
@@ -321,7 +361,8 @@ static long shifted(const struct control *control, u32 kind, clock_id id, struct
 	return give(point + control->offsets[kind], time);
 }
 
-static long gettime(clock_id id, struct timespec *time)
+/* `frame` is where the return address of the caller lies. */
+static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 {
 	const struct control *control = CONTROL;
 	/* Those of CPU time, of devices, and unknown ones. */
@@ -333,21 +374,28 @@ static long gettime(clock_id id, struct timespec *time)
 	if (control->mode != RECORD && control->mode != REPLAY)
 		return real(control, id, time);
 	struct lane *lane = own_lane(control);
+	if (kind == REALTIME)
+		kind = kind_by_caller(control, REALTIME_BY_CALLER, kind, frame);
+	else if (kind == REALTIME_COARSE)
+		kind = kind_by_caller(control, COARSE_BY_CALLER, kind, frame);
 	if (!lane)
-		return call(CLOCK_GETTIME, id, (long)time, 0);
+		return ask(kind, id, time);
 	return control->mode == RECORD ? record(control, lane, kind, id, time) : replay(control, lane, kind, id, time);
 }
 
+/* Where the return address of an exported function lies. */
+#define FRAME ((const u64 *)__builtin_frame_address(0) + 1)
+
 EXPORTED int __vdso_clock_gettime(clock_id id, struct timespec *time)
 {
-	return (int)gettime(id, time);
+	return (int)gettime(id, time, FRAME);
 }
 
 EXPORTED int __vdso_gettimeofday(struct timeval *time, struct timezone *zone)
 {
 	if (time) {
 		struct timespec now;
-		int failed = (int)gettime(REALTIME, &now);
+		int failed = (int)gettime(REALTIME, &now, FRAME);
 		if (failed)
 			return failed;
 		time->seconds = now.seconds;
@@ -361,7 +409,7 @@ EXPORTED int __vdso_gettimeofday(struct timeval *time, struct timezone *zone)
 EXPORTED long __vdso_time(long *time)
 {
 	struct timespec now;
-	long failed = gettime(REALTIME_COARSE, &now);
+	long failed = gettime(REALTIME_COARSE, &now, FRAME);
 	if (failed)
 		return failed;
 	if (time)

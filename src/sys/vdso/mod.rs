@@ -22,13 +22,19 @@ pub const LANES: u32 = 1024;
 /// Bytes of a lane.
 pub const LANE: u64 = 0x4000;
 /// Bytes of a lane before its points.
-pub const LANE_HEAD: usize = 64;
+pub const LANE_HEAD: usize = 176;
 /// Points of a lane.
-pub const POINTS: usize = 2040;
+pub const POINTS: usize = 2026;
 /// Threads in the table of the control page.
 pub const THREADS: usize = 256;
 /// From [`CONTROL`] to that table.
-pub const TABLE: usize = 112;
+pub const TABLE: usize = 128;
+/// Kinds of reads: clocks by their numbers, and reads of a time of day by who asks.
+pub const KINDS: usize = 64;
+/// The first kind of reads of CLOCK_REALTIME by who asks, and that of CLOCK_REALTIME_COARSE.
+pub const BY_CALLER: [u8; 2] = [16, 32];
+/// The upper half of the third argument of a read that the image asks for; the lower half is its kind.
+pub const KIND_IS: u64 = 0x7469_6d65;
 /// Bytes of everything.
 pub const LENGTH: u64 = TAPE + LANES as u64 * LANE;
 
