@@ -1,5 +1,7 @@
 //! The tape of one thread: what is recorded of it, or what is left of it to be replayed.
 
+mod marked;
+
 use std::collections::VecDeque;
 use std::io;
 
@@ -7,7 +9,7 @@ use super::marks::{Marker, Marks};
 use super::points::{Packer, Point, Unpacker};
 use super::space::{Head, Lane, Next};
 use super::tapes::Strip;
-use crate::sys::vdso::{BY_CALLER, KINDS, POINTS};
+use crate::sys::vdso::{BY_CALLER, POINTS};
 
 /// The kind of the clock that C libraries and runtimes read as it happens (`image.c`).
 const MONOTONIC: u8 = 1;
@@ -138,31 +140,6 @@ impl Replay {
         let head = Head { last: now, skew: ahead, adrift: true, ..Head::default() };
         // It is a file of ours: it can be written.
         let _ = lane.map(|lane| lane.set_head(head));
-    }
-
-    /// The thread makes a call: puts it back to where it was then, if it is not there.
-    pub(super) fn call(&mut self, number: u64, lane: Option<&Lane>) -> io::Result<()> {
-        let Some(reads) = self.marks.call(number) else { return Ok(()) };
-        let head = lane.map(Lane::head).transpose()?.unwrap_or_default();
-        let held = self.window.len() as u64;
-        if reads == self.before + head.cursor.min(held) && !head.adrift {
-            return Ok(());
-        }
-        self.skew = None;
-        match (reads.checked_sub(self.before), lane) {
-            // Its own reads are in order there.
-            (Some(place), _) if place < self.loose => Ok(()),
-            (Some(place), Some(lane)) if place <= held => {
-                lane.set_head(Head { cursor: place, adrift: false, next: Next([place_of(place); KINDS]), ..head })
-            }
-            (Some(place), _) => {
-                let skipped = place - held;
-                self.before += (0..skipped).map_while(|_| self.pull()).count() as u64;
-                self.fill(lane)
-            }
-            // Too far back to be there still.
-            (None, _) => Ok(()),
-        }
     }
 
     /// Puts the next points into the lane.
