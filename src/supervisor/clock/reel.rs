@@ -18,6 +18,11 @@ const SLACK: u64 = 1_000_000;
 /// How far a read of another clock is looked for.
 const NEAR: usize = 1 << 16;
 
+/// Points that are kept for threads that went too far.
+const BEHIND: usize = 1 << 14;
+/// As in `image.c`.
+const OTHERS: usize = 8;
+
 /// The tape of one thread, beyond what its lane holds.
 #[derive(Debug)]
 pub(super) enum Reel {
@@ -86,6 +91,8 @@ pub(super) struct Replay {
     points: Unpacker,
     /// The first of them, where they were looked through.
     ahead: VecDeque<Point>,
+    /// The last before them.
+    behind: VecDeque<Point>,
     marks: Marks,
     /// What the lane holds.
     pub(super) window: Vec<Point>,
@@ -116,10 +123,11 @@ impl Replay {
     pub(super) fn new(strip: Strip, start: u64) -> Self {
         let Strip { parts, reads: recorded, marks, .. } = strip;
         let (points, marks) = (Unpacker::new(parts), Marks::new(marks));
-        let (ahead, window) = (VecDeque::new(), Vec::new());
+        let (ahead, behind, window) = (VecDeque::new(), VecDeque::new(), Vec::new());
         Self {
             points,
             ahead,
+            behind,
             marks,
             window,
             loose: 0,
@@ -135,7 +143,7 @@ impl Replay {
     /// The rest of the tape is not read: the thread's clock goes on with the machine's, `ahead` of it, from `now` on.
     pub(super) fn let_go(&mut self, lane: Option<&Lane>, now: u64, ahead: u64) {
         (self.points, self.marks) = (Unpacker::default(), Marks::default());
-        (self.ahead, self.window) = (VecDeque::new(), Vec::new());
+        (self.ahead, self.behind, self.window) = Default::default();
         (self.last, self.skew) = (now, Some(ahead));
         let head = Head { last: now, skew: ahead, adrift: true, ..Head::default() };
         // It is a file of ours: it can be written.
@@ -215,7 +223,7 @@ impl Replay {
             return Ok(None);
         }
         self.mismatches += head.mismatches.min(POINTS as u64);
-        let skipped = match self.far(|point| point.kind == kind) {
+        let skipped = match self.far_own(head, kind) {
             _ if kind == MONOTONIC => 0,
             Some(skipped) => skipped,
             None => {
@@ -232,7 +240,9 @@ impl Replay {
         let (mut unread, whole) = self.unread(head, skipped);
         self.last = self.window.last().map_or(self.last, |point| point.at);
         self.before += (self.window.len() + skipped) as u64;
-        unread.extend(self.ahead.drain(..skipped).filter(|point| point.kind != MONOTONIC));
+        let passed: Vec<_> = self.ahead.drain(..skipped).collect();
+        passed.iter().for_each(|point| self.pass(*point));
+        unread.extend(passed.into_iter().filter(|point| point.kind != MONOTONIC));
         unread.truncate(POINTS / 2);
         self.loose = if whole.is_some() { 0 } else { unread.len() as u64 };
         self.fill_behind(unread, whole.unwrap_or_default(), lane)
@@ -284,8 +294,12 @@ impl Replay {
     fn give(&mut self, lane: &Lane, mut head: Head, kind: u8) -> io::Result<Option<Point>> {
         let next = usize::from(head.next.of(kind));
         let from = if kind == MONOTONIC { usize::try_from(head.cursor).unwrap_or(usize::MAX) } else { next };
-        let found = self.window.iter().enumerate().skip(from).find(|(_, point)| point.kind == kind);
-        let Some((place, point)) = found else { return Ok(None) };
+        let mut others = 0;
+        let found = self.window.iter().enumerate().skip(from).find(|(at, point)| {
+            others += usize::from(is_of_others(&head, kind, (*at, point)));
+            point.kind == kind || others > OTHERS
+        });
+        let Some((place, point)) = found.filter(|(_, point)| point.kind == kind) else { return Ok(None) };
         let place = place as u64;
         head.mismatches = head.mismatches.saturating_add(u64::from(place != head.cursor));
         (head.cursor, head.last, head.adrift) = (place + 1, point.at, false);
@@ -314,9 +328,20 @@ impl Replay {
         (points.filter(is_unread).map(|(_, point)| *point).collect(), None)
     }
 
+    /// How many points behind the lane's come before the next of this kind; `None` where it is not near.
+    fn far_own(&mut self, head: Head, kind: u8) -> Option<usize> {
+        let window = self.window.iter().enumerate();
+        let mut others = window.filter(|entry| is_of_others(&head, kind, *entry)).count();
+        let found = self.far(|point| {
+            others += usize::from(is_of_others(&Head::default(), kind, (0, point)));
+            point.kind == kind || others > OTHERS
+        })?;
+        self.ahead.get(found).is_some_and(|point| point.kind == kind).then_some(found)
+    }
+
     /// How many points behind the lane's come before the first such one; `None` where it is not near.
-    fn far(&mut self, is_wanted: impl Fn(&Point) -> bool) -> Option<usize> {
-        if let Some(place) = self.ahead.iter().position(&is_wanted) {
+    fn far(&mut self, mut is_wanted: impl FnMut(&Point) -> bool) -> Option<usize> {
+        if let Some(place) = self.ahead.iter().position(&mut is_wanted) {
             return Some(place);
         }
         while self.ahead.len() < NEAR {
@@ -331,7 +356,16 @@ impl Replay {
 
     /// The next point that the lane does not hold.
     fn pull(&mut self) -> Option<Point> {
-        self.ahead.pop_front().or_else(|| self.points.next())
+        let point = self.ahead.pop_front().or_else(|| self.points.next())?;
+        self.pass(point);
+        Some(point)
+    }
+
+    fn pass(&mut self, point: Point) {
+        if self.behind.len() == BEHIND {
+            self.behind.pop_front();
+        }
+        self.behind.push_back(point);
     }
 
     /// Where the timeline stands for this thread.
@@ -358,6 +392,13 @@ impl Replay {
         let mismatches = self.mismatches.saturating_add(head.mismatches.min(most));
         Followed { recorded: self.recorded, read, mismatches }
     }
+}
+
+/// Whether a point at a place of the lane is a time of day that another caller has yet to ask for than that of
+/// `kind`.
+fn is_of_others(head: &Head, kind: u8, (at, point): (usize, &Point)) -> bool {
+    let [first, _] = BY_CALLER;
+    kind >= first && point.kind >= first && point.kind != kind && at >= usize::from(head.next.of(point.kind))
 }
 
 /// The kinds that lag behind by a tick.

@@ -14,8 +14,11 @@ impl Replay {
     /// The thread makes a call: puts it back to where it was then, if it is not there.
     pub(in crate::supervisor::clock) fn call(&mut self, number: u64, lane: Option<&Lane>) -> io::Result<()> {
         let Some(reads) = self.marks.call(number) else { return Ok(()) };
-        // Too far back to be there still.
-        let Some(place) = reads.checked_sub(self.before) else { return Ok(()) };
+        let place = match (reads.checked_sub(self.before), lane) {
+            (Some(place), _) => place,
+            (None, Some(lane)) => return self.rewind(lane, reads),
+            (None, None) => return Ok(()),
+        };
         let Some(lane) = lane else {
             self.skew = None;
             self.before += (0..place).map_while(|_| self.pull()).count() as u64;
@@ -50,6 +53,22 @@ impl Replay {
             self.ahead.push_back(point);
         }
         self.leap(lane, head, skipped.min(self.ahead.len()))
+    }
+
+    /// Goes back to where the thread had read the clock so often, where that is not too far back.
+    fn rewind(&mut self, lane: &Lane, reads: u64) -> io::Result<()> {
+        let beyond = (self.before + self.window.len() as u64).saturating_sub(reads);
+        let Some(left) = usize::try_from(beyond).ok().and_then(|beyond| self.behind.len().checked_sub(beyond))
+        else {
+            return Ok(());
+        };
+        for point in self.behind.split_off(left).into_iter().rev() {
+            self.ahead.push_front(point);
+        }
+        self.last = self.behind.back().map_or(self.last, |point| point.at);
+        (self.skew, self.before, self.loose) = (None, reads, 0);
+        self.window.clear();
+        self.fill_behind(Vec::new(), Next::default(), lane)
     }
 
     /// Where each kind of reads goes on at a mark. Which of two events comes first, a call or what asks for the time
