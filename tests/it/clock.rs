@@ -55,7 +55,7 @@ fn is_now(seconds: f64) {
 fn every_way_to_read_a_clock_gives_the_recorded_time() {
     everyone(|sandbox| {
         prepare(sandbox);
-        // Beyond a lane as well, which holds 2040 reads.
+        // Beyond a lane as well, which holds 2026 reads.
         for count in [100, 7000] {
             let ran = both(sandbox, &["./guest", "read", &count.to_string()]);
             is_now(number(&ran.stdout, "real") / 1e9);
@@ -171,6 +171,24 @@ fn programs_whose_clock_goes_at_real_rate_tell_the_same_times_of_day() {
     // Its times of day have moved the clock on, to where it was.
     let bounds = waited..lasted(&ran) + took;
     assert!(lasted(&ran) >= waited && bounds.contains(&lasted(&replayed)), "{bounds:?}\n{replayed}");
+}
+
+#[test]
+fn what_a_runtime_reads_for_itself_leaves_the_times_of_day_of_its_program_alone() {
+    if !has("gcc") {
+        return skip("C", "there is no gcc");
+    }
+    let sandbox = Sandbox::new(crate::support::User::Caller);
+    sandbox.policy("read: .\nexec: ./loop\n");
+    sandbox.file("file", "file");
+    let source = sandbox.file("loop.c", include_str!("clock/callers.c"));
+    let mut build = std::process::Command::new("gcc");
+    build.arg("-O1").arg("-o").arg(sandbox.path("loop")).arg(source);
+    assert!(build.status().expect("gcc").success());
+    for _ in 0..3 {
+        let ran = both(&sandbox, &["./loop"]);
+        is_now(ran.stdout.lines().next().expect("a line").parse().expect("a number"));
+    }
 }
 
 #[test]

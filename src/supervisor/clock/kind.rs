@@ -159,7 +159,8 @@ mod tests {
         let own = std::process::id().cast_signed();
         let vector = std::fs::read("/proc/self/auxv").expect("its vector");
         let (pairs, _) = vector.as_chunks::<16>();
-        let entry = pairs.iter().find(|pair| number(*pair, 0, 8) == Some(9)).and_then(|pair| number(pair, 8, 8));
+        let entry =
+            pairs.iter().find(|pair| number(*pair, 0, 8) == Some(9)).and_then(|pair| number(pair, 8, 8));
         let text = Image::of(own).expect("its file").text(entry.expect("AT_ENTRY"));
         assert!(text.contains(&(is_go as fn(&[u8]) -> bool as usize as u64)), "{text:x?}");
         assert!(!text.contains(&(std::ptr::from_ref(&vector) as usize as u64)), "{text:x?}");

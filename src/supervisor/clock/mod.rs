@@ -244,7 +244,7 @@ impl Clock {
                 if self.is_live {
                     replay.let_go(lane.as_ref(), start, self.skipped);
                 }
-                Reel::Replay(replay)
+                Reel::Replay(Box::new(replay))
             }
         };
         Thread { process, strand, lane, reel, made_at: None }

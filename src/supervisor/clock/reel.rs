@@ -1,10 +1,12 @@
 //! The tape of one thread: what is recorded of it, or what is left of it to be replayed.
 
+mod ahead;
 mod marked;
 
 use std::collections::VecDeque;
 use std::io;
 
+use self::ahead::{OTHERS, is_of_others};
 use super::marks::{Marker, Marks};
 use super::points::{Packer, Point, Unpacker};
 use super::space::{Head, Lane, Next};
@@ -15,21 +17,13 @@ use crate::sys::vdso::{BY_CALLER, POINTS};
 const MONOTONIC: u8 = 1;
 /// What a point after a wait may be before its end: clocks are slewed.
 const SLACK: u64 = 1_000_000;
-/// How far a read of another clock is looked for.
-const NEAR: usize = 1 << 16;
-
-/// Points that are kept for threads that went too far.
-const BEHIND: usize = 1 << 14;
-/// As in `image.c`.
-const OTHERS: usize = 8;
-
 /// The tape of one thread, beyond what its lane holds.
 #[derive(Debug)]
 pub(super) enum Reel {
     /// Points go onto it.
     Record(Record),
     /// Points come from it.
-    Replay(Replay),
+    Replay(Box<Replay>),
     /// The trace takes no more points: the thread reads the kernel's clock.
     Full,
 }
@@ -328,46 +322,6 @@ impl Replay {
         (points.filter(is_unread).map(|(_, point)| *point).collect(), None)
     }
 
-    /// How many points behind the lane's come before the next of this kind; `None` where it is not near.
-    fn far_own(&mut self, head: Head, kind: u8) -> Option<usize> {
-        let window = self.window.iter().enumerate();
-        let mut others = window.filter(|entry| is_of_others(&head, kind, *entry)).count();
-        let found = self.far(|point| {
-            others += usize::from(is_of_others(&Head::default(), kind, (0, point)));
-            point.kind == kind || others > OTHERS
-        })?;
-        self.ahead.get(found).is_some_and(|point| point.kind == kind).then_some(found)
-    }
-
-    /// How many points behind the lane's come before the first such one; `None` where it is not near.
-    fn far(&mut self, mut is_wanted: impl FnMut(&Point) -> bool) -> Option<usize> {
-        if let Some(place) = self.ahead.iter().position(&mut is_wanted) {
-            return Some(place);
-        }
-        while self.ahead.len() < NEAR {
-            let point = self.points.next()?;
-            self.ahead.push_back(point);
-            if is_wanted(&point) {
-                return Some(self.ahead.len() - 1);
-            }
-        }
-        None
-    }
-
-    /// The next point that the lane does not hold.
-    fn pull(&mut self) -> Option<Point> {
-        let point = self.ahead.pop_front().or_else(|| self.points.next())?;
-        self.pass(point);
-        Some(point)
-    }
-
-    fn pass(&mut self, point: Point) {
-        if self.behind.len() == BEHIND {
-            self.behind.pop_front();
-        }
-        self.behind.push_back(point);
-    }
-
     /// Where the timeline stands for this thread.
     pub(super) fn now(&self, lane: Option<&Lane>) -> u64 {
         match lane.and_then(|lane| lane.head().ok()) {
@@ -392,13 +346,6 @@ impl Replay {
         let mismatches = self.mismatches.saturating_add(head.mismatches.min(most));
         Followed { recorded: self.recorded, read, mismatches }
     }
-}
-
-/// Whether a point at a place of the lane is a time of day that another caller has yet to ask for than that of
-/// `kind`.
-fn is_of_others(head: &Head, kind: u8, (at, point): (usize, &Point)) -> bool {
-    let [first, _] = BY_CALLER;
-    kind >= first && point.kind >= first && point.kind != kind && at >= usize::from(head.next.of(point.kind))
 }
 
 /// The kinds that lag behind by a tick.

@@ -58,7 +58,8 @@ impl Replay {
     /// Goes back to where the thread had read the clock so often, where that is not too far back.
     fn rewind(&mut self, lane: &Lane, reads: u64) -> io::Result<()> {
         let beyond = (self.before + self.window.len() as u64).saturating_sub(reads);
-        let Some(left) = usize::try_from(beyond).ok().and_then(|beyond| self.behind.len().checked_sub(beyond))
+        let Some(left) =
+            usize::try_from(beyond).ok().and_then(|beyond| self.behind.len().checked_sub(beyond))
         else {
             return Ok(());
         };
@@ -78,7 +79,8 @@ impl Replay {
         let by_caller = usize::from(BY_CALLER[0]);
         next.0[by_caller..].copy_from_slice(&head.next.0[by_caller..]);
         let place = usize::try_from(place).unwrap_or(usize::MAX);
-        let Some(at) = place.checked_sub(1).and_then(|before| self.window.get(before)).map(|point| point.at) else {
+        let Some(at) = place.checked_sub(1).and_then(|before| self.window.get(before)).map(|point| point.at)
+        else {
             return next;
         };
         for (index, point) in self.window.iter().enumerate() {

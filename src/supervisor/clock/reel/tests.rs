@@ -142,3 +142,66 @@ fn calls_put_a_thread_back_where_it_has_reads_of_its_own_to_make() {
         assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 2181, "{burst}");
     }
 }
+
+/// Reads of CLOCK_REALTIME by two places in the program.
+const PROGRAM: u8 = 20;
+const RUNTIME: u8 = 21;
+
+#[test]
+fn a_time_that_one_place_asks_for_leaves_those_of_others_alone() {
+    let recorded =
+        [(MONOTONIC, 40), (PROGRAM, 1), (MONOTONIC, 3000), (PROGRAM, 30), (RUNTIME, 1), (PROGRAM, 1)];
+    for extra in [0, 1, 7, 100] {
+        let lane = lane();
+        let mut replay = tape(&recorded, &lane);
+        read(&mut replay, &lane, RUNTIME, extra);
+        assert_eq!(read(&mut replay, &lane, MONOTONIC, 2), 2, "{extra}");
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), 41, "{extra}");
+        for round in 0..30 {
+            assert_eq!(read(&mut replay, &lane, PROGRAM, 1), 3042 + round, "{extra}");
+        }
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), 3073, "{extra}");
+    }
+}
+
+#[test]
+fn a_thread_that_went_too_far_goes_back_at_a_mark() {
+    const OPEN: u64 = 257;
+    let recorded = [(MONOTONIC, 100), (PROGRAM, 1), (MONOTONIC, 6000), (PROGRAM, 1), (MONOTONIC, 9)];
+    for reads in [0, 99, 101, 2500, 6000, 20_000] {
+        let lane = lane();
+        let mut marker = Marker::default();
+        let mut replay = tape_of(&recorded, SLACK, &lane);
+        [100, 101, 6101].into_iter().for_each(|reads| marker.call(OPEN, reads));
+        replay.marks = Marks::new(marker.take());
+        read(&mut replay, &lane, MONOTONIC, reads);
+        replay.call(OPEN, Some(&lane)).expect("a file of ours");
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), 101 * SLACK, "{reads}");
+        replay.call(OPEN, Some(&lane)).expect("a file of ours");
+        assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 102 * SLACK, "{reads}");
+        replay.call(OPEN, Some(&lane)).expect("a file of ours");
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), 6102 * SLACK, "{reads}");
+    }
+}
+
+#[test]
+fn what_comes_just_before_a_call_or_just_after_it_is_as_recorded() {
+    const OPEN: u64 = 257;
+    for (unit, is_near) in [(1000, true), (100 * SLACK, false)] {
+        let lane = lane();
+        let mut marker = Marker::default();
+        let mut replay = tape_of(&[(MONOTONIC, 5), (PROGRAM, 8), (MONOTONIC, 5)], unit, &lane);
+        [8, 10].into_iter().for_each(|reads| marker.call(OPEN, reads));
+        replay.marks = Marks::new(marker.take());
+        read(&mut replay, &lane, MONOTONIC, 5);
+        // The call comes before what came before it.
+        replay.call(OPEN, Some(&lane)).expect("a file of ours");
+        let first = if is_near { 6 } else { 8 };
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), first * unit);
+        // And behind what came after it.
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 11 - first), 11 * unit);
+        replay.call(OPEN, Some(&lane)).expect("a file of ours");
+        let next = if is_near { 12 } else { 11 };
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), next * unit);
+    }
+}
