@@ -7,14 +7,19 @@ use std::collections::VecDeque;
 use std::io;
 
 use self::ahead::{OTHERS, is_of_others};
+use self::marked::Doubt;
 use super::marks::{Marker, Marks};
 use super::points::{Packer, Point, Unpacker};
 use super::space::{Head, Lane, Next};
 use super::tapes::Strip;
-use crate::sys::vdso::{BY_CALLER, POINTS};
+use crate::sys::vdso::{BY_CALLER, KINDS, POINTS};
 
 /// The kind of the clock that C libraries and runtimes read as it happens (`image.c`).
 const MONOTONIC: u8 = 1;
+/// And of that which event loops read.
+const COARSE: u8 = 6;
+/// As in `image.c`.
+const TICK: usize = 64;
 /// What a point after a wait may be before its end: clocks are slewed.
 const SLACK: u64 = 1_000_000;
 /// The tape of one thread, beyond what its lane holds.
@@ -88,6 +93,7 @@ pub(super) struct Replay {
     /// The last before them.
     behind: VecDeque<Point>,
     marks: Marks,
+    doubts: [Doubt; KINDS],
     /// What the lane holds.
     pub(super) window: Vec<Point>,
     /// How many points at its front are not those that precede the others on the tape.
@@ -123,6 +129,7 @@ impl Replay {
             ahead,
             behind,
             marks,
+            doubts: [Doubt::default(); KINDS],
             window,
             loose: 0,
             recorded,
@@ -211,14 +218,14 @@ impl Replay {
             } else {
                 self.last = self.window.last().map_or(self.last, |point| point.at);
             }
-            if kind == MONOTONIC || cursor >= self.window.len() {
+            if happens(kind) || cursor >= self.window.len() {
                 lane.set_cursor(head.cursor.saturating_add(1))?;
             }
             return Ok(None);
         }
         self.mismatches += head.mismatches.min(POINTS as u64);
         let skipped = match self.far_own(head, kind) {
-            _ if kind == MONOTONIC => 0,
+            _ if happens(kind) => 0,
             Some(skipped) => skipped,
             None => {
                 self.last = self.last.max(head.last);
@@ -236,10 +243,15 @@ impl Replay {
         self.before += (self.window.len() + skipped) as u64;
         let passed: Vec<_> = self.ahead.drain(..skipped).collect();
         passed.iter().for_each(|point| self.pass(*point));
-        unread.extend(passed.into_iter().filter(|point| point.kind != MONOTONIC));
+        unread.extend(passed.into_iter().filter(|point| !happens(point.kind)));
         unread.truncate(POINTS / 2);
-        self.loose = if whole.is_some() { 0 } else { unread.len() as u64 };
-        self.fill_behind(unread, whole.unwrap_or_default(), lane)
+        let Some(next) = whole else {
+            self.loose = unread.len() as u64;
+            let next = next_behind(&unread);
+            return self.fill_behind(unread, next, lane);
+        };
+        self.loose = 0;
+        self.fill_behind(unread, next, lane)
     }
 
     /// A wait of the thread has ended, which is to last until `at` on its own clock: that is not to be behind.
@@ -287,7 +299,13 @@ impl Replay {
     /// Takes the next point of this kind out of the lane, if it holds one.
     fn give(&mut self, lane: &Lane, mut head: Head, kind: u8) -> io::Result<Option<Point>> {
         let next = usize::from(head.next.of(kind));
-        let from = if kind == MONOTONIC { usize::try_from(head.cursor).unwrap_or(usize::MAX) } else { next };
+        let from = if happens(kind) { usize::try_from(head.cursor).unwrap_or(usize::MAX) } else { next };
+        if kind == COARSE
+            && !self.window.iter().skip(from).take(TICK).any(|point| point.kind == kind)
+            && self.window.iter().skip(from).any(|point| point.kind == MONOTONIC)
+        {
+            return self.give(lane, head, MONOTONIC);
+        }
         let mut others = 0;
         let found = self.window.iter().enumerate().skip(from).find(|(at, point)| {
             others += usize::from(is_of_others(&head, kind, (*at, point)));
@@ -310,7 +328,7 @@ impl Replay {
     fn unread(&self, head: Head, skipped: usize) -> (Vec<Point>, Option<Next>) {
         let is_unread = |(place, point): &(usize, &Point)| {
             let next = usize::from(head.next.of(point.kind));
-            point.kind != MONOTONIC && *place >= next
+            !happens(point.kind) && *place >= next
         };
         let points = self.window.iter().enumerate();
         let first = points.clone().position(|entry| is_unread(&entry)).unwrap_or(self.window.len());
@@ -348,10 +366,27 @@ impl Replay {
     }
 }
 
+/// Where each kind of reads goes on: at the first of `unread`, where any are by this caller, else behind them.
+fn next_behind(unread: &[Point]) -> Next {
+    let mut next = Next::default();
+    next.0.iter_mut().skip(BY_CALLER[0].into()).for_each(|next| *next = place_of(unread.len() as u64));
+    for point in unread {
+        if let Some(next) = next.0.get_mut(usize::from(point.kind)) {
+            *next = 0;
+        }
+    }
+    next
+}
+
+/// Kinds of reads that runtimes make as it happens.
+fn happens(kind: u8) -> bool {
+    [MONOTONIC, COARSE].contains(&kind)
+}
+
 /// The kinds that lag behind by a tick.
 fn is_coarse(kind: u8) -> bool {
     let [_, by_caller] = BY_CALLER;
-    [5, 6].contains(&kind) || kind >= by_caller
+    [5, COARSE].contains(&kind) || kind >= by_caller
 }
 
 /// A place in a lane.

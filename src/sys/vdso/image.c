@@ -25,7 +25,7 @@ struct timezone { int minutes_west, dst; };
 #define HIDDEN __attribute__((visibility("hidden")))
 #define EXPORTED __attribute__((visibility("default")))
 
-enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, CLOCK_TAI = 11 };
+enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, MONOTONIC_COARSE, CLOCK_TAI = 11 };
 /* 0, 1 and 4 to 7 (REALTIME, MONOTONIC, MONOTONIC_RAW, both coarse ones, BOOTTIME), and 11 (TAI). */
 #define CLOCKS 0x8f3u
 #define CLOCK_KINDS 8
@@ -40,6 +40,8 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, CLOCK_TAI = 11 };
 #define COARSE_BY_CALLER 32
 #define CALLERS 16
 #define OTHERS 8
+/* How far a read of CLOCK_MONOTONIC_COARSE is looked for. */
+#define TICK 64
 
 enum mode { PASS, RECORD, REPLAY, SHIFT, RECORD_SHIFT };
 
@@ -272,11 +274,22 @@ static u64 find(const struct lane *lane, u64 count, u64 place, u32 kind)
  * The place of this read on the tape.
  *
  * C libraries and runtimes read CLOCK_MONOTONIC where a thread waits for others: now and then more often, or
- * less, than while it was recorded. Reads of the other clocks are the program's own: each is the next of its
+ * less, than while it was recorded. So do event loops with CLOCK_MONOTONIC_COARSE: where no such read is near, the
+ * other clock goes on. Reads of the other clocks are the program's own: each is the next of its
  * kind, and what follows goes on from there.
  */
 static u64 seek(struct lane *lane, u64 count, u32 kind)
 {
+	if (kind == MONOTONIC_COARSE) {
+		u64 from = lane->cursor;
+		u64 end = from < count && count - from > TICK ? from + TICK : count;
+		u64 place = find(lane, end, from, kind);
+		if (place >= end)
+			place = find(lane, count, from, MONOTONIC);
+		lane->mismatches += place != from;
+		lane->cursor = place + 1;
+		return place;
+	}
 	if (kind != MONOTONIC) {
 		u64 place = kind < REALTIME_BY_CALLER ? find(lane, count, lane->next[kind], kind)
 						      : find_own(lane, count, kind);

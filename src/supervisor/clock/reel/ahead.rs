@@ -16,7 +16,7 @@ pub(super) const OTHERS: usize = 8;
 impl Replay {
     /// How many points behind the lane's come before the next of this kind; `None` where it is not near.
     pub(super) fn far_own(&mut self, head: Head, kind: u8) -> Option<usize> {
-        let window = self.window.iter().enumerate();
+        let window = self.window.iter().enumerate().skip(head.next.of(kind).into());
         let mut others = window.filter(|entry| is_of_others(&head, kind, *entry)).count();
         let found = self.far(|point| {
             others += usize::from(is_of_others(&Head::default(), kind, (0, point)));

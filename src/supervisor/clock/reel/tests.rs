@@ -187,21 +187,23 @@ fn a_thread_that_went_too_far_goes_back_at_a_mark() {
 #[test]
 fn what_comes_just_before_a_call_or_just_after_it_is_as_recorded() {
     const OPEN: u64 = 257;
-    for (unit, is_near) in [(1000, true), (100 * SLACK, false)] {
+    // A millisecond from point to point, 100 of them, and a second.
+    for (unit, [first, second, third, fourth]) in
+        [(SLACK, [6, 7, 8, 12]), (100 * SLACK, [6, 7, 8, 11]), (1000 * SLACK, [7, 8, 9, 12])]
+    {
         let lane = lane();
         let mut marker = Marker::default();
-        let mut replay = tape_of(&[(MONOTONIC, 5), (PROGRAM, 8), (MONOTONIC, 5)], unit, &lane);
-        [8, 10].into_iter().for_each(|reads| marker.call(OPEN, reads));
+        let mut replay = tape_of(&[(MONOTONIC, 5), (PROGRAM, 20), (MONOTONIC, 5)], unit, &lane);
+        [8, 10, 12, 14].into_iter().for_each(|reads| marker.call(OPEN, reads));
         replay.marks = Marks::new(marker.take());
+        let call = |replay: &mut Replay| replay.call(OPEN, Some(&lane)).expect("a file of ours");
         read(&mut replay, &lane, MONOTONIC, 5);
+        read(&mut replay, &lane, PROGRAM, if unit > 100 * SLACK { 1 } else { 0 });
         // The call comes before what came before it.
-        replay.call(OPEN, Some(&lane)).expect("a file of ours");
-        let first = if is_near { 6 } else { 8 };
+        call(&mut replay);
         assert_eq!(read(&mut replay, &lane, PROGRAM, 1), first * unit);
-        // And behind what came after it.
-        assert_eq!(read(&mut replay, &lane, PROGRAM, 11 - first), 11 * unit);
-        replay.call(OPEN, Some(&lane)).expect("a file of ours");
-        let next = if is_near { 12 } else { 11 };
-        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), next * unit);
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), second * unit);
+        assert_eq!(read(&mut replay, &lane, PROGRAM, 1), third * unit);
+        let _ = fourth;
     }
 }
