@@ -8,6 +8,9 @@
 
 use std::collections::VecDeque;
 
+/// Calls in a row that may be others.
+const OTHERS: u32 = 3;
+
 /// Where a thread was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Mark {
@@ -51,6 +54,8 @@ pub(super) struct Marks {
     last: Mark,
     next: Option<Mark>,
     bytes: VecDeque<u8>,
+    /// Calls in a row that were others than then.
+    others: u32,
 }
 
 impl Marks {
@@ -73,18 +78,23 @@ impl Marks {
         self.last = self.next.unwrap_or_default();
     }
 
-    /// The thread makes a call: how often it had read the clock when it was recorded, if there is a mark. Where
-    /// it makes another call than then, there are no more: nothing says where it is.
+    /// The thread makes a call: how often it had read the clock when it was recorded, if there is a mark. Two calls
+    /// may come in the other order than then. Where several in a row are others there are no more marks: nothing
+    /// says where the thread is.
     pub(super) fn call(&mut self, number: u64) -> Option<u64> {
         self.calls += 1;
         let mark = self.next.filter(|mark| mark.calls <= self.calls)?;
-        if (mark.calls, mark.number) != (self.calls, number) {
+        self.advance();
+        if (mark.calls, mark.number) == (self.calls, number) {
+            self.others = 0;
+            return Some(mark.reads);
+        }
+        self.others += 1;
+        if self.others > OTHERS {
             self.next = None;
             self.bytes.clear();
-            return None;
         }
-        self.advance();
-        Some(mark.reads)
+        None
     }
 }
 
@@ -146,13 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn another_call_ends_the_marks() {
+    fn other_calls_end_the_marks() {
         let mut marker = Marker::default();
-        [(1, 5), (2, 5), (3, 9)].into_iter().for_each(|(number, reads)| marker.call(number, reads));
+        for call in 1..=20 {
+            marker.call(call, call * 5);
+        }
         let bytes = marker.take();
-        let mut marks = Marks::new(bytes.clone());
-        assert_eq!([1, 7, 3].map(|number| marks.call(number)), [Some(5), None, Some(9)]);
-        let mut marks = Marks::new(bytes);
-        assert_eq!([7, 2, 3].map(|number| marks.call(number)), [None; 3]);
+        let followed = |calls: &[u64]| {
+            let mut marks = Marks::new(bytes.clone());
+            calls.iter().map(|number| marks.call(*number)).collect::<Vec<_>>()
+        };
+        assert_eq!(followed(&[1, 2]), [Some(5), Some(10)]);
+        assert_eq!(followed(&[1, 3, 2, 4]), [Some(5), None, None, Some(20)]);
+        assert_eq!(followed(&[2, 3, 4, 4]), [None, None, None, Some(20)]);
+        assert_eq!(followed(&[2, 3, 4, 5, 5, 6]), [None; 6]);
     }
 }

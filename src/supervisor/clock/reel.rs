@@ -7,12 +7,11 @@ use std::collections::VecDeque;
 use std::io;
 
 use self::ahead::{OTHERS, is_of_others};
-use self::marked::Doubt;
 use super::marks::{Marker, Marks};
 use super::points::{Packer, Point, Unpacker};
 use super::space::{Head, Lane, Next};
 use super::tapes::Strip;
-use crate::sys::vdso::{BY_CALLER, KINDS, POINTS};
+use crate::sys::vdso::{BY_CALLER, POINTS};
 
 /// The kind of the clock that C libraries and runtimes read as it happens (`image.c`).
 const MONOTONIC: u8 = 1;
@@ -93,7 +92,6 @@ pub(super) struct Replay {
     /// The last before them.
     behind: VecDeque<Point>,
     marks: Marks,
-    doubts: [Doubt; KINDS],
     /// What the lane holds.
     pub(super) window: Vec<Point>,
     /// How many points at its front are not those that precede the others on the tape.
@@ -129,7 +127,6 @@ impl Replay {
             ahead,
             behind,
             marks,
-            doubts: [Doubt::default(); KINDS],
             window,
             loose: 0,
             recorded,
@@ -366,13 +363,13 @@ impl Replay {
     }
 }
 
-/// Where each kind of reads goes on: at the first of `unread`, where any are by this caller, else behind them.
+/// Where each kind of reads goes on: at its first of `unread`, else behind them.
 fn next_behind(unread: &[Point]) -> Next {
     let mut next = Next::default();
     next.0.iter_mut().skip(BY_CALLER[0].into()).for_each(|next| *next = place_of(unread.len() as u64));
-    for point in unread {
+    for (place, point) in unread.iter().enumerate().rev().filter(|(_, point)| point.kind >= BY_CALLER[0]) {
         if let Some(next) = next.0.get_mut(usize::from(point.kind)) {
-            *next = 0;
+            *next = place_of(place as u64);
         }
     }
     next

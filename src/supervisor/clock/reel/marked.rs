@@ -6,19 +6,9 @@ use super::{Replay, place_of};
 use crate::supervisor::clock::space::{Head, Lane, Next};
 use crate::sys::vdso::{BY_CALLER, KINDS};
 
-/// What comes by so much before or after a mark, in nanoseconds, counts as on its own side of it.
+/// What comes by so many nanoseconds or so many reads before or after a mark counts as on its own side of it.
 const NEAR: u64 = 10_000_000;
-/// And as many times of day, for so many marks, however far they are.
-const FEW: usize = 2;
-const MARKS: u8 = 3;
-
-/// A caller has asked for the time of day more or less often than it had, at so many marks in a row.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Doubt {
-    is_ahead: bool,
-    marks: u8,
-    since: u64,
-}
+const NEAR_READS: usize = 8;
 
 impl Replay {
     /// The thread makes a call: puts it back to where it was then, if it is not there.
@@ -110,39 +100,16 @@ impl Replay {
 
     /// Corrects where each caller goes on at a mark. Which of two events comes first, a call or what asks for the time
     /// of day, is now and then a matter of chance: where a caller is ahead or behind by little, it is left so.
-    fn correct(&mut self, next: &mut Next, place: u64) {
+    fn correct(&self, next: &mut Next, place: u64) {
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         let before = place.checked_sub(1).and_then(|before| self.window.get(before));
         let at = before.map_or(self.last, |point| point.at);
-        // Of each kind, how many points are on the wrong side, and how far.
-        let (mut count, mut farthest, mut wanted) = ([0; KINDS], [0; KINDS], next.0);
-        for (index, point) in self.window.iter().enumerate() {
-            let kind = usize::from(point.kind);
-            let was_read = index < usize::from(next.of(point.kind));
-            if point.kind < BY_CALLER[0] || was_read == (index < place) {
-                continue;
-            }
-            let distance = at.abs_diff(point.at);
-            (count[kind], farthest[kind]) = (count[kind] + 1, distance.max(farthest[kind]));
-            if distance > NEAR && !was_read {
-                wanted[kind] = place_of(index as u64 + 1);
-            } else if distance > NEAR && wanted[kind] == next.of(point.kind) {
-                wanted[kind] = place_of(index as u64);
-            }
-        }
-        for (kind, (next, doubt)) in next.0.iter_mut().zip(&mut self.doubts).enumerate() {
-            let is_ahead = wanted[kind] < *next;
-            if count[kind] == 0 {
-                doubt.marks = 0;
-                continue;
-            }
-            if doubt.marks == 0 || doubt.is_ahead != is_ahead {
-                *doubt = Doubt { is_ahead, marks: 0, since: at };
-            }
-            doubt.marks = doubt.marks.saturating_add(1);
-            let lasts = doubt.marks >= MARKS && at.saturating_sub(doubt.since) > NEAR;
-            if farthest[kind] > NEAR && (count[kind] > FEW || lasts) {
-                (*next, doubt.marks) = (wanted[kind], 0);
+        for (index, point) in self.window.iter().enumerate().filter(|(_, point)| point.kind >= BY_CALLER[0]) {
+            let Some(next) = next.0.get_mut(usize::from(point.kind)) else { continue };
+            let was_read = index < usize::from(*next);
+            let is_near = index.abs_diff(place) <= NEAR_READS || at.abs_diff(point.at) <= NEAR;
+            if was_read != (index < place) && !is_near {
+                *next = place_of(index as u64 + u64::from(!was_read));
             }
         }
     }
