@@ -95,6 +95,12 @@ impl Replay {
                 last[usize::from(point.kind)] = point.at;
             }
         }
+        // Of those before the lane's it has yet to get what lies at its front.
+        let loose = self.window.iter().enumerate().take(usize::try_from(self.loose).unwrap_or(0));
+        for (_, point) in loose.rev().filter(|(at, point)| *at >= usize::from(head.next.of(point.kind))) {
+            let last = &mut last[usize::from(point.kind)];
+            *last = (*last).min(point.at.saturating_sub(1));
+        }
         last
     }
 
