@@ -255,7 +255,12 @@ impl ReplayCommand {
         if is_accepted {
             return Ok(());
         }
-        Err(Failure::diverged("nothing was run; --force runs it anyway, to see where it parts".to_owned()))
+        let accepts = if found.iter().any(|difference| difference.what == "variable") {
+            "--lenient environment-changed accepts changed variables, "
+        } else {
+            ""
+        };
+        Err(Failure::diverged(format!("nothing was run; {accepts}--force runs it anyway, to see where it parts")))
     }
 }
 

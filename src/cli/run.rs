@@ -122,6 +122,7 @@ impl RunCommand {
         self.voice.tell(policy.warnings.iter().map(|warning| warning.render(colored())));
         self.voice.tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
+        let facts = facts.with_terminal();
         let inside = self.observe || is_granted(&policy, &trace);
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{getegid, geteuid};
+use nix::unistd::{getegid, geteuid, ttyname};
 
 use crate::sys::netlink;
 
@@ -26,6 +26,8 @@ pub struct HostFacts {
     pub home: Option<PathBuf>,
     /// The launcher's environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// The caller's terminal, where the command is to have it.
+    pub terminal: Option<PathBuf>,
     /// `uname -r`.
     pub kernel: String,
     /// `uname -m`.
@@ -56,11 +58,19 @@ impl HostFacts {
             cwd: std::env::current_dir()?,
             home,
             environment,
+            terminal: None,
             kernel: uname.release().to_string_lossy().into_owned(),
             architecture: uname.machine().to_string_lossy().into_owned(),
             // A name that resolves to one of them is local by route.
             addresses: netlink::own_addresses().unwrap_or_default(),
         })
+    }
+
+    /// The terminal that standard input, output or error is, the first of them.
+    #[must_use]
+    pub fn with_terminal(self) -> Self {
+        let terminal = ttyname(std::io::stdin()).or_else(|_| ttyname(std::io::stdout()));
+        Self { terminal: terminal.or_else(|_| ttyname(std::io::stderr())).ok(), ..self }
     }
 
     /// The value of an environment variable of the launcher.

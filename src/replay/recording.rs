@@ -56,6 +56,9 @@ impl Recording {
         }
         let refuse =
             |reason: &str| ReplayError::NotReplayable { path: name.to_owned(), reason: reason.to_owned() };
+        if found.lacking.is_some() {
+            return Err(refuse("its bodies are not beside it: a trace is moved together with them"));
+        }
         if found.left_out > 0 {
             return Err(refuse(
                 "it was packed with --redacted, without its private parts: replay the whole trace",

@@ -3,6 +3,7 @@
 mod child;
 mod diverted;
 mod failure;
+mod foreground;
 mod launch;
 mod loopback;
 mod message;
@@ -32,6 +33,7 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, Outputs, StdioError, Stream};
 pub use until::{Ahead, Next, Until};
 
+use foreground::Foreground;
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};
 use crate::ns::init::{self, CommandEnd};
@@ -73,6 +75,7 @@ pub fn run(
     mut streams: StreamOptions,
     mut repeat: Repeat,
 ) -> Result<Outcome, RunError> {
+    let _foreground = Foreground::now();
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
     repeat.keep_authority(launching.tls.as_ref());
     let state = placement.state_directory();

@@ -54,6 +54,7 @@ mod stop;
 pub mod syscall_table;
 mod system_files;
 mod task;
+mod terminal;
 mod tracer;
 mod turn;
 mod unix;

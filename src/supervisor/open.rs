@@ -392,6 +392,6 @@ impl Supervisor {
 }
 
 fn is_terminal(absolute: &[u8]) -> bool {
-    [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute)
+    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
         || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }

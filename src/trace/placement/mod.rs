@@ -100,6 +100,10 @@ impl Placement {
         let (parent, destination_name) = split(trace)?;
         let destination = Directory::open(parent)
             .map_err(|source| TraceError::OpenDirectory { path: parent.to_owned(), source })?;
+        // At the end it would be too late.
+        destination
+            .check_usable()
+            .map_err(|source| TraceError::ClosedDirectory { path: destination.path().to_owned(), source })?;
         let path = destination.join(&destination_name);
         if is_awaited(state, &path) {
             return Err(TraceError::Busy { path });

@@ -1,0 +1,181 @@
+//! Interactive programs in the caller's own terminal: job control, interrupts, sizes, and who has it afterwards.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+
+use crate::support::{Sandbox, everyone, has, skip};
+
+/// How long a word may take to appear.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A terminal, the user's shell with job control in it, and what was shown so far.
+struct Terminal {
+    keys: File,
+    shown: Receiver<Vec<u8>>,
+    seen: String,
+    /// What was waited for ends here.
+    at: usize,
+    shell: Child,
+}
+
+impl Terminal {
+    /// A shell in the sandbox's place, where `box` runs a command confined.
+    fn new(sandbox: &Sandbox) -> Self {
+        let size = Winsize { ws_row: 33, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).expect("a terminal");
+        sandbox.give(nix::unistd::ttyname(&pty.slave).expect("a name"));
+        let run = sandbox.run_command(&["-q"], &["x"]);
+        let words = std::iter::once(run.get_program()).chain(run.get_args());
+        let mut words: Vec<_> =
+            words.map(|word| format!("'{}'", word.to_str().expect("a word"))).collect();
+        words.pop();
+        sandbox.file("rc", format!("PS1='host$ '\nbox() {{ {} \"$@\"; }}\n", words.join(" ")));
+        let mut shell = Command::new("setsid");
+        shell.args(["--ctty", "bash", "--noprofile", "--rcfile", "rc", "-i"]);
+        shell.current_dir(sandbox.path("")).env_clear().env("TERM", "xterm");
+        shell.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let side = || std::process::Stdio::from(pty.slave.try_clone().expect("dup"));
+        let shell = shell.stdin(side()).stdout(side()).stderr(side()).spawn().expect("a shell");
+        let keys = File::from(pty.master);
+        fcntl(&keys, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("close-on-exec");
+        let mut screen = keys.try_clone().expect("dup");
+        let (sender, shown) = channel();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut buffer) {
+                if sender.send(buffer[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut terminal = Self { keys, shown, seen: String::new(), at: 0, shell };
+        terminal.sees("host$ ");
+        terminal
+    }
+
+    fn types(&mut self, keys: &str) -> &mut Self {
+        self.keys.write_all(keys.as_bytes()).expect("typed");
+        self
+    }
+
+    /// A key that interrupts or stops, pressed when the shell and its job have come to rest: the line discipline
+    /// signals who is in the foreground just then.
+    fn presses(&mut self, key: &str) -> &mut Self {
+        std::thread::sleep(Duration::from_millis(300));
+        self.types(key)
+    }
+
+    /// Waits until that is shown, after what was waited for before.
+    fn sees(&mut self, words: &str) -> &mut Self {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.seen[self.at..].find(words) {
+                self.at += at + words.len();
+                return self;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(more) = self.shown.recv_timeout(left) else {
+                panic!("`{words}` was not shown: {:?}", &self.seen);
+            };
+            self.seen.push_str(&String::from_utf8_lossy(&more));
+        }
+    }
+
+    fn resize(&mut self, rows: u16, columns: u16) -> &mut Self {
+        let mut stty = Command::new("stty");
+        stty.args(["rows", &rows.to_string(), "cols", &columns.to_string()]);
+        stty.stdin(self.keys.try_clone().expect("dup"));
+        assert!(stty.status().expect("stty").success());
+        self
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+fn with(programs: &[&str], test: impl Fn(&Sandbox, &mut Terminal)) {
+    if let Some(missing) = programs.iter().chain(&["bash", "setsid", "stty"]).find(|name| !has(name)) {
+        return skip("a terminal", &format!("there is no {missing}"));
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nwrite: ./out\nexec: /**").directory("out");
+        test(sandbox, &mut Terminal::new(sandbox));
+    });
+}
+
+#[test]
+fn the_terminal_has_a_name_a_size_and_settings() {
+    with(&["python3"], |sandbox, terminal| {
+        terminal.types("box sh -c 'tty && stty size && stty -echo && stty echo && echo fine >$(tty)'\r");
+        terminal.sees("/dev/console").sees("33 77").sees("fine").sees("host$ ");
+        let program = "import os, signal\nsize = os.get_terminal_size\ntold = []\n\
+             signal.signal(28, lambda *all: told.append(size()))\nprint(size(), flush=True)\n\
+             while not any(one.columns == 99 for one in told): signal.pause()\nprint(told[-1])\n";
+        sandbox.file("sizes.py", program);
+        terminal.types("box python3 sizes.py\r").sees("lines=33");
+        terminal.resize(44, 99).sees("columns=99, lines=44").sees("host$ ");
+    });
+}
+
+#[test]
+fn a_shell_has_job_control_and_gives_the_terminal_back() {
+    with(&["dash"], |_, terminal| {
+        for shell in ["bash --norc", "dash"] {
+            terminal.types(&format!("box {shell} -i; echo code=$?\r")).sees("code=").sees("# ");
+            terminal.types("PS1='inside> '\r").sees("inside> ").sees("inside> ");
+            let sleeps = "sh -c 'echo begu''n; sleep 300'\r";
+            terminal.types(sleeps).sees("begun").presses("\u{3}").sees("inside> ");
+            terminal.types(sleeps).sees("begun").presses("\u{1a}").sees("Stopped").sees("inside> ");
+            terminal.types("kill %1; wait; echo ki''lled\r").sees("killed").sees("inside> ");
+            terminal.types("exit 3\r").sees("code=3").sees("host$ ");
+            assert!(!terminal.seen.contains("process group"), "{}", terminal.seen);
+            terminal.types("echo stil''l\r").sees("still").sees("host$ ");
+        }
+    });
+}
+
+#[test]
+fn interrupts_and_stops_reach_the_command() {
+    with(&[], |_, terminal| {
+        terminal.types("box sh -c 'trap \"echo go''t; exit 7\" INT; echo begu''n; sleep 300'; echo code=$?\r");
+        terminal.sees("code=").sees("begun").presses("\u{3}").sees("got").sees("code=7").sees("host$ ");
+        terminal.types("box sh -c 'echo begu''n; read line; echo read $line'\r").sees("begun");
+        terminal.presses("\u{1a}").sees("Stopped").sees("host$ ");
+        terminal.types("fg\r").sees("agentbox").types("word\r").sees("read word").sees("host$ ");
+    });
+}
+
+#[test]
+fn what_ends_in_the_foreground_leaves_the_terminal_to_the_caller() {
+    with(&["python3"], |_, terminal| {
+        // The caller is a script, which does not take it by itself.
+        let program = "import os,signal;os.setpgid(0,0);signal.signal(22,1);os.tcsetpgrp(0,os.getpid());print(1234*2)";
+        terminal.types(&format!("(box python3 -c '{program}'; read line; echo read $line)\r"));
+        terminal.sees("2468").types("word\r").sees("read word").sees("host$ ");
+    });
+}
+
+#[test]
+fn editors_pagers_and_prompts_work() {
+    with(&["less", "vim", "python3"], |_, terminal| {
+        terminal.types("seq 200 >out/text; box less out/text; echo code=$?\r").sees("code=").sees("32");
+        terminal.types(" ").sees("60").types("q").sees("code=0").sees("host$ ");
+        terminal.types("box vim -u NONE out/written; echo code=$?\r").sees("code=").sees("written");
+        terminal.types("ihello\u{1b}:wq\r").sees("code=0").sees("host$ ");
+        terminal.types("cat out/written\r").sees("hello").sees("host$ ");
+        terminal.types("box python3 -q; echo code=$?\r").sees("code=").sees(">>> ");
+        terminal.types("6*7\r").sees("42").sees(">>> ");
+        terminal.types("import time; time.sleep(300)\r").sees("(300)").presses("\u{3}").sees("KeyboardInterrupt");
+        terminal.sees(">>> ").types("exit()\r").sees("code=0").sees("host$ ");
+    });
+}
