@@ -71,9 +71,7 @@ impl View {
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
             mounts.extend(masks(policy, roots, protected, facts));
-            mounts.extend(facts.terminal.as_deref().map(|path| device(path, TERMINAL)));
-            // Last of all, see `oci`.
-            mounts.extend(DEVICES.iter().map(|path| device(Path::new(path), path)));
+            mounts.extend(device_nodes(facts));
             // A tree that is bound again, read-only, would show again what was hidden in it before.
             mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
         }
@@ -233,6 +231,12 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
         attributes: NOSUID | NOEXEC,
     };
     vec![proc, pts]
+}
+
+/// The terminal, and the nodes that an OCI document does not list, which stand last.
+fn device_nodes(facts: &HostFacts) -> impl Iterator<Item = MountOp> {
+    let terminal = facts.terminal.iter().map(|path| device(path, TERMINAL));
+    terminal.chain(DEVICES.iter().map(|path| device(Path::new(path), path)))
 }
 
 /// One of the host's own nodes: a user namespace makes none (mknod(2), EPERM).

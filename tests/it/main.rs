@@ -52,4 +52,5 @@ mod unix;
 mod until;
 mod variables;
 mod view;
+mod ways;
 mod words;
