@@ -3,6 +3,7 @@
 mod cli;
 mod clients;
 mod clock;
+mod containers;
 mod controls;
 mod diff;
 mod divergence;

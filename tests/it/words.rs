@@ -171,3 +171,18 @@ fn a_replay_that_a_variable_prevents_names_what_accepts_it() {
     let lenient = [&replay[..], &["--lenient", "environment-changed"]].concat();
     sandbox.agentbox(&lenient).exits(0).complains("replay ok");
 }
+
+#[test]
+fn former_traces_are_kept_and_counted() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.run(&["true"]).exits(0);
+    let name = |number: usize| sandbox.beside(format!("trace.jsonl.{number}"));
+    for number in 1..=19 {
+        fs::copy(sandbox.trace(), name(number)).expect("copied");
+    }
+    let run = |options: &[&str]| Running::start(sandbox.run_command(options, &["true"])).finish();
+    // The one in place becomes the twentieth.
+    assert!(run(&["-q"]).exits(0).stderr.is_empty());
+    assert!(name(20).exists() && (1..=19).all(|number| name(number).exists()));
+    run(&[]).exits(0).complains("21 former traces are kept");
+}
