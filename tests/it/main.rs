@@ -1,5 +1,6 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
+mod again;
 mod cli;
 mod clients;
 mod clock;
@@ -9,6 +10,7 @@ mod diff;
 mod divergence;
 mod dns;
 mod escape;
+mod evasions;
 mod exec_rules;
 mod foreign;
 mod fs;

@@ -181,3 +181,32 @@ fn editors_pagers_and_prompts_work() {
         terminal.sees(">>> ").types("exit()\r").sees("code=0").sees("host$ ");
     });
 }
+
+#[test]
+fn raw_mode_is_set_and_left() {
+    with(&["python3", "node"], |_, terminal| {
+        let python = "import sys,termios,tty;f=termios.tcgetattr(0);tty.setraw(0);print(1234*2,end=\"\",flush=True);\
+             k=sys.stdin.buffer.raw.read(1);termios.tcsetattr(0,1,f);print(k)";
+        terminal.types(&format!("box python3 -c '{python}'; stty -a\r")).sees("2468").types("\u{3}");
+        terminal.sees("b'\\x03'").sees(" icanon").sees("host$ ");
+        let node = "process.stdin.setRawMode(true).once(\"data\",k=>{process.stdin.setRawMode(false);\
+             console.log(`got ${[...k]} ${process.stdout.columns}`);process.exit()});console.log(1234*2)";
+        terminal.types(&format!("box node -e '{node}'; stty -a\r")).sees("2468").types("\u{3}");
+        terminal.sees("got 3 77").sees(" icanon").sees("host$ ");
+    });
+}
+
+/// The kernel looks at the low half of the number alone (CVE-2019-10063).
+#[test]
+fn nothing_is_typed_into_the_terminal() {
+    with(&["python3"], |sandbox, terminal| {
+        let program = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+             for high in (0, 1 << 32, 0xffffffff << 32):\n    for low in (0x5412, 0x541c, 0x5423):\n        \
+             print(libc.syscall(16, 0, ctypes.c_ulong(high | low), b'x'), os.strerror(ctypes.get_errno()))\n\
+             print('do' + 'ne')\n";
+        sandbox.file("typing.py", program);
+        terminal.types("box python3 typing.py\r").sees("done").sees("host$ ");
+        let told = terminal.seen.matches("-1 Operation not permitted").count();
+        assert_eq!(told, 9, "{}", terminal.seen);
+    });
+}
