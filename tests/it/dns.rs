@@ -204,3 +204,19 @@ int main(int count, char **names) {
         assert!(asked.iter().all(|query| !query.starts_with("evil.test")), "{asked:?}");
     });
 }
+
+/// By its name, as any stream; its own configuration, of a user who is none inside, is no reason to give up.
+#[test]
+fn ssh_reaches_a_host_by_name() {
+    everywhere(&["ssh"], |sandbox| {
+        let script = "for host in v4.test v6.test evil.test; do ssh -v -o BatchMode=yes $host true; done";
+        let (ran, asked) = run(sandbox, script);
+        ran.exits(255).denied("net", "evil.test");
+        assert_eq!(ran.stderr.matches("remote software version outside").count(), 2, "{ran}");
+        assert!(!ran.stderr.contains("Bad owner"), "{ran}");
+        assert!(asked.iter().all(|query| !query.starts_with("evil.test")), "{asked:?}");
+        let streams = ran.of("net.stream");
+        assert_eq!(streams.len(), 2, "{ran}");
+        assert!(streams.iter().all(|stream| stream["args"]["port"] == 22), "{ran}");
+    });
+}

@@ -37,6 +37,7 @@ mod policy_show;
 mod programs;
 mod quiet;
 mod readers;
+mod readme;
 mod replay_files;
 mod replay_net;
 mod sample;
