@@ -132,7 +132,7 @@ fn options_of_curl_read_and_write_nothing_else() {
 
 #[test]
 fn addresses_are_no_way_around_a_rule_for_a_name() {
-    if let Some(missing) = Sandbox::outside_lacks().or((!has("curl")).then_some("curl")) {
+    if let Some(missing) = Sandbox::outside_lacks().or_else(|| (!has("curl")).then_some("curl")) {
         return skip(missing, "it is not installed");
     }
     const SERVER: &str = "

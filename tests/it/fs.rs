@@ -147,7 +147,7 @@ memory[1:2] = b'2'",
         let own = |entry: &&&serde_json::Value| {
             entry["args"]["path"].as_str().is_some_and(|path| path.ends_with("out/file"))
         };
-        let last = writes.iter().filter(own).next_back().expect("an entry");
+        let last = writes.iter().rfind(own).expect("an entry");
         assert_eq!(last["args"]["sha256"], *sha256("12........"), "{last}");
         assert_eq!(last["args"]["unobserved"], true, "{last}");
         let unobserved = writes.iter().filter(|entry| entry["args"].get("unobserved").is_some());

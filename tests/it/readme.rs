@@ -148,5 +148,5 @@ fn what_the_dockerfile_names_is_there() {
             _ => {}
         }
     }
-    assert!(lines.iter().any(|line| *line == "FROM scratch AS binary"), "the image is not empty");
+    assert!(lines.contains(&"FROM scratch AS binary"), "the image is not empty");
 }
