@@ -39,7 +39,10 @@ impl Failure {
     /// What a command says could not be written to standard output. `code` is what it answers: one that says
     /// something worse than success is kept.
     pub(super) fn unwritten(code: u8, error: &std::io::Error) -> Self {
-        let text = format!("standard output: {}: what was to be said there is lost, write it elsewhere", Named(error));
+        let text = format!(
+            "standard output: {}: what was to be said there is lost, write it elsewhere",
+            Named(error)
+        );
         Self { code: if code == 0 { 2 } else { code }, text }
     }
 

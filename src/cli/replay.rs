@@ -260,7 +260,9 @@ impl ReplayCommand {
         } else {
             ""
         };
-        Err(Failure::diverged(format!("nothing was run; {accepts}--force runs it anyway, to see where it parts")))
+        Err(Failure::diverged(format!(
+            "nothing was run; {accepts}--force runs it anyway, to see where it parts"
+        )))
     }
 }
 

@@ -58,8 +58,9 @@ mod tests {
             "error: unexpected argument '--x' found\n\n  tip: a similar argument exists: '--xy'\n  tip: another\n\nUsage: a",
         );
         assert_eq!(said, "unexpected argument '--x' found (a similar argument exists: '--xy')");
-        let said =
-            one_line("error: the following are missing:\n  <A>\n  <B>\n\nFor more information, try '--help'.\n");
+        let said = one_line(
+            "error: the following are missing:\n  <A>\n  <B>\n\nFor more information, try '--help'.\n",
+        );
         assert_eq!(said, "the following are missing: <A> <B>");
     }
 }

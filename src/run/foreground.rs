@@ -27,7 +27,9 @@ impl Drop for Foreground {
             return;
         }
         // As one in the background we would be stopped (tcsetpgrp(3)).
-        let Ok(former) = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return };
+        let Ok(former) = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK) else {
+            return;
+        };
         let _ = tcsetpgrp(terminal, getpgrp());
         let _ = former.thread_set_mask();
     }

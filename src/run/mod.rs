@@ -33,7 +33,6 @@ pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, Outputs, StdioError, Stream};
 pub use until::{Ahead, Next, Until};
 
-use foreground::Foreground;
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};
 use crate::ns::init::{self, CommandEnd};
@@ -42,6 +41,7 @@ use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
 use crate::supervisor::{Denials, Finished, InitWords, Setup, Supervisor};
 use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, Turn, WriterHandle};
+use foreground::Foreground;
 
 /// How a run ended.
 #[derive(Debug)]

@@ -58,7 +58,8 @@ os._exit(3)
             ),
         );
         // Twice in one run: each process has its own place in the record.
-        let twice = "python3 agent.py; echo first $?; python3 agent.py; code=$?; echo second $code; exit $code";
+        let twice =
+            "python3 agent.py; echo first $?; python3 agent.py; code=$?; echo second $code; exit $code";
         let ran = sandbox.run(&["sh", "-c", twice]);
         ran.exits(3);
         assert!(ran.stdout.contains("404 True") && ran.stdout.contains("second 3"), "{ran}");

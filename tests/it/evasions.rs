@@ -26,11 +26,17 @@ const SAID: &str = "PermissionError\nPermissionError\ngranted\n";
 #[test]
 fn no_flag_and_no_variable_of_an_interpreter_disarms_anything() {
     everyone(|sandbox| {
-        prepare(sandbox, "read: ./agent.py, ./agent.js\nexec: python3\nexec: env\nexec: node\nenv: AGENTBOX_*, PYTHON*, NODE_*\n");
+        prepare(
+            sandbox,
+            "read: ./agent.py, ./agent.js\nexec: python3\nexec: env\nexec: node\nenv: AGENTBOX_*, PYTHON*, NODE_*\n",
+        );
         sandbox.file("agent.py", AGENT);
-        for (name, value) in
-            [("AGENTBOX_ENFORCE", "0"), ("AGENTBOX_OBSERVE", "1"), ("PYTHONNOUSERSITE", "1"), ("NODE_OPTIONS", "")]
-        {
+        for (name, value) in [
+            ("AGENTBOX_ENFORCE", "0"),
+            ("AGENTBOX_OBSERVE", "1"),
+            ("PYTHONNOUSERSITE", "1"),
+            ("NODE_OPTIONS", ""),
+        ] {
             sandbox.environment(name, value);
         }
         for words in [

@@ -64,8 +64,10 @@ fn the_first_command_of_the_readme_does_what_it_prints() {
         let ran = sandbox.agentbox(&words.split(' ').collect::<Vec<_>>());
         ran.exits(0);
         let place = sandbox.path("").canonicalize().expect("a place");
-        let said = format!("{}{}", ran.stdout, ran.stderr).replace(place.to_str().expect("text"), "/src/agentbox");
-        let expected: Vec<_> = shown[1..].iter().copied().filter(|line| !line.contains("recorded ")).collect();
+        let said =
+            format!("{}{}", ran.stdout, ran.stderr).replace(place.to_str().expect("text"), "/src/agentbox");
+        let expected: Vec<_> =
+            shown[1..].iter().copied().filter(|line| !line.contains("recorded ")).collect();
         let said: Vec<_> = said.lines().filter(|line| !line.contains("recorded ")).collect();
         assert_eq!(said, expected, "{ran}");
         sandbox.agentbox(&["verify"]).exits(0);
@@ -133,7 +135,8 @@ fn what_the_dockerfile_names_is_there() {
     let dockerfile = text("Dockerfile");
     let lines: Vec<_> = dockerfile.lines().filter(|line| !line.starts_with('#')).collect();
     // The compiler that the manifest asks for, or a newer one.
-    let minor = |text: &str| text.split('.').nth(1)?.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
+    let minor =
+        |text: &str| text.split('.').nth(1)?.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
     let manifest = text("Cargo.toml");
     let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).and_then(minor);
     let used = lines.iter().find_map(|line| line.strip_prefix("FROM rust:")).and_then(minor);
@@ -142,7 +145,9 @@ fn what_the_dockerfile_names_is_there() {
     for line in &lines {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
-            ["COPY", from, ..] if from.starts_with("--from=") => assert!(stages.contains(&from[7..]), "{line}"),
+            ["COPY", from, ..] if from.starts_with("--from=") => {
+                assert!(stages.contains(&from[7..]), "{line}")
+            }
             ["COPY", from, _] => assert!(repository().join(from).exists(), "{line}"),
             ["RUN", script, ..] => assert!(repository().join(script).exists(), "{line}"),
             _ => {}

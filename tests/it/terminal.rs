@@ -32,8 +32,7 @@ impl Terminal {
         sandbox.give(nix::unistd::ttyname(&pty.slave).expect("a name"));
         let run = sandbox.run_command(&["-q"], &["x"]);
         let words = std::iter::once(run.get_program()).chain(run.get_args());
-        let mut words: Vec<_> =
-            words.map(|word| format!("'{}'", word.to_str().expect("a word"))).collect();
+        let mut words: Vec<_> = words.map(|word| format!("'{}'", word.to_str().expect("a word"))).collect();
         words.pop();
         sandbox.file("rc", format!("PS1='host$ '\nbox() {{ {} \"$@\"; }}\n", words.join(" ")));
         let mut shell = Command::new("setsid");
@@ -149,7 +148,8 @@ fn a_shell_has_job_control_and_gives_the_terminal_back() {
 #[test]
 fn interrupts_and_stops_reach_the_command() {
     with(&[], |_, terminal| {
-        terminal.types("box sh -c 'trap \"echo go''t; exit 7\" INT; echo begu''n; sleep 300'; echo code=$?\r");
+        terminal
+            .types("box sh -c 'trap \"echo go''t; exit 7\" INT; echo begu''n; sleep 300'; echo code=$?\r");
         terminal.sees("code=").sees("begun").presses("\u{3}").sees("got").sees("code=7").sees("host$ ");
         terminal.types("box sh -c 'echo begu''n; read line; echo read $line'\r").sees("begun");
         terminal.presses("\u{1a}").sees("Stopped").sees("host$ ");
@@ -161,7 +161,8 @@ fn interrupts_and_stops_reach_the_command() {
 fn what_ends_in_the_foreground_leaves_the_terminal_to_the_caller() {
     with(&["python3"], |_, terminal| {
         // The caller is a script, which does not take it by itself.
-        let program = "import os,signal;os.setpgid(0,0);signal.signal(22,1);os.tcsetpgrp(0,os.getpid());print(1234*2)";
+        let program =
+            "import os,signal;os.setpgid(0,0);signal.signal(22,1);os.tcsetpgrp(0,os.getpid());print(1234*2)";
         terminal.types(&format!("(box python3 -c '{program}'; read line; echo read $line)\r"));
         terminal.sees("2468").types("word\r").sees("read word").sees("host$ ");
     });
@@ -177,7 +178,11 @@ fn editors_pagers_and_prompts_work() {
         terminal.types("cat out/written\r").sees("hello").sees("host$ ");
         terminal.types("box python3 -q; echo code=$?\r").sees("code=").sees(">>> ");
         terminal.types("6*7\r").sees("42").sees(">>> ");
-        terminal.types("import time; time.sleep(300)\r").sees("(300)").presses("\u{3}").sees("KeyboardInterrupt");
+        terminal
+            .types("import time; time.sleep(300)\r")
+            .sees("(300)")
+            .presses("\u{3}")
+            .sees("KeyboardInterrupt");
         terminal.sees(">>> ").types("exit()\r").sees("code=0").sees("host$ ");
     });
 }

@@ -145,8 +145,7 @@ fn a_request_has_one_verdict_by_one_rule_whichever_way_it_goes() {
         let lines = CASES.map(|(host, port, method, path, ..)| format!("{host} {port} {method} {path}\n"));
         sandbox.file("cases", lines.concat());
         sandbox.file("client.py", CLIENT);
-        let expected: Vec<_> =
-            CASES.iter().map(|case| if case.4 { "allowed" } else { "refused" }).collect();
+        let expected: Vec<_> = CASES.iter().map(|case| if case.4 { "allowed" } else { "refused" }).collect();
         let mut rules: Vec<_> = CASES
             .iter()
             .map(|&(host, .., is_allowed, line)| {

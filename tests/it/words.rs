@@ -60,7 +60,9 @@ fn output_that_cannot_be_written_is_said_in_one_line() {
     let full = || File::options().write(true).open("/dev/full").expect("full");
     let cut = with_output(&sandbox, &["verify", "cut.jsonl"], full());
     cut.exits(3).complains("agentbox: standard output: ENOSPC");
-    with_output(&sandbox, &["diff", trace, "cut.jsonl"], full()).exits(1).complains("standard output: ENOSPC");
+    with_output(&sandbox, &["diff", trace, "cut.jsonl"], full())
+        .exits(1)
+        .complains("standard output: ENOSPC");
 }
 
 /// The trace without its last entries.
@@ -108,7 +110,10 @@ fn a_torn_trace_that_was_moved_without_its_bodies_is_torn() {
     let torn = verify();
     assert!(torn.exits(3).stdout.contains("torn"), "{torn}");
     assert!(torn.stdout.contains("without its bodies"), "{torn}");
-    sandbox.agentbox(&["replay", "-t", "moved/trace.jsonl"]).exits(2).complains("its bodies are not beside it");
+    sandbox
+        .agentbox(&["replay", "-t", "moved/trace.jsonl"])
+        .exits(2)
+        .complains("its bodies are not beside it");
     sandbox.agentbox(&["pack", "moved/trace.jsonl", "-o", "y.pack"]).exits(2).complains("without its bodies");
     sandbox.file("moved/trace.jsonl", cut_off(sandbox.trace().to_str().expect("a name")));
     assert!(verify().exits(3).stdout.contains("not sealed"));

@@ -43,7 +43,10 @@ fn a_lock_of_gits_is_gits_own() {
         sandbox.run(&["git", "config", "user.email", "a@b"]).exits(0).denied_nothing();
         assert!(!lock.exists());
         sandbox.file(".git/config.lock", "");
-        sandbox.run(&["git", "config", "user.email", "c@d"]).exits(255).complains("could not lock config file");
+        sandbox
+            .run(&["git", "config", "user.email", "c@d"])
+            .exits(255)
+            .complains("could not lock config file");
         assert!(lock.exists());
         sandbox.run(&["git", "status", "--short"]).exits(0);
     });
