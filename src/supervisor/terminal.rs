@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::unistd::{Pid, getpgrp, getsid, tcsetpgrp};
+use nix::unistd::{Pid, getpgid, getpgrp, getsid, tcgetpgrp, tcsetpgrp};
 
 use super::Supervisor;
 use super::call::{Call, Reply};
@@ -24,7 +24,12 @@ impl Supervisor {
         if session(Some(Pid::from_raw(call.task.tgid))) != session(None) {
             return Reply::Continue;
         }
+        let caller = getpgid(Some(Pid::from_raw(call.task.tgid)));
         let given = self.fetch(call, call.int(number)).and_then(|terminal| {
+            // Who does not have it takes it from nobody.
+            if tcgetpgrp(&terminal)? != caller? {
+                return Err(Errno::EPERM);
+            }
             // We may be in the background meanwhile (tcsetpgrp(3)).
             let stop = SigSet::from(Signal::SIGTTOU);
             let former = stop.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;

@@ -168,6 +168,26 @@ fn what_ends_in_the_foreground_leaves_the_terminal_to_the_caller() {
     });
 }
 
+/// The caller's group is given the terminal by who has it, and by nobody else.
+#[test]
+fn nobody_in_the_background_gives_the_terminal_away() {
+    with(&["python3"], |sandbox, terminal| {
+        let program = "import os, signal, time\nsignal.signal(signal.SIGTTOU, signal.SIG_IGN)\n\
+             if os.fork() == 0:\n    os.setpgid(0, 0)\n    os.tcsetpgrp(0, os.getpid())\n    time.sleep(0.5)\n    os._exit(0)\n\
+             time.sleep(0.2)\nhad = os.tcgetpgrp(0)\nos.setpgid(0, 0)\n\
+             try: os.tcsetpgrp(0, 0)\nexcept OSError as error: print(error.strerror)\n\
+             print('kept', os.tcgetpgrp(0) == had)\nos.tcsetpgrp(0, os.getpid()); os.tcsetpgrp(0, 0)\n\
+             print('given back', os.tcgetpgrp(0))\n";
+        sandbox.file("groups.py", program);
+        terminal
+            .types("box python3 groups.py\r")
+            .sees("not permitted")
+            .sees("kept True")
+            .sees("given back 0");
+        terminal.sees("host$ ").types("echo stil''l\r").sees("still");
+    });
+}
+
 #[test]
 fn editors_pagers_and_prompts_work() {
     with(&["less", "vim", "python3"], |_, terminal| {
