@@ -3,6 +3,7 @@
 mod child;
 mod diverted;
 mod failure;
+mod inherited;
 mod launch;
 mod loopback;
 mod message;
@@ -25,9 +26,10 @@ use serde_json::{Map, Value};
 
 pub use diverted::ReplayedFiles;
 pub use failure::RunError;
-pub use launch::{Begun, begin};
+pub use inherited::Inherited;
+pub use launch::{Begun, Former, begin};
 pub use processors::Processors;
-pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
+pub use repeat::{Private, Repeat, Replayed, Start, VERSION, User};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, Outputs, StdioError, Stream};
 pub use until::{Ahead, Next, Until};
@@ -75,6 +77,7 @@ pub fn run(
 ) -> Result<Outcome, RunError> {
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
     repeat.keep_authority(launching.tls.as_ref());
+    repeat.keep_inherited(&launching.begun.inherited);
     let state = placement.state_directory();
     let run = launching.begun.handle().map_err(RunError::call("dup"))?;
     let (recorder, writer) = trace::create(placement)?;
@@ -199,6 +202,7 @@ fn prepare(
         root: launched.root,
         inherited: launched.stdio.mounts(),
         input: launched.stdio.input_pipe(),
+        shown_ids: (plan.process.uid, plan.process.gid),
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),

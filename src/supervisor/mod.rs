@@ -108,6 +108,8 @@ pub struct Supervisor {
     listener: Arc<OwnedFd>,
     hand_over: HandOver,
     init: i32,
+    /// The user and the group of the run, as it sees them; to the host they are the launcher's.
+    shown_ids: (u32, u32),
     access: AccessTable,
     full_mediation: bool,
     command: CommandTable,
@@ -193,6 +195,7 @@ impl Supervisor {
             hand_over: HandOver::by(setup.listener.as_fd()),
             listener: Arc::new(setup.listener),
             init: setup.init,
+            shown_ids: setup.shown_ids,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,
             command: setup.command,

@@ -114,7 +114,7 @@ impl Supervisor {
         if !shown.put(path, &mut status, host) {
             return Ok(Reply::Continue);
         }
-        map_owner(&mut status);
+        map_owner(&mut status, self.shown_ids);
         Ok(match asked.form {
             Form::Stat => self.hand_status(call, asked.address, &status::stat_bytes(&status)),
             Form::Statx { .. } => self.hand_status(call, asked.address, &status::statx_bytes(&status)),
@@ -170,11 +170,7 @@ fn without_mark(path: &Path) -> &Path {
 }
 
 /// Owner and group as they look inside.
-fn map_owner(status: &mut libc::statx) {
-    if status.stx_uid != geteuid().as_raw() {
-        status.stx_uid = NOBODY;
-    }
-    if status.stx_gid != getegid().as_raw() {
-        status.stx_gid = NOBODY;
-    }
+fn map_owner(status: &mut libc::statx, (uid, gid): (u32, u32)) {
+    status.stx_uid = if status.stx_uid == geteuid().as_raw() { uid } else { NOBODY };
+    status.stx_gid = if status.stx_gid == getegid().as_raw() { gid } else { NOBODY };
 }
