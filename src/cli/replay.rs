@@ -115,8 +115,8 @@ impl ReplayCommand {
         first.place_absent(is_writable);
         let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
         let files = {
-            let FirstState { files: initial, served, orders, statuses, .. } = first;
-            ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), blobs, keep }
+            let FirstState { files: initial, served, orders, statuses, machine, .. } = first;
+            ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), machine, blobs, keep }
         };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::RunError;
 use crate::fsview::initial::Former;
 use crate::fsview::{self, FsSpec, InitialState};
-use crate::supervisor::{DivertedRoots, Orders, RecordedStatuses};
+use crate::supervisor::{DivertedRoots, Orders, RecordedMachine, RecordedStatuses};
 use crate::trace::StoredBlobs;
 
 /// Where the writes of a run go.
@@ -36,6 +36,8 @@ pub struct ReplayedFiles {
     pub orders: Orders,
     /// What was recorded of the statuses of files.
     pub statuses: Arc<RecordedStatuses>,
+    /// What was recorded of the machine.
+    pub machine: RecordedMachine,
     /// Where the contents are.
     pub blobs: StoredBlobs,
     /// Where what it writes is copied to.

@@ -35,6 +35,7 @@ mod image;
 mod init_words;
 mod listing;
 mod locks;
+mod machine;
 mod mutate;
 mod open;
 mod outside;
@@ -65,6 +66,7 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,6 +91,8 @@ use self::hasher::Hasher;
 use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
+use self::machine::Machine;
+pub use self::machine::{LONGEST_MACHINE_FILE, OPERATION as MACHINE, RecordedMachine};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 use self::setup::Controlled;
 pub use self::setup::{Finished, InitWords, Refusal, Setup};
@@ -129,6 +133,9 @@ pub struct Supervisor {
     captures: Option<Captures>,
     listings: Listings,
     statuses: Statuses,
+    machine: Machine,
+    /// What the launcher has put into the view.
+    made: Vec<PathBuf>,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -221,6 +228,8 @@ impl Supervisor {
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
             statuses: Statuses::new(setup.keeps_former, statuses),
+            machine: Machine::new(setup.keeps_former, setup.machine),
+            made: setup.made,
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),
@@ -251,6 +260,7 @@ impl Supervisor {
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
         self.note_places();
+        self.note_machine()?;
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;

@@ -190,6 +190,9 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFLNK {
             return Ok(Reply::Errno(Errno::ELOOP));
         }
+        if let Some(reply) = self.open_machine_file(call, request, &found)? {
+            return Ok(reply);
+        }
         let source = self.source(request, &found);
         if source.is_none() && self.is_system_file(request, &spelled.absolute, &found) {
             return Ok(Reply::Continue);
