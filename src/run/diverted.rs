@@ -61,7 +61,9 @@ impl Layers {
         root: &OwnedFd,
         files: Option<&ReplayedFiles>,
     ) -> Result<(DivertedRoots, Option<Kept>), RunError> {
-        let Some(divert) = &spec.divert else { return Ok((DivertedRoots::default(), None)) };
+        let Some(divert) = &spec.divert else {
+            return Ok((DivertedRoots { made: spec.made(), ..DivertedRoots::default() }, None));
+        };
         let Some(files) = files else { return Ok((self.roots(spec, None), None)) };
         let served = self.uppers.iter().filter_map(|(at, layer)| {
             let place = divert.roots.get(*at).filter(|place| divert.served.contains(place))?;
@@ -94,7 +96,9 @@ impl Layers {
         let roots = roots.chain(spec.pending.iter().map(|place| place.path.clone()));
         let (orders, statuses) =
             files.map(|files| (files.orders.clone(), Arc::clone(&files.statuses))).unwrap_or_default();
-        DivertedRoots { roots: roots.collect(), holders: self.holders, orders, statuses }
+        let machine = files.map(|files| files.machine.clone());
+        let (roots, made) = (roots.collect(), spec.made());
+        DivertedRoots { roots, holders: self.holders, orders, statuses, machine, made }
     }
 }
 

@@ -35,8 +35,8 @@ const LIMITS: [(&str, Resource); 16] = [
 /// Signals that agentbox needs as they are, or that nobody can ignore.
 const OURS: [i32; 4] = [libc::SIGKILL, libc::SIGSTOP, libc::SIGPIPE, libc::SIGCHLD];
 
-/// Those that have names: the others belong to the C library, or to programs that agree on them.
-const SIGNALS: std::ops::RangeInclusive<i32> = 1..=31;
+/// The numbers of signals.
+const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 
 /// What it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,22 +102,26 @@ impl Inherited {
         (own, said)
     }
 
-    /// Gives the limits and the niceness to the calling process.
+    /// Gives the limits to the calling process.
     ///
     /// # Errors
-    /// The first call that the kernel refused.
-    pub(super) fn give(&self) -> Result<(), (&'static str, io::Error)> {
+    /// The first that the kernel refused.
+    pub(super) fn give_limits(&self) -> nix::Result<()> {
         for (name, resource) in LIMITS {
             let Some(&(soft, hard)) = self.limits.get(name) else { continue };
-            if getrlimit(resource).ok() != Some((soft, hard)) {
-                setrlimit(resource, soft, hard).map_err(|errno| ("setrlimit", errno.into()))?;
+            if getrlimit(resource)? != (soft, hard) {
+                setrlimit(resource, soft, hard)?;
             }
         }
-        let niceness = process::niceness().map_err(|error| ("getpriority", error))?;
-        if niceness == self.nice {
-            return Ok(());
-        }
-        process::set_niceness(self.nice).map_err(|error| ("setpriority", error))
+        Ok(())
+    }
+
+    /// Gives it the niceness, and its children.
+    ///
+    /// # Errors
+    /// The errno of getpriority(2) or setpriority(2).
+    pub(super) fn give_niceness(&self) -> io::Result<()> {
+        if process::niceness()? == self.nice { Ok(()) } else { process::set_niceness(self.nice) }
     }
 
     /// Gives the calling process the signals that are ignored; `mask` becomes what is blocked.
@@ -126,11 +130,7 @@ impl Inherited {
     /// The errno of sigaction(2).
     pub(super) fn give_signals(&self, mask: &mut SigSet) -> io::Result<()> {
         for signal in SIGNALS.filter(|signal| !OURS.contains(signal)) {
-            let is_ignored = is_in(self.ignored, signal);
-            if is_ignored == process::is_ignored(signal) {
-                continue;
-            }
-            if is_ignored { process::ignore(signal)? } else { process::default_action(signal)? }
+            process::set_ignored(signal, is_in(self.ignored, signal))?;
         }
         for signal in Signal::iterator() {
             if is_in(self.blocked, signal as i32) { mask.add(signal) } else { mask.remove(signal) }

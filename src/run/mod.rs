@@ -182,7 +182,7 @@ fn prepare(
     armed: Armed,
     (signals, turn): (HeldSignals, Option<Arc<Turn>>),
     state: Option<OwnedFd>,
-    (recorder, mut repeat): (&Recorder, Repeat),
+    (recorder, repeat): (&Recorder, Repeat),
 ) -> Result<Ready, RunError> {
     let Armed { launched, network, connections, relayed, header, umask } = armed;
     let guard = launched.guard;
@@ -194,10 +194,8 @@ fn prepare(
     let skips_waits = repeat.skips_waits();
     let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
     let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
-    let machine = repeat.machine();
     let controls = repeat.controls(base, launched.ahead)?;
     let interrupted = signals.ending();
-    let made = plan.fs.made();
     let setup = Setup {
         listener: launched.listener,
         init: launched.init,
@@ -227,8 +225,6 @@ fn prepare(
         keeps_former: keeps,
         captures,
         diverted,
-        machine,
-        made,
         controls,
         under_way: skips_waits.then(|| network.proxy.under_way()),
         turn,

@@ -14,7 +14,7 @@ use crate::netproxy::ca::StoredAuthority;
 use crate::netproxy::secret;
 use crate::netproxy::tls::Interception;
 use crate::policy::lossless;
-use crate::supervisor::{Controls, RecordedMachine, Seed, Tapes, Timeline};
+use crate::supervisor::{Controls, Seed, Tapes, Timeline};
 use crate::sys::clock::ClockBase;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Recorder, TraceError, Turn, hex, unhex};
@@ -239,11 +239,6 @@ impl Repeat {
     /// The files of a run that is run again.
     pub(super) fn files(&self) -> Option<&ReplayedFiles> {
         if let Self::Replayed(replayed) = self { Some(&replayed.files) } else { None }
-    }
-
-    /// What the recorded run was told of its machine.
-    pub(super) fn machine(&mut self) -> Option<RecordedMachine> {
-        if let Self::Replayed(replayed) = self { Some(std::mem::take(&mut replayed.files.machine)) } else { None }
     }
 
     /// The redactor of the run.

@@ -86,8 +86,8 @@ impl Supervisor {
             // Not mapped in the run's user namespace (chown(2), EINVAL there).
             _ => Err(Errno::EPERM),
         };
-        let owner = id(uid, self.shown_ids.0, nix::unistd::geteuid().as_raw());
-        let group = id(gid, self.shown_ids.1, nix::unistd::getegid().as_raw());
+        let owner = id(uid, self.view.ids.0, nix::unistd::geteuid().as_raw());
+        let group = id(gid, self.view.ids.1, nix::unistd::getegid().as_raw());
         let (Ok(owner), Ok(group)) = (owner, group) else { return Ok(Reply::Errno(Errno::EPERM)) };
         self.change(call, which, "chown", &mut |path, _| {
             nix::unistd::chown(path, owner.map(Uid::from_raw), group.map(Gid::from_raw))

@@ -66,7 +66,6 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -104,7 +103,6 @@ use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::sys::process;
 use crate::trace::{Event, Recorder, Turn};
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -112,8 +110,6 @@ pub struct Supervisor {
     listener: Arc<OwnedFd>,
     hand_over: HandOver,
     init: i32,
-    /// The user and the group of the run, as it sees them; to the host they are the launcher's.
-    shown_ids: (u32, u32),
     access: AccessTable,
     full_mediation: bool,
     command: CommandTable,
@@ -134,8 +130,6 @@ pub struct Supervisor {
     listings: Listings,
     statuses: Statuses,
     machine: Machine,
-    /// What the launcher has put into the view.
-    made: Vec<PathBuf>,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -190,11 +184,11 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
-        let view = View::of(setup.root, setup.inherited, roots, setup.input).map_err(Stop::View)?;
+        let DivertedRoots { roots, holders, orders, statuses, machine, made } = setup.diverted;
+        let view = View::of(setup.root, setup.inherited, roots, setup.input)
+            .map(|view| view.with(made, setup.shown_ids)).map_err(Stop::View)?;
         view.know_programs(&mut setup.command, &setup.access);
-        process::let_threads_be_interrupted()
-            .map_err(|source| Stop::Receive { call: "sigaction", source })?;
+        waiter::prepare()?;
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let Controlled { following, clock, skip, outside, births } =
             Controlled::by(setup.controls, &setup.recorder, setup.under_way);
@@ -202,7 +196,6 @@ impl Supervisor {
             hand_over: HandOver::by(setup.listener.as_fd()),
             listener: Arc::new(setup.listener),
             init: setup.init,
-            shown_ids: setup.shown_ids,
             full_mediation: setup.access.policy.full_mediation(),
             access: setup.access,
             command: setup.command,
@@ -228,8 +221,7 @@ impl Supervisor {
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
             statuses: Statuses::new(setup.keeps_former, statuses),
-            machine: Machine::new(setup.keeps_former, setup.machine),
-            made: setup.made,
+            machine: Machine::new(setup.keeps_former, machine),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),

@@ -16,7 +16,6 @@ use super::denials::Denials;
 use super::destination::{JudgeConnection, LeadLoopback};
 use super::diverted::DivertedRoots;
 use super::exec::CommandTable;
-use super::machine::RecordedMachine;
 use super::outside;
 use super::skip::{Skip, UnderWay};
 use crate::policy::FileId;
@@ -85,10 +84,6 @@ pub struct Setup {
     pub captures: bool,
     /// What is written inside alone: in a replay everything.
     pub diverted: DivertedRoots,
-    /// In a replay, what the recorded run was told of its machine.
-    pub machine: Option<RecordedMachine>,
-    /// What the launcher has put into the view.
-    pub made: Vec<PathBuf>,
     /// There are some when the run is to be replayed.
     pub controls: Option<Controls>,
     /// There in a replay whose waits are left out.

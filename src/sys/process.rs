@@ -177,17 +177,17 @@ pub fn default_action(signal: libc::c_int) -> io::Result<()> {
     super::checked(libc::c_long::from(result)).map(|_| ())
 }
 
-/// Ignores `signal`.
+/// Ignores `signal` or gives it its default action again, be it one that the C library keeps for itself.
 ///
 /// # Errors
-/// The errno of sigaction(2).
-pub fn ignore(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: sigaction is integers and pointers; all zeroes is a valid value, without flags.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = libc::SIG_IGN;
-    // SAFETY: `action` outlives the call, no old action is asked for.
-    let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-    super::checked(libc::c_long::from(result)).map(|_| ())
+/// The errno of rt_sigaction(2).
+pub fn set_ignored(signal: libc::c_int, ignored: bool) -> io::Result<()> {
+    // `struct sigaction` of the kernel: the handler, flags, no way back, and the mask.
+    let action = [if ignored { libc::SIG_IGN as u64 } else { libc::SIG_DFL as u64 }, 0, 0, 0];
+    let none = std::ptr::null_mut::<u64>();
+    // SAFETY: `action` outlives the call, and names no function; no old action is asked for.
+    let set = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), none, size_of::<u64>()) };
+    super::checked(set).map(|_| ())
 }
 
 /// The niceness of the calling process.

@@ -1,8 +1,8 @@
 //! What the kernel tells of the machine: how long it has been up, its memory, its load, its processors.
 //!
 //! While a run is recorded that can be replayed, each file in /proc and /sys that says such a thing is noted when it
-//! is opened; the kernel opens it, so that what is read from the same descriptor later is newer. A replay gives the
-//! noted content. Of sysinfo(2) is noted what it says at the start of the run; how long the machine has been up
+//! is opened. The kernel opens it, so that what is read from the same descriptor later is newer, but for the shortest
+//! ones: those are given as they were noted. A replay gives the noted content. Of sysinfo(2) is noted what it says at the start of the run; how long the machine has been up
 //! follows the clock.
 
 mod recorded;
@@ -32,6 +32,9 @@ pub const OPERATION: &str = "machine.file";
 
 /// What stands for sysinfo(2) among the files.
 pub(super) const SYSINFO_NAME: &str = "sysinfo(2)";
+
+/// What changes all the time, and is opened anew by whoever asks again.
+const CHANGING: [&str; 2] = ["/proc/loadavg", "/proc/uptime"];
 
 /// The largest content that stands in its entry.
 const INLINE: usize = 512;
@@ -97,7 +100,7 @@ impl Supervisor {
         found: &Found,
     ) -> Result<Option<Reply>, Stop> {
         let only_reads = request.access() == PathAccess::Read
-            && !request.flags.intersects(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_TRUNC);
+            && !request.flags.intersects(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CREAT | OFlag::O_TRUNC);
         if !only_reads || found.kind() != SFlag::S_IFREG || !is_of_machine(&found.path) {
             return Ok(None);
         }
@@ -108,17 +111,19 @@ impl Supervisor {
             Machine::Unseen => {}
             Machine::Kept(count) if *count >= MOST => {}
             Machine::Kept(count) => {
-                if let Ok(content) = read(found) {
-                    *count += 1;
-                    note(&self.recorder, call, &found.path, &content)?;
+                let Ok(mut content) = read(found) else { return Ok(None) };
+                *count += 1;
+                if found.path == Path::new("/proc/loadavg") {
+                    end_with(&mut content, call.task.inner_tgid());
+                }
+                note(&self.recorder, call, &found.path, &content)?;
+                if CHANGING.iter().any(|name| found.path == Path::new(name)) {
+                    return Ok(given(request, &content));
                 }
             }
             Machine::Shown(recorded) => {
                 let content = recorded.next(&found.path, &call.task.lineage);
-                if let Some(file) = content.and_then(|content| holding(content).ok()) {
-                    let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
-                    return Ok(Some(Reply::Descriptor { file, close_on_exec }));
-                }
+                return Ok(content.and_then(|content| given(request, content)));
             }
         }
         Ok(None)
@@ -158,6 +163,15 @@ fn read(found: &Found) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
+/// Puts `id` in place of the last word of /proc/loadavg, the latest id of the reader's namespace (proc_loadavg(5)):
+/// we are in another one. Most who read it are the latest.
+fn end_with(content: &mut Vec<u8>, id: i32) {
+    if let Some(last) = content.iter().rposition(|&byte| byte == b' ') {
+        content.truncate(last + 1);
+        content.extend_from_slice(format!("{id}\n").as_bytes());
+    }
+}
+
 fn note(recorder: &Recorder, call: &Call, path: &Path, content: &[u8]) -> Result<(), TraceError> {
     let event = Event::new(Kind::Meta, OPERATION).path("path", path).proc(call.task.lineage.clone());
     let event = match std::str::from_utf8(content) {
@@ -169,6 +183,12 @@ fn note(recorder: &Recorder, call: &Call, path: &Path, content: &[u8]) -> Result
         }
     };
     recorder.record(event)
+}
+
+/// The answer to an open of a file that holds this.
+fn given(request: &Request, content: &[u8]) -> Option<Reply> {
+    let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
+    Some(Reply::Descriptor { file: holding(content).ok()?, close_on_exec })
 }
 
 /// A file that can be read and holds this.

@@ -12,7 +12,7 @@ pub const LONGEST: u64 = 256 << 10;
 const MOST_BYTES: usize = 64 << 20;
 
 /// What it was told.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RecordedMachine {
     files: HashMap<PathBuf, Told>,
     sysinfo: Option<[u8; SYSINFO]>,
@@ -20,7 +20,7 @@ pub struct RecordedMachine {
 }
 
 /// What a file said.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Told {
     /// To each process, in order.
     by_process: HashMap<String, VecDeque<Vec<u8>>>,

@@ -117,7 +117,7 @@ impl Supervisor {
         if known != Known::All && !self.date_back(&mut status) && known == Known::Nothing {
             return Ok(Reply::Continue);
         }
-        map_owner(&mut status, self.shown_ids);
+        map_owner(&mut status, self.view.ids);
         Ok(match asked.form {
             Form::Stat => self.hand_status(call, asked.address, &status::stat_bytes(&status)),
             Form::Statx { .. } => self.hand_status(call, asked.address, &status::statx_bytes(&status)),
