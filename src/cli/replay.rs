@@ -10,7 +10,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-
 use rustls::pki_types::CertificateDer;
 
 use super::Failure;

@@ -53,7 +53,8 @@ impl ReplayArguments {
             },
         };
         let environment = needed(plan, facts);
-        let start = Start { argv, cwd: facts.cwd.clone(), environment, placeholders, seed, user: user(facts) };
+        let start =
+            Start { argv, cwd: facts.cwd.clone(), environment, placeholders, seed, user: user(facts) };
         let private = Box::new(Private::new(start)?);
         Ok(Repeat::Recorded { private, captures: self.capture })
     }

@@ -90,9 +90,7 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
     idmap::write(ends.shown_ids, ends.ids).map_err(|error| Failure::text(Step::IdMap, &error))?;
     // From here on 0, 1 and 2 are the command's; pid 1 closes them.
     let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
-    ends.inherited
-        .give_niceness()
-        .map_err(|error| Failure::new(Step::Limits, "setpriority", &error))?;
+    ends.inherited.give_niceness().map_err(|error| Failure::new(Step::Limits, "setpriority", &error))?;
     // While its own files in /proc are still its own (proc(5), "dumpable").
     if let Some(offsets) = ends.offsets {
         offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
@@ -236,9 +234,7 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     let root = view_root(word)?;
     nix::unistd::chdir(start.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
-    ends.inherited
-        .give_limits()
-        .map_err(|errno| Failure::new(Step::Limits, "setrlimit", &errno.into()))?;
+    ends.inherited.give_limits().map_err(|errno| Failure::new(Step::Limits, "setrlimit", &errno.into()))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;
     privileges::drop_all().map_err(|error| Failure::text(Step::Privileges, &error))?;

@@ -144,7 +144,8 @@ fn is_in(signals: u64, signal: i32) -> bool {
 }
 
 fn shown((soft, hard): (u64, u64)) -> String {
-    let one = |limit| if limit == libc::RLIM_INFINITY { "unlimited".to_owned() } else { u64::to_string(&limit) };
+    let one =
+        |limit| if limit == libc::RLIM_INFINITY { "unlimited".to_owned() } else { u64::to_string(&limit) };
     if soft == hard { one(soft) } else { format!("{}:{}", one(soft), one(hard)) }
 }
 

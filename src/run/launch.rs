@@ -121,7 +121,11 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;
-    let offsets = former.as_ref().map(|former| time::Offsets::to(former.clock)).transpose().map_err(RunError::call("clock_gettime"))?;
+    let offsets = former
+        .as_ref()
+        .map(|former| time::Offsets::to(former.clock))
+        .transpose()
+        .map_err(RunError::call("clock_gettime"))?;
     let replayed = offsets.is_some();
     let ahead = offsets.map_or(0, |offsets| offsets.monotonic);
     // Before the clone: without a map the clone has none.

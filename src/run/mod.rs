@@ -29,7 +29,7 @@ pub use failure::RunError;
 pub use inherited::Inherited;
 pub use launch::{Begun, Former, begin};
 pub use processors::Processors;
-pub use repeat::{Private, Repeat, Replayed, Start, VERSION, User};
+pub use repeat::{Private, Repeat, Replayed, Start, User, VERSION};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, Outputs, StdioError, Stream};
 pub use until::{Ahead, Next, Until};

@@ -27,7 +27,8 @@ pub struct Processors {
 impl Processors {
     /// Those that this process may use.
     pub(super) fn here() -> Self {
-        let numbers: Vec<_> = sched_getaffinity(SELF).map_or_else(|_| vec![0], |cpus| usable(&cpus).collect());
+        let numbers: Vec<_> =
+            sched_getaffinity(SELF).map_or_else(|_| vec![0], |cpus| usable(&cpus).collect());
         let model = model(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         Self { model, count: numbers.len(), numbers, online: online.trim().to_owned() }
@@ -60,7 +61,10 @@ impl Processors {
         }
         if !self.online.is_empty() && self.online != here.online {
             let online = escape::text(&self.online);
-            different.push(format!("recorded where there were processors {online}, here there are {}", here.online));
+            different.push(format!(
+                "recorded where there were processors {online}, here there are {}",
+                here.online
+            ));
         }
         if self.model != here.model {
             let model = escape::text(&self.model);

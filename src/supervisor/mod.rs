@@ -185,10 +185,9 @@ impl Supervisor {
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
         let DivertedRoots { roots, holders, orders, statuses, machine, made } = setup.diverted;
-        let view = View::of(setup.root, setup.inherited, roots, setup.input)
-            .map(|view| view.with(made, setup.shown_ids)).map_err(Stop::View)?;
+        let view = View::of(setup.root, setup.inherited, roots, setup.input).map_err(Stop::View)?;
+        let view = view.with(made, setup.shown_ids);
         view.know_programs(&mut setup.command, &setup.access);
-        waiter::prepare()?;
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let Controlled { following, clock, skip, outside, births } =
             Controlled::by(setup.controls, &setup.recorder, setup.under_way);
@@ -251,6 +250,7 @@ impl Supervisor {
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
+        waiter::prepare()?;
         self.note_places();
         self.note_machine()?;
         let mut listening = true;

@@ -186,7 +186,8 @@ pub fn set_ignored(signal: libc::c_int, ignored: bool) -> io::Result<()> {
     let action = [if ignored { libc::SIG_IGN as u64 } else { libc::SIG_DFL as u64 }, 0, 0, 0];
     let none = std::ptr::null_mut::<u64>();
     // SAFETY: `action` outlives the call, and names no function; no old action is asked for.
-    let set = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), none, size_of::<u64>()) };
+    let set =
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), none, size_of::<u64>()) };
     super::checked(set).map(|_| ())
 }
 
@@ -206,7 +207,8 @@ pub fn niceness() -> io::Result<i32> {
 /// EACCES where it would be less than it is.
 pub fn set_niceness(niceness: i32) -> io::Result<()> {
     // SAFETY: integers only.
-    super::checked(unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, niceness) }).map(|_| ())
+    super::checked(unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, niceness) })
+        .map(|_| ())
 }
 
 /// Drops every capability that this kernel knows from the bounding set (PR_CAPBSET_DROP).

@@ -73,7 +73,8 @@ fn what_was_recorded_under_limits_is_replayed_under_them() {
     everyone(|sandbox| {
         prepare(sandbox);
         let trace = sandbox.trace();
-        let shell = "ulimit -n 222; ulimit -s 5000; trap '' INT HUP; umask 027; exec nice -n 7 taskset 2 \"$@\"";
+        let shell =
+            "ulimit -n 222; ulimit -s 5000; trap '' INT HUP; umask 027; exec nice -n 7 taskset 2 \"$@\"";
         let policy = sandbox.beside("agentbox.policy");
         let own = ["-p", policy.to_str().expect("text"), "-t", trace.to_str().expect("text")];
         let words = [&["run"], &own[..], &["--", "bash", "-c", ASK]].concat();

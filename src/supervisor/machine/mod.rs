@@ -100,7 +100,9 @@ impl Supervisor {
         found: &Found,
     ) -> Result<Option<Reply>, Stop> {
         let only_reads = request.access() == PathAccess::Read
-            && !request.flags.intersects(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CREAT | OFlag::O_TRUNC);
+            && !request
+                .flags
+                .intersects(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CREAT | OFlag::O_TRUNC);
         if !only_reads || found.kind() != SFlag::S_IFREG || !is_of_machine(&found.path) {
             return Ok(None);
         }
@@ -131,7 +133,9 @@ impl Supervisor {
 
     /// sysinfo(2), in a replay.
     pub(super) fn show_sysinfo(&mut self, call: &Call) -> Reply {
-        let (Machine::Shown(recorded), Some(clock)) = (&self.machine, &self.clock) else { return Reply::Continue };
+        let (Machine::Shown(recorded), Some(clock)) = (&self.machine, &self.clock) else {
+            return Reply::Continue;
+        };
         let Some(mut info) = recorded.sysinfo() else { return Reply::Continue };
         let up = clock.since_boot(call.task.tid, call.task.tgid);
         // As the kernel counts.

@@ -128,7 +128,8 @@ impl Supervisor {
     fn date_back(&self, status: &mut libc::statx) -> bool {
         let Some(clock) = &self.clock else { return false };
         let mut is_any = false;
-        let times = [&mut status.stx_atime, &mut status.stx_mtime, &mut status.stx_ctime, &mut status.stx_btime];
+        let times =
+            [&mut status.stx_atime, &mut status.stx_mtime, &mut status.stx_ctime, &mut status.stx_btime];
         for time in times {
             if let Some(then) = clock.time_of_run(nanoseconds(*time)) {
                 set(time, then);
@@ -142,7 +143,8 @@ impl Supervisor {
     fn asked_for(&self, call: &Call, asked: &Asked) -> Option<(OwnedFd, PathBuf)> {
         let Some(path) = asked.path else {
             let path = PathBuf::from(call.task.link(&format!("fd/{}", asked.directory)).ok()?);
-            let file = (self.may_show(&path) || is_the_kernel_s(&path)).then(|| call.task.descriptor(asked.directory))?;
+            let file = (self.may_show(&path) || is_the_kernel_s(&path))
+                .then(|| call.task.descriptor(asked.directory))?;
             return Some((file.ok()?, path));
         };
         let path = call.path(path).ok()?;
@@ -150,7 +152,10 @@ impl Supervisor {
         // A link such as /proc/self has been followed by then.
         let is_kept = asked.follow || typed == absolute;
         let lexical = Path::new(OsStr::from_bytes(&absolute));
-        if !self.may_show(lexical) && !(is_kept && is_the_kernel_s(lexical)) && self.is_system_by_name(lexical) {
+        if !self.may_show(lexical)
+            && !(is_kept && is_the_kernel_s(lexical))
+            && self.is_system_by_name(lexical)
+        {
             return None;
         }
         let found = self.view.find(&absolute, asked.follow).ok()?;
