@@ -226,7 +226,7 @@ fn prepare(
         captures,
         diverted,
         controls,
-        under_way: skips_waits.then(|| network.proxy.under_way()),
+        under_way: skips_waits.then(network::under_way),
         turn,
     };
     let supervisor = Supervisor::new(setup)?;

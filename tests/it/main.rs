@@ -8,6 +8,7 @@ mod day;
 mod diff;
 mod divergence;
 mod dns;
+mod durations;
 mod elsewhere;
 mod escape;
 mod exec_rules;

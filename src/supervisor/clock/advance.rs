@@ -60,6 +60,11 @@ impl Clock {
         has_begun.then(|| point.wrapping_add(self.offsets.of_kind(0)).cast_signed())
     }
 
+    /// Whether the clock of a program goes at real rate.
+    pub(in crate::supervisor) fn is_any_at_real_rate(&self) -> bool {
+        self.programs.values().any(|program| program.control.mode.is_at_real_rate())
+    }
+
     /// The time that was left out since.
     pub(in crate::supervisor) fn left_out(&self) -> Duration {
         Duration::from_nanos(self.skipped.wrapping_sub(self.passed))
