@@ -152,10 +152,8 @@ impl Supervisor {
         // A link such as /proc/self has been followed by then.
         let is_kept = asked.follow || typed == absolute;
         let lexical = Path::new(OsStr::from_bytes(&absolute));
-        if !self.may_show(lexical)
-            && !(is_kept && is_the_kernel_s(lexical))
-            && self.is_system_by_name(lexical)
-        {
+        let may_show = self.may_show(lexical) || (is_kept && is_the_kernel_s(lexical));
+        if !may_show && self.is_system_by_name(lexical) {
             return None;
         }
         let found = self.view.find(&absolute, asked.follow).ok()?;
