@@ -12,10 +12,12 @@ use crate::sys::netlink;
 /// Facts, gathered once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Effective user id.
+    /// Effective user id, as the run sees it.
     pub uid: u32,
-    /// Effective group id.
+    /// Effective group id, as the run sees it.
     pub gid: u32,
+    /// Both as the host sees them.
+    pub caller: (u32, u32),
     /// The caller's name in /etc/passwd, or its number.
     pub user: String,
     /// The group's name in /etc/group, or its number.
@@ -53,6 +55,7 @@ impl HostFacts {
         Ok(Self {
             uid,
             gid,
+            caller: (uid, gid),
             user: name_of(Path::new("/etc/passwd"), uid).unwrap_or_else(|| uid.to_string()),
             group: name_of(Path::new("/etc/group"), gid).unwrap_or_else(|| gid.to_string()),
             cwd: std::env::current_dir()?,

@@ -106,6 +106,9 @@ impl Supervisor {
         let strand = self.tasks.kin().and_then(|kin| kin.strand(pid));
         if let (Some(clock), Some(strand)) = (&mut self.clock, strand) {
             clock.executed(former, pid, strand.to_string())?;
+            if let Some(skip) = &self.skip {
+                skip.begins(clock);
+            }
         }
         Ok(())
     }

@@ -165,7 +165,10 @@ impl Supervisor {
         let follow = !request.flags.contains(OFlag::O_NOFOLLOW)
             && !request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL);
         match self.view.find(&spelled.absolute, follow) {
-            Ok(found) => self.open_found(call, request, spelled, found),
+            Ok(found) => match self.open_machine_file(call, request, &found)? {
+                Some(reply) => Ok(reply),
+                None => self.open_found(call, request, spelled, found),
+            },
             Err(Errno::ENOENT) if request.flags.contains(OFlag::O_CREAT) => {
                 self.create(call, request, spelled, links)
             }
