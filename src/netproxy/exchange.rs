@@ -19,14 +19,16 @@ use super::informational::Informational;
 use super::places::Place;
 use super::recorded::{Asked, Matched};
 use super::relay::End;
-use super::scribe::Reel;
 use super::segments::{Segments, Way};
 use super::sighted::Sighted;
 use super::tls::Facts;
 use super::transcript::Transcript;
 use crate::trace::Promise;
 
+mod copy;
 mod entry;
+
+use self::copy::Copy;
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
 pub(crate) struct Exchange {
@@ -75,17 +77,6 @@ struct Progress {
 /// Room for an entry besides its heads: small bodies, segments, what an origin proved.
 const ROOM: u64 = 32 << 10;
 
-/// The copy of one body.
-#[derive(Default)]
-struct Copy {
-    reel: Option<Reel>,
-    size: u64,
-    trailers: Option<Fields>,
-    whole: bool,
-    /// What may hold tokens.
-    sighted: Option<Sighted>,
-}
-
 /// What became of the connection after 101.
 struct Upgraded {
     transcript: Arc<Transcript>,
@@ -120,7 +111,7 @@ impl Exchange {
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
             start: now(),
-            request: Copy { sighted: Sighted::of(&head.headers), ..Copy::default() },
+            request: Copy::sighted(Sighted::of(&head.headers)),
             promise,
             place,
             ..Progress::default()
@@ -255,12 +246,7 @@ impl Exchange {
     pub(super) fn copy(&self, side: Side, data: &Bytes, client: &HeadTap) -> Result<(), NetproxyError> {
         let scribe = &self.egress.scribe;
         let mut progress = self.progress();
-        let copy = progress.side(side);
-        copy.reel.get_or_insert_with(|| scribe.reel()).write(data.clone())?;
-        copy.size += data.len() as u64;
-        if let Some(sighted) = &mut copy.sighted {
-            sighted.see(data);
-        }
+        progress.side(side).add(scribe, data)?;
         // The program itself says when it writes apart.
         let is_read = || side == Side::Response && self.egress.replayable && client.has_read();
         progress.segments.add(scribe, side.way(), data.len(), is_read);
@@ -343,6 +329,7 @@ impl Drop for Exchange {
         drop(progress.place.take());
         let promise = std::mem::take(&mut progress.promise);
         let how = (ends, self.egress.replayable);
-        self.egress.scribe.record(promise, move |desk| progress.event(how, &redactor, desk));
+        let bytes = progress.request.waiting() + progress.response.waiting();
+        self.egress.scribe.record_with(promise, bytes, move |desk| progress.event(how, &redactor, desk));
     }
 }

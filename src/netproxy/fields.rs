@@ -1,6 +1,8 @@
 //! Header fields on their way into the record: one piece of memory from the event loop to the thread that
 //! stores them, which makes the many small pieces of their JSON and lets go of them.
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use serde_json::{Value, json};
 
@@ -37,16 +39,16 @@ impl Fields {
     pub(crate) fn value(&self, redactor: &Redactor) -> Value {
         let list = self.iter().map(|(name, value)| {
             let value = redactor.header(&name, value);
-            Value::from(vec![name, value])
+            Value::Array(vec![name.into(), value.into()])
         });
         Value::Array(list.collect())
     }
 
     /// The same as pairs.
     pub(crate) fn pairs(&self, redactor: &Redactor) -> Vec<(String, String)> {
-        let pair = |(name, value): (String, &[u8])| {
+        let pair = |(name, value): (Cow<'_, str>, &[u8])| {
             let value = redactor.header(&name, value);
-            (name, value)
+            (name.into_owned(), value)
         };
         self.iter().map(pair).collect()
     }
@@ -65,11 +67,11 @@ impl Fields {
         Value::Array(list.collect())
     }
 
-    fn iter(&self) -> impl Iterator<Item = (String, &[u8])> {
+    fn iter(&self) -> impl Iterator<Item = (Cow<'_, str>, &[u8])> {
         let mut start = 0;
         self.ends.iter().map(move |&(name_ends, ends)| {
             // The name of a field is a token (RFC 9110 section 5.1).
-            let name = String::from_utf8_lossy(&self.bytes[start..name_ends]).into_owned();
+            let name = String::from_utf8_lossy(&self.bytes[start..name_ends]);
             start = ends;
             (name, &self.bytes[name_ends..ends])
         })

@@ -16,7 +16,6 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::error::NetproxyError;
-use crate::trace::redact::Redactor;
 use crate::trace::{BlobRef, BlobWriter, Event, Promise, Recorder, TraceError};
 
 /// Bytes that may wait to be stored.
@@ -79,7 +78,7 @@ enum Reader {
 enum Work {
     Write { reel: u64, bytes: Bytes, held: u64 },
     Discard { reel: u64 },
-    Entry(Entry, Promise),
+    Entry(Entry, Promise, usize),
 }
 
 type Entry = Box<dyn FnOnce(&mut Desk) -> Result<Event, TraceError> + Send>;
@@ -96,15 +95,16 @@ impl Reel {
     ///
     /// An error means that there is no room for it: it must not pass.
     pub(crate) fn write(&self, bytes: Bytes) -> Result<(), NetproxyError> {
-        let block = if self.begun.load(Ordering::Relaxed) { 0 } else { BLOCK };
-        let length = bytes.len() as u64;
-        // What cannot be compressed grows a little (RFC 8878 section 3.1.1).
-        let held = length + length / 128 + HEADERS + block;
-        let held_for = self.scribe.recorder.hold(held);
-        held_for.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
+        let held = self.scribe.hold(bytes.len(), !self.begun.load(Ordering::Relaxed))?;
         self.begun.store(true, Ordering::Relaxed);
         self.hand_over(bytes, held);
         Ok(())
+    }
+
+    /// Begins it with bytes that are held already.
+    pub(super) fn begin(&self, bytes: Bytes, held: u64) {
+        self.begun.store(true, Ordering::Relaxed);
+        self.hand_over(bytes, held);
     }
 
     /// Adds what says something of bytes that passed: with the room that is left.
@@ -156,13 +156,34 @@ impl Scribe {
         }
     }
 
+    /// Makes sure that so many bytes of a body, which `begins` with them, can be stored: what is held for them.
+    pub(super) fn hold(&self, length: usize, begins: bool) -> Result<u64, NetproxyError> {
+        let (length, block) = (length as u64, if begins { BLOCK } else { 0 });
+        // What cannot be compressed grows a little (RFC 8878 section 3.1.1).
+        let held = length + length / 128 + HEADERS + block;
+        let held_for = self.recorder.hold(held);
+        held_for.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
+        Ok(held)
+    }
+
     /// Hands over the making of an entry, which comes after everything that was handed over before.
     pub(crate) fn record(
         &self,
         promise: Promise,
         entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static,
     ) {
-        self.hand_over(Work::Entry(Box::new(entry), promise), ENTRY);
+        self.record_with(promise, 0, entry);
+    }
+
+    /// The same with so many bytes of bodies.
+    pub(super) fn record_with(
+        &self,
+        promise: Promise,
+        bytes: usize,
+        entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static,
+    ) {
+        let weight = ENTRY + bytes;
+        self.hand_over(Work::Entry(Box::new(entry), promise, weight), weight);
     }
 
     /// Whether more may be read: not while too much waits, and never again after a failure.
@@ -275,10 +296,23 @@ impl Desk {
         self.take(reel)?.finish()
     }
 
-    /// Ends a body of a message: what the entry says of it. A small text stands there itself, unless it seems
-    /// to hold credentials.
-    pub(crate) fn finish_body(&mut self, reel: Reel, redactor: &Redactor) -> Result<Value, TraceError> {
-        self.take(reel)?.finish_in_entry(|text| !redactor.names_credentials(text))
+    /// Ends a body of a message: what the entry says of it. A small text that `may_stand` there does.
+    pub(crate) fn finish_body(
+        &mut self,
+        reel: Reel,
+        may_stand: impl FnOnce(&str) -> bool,
+    ) -> Result<Value, TraceError> {
+        self.take(reel)?.finish_in_entry(may_stand)
+    }
+
+    /// The same of one that is there as a whole, for which so many bytes are held.
+    pub(crate) fn small_body(
+        &mut self,
+        bytes: Vec<u8>,
+        held: u64,
+        may_stand: impl FnOnce(&str) -> bool,
+    ) -> Result<Value, TraceError> {
+        self.scribe.recorder.small_body(bytes, held, may_stand)
     }
 
     /// Stores a body that is there as a whole.
@@ -315,9 +349,9 @@ impl Desk {
                         self.reels.remove(&reel);
                         (Ok(()), 0)
                     }
-                    Work::Entry(entry, promise) => {
+                    Work::Entry(entry, promise, weight) => {
                         let event = entry(&mut self);
-                        (event.and_then(|event| scribe.recorder.record_promised(event, promise)), ENTRY)
+                        (event.and_then(|event| scribe.recorder.record_promised(event, promise)), weight)
                     }
                 };
                 if let Err(error) = done {

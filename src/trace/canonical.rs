@@ -33,33 +33,55 @@ pub fn write_value(out: &mut String, value: &Value) {
 
 /// Appends the canonical text of an object to `out`, keys in code point order.
 pub fn write_object(out: &mut String, map: &Map<String, Value>) {
-    // UTF-8 sorts as its code points do, so the order of bytes is Python's order. The map is sorted already
-    // unless serde_json was built to keep the order of insertion.
-    let mut members: Vec<(&String, &Value)> = map.iter().collect();
-    members.sort_unstable_by_key(|(key, _)| key.as_bytes());
     out.push('{');
-    for (position, (key, value)) in members.into_iter().enumerate() {
+    for_each_member(map, |position, key, value| {
         if position > 0 {
             out.push(',');
         }
         write_string(out, key);
         out.push(':');
         write_value(out, value);
-    }
+    });
     out.push('}');
 }
 
+/// Goes through the members in the order in which they stand in the text.
+pub(super) fn for_each_member<'a>(map: &'a Map<String, Value>, mut each: impl FnMut(usize, &'a str, &'a Value)) {
+    // UTF-8 sorts as its code points do, so the order of bytes is Python's order. The map is sorted already
+    // unless serde_json was built to keep the order of insertion.
+    if map.keys().is_sorted() {
+        map.iter().enumerate().for_each(|(position, (key, value))| each(position, key, value));
+        return;
+    }
+    let mut members: Vec<(&String, &Value)> = map.iter().collect();
+    members.sort_unstable_by_key(|(key, _)| key.as_bytes());
+    members.into_iter().enumerate().for_each(|(position, (key, value))| each(position, key, value));
+}
+
+/// The bytes that do not stand in a string as they are.
+const ESCAPED: [bool; 256] = {
+    let mut escaped = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        escaped[byte] = true;
+        byte += 1;
+    }
+    escaped[b'"' as usize] = true;
+    escaped[b'\\' as usize] = true;
+    escaped
+};
+
 /// Appends `text` to `out` as a JSON string: only `"`, `\` and the C0 controls are escaped.
 pub fn write_string(out: &mut String, text: &str) {
+    out.reserve(text.len() + 2);
     out.push('"');
     let mut plain_from = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
+    let is_escaped = |byte: &u8| ESCAPED[usize::from(*byte)];
+    while let Some(length) = text.as_bytes()[plain_from..].iter().position(is_escaped) {
+        let at = plain_from + length;
         out.push_str(&text[plain_from..at]);
         plain_from = at + 1;
-        match byte {
+        match text.as_bytes()[at] {
             b'"' => out.push_str("\\\""),
             b'\\' => out.push_str("\\\\"),
             0x08 => out.push_str("\\b"),

@@ -10,6 +10,9 @@ use super::canonical;
 use super::event::{Event, Kind, hex};
 use super::layout::ZERO_SHA;
 
+/// Room for most results.
+const RESULT: usize = 1 << 10;
+
 /// An event whose values are canonical text already: made by the producer, so that the writer only hashes.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
@@ -35,7 +38,11 @@ impl Body {
             kind: event.kind,
             op: event.op,
             args,
-            result: event.result.as_ref().filter(|result| !result.is_null()).map(canonical::to_string),
+            result: event.result.as_ref().filter(|result| !result.is_null()).map(|result| {
+                let mut text = String::with_capacity(RESULT);
+                canonical::write_value(&mut text, result);
+                text
+            }),
             proc: event.proc.as_deref().map(string),
             rule: event.rule.as_deref().map(string),
             blobs,
@@ -176,14 +183,10 @@ fn write_seconds(line: &mut String, micros: u64) {
 
 fn find_blobs(map: &Map<String, Value>, found: &mut Vec<String>) {
     // The order of the stored text, which is what a verifier sees.
-    let mut members: Vec<(&String, &Value)> = map.iter().collect();
-    members.sort_unstable_by_key(|(key, _)| key.as_bytes());
-    for (key, value) in members {
-        match value {
-            Value::String(text) if key == "blob" && is_sha256(text.as_bytes()) => found.push(text.clone()),
-            other => find_blobs_in_value(other, found),
-        }
-    }
+    canonical::for_each_member(map, |_, key, value| match value {
+        Value::String(text) if key == "blob" && is_sha256(text.as_bytes()) => found.push(text.clone()),
+        other => find_blobs_in_value(other, found),
+    });
 }
 
 fn find_blobs_in_value(value: &Value, found: &mut Vec<String>) {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
+
 use super::blob::{BlobStore, BlobWriter};
 use super::error::TraceError;
 use super::event::Event;
@@ -141,6 +143,20 @@ impl Recorder {
     /// waits for [`give_up_ballast`](Self::give_up_ballast).
     pub fn held_blob(&self) -> BlobWriter {
         self.blobs.start_held()
+    }
+
+    /// Stores a small body as a whole, for which so many bytes are [held](Self::hold): what the entry says of it. A text
+    /// that `may_stand` there stands in the entry itself.
+    ///
+    /// # Errors
+    /// As for any other body.
+    pub fn small_body(
+        &self,
+        bytes: Vec<u8>,
+        held: u64,
+        may_stand: impl FnOnce(&str) -> bool,
+    ) -> Result<Value, TraceError> {
+        self.blobs.small(bytes, held, may_stand)
     }
 
     /// The run has ended: what passed may take the space that was held for it.

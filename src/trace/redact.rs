@@ -83,15 +83,12 @@ impl Redactor {
     ///
     /// The scheme of `Authorization` and the names and attributes of cookies are no secrets and stay.
     pub fn header(&self, name: &str, value: &[u8]) -> String {
-        let name = name.to_ascii_lowercase();
         let text = super::event::display_bytes(value);
-        if !names::is_secret_header(&name) && !self.chosen.hold(&name) {
-            return match name.as_str() {
-                "location" | "content-location" | "referer" | "refresh" | "link" => self.urls_in(&text),
-                _ => text,
-            };
+        if !self.is_secret_header(name) {
+            let holds_urls = names::URL_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known));
+            return if holds_urls { self.urls_in(&text) } else { text };
         }
-        match name.as_str() {
+        match name.to_ascii_lowercase().as_str() {
             "cookie" => text.split(';').map(|pair| self.pair(pair)).collect::<Vec<_>>().join(";"),
             "set-cookie" => match text.split_once(';') {
                 Some((pair, attributes)) => format!("{};{attributes}", self.pair(pair)),
@@ -107,6 +104,10 @@ impl Redactor {
             },
             _ => self.redacted(text.trim()),
         }
+    }
+
+    fn is_secret_header(&self, name: &str) -> bool {
+        names::is_secret_header(name) || self.chosen.hold(name)
     }
 
     /// Returns a list of headers as it may stand in a line, each as a pair of name and value.

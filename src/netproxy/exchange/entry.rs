@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::scribe::Desk;
 use super::super::segments::Way;
-use super::{Copy, Progress, Upgraded};
+use super::{Progress, Upgraded};
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, TraceError};
 
@@ -115,26 +115,6 @@ impl Progress {
 /// An answer that precedes the response.
 fn one(status: StatusCode, headers: Value) -> Value {
     json!({"status": status.as_u16(), "headers": headers})
-}
-
-impl Copy {
-    /// The body as the entry says it; none for no body at all.
-    fn describe(&mut self, redactor: &Redactor, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
-        let Some(reel) = self.reel.take() else { return Ok(None) };
-        let mut marks = Value::Object(Map::new());
-        if let Some(sighted) = self.sighted.take() {
-            sighted.describe(redactor, &mut marks);
-        }
-        let is_private = marks.get("private").is_some();
-        let mut body = if is_private { desk.finish(reel)?.into() } else { desk.finish_body(reel, redactor)? };
-        if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
-            body.extend(marks);
-        }
-        if !self.whole {
-            body["whole"] = false.into();
-        }
-        Ok(Some(body))
-    }
 }
 
 impl Upgraded {

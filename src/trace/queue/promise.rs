@@ -33,7 +33,7 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        if let Some(queue) = &self.queue {
+        if let Some(queue) = self.queue.as_ref().filter(|_| self.bytes > 0) {
             let mut state = queue.lock();
             state.kept = state.kept.saturating_sub(self.bytes);
         }
