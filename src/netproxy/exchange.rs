@@ -95,7 +95,7 @@ impl Exchange {
     pub(crate) fn begin(
         egress: &Arc<Egress>,
         head: &request::Parts,
-        url: &str,
+        url: String,
         rule: &str,
         proc: Option<&str>,
         idle: IdleClock,
@@ -105,7 +105,7 @@ impl Exchange {
         let promise = egress.promise(ROOM + fields.bound() + 3 * (url.len() + rule.len()) as u64)?;
         let progress = Progress {
             method: head.method.clone(),
-            url: url.to_owned(),
+            url,
             version: head.version,
             fields,
             rule: rule.to_owned(),
@@ -330,6 +330,6 @@ impl Drop for Exchange {
         let promise = std::mem::take(&mut progress.promise);
         let how = (ends, self.egress.replayable);
         let bytes = progress.request.waiting() + progress.response.waiting();
-        self.egress.scribe.record_with(promise, bytes, move |desk| progress.event(how, &redactor, desk));
+        self.egress.scribe.record_effect(promise, bytes, move |desk| progress.effect(how, &redactor, desk));
     }
 }

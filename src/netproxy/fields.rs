@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::trace::hex;
+use crate::trace::{canonical, hex};
 use crate::trace::redact::Redactor;
 
 /// Names and values in order.
@@ -35,11 +35,24 @@ impl Fields {
         (3 * self.bytes.len() + 128 * self.ends.len()) as u64
     }
 
-    /// As the record has them: the values of credentials are redacted.
+    /// As the record has them, as canonical text: the values of credentials are redacted.
+    pub(crate) fn write(&self, redactor: &Redactor, out: &mut String) {
+        out.push('[');
+        for (position, (name, value)) in self.iter().enumerate() {
+            out.push_str(if position == 0 { "[" } else { ",[" });
+            canonical::write_string(out, &name);
+            out.push(',');
+            canonical::write_string(out, &redactor.header(&name, value));
+            out.push(']');
+        }
+        out.push(']');
+    }
+
+    /// The same as a value.
     pub(crate) fn value(&self, redactor: &Redactor) -> Value {
         let list = self.iter().map(|(name, value)| {
             let value = redactor.header(&name, value);
-            Value::Array(vec![name.into(), value.into()])
+            Value::Array(vec![Value::from(name), Value::from(value)])
         });
         Value::Array(list.collect())
     }
@@ -47,7 +60,7 @@ impl Fields {
     /// The same as pairs.
     pub(crate) fn pairs(&self, redactor: &Redactor) -> Vec<(String, String)> {
         let pair = |(name, value): (Cow<'_, str>, &[u8])| {
-            let value = redactor.header(&name, value);
+            let value = redactor.header(&name, value).into_owned();
             (name.into_owned(), value)
         };
         self.iter().map(pair).collect()
@@ -101,5 +114,11 @@ mod tests {
         assert_eq!(list.len(), 4);
         assert!(accept.iter().chain(&others).all(|field| list.contains(field)), "{value}");
         assert_eq!(Fields::of(&HeaderMap::new()).value(&redactor), json!([]));
+        for headers in [headers, HeaderMap::new()] {
+            let fields = Fields::of(&headers);
+            let mut written = String::new();
+            fields.write(&redactor, &mut written);
+            assert_eq!(written, canonical::to_string(&fields.value(&redactor)));
+        }
     }
 }

@@ -10,12 +10,11 @@ use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::authority::Host;
 use super::body::Reply;
 use super::decide::Grant;
 use super::error::NetproxyError;
 use super::exchange::{Exchange, Side};
-use super::flow::{Door, Flow};
+use super::flow::Flow;
 use super::framing::origin_form;
 use super::http::{Beneath, Scope, Service};
 use super::informational::Sent;
@@ -25,6 +24,7 @@ use super::relay::relay;
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
 use super::tapped::Tapped;
 use super::trailers::Trailers;
+use super::target::Origin;
 use super::transcript::Transcript;
 use super::{alternative, attempts};
 
@@ -44,41 +44,6 @@ pub(crate) struct Switch {
     pub(crate) client: OnUpgrade,
     pub(crate) flow: Arc<Flow>,
     pub(crate) lookout: Lookout,
-}
-
-/// A place that a request may be sent to.
-pub(crate) struct Origin {
-    pub(crate) grant: Grant,
-    /// The host as the request names it; none for HTTP/1.0 requests without a Host field.
-    pub(crate) host: Option<Host>,
-    pub(crate) door: Door,
-    /// Over TLS.
-    pub(crate) secure: bool,
-}
-
-impl Origin {
-    /// The host and port as a Host field has them.
-    fn authority(&self) -> String {
-        let destination = self.grant.destination;
-        let host = match &self.host {
-            Some(host) => host.to_string(),
-            None => Host::Address(destination.ip()).to_string(),
-        };
-        match (destination.port(), self.secure) {
-            (80, false) | (443, true) => host,
-            (port, _) => format!("{host}:{port}"),
-        }
-    }
-
-    fn scheme(&self) -> &'static str {
-        if self.secure { "https" } else { "http" }
-    }
-
-    /// The whole URL for the record.
-    pub(crate) fn url(&self, uri: &Uri) -> String {
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        format!("{}://{}{path}", self.scheme(), self.authority())
-    }
 }
 
 impl Service {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use hyper::body::Incoming;
-use hyper::header::UPGRADE;
+use hyper::header::{TRANSFER_ENCODING, UPGRADE};
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Version};
@@ -22,7 +22,7 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::exchange::Exchange;
 use super::flow::Door;
-use super::forward::Origin;
+use super::target::Origin;
 use super::framing;
 use super::head_tap::HeadTap;
 use super::idle::IdleClock;
@@ -149,7 +149,7 @@ impl Service {
     async fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Reply> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let has_body = !hyper::body::Body::is_end_stream(request.body());
-        let head_bytes = self.heads.take(has_body);
+        let head_bytes = self.heads.take(has_body, request.headers().contains_key(TRANSFER_ENCODING));
         let upgrade = forwardable_upgrade(&mut request);
         let (mut head, body) = request.into_parts();
         let admitted = match framing::check_length(&head, &head_bytes) {
@@ -192,7 +192,7 @@ impl Service {
         };
         let url = first.url(&head.uri);
         let rule = first.grant.rule();
-        match Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone(), place) {
+        match Exchange::begin(&self.egress, &head, url, rule, proc, self.idle.clone(), place) {
             Ok(exchange) => {
                 exchange.set_opened(opened);
                 let response = self.forward(head, body, upgrade, &origins, treatment, &exchange).await;

@@ -97,6 +97,7 @@ mod spec;
 mod spelling;
 mod stream;
 mod tapped;
+mod target;
 pub mod tls;
 mod trailers;
 mod transcript;

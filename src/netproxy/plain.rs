@@ -9,7 +9,7 @@ use super::decide::Grant;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Flow;
-use super::forward::Origin;
+use super::target::Origin;
 use super::http::Service;
 use super::link::{Link, Wire};
 use super::pool::{Carrier, Destination};

@@ -9,7 +9,7 @@ use super::decide::{Grant, Judge, Refusal};
 use super::disguise;
 use super::egress::{Egress, RequestLine};
 use super::error::NetproxyError;
-use super::forward::Origin;
+use super::target::Origin;
 use super::framing::origin_form;
 use crate::policy::{Asked, Conditions, Denied, Verdict, normal_path};
 

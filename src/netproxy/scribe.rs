@@ -16,7 +16,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::error::NetproxyError;
-use crate::trace::{BlobRef, BlobWriter, Event, Promise, Recorder, TraceError};
+use crate::trace::{BlobRef, BlobWriter, Effect, Event, Promise, Recorder, TraceError};
 
 /// Bytes that may wait to be stored.
 const MOST: usize = 2 << 20;
@@ -78,10 +78,10 @@ enum Reader {
 enum Work {
     Write { reel: u64, bytes: Bytes, held: u64 },
     Discard { reel: u64 },
-    Entry(Entry, Promise, usize),
+    Entry(Entry, usize),
 }
 
-type Entry = Box<dyn FnOnce(&mut Desk) -> Result<Event, TraceError> + Send>;
+type Entry = Box<dyn FnOnce(&mut Desk) -> Result<(), TraceError> + Send>;
 
 /// A body that is being stored. Dropped before [`Desk::finish`], it leaves nothing.
 pub(crate) struct Reel {
@@ -172,18 +172,32 @@ impl Scribe {
         promise: Promise,
         entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static,
     ) {
-        self.record_with(promise, 0, entry);
+        self.hand_over_entry(0, |desk| {
+            let event = entry(desk)?;
+            desk.scribe.recorder.record_promised(event, promise)
+        });
     }
 
-    /// The same with so many bytes of bodies.
-    pub(super) fn record_with(
+    /// The same of an effect, with so many bytes of bodies.
+    pub(super) fn record_effect(
         &self,
         promise: Promise,
         bytes: usize,
-        entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static,
+        entry: impl FnOnce(&mut Desk) -> Result<Effect, TraceError> + Send + 'static,
+    ) {
+        self.hand_over_entry(bytes, |desk| {
+            let effect = entry(desk)?;
+            desk.scribe.recorder.record_effect(effect, promise)
+        });
+    }
+
+    fn hand_over_entry(
+        &self,
+        bytes: usize,
+        entry: impl FnOnce(&mut Desk) -> Result<(), TraceError> + Send + 'static,
     ) {
         let weight = ENTRY + bytes;
-        self.hand_over(Work::Entry(Box::new(entry), promise, weight), weight);
+        self.hand_over(Work::Entry(Box::new(entry), weight), weight);
     }
 
     /// Whether more may be read: not while too much waits, and never again after a failure.
@@ -349,10 +363,7 @@ impl Desk {
                         self.reels.remove(&reel);
                         (Ok(()), 0)
                     }
-                    Work::Entry(entry, promise, weight) => {
-                        let event = entry(&mut self);
-                        (event.and_then(|event| scribe.recorder.record_promised(event, promise)), weight)
-                    }
+                    Work::Entry(entry, weight) => (entry(&mut self), weight),
                 };
                 if let Err(error) = done {
                     scribe.fail(&error);

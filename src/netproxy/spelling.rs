@@ -13,7 +13,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use memchr::memmem;
+use memchr::{memchr, memmem};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
@@ -59,12 +59,13 @@ impl Spelling {
     /// The names that are not spelled as most are.
     pub(crate) fn unusual(&self) -> Vec<String> {
         let seen = self.lock();
-        let head = String::from_utf8_lossy(&seen.bytes);
-        let names = head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, _)| name);
         let mut unusual: Vec<String> = Vec::new();
-        for name in names.filter(|name| !is_title(name)) {
-            if !unusual.iter().any(|other| other == name) {
-                unusual.push(name.to_owned());
+        for line in seen.bytes.split(|&byte| byte == b'\n').skip(1) {
+            let Some(name) = memchr(b':', line).map(|at| &line[..at]).filter(|name| !is_title(name)) else {
+                continue;
+            };
+            if !unusual.iter().any(|other| other.as_bytes() == name) {
+                unusual.push(String::from_utf8_lossy(name).into_owned());
             }
         }
         unusual
@@ -117,11 +118,11 @@ pub(crate) fn title(name: &str) -> String {
 }
 
 /// Whether a name is spelled so.
-fn is_title(name: &str) -> bool {
+fn is_title(name: &[u8]) -> bool {
     let mut begins = true;
-    name.chars().all(|letter| {
+    name.iter().all(|&letter| {
         let is_right = if begins { !letter.is_ascii_lowercase() } else { !letter.is_ascii_uppercase() };
-        begins = letter == '-';
+        begins = letter == b'-';
         is_right
     })
 }

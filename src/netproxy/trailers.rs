@@ -9,7 +9,7 @@ use super::decide::Grant;
 use super::disguise;
 use super::egress::{Egress, RequestLine};
 use super::error::NetproxyError;
-use super::forward::Origin;
+use super::target::Origin;
 use super::requests::unclear;
 use crate::policy::Conditions;
 

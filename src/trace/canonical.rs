@@ -1,5 +1,7 @@
 //! Canonical JSON: the bytes that Python's `json.dumps(sort_keys=True, separators=(",", ":"), ensure_ascii=False)` prints.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Number, Value};
 
 /// Returns the canonical text of `value`.
@@ -100,9 +102,21 @@ pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Returns a float as Python's `repr` prints it: the shortest digits that read back the same,
+/// Appends a float as Python's `repr` prints it: the shortest digits that read back the same,
 /// with an exponent below 1e-4 and from 1e16 on.
-pub fn float_repr(value: f64) -> String {
+pub fn write_float(out: &mut String, value: f64) {
+    let has_exponent = !(1e-4..1e16).contains(&value.abs()) && value != 0.0;
+    if has_exponent || !value.is_finite() {
+        return out.push_str(&with_exponent(value));
+    }
+    let from = out.len();
+    let _ = write!(out, "{value}");
+    if !out[from..].contains('.') {
+        out.push_str(".0");
+    }
+}
+
+fn with_exponent(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else {
         return scientific;
@@ -110,36 +124,15 @@ pub fn float_repr(value: f64) -> String {
     let Ok(exponent) = exponent.parse::<i32>() else {
         return scientific;
     };
-    let (sign, mantissa) = match mantissa.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", mantissa),
-    };
-    let digits: String = mantissa.chars().filter(|c| *c != '.').collect();
-    match exponent {
-        -4..=-1 => {
-            let zeros = usize::try_from(-exponent - 1).unwrap_or(0);
-            format!("{sign}0.{}{digits}", "0".repeat(zeros))
-        }
-        0..=15 => {
-            let whole = usize::try_from(exponent).unwrap_or(0) + 1;
-            if digits.len() <= whole {
-                format!("{sign}{digits}{}.0", "0".repeat(whole - digits.len()))
-            } else {
-                format!("{sign}{}.{}", &digits[..whole], &digits[whole..])
-            }
-        }
-        _ => {
-            let direction = if exponent < 0 { '-' } else { '+' };
-            let size = exponent.unsigned_abs();
-            format!("{sign}{mantissa}e{direction}{size:02}")
-        }
-    }
+    let direction = if exponent < 0 { '-' } else { '+' };
+    let size = exponent.unsigned_abs();
+    format!("{mantissa}e{direction}{size:02}")
 }
 
 fn write_number(out: &mut String, number: &Number) {
     match number.as_f64() {
-        Some(float) if number.is_f64() => out.push_str(&float_repr(float)),
-        _ => out.push_str(&number.to_string()),
+        Some(float) if number.is_f64() => write_float(out, float),
+        _ => _ = write!(out, "{number}"),
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::canonical;
+use super::effect::Effect;
 use super::event::{Event, Kind, hex};
 use super::layout::ZERO_SHA;
 
@@ -45,6 +46,20 @@ impl Body {
             }),
             proc: event.proc.as_deref().map(string),
             rule: event.rule.as_deref().map(string),
+            blobs,
+        }
+    }
+
+    /// The same of an effect that is written already.
+    pub(super) fn of_effect(effect: Effect) -> Self {
+        let mut blobs = Vec::new();
+        Self {
+            kind: Kind::Effect,
+            op: effect.op,
+            args: effect.args.object(&mut blobs),
+            result: Some(effect.result.object(&mut blobs)),
+            proc: effect.proc.as_deref().map(string),
+            rule: Some(string(&effect.rule)),
             blobs,
         }
     }
@@ -189,7 +204,7 @@ fn find_blobs(map: &Map<String, Value>, found: &mut Vec<String>) {
     });
 }
 
-fn find_blobs_in_value(value: &Value, found: &mut Vec<String>) {
+pub(super) fn find_blobs_in_value(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => find_blobs(map, found),
         Value::Array(items) => items.iter().for_each(|item| find_blobs_in_value(item, found)),
@@ -232,7 +247,9 @@ mod tests {
             assert_eq!(line, text);
             if let Some((_, fraction)) = text.split_once('.') {
                 let value: f64 = text.parse().expect("a float");
-                assert_eq!(canonical::float_repr(value), text, "{fraction}");
+                let mut printed = String::new();
+                canonical::write_float(&mut printed, value);
+                assert_eq!(printed, text, "{fraction}");
             }
         }
     }

@@ -133,9 +133,6 @@ pub fn path_value(key: &str, bytes: &[u8]) -> Vec<(String, Value)> {
 
 /// Returns `bytes` as text, each byte that is not part of UTF-8 as `\xNN`.
 pub fn display_bytes(bytes: &[u8]) -> String {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        return text.to_owned();
-    }
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());

@@ -16,6 +16,7 @@ mod ballast;
 mod blob;
 mod blob_check;
 mod chain;
+mod effect;
 mod error;
 mod event;
 mod fold;
@@ -36,6 +37,7 @@ mod verify;
 mod writer;
 
 pub use blob::{BlobRef, BlobWriter};
+pub use effect::{Effect, Members};
 pub use error::TraceError;
 pub use event::{Event, Kind, display_bytes, hex, path_value, unhex};
 pub use opened::{Opened, open};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::blob::{BlobStore, BlobWriter};
+use super::effect::Effect;
 use super::error::TraceError;
 use super::event::Event;
 use super::queue::{Promise, Queue, Repeat};
@@ -124,6 +125,17 @@ impl Recorder {
                 Ok(())
             }
             Sink::Memory(_) => self.accept(event, Repeat::Keep),
+        }
+    }
+
+    /// The same of an effect that is written already.
+    ///
+    /// # Errors
+    /// As [`record_promised`](Self::record_promised).
+    pub fn record_effect(&self, effect: Effect, promise: Promise) -> Result<(), TraceError> {
+        match &self.sink {
+            Sink::File(queue) if self.watch.is_none() => queue.accept_effect(effect, promise),
+            Sink::File(_) | Sink::Memory(_) => self.record_promised(effect.into(), promise),
         }
     }
 

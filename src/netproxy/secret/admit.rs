@@ -10,7 +10,7 @@ use super::super::decide::{Grant, Refusal};
 use super::super::disguise;
 use super::super::egress::{Egress, RequestLine};
 use super::super::error::NetproxyError;
-use super::super::forward::Origin;
+use super::super::target::Origin;
 use super::body::{Passing, Refused};
 use super::place::Place;
 use super::unpacked::{TooMany, Unpacked};
