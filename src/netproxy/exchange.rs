@@ -34,7 +34,8 @@ use self::copy::Copy;
 pub(crate) struct Exchange {
     pub(super) egress: Arc<Egress>,
     idle: IdleClock,
-    progress: Mutex<Progress>,
+    /// Shared with the thread that stores it, in the end.
+    progress: Arc<Mutex<Progress>>,
 }
 
 /// What is known so far. The entry is made of it by the thread that stores it.
@@ -63,8 +64,8 @@ struct Progress {
     segments: Segments,
     error: Option<(String, Option<Failure>)>,
     /// What the client hears of its own body.
-    refused: Option<NetproxyError>,
-    upgraded: Option<Upgraded>,
+    refused: Option<Box<NetproxyError>>,
+    upgraded: Option<Box<Upgraded>>,
     /// Room for the entry.
     promise: Promise,
     /// Among those that may be under way.
@@ -103,7 +104,7 @@ impl Exchange {
     ) -> Result<Arc<Self>, NetproxyError> {
         let fields = Fields::of(&head.headers);
         let promise = egress.promise(ROOM + fields.bound() + 3 * (url.len() + rule.len()) as u64)?;
-        let progress = Progress {
+        let mut progress = Progress {
             method: head.method.clone(),
             url,
             version: head.version,
@@ -111,12 +112,12 @@ impl Exchange {
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
             start: now(),
-            request: Copy::sighted(Sighted::of(&head.headers)),
             promise,
             place,
             ..Progress::default()
         };
-        Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) }))
+        progress.request.watch(Sighted::of(&head.headers));
+        Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Arc::new(Mutex::new(progress)) }))
     }
 
     /// It is the first request of a connection that was opened then.
@@ -161,7 +162,7 @@ impl Exchange {
         let grown = progress.promise.grow(answer.1.bound());
         grown.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
         progress.first_byte = Some(now());
-        progress.response.sighted = Sighted::of(&head.headers);
+        progress.response.watch(Sighted::of(&head.headers));
         progress.answer = Some(answer);
         Ok(())
     }
@@ -220,18 +221,19 @@ impl Exchange {
 
     /// Why the rest of the request's body does not go on, as the client is to hear it.
     pub(super) fn set_refused(&self, error: Option<NetproxyError>) {
-        self.progress().refused = error;
+        self.progress().refused = error.map(Box::new);
     }
 
     /// The same, once.
     pub(crate) fn refusal(&self) -> Option<NetproxyError> {
-        self.progress().refused.take()
+        self.progress().refused.take().map(|error| *error)
     }
 
     /// From here on the connection carries something else, and all of it is recorded.
     pub(crate) fn transcribe(&self) -> Arc<Transcript> {
         let transcript = Transcript::begin(&self.egress.scribe, Instant::now());
-        self.progress().upgraded = Some(Upgraded { transcript: Arc::clone(&transcript), end: None });
+        self.progress().upgraded =
+            Some(Box::new(Upgraded { transcript: Arc::clone(&transcript), end: None }));
         transcript
     }
 
@@ -321,8 +323,7 @@ impl Progress {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let ends = self.egress.ends();
-        let progress = self.progress.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut progress = std::mem::take(progress);
+        let mut progress = self.progress();
         progress.end(ends, &self.idle);
         // A failure stays with the recorder, and the run stops for it.
         let redactor = self.egress.redactor.clone();
@@ -330,6 +331,11 @@ impl Drop for Exchange {
         let promise = std::mem::take(&mut progress.promise);
         let how = (ends, self.egress.replayable);
         let bytes = progress.request.waiting() + progress.response.waiting();
-        self.egress.scribe.record_effect(promise, bytes, move |desk| progress.effect(how, &redactor, desk));
+        drop(progress);
+        let progress = Arc::clone(&self.progress);
+        self.egress.scribe.record_effect(promise, bytes, move |desk| {
+            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.effect(how, &redactor, desk)
+        });
     }
 }

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::trace::{canonical, hex};
 use crate::trace::redact::Redactor;
+use crate::trace::{canonical, hex};
 
 /// Names and values in order.
 #[derive(Debug, Default)]

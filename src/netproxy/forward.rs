@@ -23,8 +23,8 @@ use super::link::{Link, Wire};
 use super::relay::relay;
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
 use super::tapped::Tapped;
-use super::trailers::Trailers;
 use super::target::Origin;
+use super::trailers::Trailers;
 use super::transcript::Transcript;
 use super::{alternative, attempts};
 

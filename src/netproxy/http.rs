@@ -22,7 +22,6 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::exchange::Exchange;
 use super::flow::Door;
-use super::target::Origin;
 use super::framing;
 use super::head_tap::HeadTap;
 use super::idle::IdleClock;
@@ -32,6 +31,7 @@ use super::plain::Plain;
 use super::requests;
 use super::secret;
 use super::stream;
+use super::target::Origin;
 use crate::policy::{canonical_address, is_loopback};
 
 /// The port of `http://` targets that name none.

@@ -48,7 +48,10 @@ pub fn write_object(out: &mut String, map: &Map<String, Value>) {
 }
 
 /// Goes through the members in the order in which they stand in the text.
-pub(super) fn for_each_member<'a>(map: &'a Map<String, Value>, mut each: impl FnMut(usize, &'a str, &'a Value)) {
+pub(super) fn for_each_member<'a>(
+    map: &'a Map<String, Value>,
+    mut each: impl FnMut(usize, &'a str, &'a Value),
+) {
     // UTF-8 sorts as its code points do, so the order of bytes is Python's order. The map is sorted already
     // unless serde_json was built to keep the order of insertion.
     if map.keys().is_sorted() {

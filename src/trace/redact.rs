@@ -123,7 +123,10 @@ impl Redactor {
         &self,
         headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     ) -> Vec<(String, String)> {
-        headers.into_iter().map(|(name, value)| (name.to_owned(), self.header(name, value).into_owned())).collect()
+        headers
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), self.header(name, value).into_owned()))
+            .collect()
     }
 
     /// Returns a URL, or the path and query of a request line, as it may stand in a line.

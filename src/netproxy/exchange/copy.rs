@@ -23,7 +23,7 @@ pub(super) struct Copy {
     pub(super) trailers: Option<Fields>,
     pub(super) whole: bool,
     /// What may hold tokens.
-    pub(super) sighted: Option<Sighted>,
+    sighted: Option<Box<Sighted>>,
 }
 
 #[derive(Default)]
@@ -32,13 +32,17 @@ enum Stored {
     #[default]
     None,
     /// It is small so far; what is held for it.
-    Here { bytes: Vec<u8>, held: u64 },
+    Here {
+        bytes: Vec<u8>,
+        held: u64,
+    },
     Reel(Reel),
 }
 
 impl Copy {
-    pub(super) fn sighted(sighted: Option<Sighted>) -> Self {
-        Self { sighted, ..Self::default() }
+    /// What passes may hold tokens.
+    pub(super) fn watch(&mut self, sighted: Option<Sighted>) {
+        self.sighted = sighted.map(Box::new);
     }
 
     /// Keeps what is about to pass; it must not after an error.

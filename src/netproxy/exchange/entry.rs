@@ -14,7 +14,7 @@ use crate::trace::{Effect, Members, TraceError, canonical};
 impl Progress {
     /// The entry, made by the thread that stores the bodies.
     pub(super) fn effect(
-        mut self,
+        &mut self,
         (ends, keeps): (bool, bool),
         redactor: &Redactor,
         desk: &mut Desk,
@@ -38,16 +38,22 @@ impl Progress {
         if let Some(body) = self.response.describe(redactor, desk)? {
             result.value("body", &body);
         }
-        if let Some(segments) = self.segments.describe(desk)? {
+        if let Some(segments) = std::mem::take(&mut self.segments).describe(desk)? {
             result.value("segments", &segments);
         }
-        if let Some(upgraded) = self.upgraded {
+        if let Some(upgraded) = self.upgraded.take() {
             result.value("upgraded", &upgraded.describe(ends, desk)?);
         }
-        for (key, value) in self.beside {
+        for (key, value) in std::mem::take(&mut self.beside) {
             result.value(key, &value);
         }
-        Ok(Effect { op: "http.exchange", args, result, proc: self.proc, rule: self.rule })
+        Ok(Effect {
+            op: "http.exchange",
+            args,
+            result,
+            proc: self.proc.take(),
+            rule: std::mem::take(&mut self.rule),
+        })
     }
 
     /// The fields of the answer as they came, where the entry does not have them so.
@@ -109,8 +115,12 @@ impl Progress {
 
     fn timing(&self, out: &mut String) {
         // In the order of their names.
-        let times =
-            [("end", Some(self.end)), ("first_byte", self.first_byte), ("opened", self.opened), ("start", Some(self.start))];
+        let times = [
+            ("end", Some(self.end)),
+            ("first_byte", self.first_byte),
+            ("opened", self.opened),
+            ("start", Some(self.start)),
+        ];
         let mut before = '{';
         for (name, time) in times {
             if let Some(time) = time {

@@ -31,7 +31,9 @@ pub(super) fn names_credentials(text: &str, chosen: &ChosenNames) -> bool {
                 b'=' => SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name),
                 _ => SECRET_NAMES.get(&plain(name)) == Some(&true) || chosen.hold(name),
             };
-        is_secret || names_field(&text, at).is_some_and(|name| SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name))
+        is_secret
+            || names_field(&text, at)
+                .is_some_and(|name| SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name))
     })
 }
 
