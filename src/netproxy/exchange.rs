@@ -19,11 +19,13 @@ use super::informational::Informational;
 use super::places::Place;
 use super::recorded::{Asked, Matched};
 use super::relay::End;
+use super::scribe::Entry;
 use super::segments::{Segments, Way};
 use super::sighted::Sighted;
 use super::tls::Facts;
 use super::transcript::Transcript;
 use crate::trace::Promise;
+use crate::trace::redact::Redactor;
 
 mod copy;
 mod entry;
@@ -34,8 +36,15 @@ use self::copy::Copy;
 pub(crate) struct Exchange {
     pub(super) egress: Arc<Egress>,
     idle: IdleClock,
-    /// Shared with the thread that stores it, in the end.
-    progress: Arc<Mutex<Progress>>,
+    kept: Arc<Kept>,
+}
+
+/// What its entry is made of.
+struct Kept {
+    redactor: Redactor,
+    /// What a replay needs besides is kept.
+    replayable: bool,
+    progress: Mutex<Progress>,
 }
 
 /// What is known so far. The entry is made of it by the thread that stores it.
@@ -68,6 +77,8 @@ struct Progress {
     upgraded: Option<Box<Upgraded>>,
     /// Room for the entry.
     promise: Promise,
+    /// It was over when the run was.
+    ends: bool,
     /// Among those that may be under way.
     place: Place,
     /// What the result says besides: how a head is written; in a replay what it was answered from, and what is
@@ -117,7 +128,9 @@ impl Exchange {
             ..Progress::default()
         };
         progress.request.watch(Sighted::of(&head.headers));
-        Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Arc::new(Mutex::new(progress)) }))
+        let (redactor, replayable) = (egress.redactor.clone(), egress.replayable);
+        let kept = Arc::new(Kept { redactor, replayable, progress: Mutex::new(progress) });
+        Ok(Arc::new(Self { egress: Arc::clone(egress), idle, kept }))
     }
 
     /// It is the first request of a connection that was opened then.
@@ -278,7 +291,7 @@ impl Exchange {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -316,6 +329,7 @@ impl Progress {
                 ("the client went away".to_owned(), Some(Failure::new("abandoned", Blame::Agent)))
             });
         }
+        self.ends = ends;
         self.end = now();
     }
 }
@@ -325,17 +339,10 @@ impl Drop for Exchange {
         let ends = self.egress.ends();
         let mut progress = self.progress();
         progress.end(ends, &self.idle);
-        // A failure stays with the recorder, and the run stops for it.
-        let redactor = self.egress.redactor.clone();
         drop(progress.place.take());
-        let promise = std::mem::take(&mut progress.promise);
-        let how = (ends, self.egress.replayable);
         let bytes = progress.request.waiting() + progress.response.waiting();
         drop(progress);
-        let progress = Arc::clone(&self.progress);
-        self.egress.scribe.record_effect(promise, bytes, move |desk| {
-            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-            progress.effect(how, &redactor, desk)
-        });
+        // A failure stays with the recorder, and the run stops for it.
+        self.egress.scribe.make(Arc::clone(&self.kept) as Arc<dyn Entry>, bytes);
     }
 }

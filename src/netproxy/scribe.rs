@@ -33,8 +33,8 @@ const GATHERED: usize = MOST / 8;
 /// What an entry is counted as, while it waits.
 const ENTRY: usize = 4 << 10;
 
-/// Places that are kept for the next work.
-const KEPT: usize = 1024;
+/// Places that are kept for the next work, and entries that are let go of elsewhere.
+const KEPT: usize = 256;
 
 /// What each piece is counted as, besides its bytes.
 const PIECE: usize = 64;
@@ -61,6 +61,8 @@ struct Inbox {
     closed: bool,
     failure: Option<Arc<str>>,
     for_room: Vec<Waker>,
+    /// Entries that are made. To let go of memory takes longer on another thread than the one that took it.
+    spent: Vec<Arc<dyn Entry>>,
 }
 
 /// What the thread is doing.
@@ -78,10 +80,17 @@ enum Reader {
 enum Work {
     Write { reel: u64, bytes: Bytes, held: u64 },
     Discard { reel: u64 },
-    Entry(Entry, usize),
+    Once(Once),
+    Entry(Arc<dyn Entry>, usize),
 }
 
-type Entry = Box<dyn FnOnce(&mut Desk) -> Result<(), TraceError> + Send>;
+type Once = Box<dyn FnOnce(&mut Desk) -> Result<(), TraceError> + Send>;
+
+/// What an entry is made of. It is let go of where it was made.
+pub(super) trait Entry: Send + Sync {
+    /// Makes it, once.
+    fn make(&self, desk: &mut Desk) -> Result<(), TraceError>;
+}
 
 /// A body that is being stored. Dropped before [`Desk::finish`], it leaves nothing.
 pub(crate) struct Reel {
@@ -172,32 +181,17 @@ impl Scribe {
         promise: Promise,
         entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static,
     ) {
-        self.hand_over_entry(0, |desk| {
+        let once = Box::new(|desk: &mut Desk| {
             let event = entry(desk)?;
             desk.scribe.recorder.record_promised(event, promise)
         });
+        self.hand_over(Work::Once(once), ENTRY);
     }
 
-    /// The same of an effect, with so many bytes of bodies.
-    pub(super) fn record_effect(
-        &self,
-        promise: Promise,
-        bytes: usize,
-        entry: impl FnOnce(&mut Desk) -> Result<Effect, TraceError> + Send + 'static,
-    ) {
-        self.hand_over_entry(bytes, |desk| {
-            let effect = entry(desk)?;
-            desk.scribe.recorder.record_effect(effect, promise)
-        });
-    }
-
-    fn hand_over_entry(
-        &self,
-        bytes: usize,
-        entry: impl FnOnce(&mut Desk) -> Result<(), TraceError> + Send + 'static,
-    ) {
+    /// The same with so many bytes of bodies.
+    pub(super) fn make(&self, entry: Arc<dyn Entry>, bytes: usize) {
         let weight = ENTRY + bytes;
-        self.hand_over(Work::Entry(Box::new(entry), weight), weight);
+        self.hand_over(Work::Entry(entry, weight), weight);
     }
 
     /// Whether more may be read: not while too much waits, and never again after a failure.
@@ -242,6 +236,7 @@ impl Scribe {
         let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut inbox = self.lock();
         inbox.work.push(work);
+        let spent = std::mem::take(&mut inbox.spent);
         let worth_it = match inbox.reader {
             Reader::Busy => false,
             Reader::Idle => true,
@@ -251,11 +246,18 @@ impl Scribe {
             inbox.reader = Reader::Busy;
             drop(inbox);
             self.arrived.notify_one();
+        } else {
+            drop(inbox);
         }
+        drop(spent);
     }
 
-    /// Waits for work, which is put into the empty `work`. False at the end.
-    fn next(&self, work: &mut Vec<Work>) -> bool {
+    /// Gives back what is `spent`, and waits for work, which is put into the empty `work`. False at the end.
+    fn next(&self, work: &mut Vec<Work>, spent: &mut Vec<Arc<dyn Entry>>) -> bool {
+        spent.truncate(KEPT);
+        let before = std::mem::replace(&mut self.lock().spent, std::mem::take(spent));
+        // Not under the lock, which a body takes that is dropped.
+        drop(before);
         let mut inbox = self.lock();
         while inbox.work.is_empty() {
             if inbox.closed {
@@ -322,11 +324,16 @@ impl Desk {
     /// The same of one that is there as a whole, for which so many bytes are held.
     pub(crate) fn small_body(
         &mut self,
-        bytes: Vec<u8>,
+        bytes: &[u8],
         held: u64,
         may_stand: impl FnOnce(&str) -> bool,
     ) -> Result<Value, TraceError> {
         self.scribe.recorder.small_body(bytes, held, may_stand)
+    }
+
+    /// Records an effect for which room was kept.
+    pub(super) fn record(&self, effect: Effect<'_>, promise: Promise) -> Result<(), TraceError> {
+        self.scribe.recorder.record_effect(effect, promise)
     }
 
     /// Stores a body that is there as a whole.
@@ -352,8 +359,8 @@ impl Desk {
 
     fn run(mut self) {
         let scribe = Arc::clone(&self.scribe);
-        let mut list = Vec::new();
-        while scribe.next(&mut list) {
+        let (mut list, mut spent) = (Vec::new(), Vec::new());
+        while scribe.next(&mut list, &mut spent) {
             for work in list.drain(..) {
                 let (done, bytes) = match work {
                     Work::Write { reel, bytes, held } => {
@@ -363,7 +370,12 @@ impl Desk {
                         self.reels.remove(&reel);
                         (Ok(()), 0)
                     }
-                    Work::Entry(entry, weight) => (entry(&mut self), weight),
+                    Work::Once(once) => (once(&mut self), ENTRY),
+                    Work::Entry(entry, weight) => {
+                        let made = entry.make(&mut self);
+                        spent.push(entry);
+                        (made, weight)
+                    }
                 };
                 if let Err(error) = done {
                     scribe.fail(&error);

@@ -51,15 +51,15 @@ impl Body {
     }
 
     /// The same of an effect that is written already.
-    pub(super) fn of_effect(effect: Effect) -> Self {
+    pub(super) fn of_effect(effect: Effect<'_>) -> Self {
         let mut blobs = Vec::new();
         Self {
             kind: Kind::Effect,
             op: effect.op,
             args: effect.args.object(&mut blobs),
             result: Some(effect.result.object(&mut blobs)),
-            proc: effect.proc.as_deref().map(string),
-            rule: Some(string(&effect.rule)),
+            proc: effect.proc.map(string),
+            rule: Some(string(effect.rule)),
             blobs,
         }
     }

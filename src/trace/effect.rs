@@ -11,7 +11,7 @@ use super::event::{Event, Kind};
 
 /// Something that came from outside, before it is numbered, chained and stored.
 #[derive(Debug)]
-pub struct Effect {
+pub struct Effect<'a> {
     /// The operation, as `http.exchange`.
     pub op: &'static str,
     /// What the operation was applied to.
@@ -19,9 +19,9 @@ pub struct Effect {
     /// What came of it.
     pub result: Members,
     /// The lineage of the process.
-    pub proc: Option<String>,
+    pub proc: Option<&'a str>,
     /// Which rule allowed it.
-    pub rule: String,
+    pub rule: &'a str,
 }
 
 /// The members of an object, each as canonical text.
@@ -93,8 +93,8 @@ impl Members {
     }
 }
 
-impl From<Effect> for Event {
-    fn from(effect: Effect) -> Self {
+impl From<Effect<'_>> for Event {
+    fn from(effect: Effect<'_>) -> Self {
         let read = |members: Members| -> Map<String, Value> {
             // What was written here is JSON.
             serde_json::from_str(&members.object(&mut Vec::new())).unwrap_or_default()
@@ -102,7 +102,7 @@ impl From<Effect> for Event {
         let mut event = Self::new(Kind::Effect, effect.op);
         event.args = read(effect.args);
         event.result = Some(Value::Object(read(effect.result)));
-        event.proc = effect.proc;
+        event.proc = effect.proc.map(str::to_owned);
         event.rule(effect.rule)
     }
 }
@@ -125,8 +125,7 @@ mod tests {
             result.string("status", "overwritten");
             result.value("body".to_owned(), &json!({"blob": second, "size": 2}));
             result.write("status", |out| out.push_str("200"));
-            let (proc, rule) = (Some("0.1".to_owned()), "a.policy:1".to_owned());
-            Effect { op: "http.exchange", args, result, proc, rule }
+            Effect { op: "http.exchange", args, result, proc: Some("0.1"), rule: "a.policy:1" }
         };
         let event = Event::new(Kind::Effect, "http.exchange")
             .arg("body", json!({"blob": first, "size": 1}))

@@ -132,7 +132,7 @@ impl Recorder {
     ///
     /// # Errors
     /// As [`record_promised`](Self::record_promised).
-    pub fn record_effect(&self, effect: Effect, promise: Promise) -> Result<(), TraceError> {
+    pub fn record_effect(&self, effect: Effect<'_>, promise: Promise) -> Result<(), TraceError> {
         match &self.sink {
             Sink::File(queue) if self.watch.is_none() => queue.accept_effect(effect, promise),
             Sink::File(_) | Sink::Memory(_) => self.record_promised(effect.into(), promise),
@@ -164,7 +164,7 @@ impl Recorder {
     /// As for any other body.
     pub fn small_body(
         &self,
-        bytes: Vec<u8>,
+        bytes: &[u8],
         held: u64,
         may_stand: impl FnOnce(&str) -> bool,
     ) -> Result<Value, TraceError> {

@@ -32,11 +32,9 @@ enum Stored {
     #[default]
     None,
     /// It is small so far; what is held for it.
-    Here {
-        bytes: Vec<u8>,
-        held: u64,
-    },
-    Reel(Reel),
+    Here { bytes: Vec<u8>, held: u64 },
+    /// Until it is finished.
+    Reel(Option<Reel>),
 }
 
 impl Copy {
@@ -60,10 +58,10 @@ impl Copy {
                 if !bytes.is_empty() {
                     reel.begin(std::mem::take(bytes).into(), *held);
                 }
-                self.stored = Stored::Reel(reel);
+                self.stored = Stored::Reel(Some(reel));
             }
         }
-        if let Stored::Reel(reel) = &self.stored {
+        if let Stored::Reel(Some(reel)) = &self.stored {
             reel.write(data.clone())?;
         }
         self.size += data.len() as u64;
@@ -93,10 +91,13 @@ impl Copy {
         }
         let is_private = marks.get("private").is_some();
         let may_stand = |text: &str| !is_private && !redactor.names_credentials(text);
-        let mut body = match std::mem::take(&mut self.stored) {
+        let mut body = match &mut self.stored {
             Stored::None => return Ok(None),
-            Stored::Here { bytes, held } => desk.small_body(bytes, held, may_stand)?,
-            Stored::Reel(reel) => desk.finish_body(reel, may_stand)?,
+            Stored::Here { bytes, held } => desk.small_body(bytes, std::mem::take(held), may_stand)?,
+            Stored::Reel(reel) => match reel.take() {
+                Some(reel) => desk.finish_body(reel, may_stand)?,
+                None => return Ok(None),
+            },
         };
         if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
             body.extend(marks);

@@ -1,37 +1,45 @@
 //! The entry of an exchange that has ended, made by the thread that stores its bodies.
 
 use std::fmt::Write as _;
+use std::sync::PoisonError;
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::scribe::Desk;
+use super::super::scribe::{Desk, Entry};
 use super::super::segments::Way;
-use super::{Progress, Upgraded};
+use super::{Kept, Progress, Upgraded};
 use crate::trace::redact::Redactor;
 use crate::trace::{Effect, Members, TraceError, canonical};
 
+impl Entry for Kept {
+    fn make(&self, desk: &mut Desk) -> Result<(), TraceError> {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let promise = std::mem::take(&mut progress.promise);
+        let (args, result) = progress.members(self, desk)?;
+        let (proc, rule) = (progress.proc.as_deref(), progress.rule.as_str());
+        desk.record(Effect { op: "http.exchange", args, result, proc, rule }, promise)
+    }
+}
+
 impl Progress {
-    /// The entry, made by the thread that stores the bodies.
-    pub(super) fn effect(
-        &mut self,
-        (ends, keeps): (bool, bool),
-        redactor: &Redactor,
-        desk: &mut Desk,
-    ) -> Result<Effect, TraceError> {
+    fn members(&mut self, kept: &Kept, desk: &mut Desk) -> Result<(Members, Members), TraceError> {
+        let redactor = &kept.redactor;
         let (mut args, mut result) = (Members::new(), Members::new());
         args.string("method", self.method.as_str());
         args.string("url", &redactor.url(&self.url));
         args.write("version", |out| _ = write!(out, "\"{:?}\"", self.version));
         args.write("headers", |out| self.fields.write(redactor, out));
-        if let Some(trailers) = self.request.trailers.take() {
+        if let Some(trailers) = &self.request.trailers {
             args.write("trailers", |out| trailers.write(redactor, out));
         }
         if let Some(body) = self.request.describe(redactor, desk)? {
             args.value("body", &body);
         }
         self.come_of_it(redactor, &mut result);
-        if keeps && let Some(wire) = self.wire(redactor) {
+        if kept.replayable
+            && let Some(wire) = self.wire(redactor)
+        {
             let wire = desk.store(wire.to_string().as_bytes())?.private();
             result.value("wire", &wire.into());
         }
@@ -42,18 +50,12 @@ impl Progress {
             result.value("segments", &segments);
         }
         if let Some(upgraded) = self.upgraded.take() {
-            result.value("upgraded", &upgraded.describe(ends, desk)?);
+            result.value("upgraded", &upgraded.describe(self.ends, desk)?);
         }
         for (key, value) in std::mem::take(&mut self.beside) {
             result.value(key, &value);
         }
-        Ok(Effect {
-            op: "http.exchange",
-            args,
-            result,
-            proc: self.proc.take(),
-            rule: std::mem::take(&mut self.rule),
-        })
+        Ok((args, result))
     }
 
     /// The fields of the answer as they came, where the entry does not have them so.
@@ -80,15 +82,15 @@ impl Progress {
 
     /// What came of it, without what is stored beside the entry.
     fn come_of_it(&mut self, redactor: &Redactor, result: &mut Members) {
-        if let Some((destination, names)) = self.origin.take() {
+        if let Some((destination, names)) = &self.origin {
             result.write("address", |out| _ = write!(out, "\"{destination}\""));
-            result.value("names", &names.into());
+            result.value("names", &json!(names));
         }
         if let Some(facts) = &self.tls {
             result.value("tls", &facts.record);
         }
         if !self.secrets.is_empty() {
-            result.value("secrets", &std::mem::take(&mut self.secrets).into());
+            result.value("secrets", &json!(self.secrets));
         }
         if let Some(field) = self.withheld {
             result.value("withheld", &json!([field]));

@@ -27,22 +27,19 @@ impl BlobStore {
     /// The same of a body that is here as a whole, for which so many bytes are held.
     pub(in crate::trace) fn small(
         &self,
-        bytes: Vec<u8>,
+        bytes: &[u8],
         held: u64,
         may_stand: impl FnOnce(&str) -> bool,
     ) -> Result<Value, TraceError> {
-        let bytes = match String::from_utf8(bytes) {
-            Ok(text) if is_plain(&text) && may_stand(&text) => {
-                if let Self::Directory(directory) = self {
-                    directory.ballast.settle(held);
-                }
-                return Ok(in_entry(&hex(&Sha256::digest(&text)), text));
+        let text = std::str::from_utf8(bytes).ok();
+        if let Some(text) = text.filter(|text| is_plain(text) && may_stand(text)) {
+            if let Self::Directory(directory) = self {
+                directory.ballast.settle(held);
             }
-            Ok(text) => text.into_bytes(),
-            Err(error) => error.into_bytes(),
-        };
+            return Ok(in_entry(&hex(&Sha256::digest(text)), text.to_owned()));
+        }
         let mut writer = self.start_held();
-        writer.write_held(&bytes, held).map_err(|source| TraceError::StoreBlob { source })?;
+        writer.write_held(bytes, held).map_err(|source| TraceError::StoreBlob { source })?;
         writer.finish().map(BlobRef::into)
     }
 }

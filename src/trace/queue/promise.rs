@@ -73,7 +73,11 @@ impl Queue {
     }
 
     /// The same of an effect that is written already.
-    pub(in crate::trace) fn accept_effect(&self, effect: Effect, promise: Promise) -> Result<(), TraceError> {
+    pub(in crate::trace) fn accept_effect(
+        &self,
+        effect: Effect<'_>,
+        promise: Promise,
+    ) -> Result<(), TraceError> {
         self.accept_body(Body::of_effect(effect), promise, Tally::count_effect)
     }
 
@@ -100,11 +104,14 @@ impl Queue {
         state.promised += bound;
         count(&mut state.tally);
         state.enqueue(Item { body, count: None, micros: now_micros() }, bound);
+        let spent = std::mem::take(&mut state.spent);
         let ticket = state.accepted;
         let waits = state.space.as_ref().is_some_and(Space::write_through) && state.failure.is_none();
         if state.wakes(waits) {
             self.work_arrived.notify_one();
         }
-        if waits { self.wait_until_stored(state, ticket) } else { Ok(()) }
+        let done = if waits { self.wait_until_stored(state, ticket) } else { Ok(drop(state)) };
+        drop(spent);
+        done
     }
 }
