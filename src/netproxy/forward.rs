@@ -235,6 +235,10 @@ impl Service {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+        if switched && switch.is_none() {
+            // What follows is no answer, and nobody here knows what it is (RFC 9110 section 15.2.2).
+            return Err(NetproxyError::Switched);
+        }
         if let (true, Some(mut switch)) = (switched, switch) {
             self.heads.stop();
             if head
