@@ -52,8 +52,8 @@ impl Progress {
         if let Some(upgraded) = self.upgraded.take() {
             result.value("upgraded", &upgraded.describe(self.ends, desk)?);
         }
-        for (key, value) in std::mem::take(&mut self.beside) {
-            result.value(key, &value);
+        for (key, value) in &self.beside {
+            result.value(key.clone(), value);
         }
         Ok((args, result))
     }
