@@ -61,7 +61,8 @@ impl Service {
         self.egress.scribe.ready().await?;
         self.egress.outside().await;
         if let Some(recording) = self.egress.played() {
-            return self.replay(recording, head, body, upgrade, origins, (treatment, exchange)).await;
+            let replayed = self.replay(recording, head, body, upgrade, origins, (treatment, exchange));
+            return Box::pin(replayed).await;
         }
         let client = head.version;
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
@@ -137,6 +138,16 @@ impl Service {
             }
         }
         let wire = if client == Version::HTTP_2 { Wire::Http2 } else { Wire::Http1 };
+        Box::pin(self.another_link(origins, exchange, wire)).await
+    }
+
+    /// A connection that is dialled, or that an earlier client has left.
+    async fn another_link(
+        &self,
+        origins: &[Origin],
+        exchange: &Exchange,
+        wire: Wire,
+    ) -> Result<Link, NetproxyError> {
         if let (Some(secure), Some(origin)) = (self.secure(), origins.first()) {
             exchange.set_origin(origin.grant.destination, origin.grant.name_list());
             return secure.link(&self.egress, &origin.grant, wire).await;

@@ -145,7 +145,8 @@ where
 }
 
 impl Service {
-    /// Answers one request, from the origin or with the reason why not.
+    /// Answers one request, from the origin or with the reason why not. Each connection has room for this future, and
+    /// each request moves it: what few need is boxed.
     async fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Reply> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let has_body = !hyper::body::Body::is_end_stream(request.body());
@@ -161,7 +162,7 @@ impl Service {
             Err(error) => return self.refuse_request(&head, &error),
         };
         if head.method == Method::CONNECT && matches!(self.scope, Scope::Open) {
-            return connect::answer(self, authority, upgrade).await;
+            return Box::pin(connect::answer(self, authority, upgrade)).await;
         }
         let origins = match self.origins(&head, authority).await {
             Ok(origins) => requests::admit(&self.egress, &mut head, origins, self.proc.as_deref()),
@@ -170,7 +171,7 @@ impl Service {
         let origins = match origins {
             Ok(origins) => origins,
             Err(error @ NetproxyError::Request { .. }) => return self.refuse_request(&head, &error),
-            Err(error) => return self.turn_away(&head, body, &error).await,
+            Err(error) => return Box::pin(self.turn_away(&head, body, &error)).await,
         };
         // The judgement may have left it out.
         let upgrade = upgrade.filter(|_| head.headers.contains_key(UPGRADE));
@@ -184,7 +185,7 @@ impl Service {
         let proc = self.proc.as_deref();
         let treatment = match secret::admit(&self.egress, &head, first, proved, proc) {
             Ok(treatment) => treatment,
-            Err(error) => return self.turn_away(&head, body, &error).await,
+            Err(error) => return Box::pin(self.turn_away(&head, body, &error)).await,
         };
         let place = match self.egress.places.take(head_size(&head)).await {
             Ok(place) => place,
@@ -213,7 +214,7 @@ impl Service {
     ) -> Result<Vec<Origin>, NetproxyError> {
         let (grant, door, secure) = match &self.scope {
             Scope::Bound { grant, door, .. } => (grant, *door, self.secure()),
-            Scope::Open => return self.named_origins(head, authority).await,
+            Scope::Open => return Box::pin(self.named_origins(head, authority)).await,
         };
         let proc = self.proc.as_deref();
         let Some(authority) = authority else {

@@ -23,6 +23,9 @@ use super::client::MAX_HEAD;
 /// Room for a head whose fields hold [`MAX_HEAD`] bytes.
 const ROOM: usize = 4 * MAX_HEAD;
 
+/// Room that is kept for the next head.
+const KEPT: usize = 2 << 10;
+
 /// The head of the present answer, as it comes.
 pub(crate) struct Spelling {
     seen: Mutex<Seen>,
@@ -84,6 +87,9 @@ impl Spelling {
                 continue;
             }
             seen.bytes.truncate(end);
+            if seen.bytes.capacity() > KEPT {
+                seen.bytes.shrink_to_fit();
+            }
             seen.expects = false;
             return;
         }
