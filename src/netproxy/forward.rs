@@ -61,16 +61,13 @@ impl Service {
         self.egress.scribe.ready().await?;
         self.egress.outside().await;
         if let Some(recording) = self.egress.played() {
-            let replayed = self.replay(recording, head, body, upgrade, origins, (treatment, exchange));
-            return Box::pin(replayed).await;
+            let how = (treatment, exchange);
+            return Box::pin(self.replay(recording, head, body, upgrade, origins, how)).await;
         }
         let client = head.version;
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
-        self.egress.secrets.keep_legible(&mut head.headers);
-        if let Some(place) = &treatment.place {
-            exchange.set_secrets(place.fill(&mut head.headers));
-        }
+        self.fill(&mut head.headers, &treatment, exchange);
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
@@ -107,6 +104,14 @@ impl Service {
                 },
                 Sent::Broken(error) => return Err(error),
             }
+        }
+    }
+
+    /// Puts values where placeholders stand.
+    fn fill(&self, headers: &mut HeaderMap, treatment: &Treatment, exchange: &Exchange) {
+        self.egress.secrets.keep_legible(headers);
+        if let Some(place) = &treatment.place {
+            exchange.set_secrets(place.fill(headers));
         }
     }
 

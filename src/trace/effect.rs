@@ -6,8 +6,8 @@ use std::ops::Range;
 use serde_json::{Map, Value};
 
 use super::canonical;
-use super::chain::find_blobs_in_value;
 use super::event::{Event, Kind};
+use super::mentions::find_blobs_in_value;
 
 /// Something that came from outside, before it is numbered, chained and stored.
 #[derive(Debug)]
@@ -104,43 +104,5 @@ impl From<Effect<'_>> for Event {
         event.result = Some(Value::Object(read(effect.result)));
         event.proc = effect.proc.map(str::to_owned);
         event.rule(effect.rule)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::chain::{Body, Chain};
-    use super::*;
-
-    #[test]
-    fn its_line_is_that_of_the_same_event() {
-        let (first, second) = ("a".repeat(64), "b".repeat(64));
-        let effect = || {
-            let (mut args, mut result) = (Members::new(), Members::new());
-            args.string("url", "http://a.test/\"x\"");
-            args.value("body", &json!({"blob": first, "size": 1}));
-            result.value("z", &json!([1.5, {"blob": first, "size": 3}]));
-            result.string("status", "overwritten");
-            result.value("body".to_owned(), &json!({"blob": second, "size": 2}));
-            result.write("status", |out| out.push_str("200"));
-            Effect { op: "http.exchange", args, result, proc: Some("0.1"), rule: "a.policy:1" }
-        };
-        let event = Event::new(Kind::Effect, "http.exchange")
-            .arg("body", json!({"blob": first, "size": 1}))
-            .arg("url", "http://a.test/\"x\"")
-            .result(json!({
-                "status": 200, "body": {"blob": second, "size": 2}, "z": [1.5, {"blob": first, "size": 3}],
-            }))
-            .proc("0.1")
-            .rule("a.policy:1");
-        assert_eq!(Event::from(effect()), event);
-        let (mut line, mut other) = (String::new(), String::new());
-        let (mut one, mut two) = (Chain::new(), Chain::new());
-        one.append(&Body::of_effect(effect()), None, 1, &mut line);
-        two.append(&Body::new(&event), None, 1, &mut other);
-        assert_eq!(line, other);
-        assert_eq!(one.checkpoint("run.seal"), two.checkpoint("run.seal"));
     }
 }

@@ -20,6 +20,7 @@ mod effect;
 mod error;
 mod event;
 mod fold;
+mod mentions;
 mod opened;
 mod pack;
 mod placement;
