@@ -98,6 +98,7 @@ mod spec;
 mod spelling;
 mod stream;
 mod tapped;
+mod target;
 pub mod tls;
 mod trailers;
 mod transcript;
