@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -34,9 +34,9 @@ impl Space {
     /// When it is something else, or cannot be filled.
     pub(super) fn fill(file: OwnedFd, control: &Control) -> io::Result<Self> {
         let status = nix::sys::stat::fstat(&file)?;
-        let link = nix::fcntl::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()).as_str())?;
-        let named = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
-        if !named || status.st_size != 0 {
+        // Only files in memory know seals (EINVAL).
+        let sealed = fcntl(&file, FcntlArg::F_GET_SEALS)?;
+        if sealed != 0 || status.st_nlink != 0 || status.st_size != 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
         ftruncate(&file, i64::try_from(LENGTH).map_err(io::Error::other)?)?;
