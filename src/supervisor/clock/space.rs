@@ -42,10 +42,9 @@ impl Space {
         ftruncate(&file, i64::try_from(LENGTH).map_err(io::Error::other)?)?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
-        let mut head = vec![0; usize::try_from(CONTROL).map_err(io::Error::other)?];
-        head[..IMAGE.len()].copy_from_slice(IMAGE);
-        head.extend_from_slice(&control.bytes());
-        write(&file, &head, 0)?;
+        // Pages between them that are not written are none.
+        write(&file, IMAGE, 0)?;
+        write(&file, &control.bytes(), CONTROL)?;
         Ok(Self { file, free: RefCell::new((Vec::new(), 0)) })
     }
 
@@ -153,6 +152,9 @@ impl Lane {
     /// The first points, as many as there are to the cursor.
     pub(super) fn points(&self) -> io::Result<Vec<Point>> {
         let count = usize::try_from(self.cursor()?).unwrap_or(POINTS).min(POINTS);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
         let mut bytes = vec![0; count * 8];
         read(&self.space.file, &mut bytes, self.at() + LANE_HEAD as u64)?;
         Ok(bytes.as_chunks::<8>().0.iter().map(|word| Point::from_word(u64::from_le_bytes(*word))).collect())
