@@ -10,6 +10,7 @@ mod absent;
 pub mod access;
 mod arguments;
 mod attributes;
+mod beginning;
 pub mod bpf;
 mod call;
 mod capture;

@@ -1,6 +1,7 @@
 //! The state of the calling process: prctl(2), exit, descriptors, the environment block.
 
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::thread::JoinHandleExt as _;
 use std::thread::JoinHandle;
 
@@ -302,4 +303,36 @@ pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
     // SAFETY: integers only.
     let order = super::checked(unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) })?;
     Ok(order == 0)
+}
+
+/// Whether `task` is a thread of `process`, ended ones that were not waited for among them.
+#[must_use]
+pub fn has_thread(process: i32, task: i32) -> bool {
+    // SAFETY: integers only; signal 0 is only checked, not sent.
+    is_known(unsafe { libc::syscall(libc::SYS_tgkill, process, task, 0) })
+}
+
+/// Whether there is such a task, be it one that has ended and was not waited for.
+#[must_use]
+pub fn is_there(task: i32) -> bool {
+    // SAFETY: integers only; signal 0 is only checked, not sent.
+    is_known(libc::c_long::from(unsafe { libc::kill(task, 0) }))
+}
+
+/// What came of a signal says that its receiver is there.
+fn is_known(sent: libc::c_long) -> bool {
+    sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
+/// The id that task `id` has in a pid namespace below the caller's (NS_GET_PID_IN_PIDNS, Linux 6.11).
+///
+/// # Errors
+/// ENOTTY on older kernels, ESRCH where there is no such task, or none in that namespace.
+pub fn id_in(namespace: BorrowedFd<'_>, id: i32) -> io::Result<i32> {
+    // _IOR(0xb7, 8, int)
+    const NS_GET_PID_IN_PIDNS: libc::c_ulong = 0x8004_b708;
+    // SAFETY: the argument of this request is an integer.
+    let found = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PID_IN_PIDNS, id) };
+    super::checked(libc::c_long::from(found))?;
+    Ok(found)
 }
