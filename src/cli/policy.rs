@@ -77,7 +77,7 @@ impl ShowPolicy {
     fn survey(&self) -> Result<Survey, Failure> {
         let asked = !self.words.is_empty();
         let words = if asked { self.words.clone() } else { vec![any_program()?] };
-        let Prepared { policy, command, facts, host } = prepare(&self.policy, &words)?;
+        let Prepared { policy, command, facts, host, looks: _looks } = prepare(&self.policy, &words)?;
         let needs = if asked { None } else { Some(command.clone()) };
         let authority = intercepts(&policy, true).then_some("");
         let (facts, protected) = (&facts, Vec::new());

@@ -23,7 +23,7 @@ use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{self, HostFacts, LaunchPlan, Made, Request};
-use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy};
+use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy, looks};
 use crate::replay::compare::Cause;
 use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Repeat, Replayed, ReplayedFiles};
@@ -150,6 +150,7 @@ impl ReplayCommand {
 
     /// What the plan is made from, and what is not as it was.
     fn prepare(&self, recording: &Recording, made: &Made) -> Result<(Prepared, Vec<Difference>), Failure> {
+        let looks = looks::remember();
         let mut found = Vec::new();
         let words: Vec<OsString> = recording.private.argv().collect();
         if !self.words.is_empty() && self.words != words {
@@ -195,7 +196,7 @@ impl ReplayCommand {
         } else {
             confine(&mut command, &policy, &host);
         }
-        Ok((Prepared { policy, command, facts, host }, found))
+        Ok((Prepared { policy, command, facts, host, looks }, found))
     }
 
     /// The user's own policy where one is named; else the recorded one, if the trace was made here.
@@ -329,7 +330,8 @@ fn plan(
     placement: &Placement,
     tls: Option<&Intention>,
 ) -> LaunchPlan {
-    let Prepared { policy, command, facts, host } = prepared;
+    let Prepared { policy, command, facts, host, looks } = prepared;
+    looks.look_again();
     let request = Request {
         policy,
         command,

@@ -23,7 +23,7 @@ pub(super) struct SpecCommand {
 impl SpecCommand {
     /// Prints the document.
     pub(super) fn run(self) -> Result<u8, Failure> {
-        let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
+        let Prepared { policy, command, facts, host, looks: _looks } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
         let authority = intercepts(&policy, true).then_some("");
         let placeholders = secrets::shown(&policy, &facts);

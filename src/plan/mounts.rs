@@ -7,7 +7,7 @@ use super::roots::{PRIVATE, Root, exec_reaches};
 use super::{HostFacts, PRIVATE_HOME, kernel, links, trust};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, Link, MountKind, MountOp, PendingRoot};
-use crate::policy::{Effect, PathAccess, PathPattern, Policy, RuleBody};
+use crate::policy::{Effect, is_within, looks, PathAccess, PathPattern, Policy, RuleBody};
 use crate::supervisor::access::Protected;
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 
@@ -180,7 +180,7 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
         let around = root.path.ancestors().find_map(|above| mounts.get(*places.get(above)?));
         let hidden = private
             .iter()
-            .any(|path| root.path.starts_with(path) && around.is_none_or(|op| path.starts_with(&op.target)));
+            .any(|path| is_within(&root.path, path) && around.is_none_or(|op| is_within(path, &op.target)));
         match around {
             Some(op) if op.target == root.path => {
                 // Two reasons for one place: the wider one counts.
@@ -256,7 +256,7 @@ fn mask(path: &Path) -> MountOp {
 
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
 fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostFacts) -> Vec<MountOp> {
-    let inside = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path) && !root.is_system());
+    let inside = |path: &Path| roots.iter().any(|root| !root.is_system() && is_within(path, &root.path));
     let mut masks: Vec<MountOp> = Vec::new();
     for (_, access, path) in policy.denied_literals() {
         if !inside(path) {
@@ -271,7 +271,7 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostF
         protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
     );
     masks.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
-    masks.retain(|op| matches!(op.kind, MountKind::Mask) || op.target.symlink_metadata().is_ok());
+    masks.retain(|op| matches!(op.kind, MountKind::Mask) || looks::status_itself(&op.target).is_ok());
     masks
 }
 
@@ -283,12 +283,12 @@ fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
         let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &rule.body else {
             continue;
         };
-        if resolved.symlink_metadata().is_ok() || !known.insert(resolved) {
+        if looks::status_itself(resolved).is_ok() || !known.insert(resolved) {
             continue;
         }
         let writable = policy.decide_path(PathAccess::Write, resolved).is_allow();
-        let shown = roots.iter().any(|root| resolved.starts_with(&root.path) && root.writable == writable);
-        let Some(base) = resolved.ancestors().skip(1).find(|above| above.is_dir()) else { continue };
+        let shown = roots.iter().any(|root| is_within(resolved, &root.path) && root.writable == writable);
+        let Some(base) = resolved.ancestors().skip(1).find(|above| looks::is_dir(above)) else { continue };
         if shown {
             continue;
         }
