@@ -50,6 +50,8 @@ pub(super) struct Control {
     pub(super) offsets: Offsets,
     /// The code of the program itself, by whose places times of day are told apart; none where they are not.
     pub(super) text: Range<u64>,
+    /// The first instruction of the program.
+    pub(super) entry: u64,
     table: Vec<Entry>,
 }
 
@@ -60,7 +62,17 @@ fn has_fs_base() -> bool {
 
 impl Control {
     pub(super) fn new(mode: Mode, kernel: Functions, offsets: Offsets) -> Self {
-        Self { mode, lane: None, threaded: false, kernel, shift: 0, offsets, text: 0..0, table: Vec::new() }
+        Self {
+            mode,
+            lane: None,
+            threaded: false,
+            kernel,
+            shift: 0,
+            offsets,
+            text: 0..0,
+            entry: 0,
+            table: Vec::new(),
+        }
     }
 
     /// All before the table.
@@ -74,7 +86,7 @@ impl Control {
         words.extend([gettime, getres, getcpu].map(Option::unwrap_or_default));
         words.push(self.shift);
         words.extend(self.offsets.all());
-        words.extend([self.text.start, self.text.end.saturating_sub(self.text.start)]);
+        words.extend([self.entry, self.text.start, self.text.end.saturating_sub(self.text.start)]);
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 

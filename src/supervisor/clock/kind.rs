@@ -18,6 +18,15 @@ const DT_STRTAB: u64 = 5;
 /// Every launcher of a JDK needs it: java, javac, keytool.
 const JAVA_LAUNCHER: &[u8] = b"libjli.so\0";
 
+/// Whether a program of this image runs on a clock at real rate.
+pub(in crate::supervisor) fn runs_at_real_rate(file: &File) -> bool {
+    let program = Program { file };
+    let segments = program.segments();
+    let of = |kind: u64| segments.iter().filter(move |segment| segment.kind == kind);
+    of(PT_NOTE).any(|segment| is_go(&program.read(segment.offset, segment.size)))
+        || of(PT_DYNAMIC).any(|segment| program.needs_java(segment, &segments))
+}
+
 /// Notes (elf(5)): the Go linker puts its build id into one that bears its name.
 fn is_go(notes: &[u8]) -> bool {
     let mut rest = notes;
@@ -49,37 +58,37 @@ struct Segment {
     size: u64,
 }
 
-/// The file of a program.
-pub(super) struct Image {
-    file: File,
-    segments: Vec<Segment>,
+struct Program<'a> {
+    file: &'a File,
 }
 
-impl Image {
-    /// That of the program that `task` has become; `None` when it cannot be read.
-    pub(super) fn of(task: i32) -> Option<Self> {
-        let file = File::open(format!("/proc/{task}/exe")).ok()?;
-        let mut image = Self { file, segments: Vec::new() };
-        image.segments = image.segments();
-        Some(image)
+/// Where a program's own code lies, by its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::supervisor) struct Text {
+    entry: u64,
+    start: u64,
+    size: u64,
+}
+
+impl Text {
+    /// That of the largest of its segments; none when it cannot be told.
+    pub(in crate::supervisor) fn of(file: &File) -> Self {
+        let program = Program { file };
+        let segments = program.segments();
+        let code = segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
+        let entry = number(&program.read(0, 64), 24, 8);
+        let found = code.max_by_key(|segment| segment.size).zip(entry);
+        found.map_or(Self::default(), |(code, entry)| Self { entry, start: code.address, size: code.size })
     }
 
-    /// Whether it runs on a clock at real rate.
-    pub(super) fn runs_at_real_rate(&self) -> bool {
-        let of = |kind: u64| self.segments.iter().filter(move |segment| segment.kind == kind);
-        of(PT_NOTE).any(|segment| is_go(&self.read(segment.offset, segment.size)))
-            || of(PT_DYNAMIC).any(|segment| self.needs_java(segment))
+    /// Where that is in a program that begins at `entry`.
+    pub(super) fn at(self, entry: u64) -> Range<u64> {
+        let start = entry.wrapping_sub(self.entry).wrapping_add(self.start);
+        start..start.saturating_add(self.size)
     }
+}
 
-    /// Where its code lies in a program that begins at `entry`; empty when that cannot be told.
-    pub(super) fn text(&self, entry: u64) -> Range<u64> {
-        let code = |segment: &&Segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0;
-        let largest = self.segments.iter().filter(code).max_by_key(|segment| segment.size);
-        let (Some(code), Some(own)) = (largest, number(&self.read(0, 64), 24, 8)) else { return 0..0 };
-        let start = entry.wrapping_sub(own).wrapping_add(code.address);
-        start..start.saturating_add(code.size)
-    }
-
+impl Program<'_> {
     /// What there is of the bytes from `offset` on.
     fn read(&self, offset: u64, size: u64) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(size.min(MOST)).unwrap_or(0)];
@@ -110,7 +119,7 @@ impl Image {
             .collect()
     }
 
-    fn needs_java(&self, dynamic: &Segment) -> bool {
+    fn needs_java(&self, dynamic: &Segment, segments: &[Segment]) -> bool {
         let table = self.read(dynamic.offset, dynamic.size);
         let entries = || {
             let (entries, _) = table.as_chunks::<16>();
@@ -120,7 +129,7 @@ impl Image {
         let holds = |segment: &&Segment| {
             segment.kind == PT_LOAD && strings.wrapping_sub(segment.address) < segment.size
         };
-        let Some(segment) = self.segments.iter().find(holds) else { return false };
+        let Some(segment) = segments.iter().find(holds) else { return false };
         let strings = (strings - segment.address).saturating_add(segment.offset);
         entries().filter(|(tag, _)| *tag == DT_NEEDED).any(|(_, name)| {
             self.read(strings.saturating_add(name), JAVA_LAUNCHER.len() as u64) == JAVA_LAUNCHER
@@ -150,18 +159,17 @@ mod tests {
 
     #[test]
     fn this_program_reads_from_a_tape() {
-        let image = Image::of(std::process::id().cast_signed()).expect("its file");
-        assert!(!image.runs_at_real_rate());
+        let own = File::open("/proc/self/exe").expect("this program");
+        assert!(!runs_at_real_rate(&own));
     }
 
     #[test]
     fn the_code_of_this_program_is_where_its_functions_are() {
-        let own = std::process::id().cast_signed();
         let vector = std::fs::read("/proc/self/auxv").expect("its vector");
         let (pairs, _) = vector.as_chunks::<16>();
-        let entry =
-            pairs.iter().find(|pair| number(*pair, 0, 8) == Some(9)).and_then(|pair| number(pair, 8, 8));
-        let text = Image::of(own).expect("its file").text(entry.expect("AT_ENTRY"));
+        let entry = pairs.iter().find(|pair| number(*pair, 0, 8) == Some(9)).and_then(|pair| number(pair, 8, 8));
+        let own = File::open("/proc/self/exe").expect("this program");
+        let text = Text::of(&own).at(entry.expect("AT_ENTRY"));
         assert!(text.contains(&(is_go as fn(&[u8]) -> bool as usize as u64)), "{text:x?}");
         assert!(!text.contains(&(std::ptr::from_ref(&vector) as usize as u64)), "{text:x?}");
     }

@@ -23,7 +23,6 @@ mod points;
 mod raw;
 mod reel;
 mod space;
-mod stack;
 mod strands;
 mod tapes;
 mod visit;
@@ -34,9 +33,12 @@ use std::collections::HashMap;
 pub use self::tapes::{OPERATION, TapeError, Tapes};
 
 use self::control::{Control, Mode};
+pub(in crate::supervisor) use self::kind::{Text, runs_at_real_rate};
 use self::reel::{Record, Reel, Replay};
 use self::space::Lane;
 use self::visit::ClockError;
+use super::beginning::Beginning;
+use super::controls::Runtime;
 use crate::sys::clock::{self, ClockBase};
 use crate::sys::tracee::VisitError;
 use crate::sys::vdso::{self, BY_CALLER, Functions};
@@ -127,6 +129,8 @@ pub(super) struct Clock {
     /// A replay that goes on for real: what the timeline is ahead of the kernel's clock is `skipped`.
     is_live: bool,
     passed: u64,
+    /// From which time of the kernel's on how much was left out.
+    skips: Vec<(u64, u64)>,
 }
 
 impl Clock {
@@ -146,11 +150,19 @@ impl Clock {
             skipped: 0,
             is_live: false,
             passed: 0,
+            skips: Vec::new(),
         }
     }
 
     /// Task `former` has become process `process`, which stands at the first instruction of a new program.
-    pub(super) fn executed(&mut self, former: i32, process: i32, strand: String) -> Result<(), TraceError> {
+    pub(super) fn executed(
+        &mut self,
+        former: i32,
+        process: i32,
+        strand: String,
+        beginning: Beginning,
+        runtime: Runtime,
+    ) -> Result<(), TraceError> {
         let start = self.now_of(former);
         self.end_program(process)?;
         let gone =
@@ -158,8 +170,7 @@ impl Clock {
         for task in self.threads.iter().filter_map(gone).collect::<Vec<_>>() {
             self.end_thread(task)?;
         }
-        let image = kind::Image::of(process);
-        let at_real_rate = image.as_ref().is_some_and(kind::Image::runs_at_real_rate);
+        let at_real_rate = runtime.at_real_rate;
         let mode = match (&self.tapes, at_real_rate) {
             (None, true) => Mode::RecordShift,
             (Some(_), true) => Mode::Shift,
@@ -171,8 +182,8 @@ impl Clock {
             control.shift = self.anchor(&strand)?;
         }
         let has_callers = self.tapes.as_ref().is_none_or(|tapes| tapes.has_callers);
-        let image = image.filter(|_| has_callers && !at_real_rate);
-        let space = match visit::enter(process, &mut control, self.functions, image.as_ref()) {
+        let text = Some(runtime.text).filter(|_| has_callers && !at_real_rate);
+        let space = match visit::enter(beginning, &mut control, self.functions, text) {
             Ok(space) => space,
             // Its end is still to be heard.
             Err(ClockError::Visit(VisitError::Gone)) => return Ok(()),

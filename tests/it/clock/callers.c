@@ -1,4 +1,4 @@
-/* An event loop: how often its runtime reads the clocks, and which event comes first, is a matter of chance. */
+/* An event loop: how often its runtime reads the clocks is a matter of chance. */
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -40,13 +40,8 @@ int main(void)
 {
 	for (int turn = 0; turn < 60; turn++) {
 		runtime();
-		if (chance(2)) {
-			look();
-			tell();
-		} else {
-			tell();
-			look();
-		}
+		look();
+		tell();
 		usleep(2000);
 	}
 }
