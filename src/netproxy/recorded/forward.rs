@@ -10,6 +10,7 @@ use hyper::upgrade::OnUpgrade;
 use sha2::{Digest as _, Sha256};
 
 use super::super::body::Reply;
+use super::super::delays;
 use super::super::error::NetproxyError;
 use super::super::exchange::{Exchange, Side};
 use super::super::forward::Switch;
@@ -104,6 +105,9 @@ impl Service {
         let before = recorded.informational(recording.blobs());
         for one in before.map_err(|error| unreadable(recorded.entry, &error))? {
             self.inform(one, exchange, head.version).await?;
+        }
+        if !recording.is_paced() {
+            delays::until(delays::now() + recorded.first_byte()).await;
         }
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),
