@@ -78,7 +78,7 @@ impl Text {
         let code = segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
         let entry = number(&program.read(0, 64), 24, 8);
         let found = code.max_by_key(|segment| segment.size).zip(entry);
-        found.map_or(Self::default(), |(code, entry)| Self { entry, start: code.address, size: code.size })
+        found.map_or_else(Self::default, |(code, entry)| Self { entry, start: code.address, size: code.size })
     }
 
     /// Where that is in a program that begins at `entry`.
@@ -167,7 +167,8 @@ mod tests {
     fn the_code_of_this_program_is_where_its_functions_are() {
         let vector = std::fs::read("/proc/self/auxv").expect("its vector");
         let (pairs, _) = vector.as_chunks::<16>();
-        let entry = pairs.iter().find(|pair| number(*pair, 0, 8) == Some(9)).and_then(|pair| number(pair, 8, 8));
+        let entry =
+            pairs.iter().find(|pair| number(*pair, 0, 8) == Some(9)).and_then(|pair| number(pair, 8, 8));
         let own = File::open("/proc/self/exe").expect("this program");
         let text = Text::of(&own).at(entry.expect("AT_ENTRY"));
         assert!(text.contains(&(is_go as fn(&[u8]) -> bool as usize as u64)), "{text:x?}");

@@ -38,7 +38,6 @@ use self::reel::{Record, Reel, Replay};
 use self::space::Lane;
 use self::visit::ClockError;
 use super::beginning::Beginning;
-use super::controls::Runtime;
 use crate::sys::clock::{self, ClockBase};
 use crate::sys::tracee::VisitError;
 use crate::sys::vdso::{self, BY_CALLER, Functions};
@@ -161,7 +160,7 @@ impl Clock {
         process: i32,
         strand: String,
         beginning: Beginning,
-        runtime: Runtime,
+        (at_real_rate, text): (bool, Text),
     ) -> Result<(), TraceError> {
         let start = self.now_of(former);
         self.end_program(process)?;
@@ -170,7 +169,6 @@ impl Clock {
         for task in self.threads.iter().filter_map(gone).collect::<Vec<_>>() {
             self.end_thread(task)?;
         }
-        let at_real_rate = runtime.at_real_rate;
         let mode = match (&self.tapes, at_real_rate) {
             (None, true) => Mode::RecordShift,
             (Some(_), true) => Mode::Shift,
@@ -182,7 +180,7 @@ impl Clock {
             control.shift = self.anchor(&strand)?;
         }
         let has_callers = self.tapes.as_ref().is_none_or(|tapes| tapes.has_callers);
-        let text = Some(runtime.text).filter(|_| has_callers && !at_real_rate);
+        let text = Some(text).filter(|_| has_callers && !at_real_rate);
         let space = match visit::enter(beginning, &mut control, self.functions, text) {
             Ok(space) => space,
             // Its end is still to be heard.
