@@ -79,9 +79,13 @@ enum Subcommands {
 fn run_alone() -> Option<Subcommands> {
     let mut words = std::env::args_os().skip(1).peekable();
     words.next_if(|word| word == "run").map(|_| ())?;
+    let words: Vec<_> = words.collect();
+    // The run's first process goes on by itself, beside the reading of the words.
+    let early = run::Early::begin(&words);
     let alone = run::RunCommand::augment_args(clap::Command::new("run").no_binary_name(true));
     let matches = alone.try_get_matches_from(words).ok()?;
-    run::RunCommand::from_arg_matches(&matches).ok().map(Subcommands::Run)
+    let command = run::RunCommand::from_arg_matches(&matches).ok()?;
+    Some(Subcommands::Run(command.begun(early)))
 }
 
 /// Reads the command line, does what it says, and gives the exit code.

@@ -7,6 +7,7 @@ mod controls;
 mod diff;
 mod divergence;
 mod dns;
+mod draft;
 mod escape;
 mod exec_rules;
 mod foreign;
