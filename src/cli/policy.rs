@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write as _};
 
 use super::Failure;
+use super::output::written;
 use super::run::{PolicyArgument, Prepared, prepare};
 use super::secrets;
 use crate::command::Command;
@@ -58,7 +59,7 @@ impl PolicyCommand {
 impl ShowPolicy {
     fn run(self) -> Result<u8, Failure> {
         let survey = self.survey()?;
-        let written = || {
+        let print = || {
             let mut out = BufWriter::new(std::io::stdout().lock());
             if self.json {
                 // Line breaks outside of strings stay; within them JSON has none.
@@ -70,13 +71,7 @@ impl ShowPolicy {
             }
             out.flush()
         };
-        match written() {
-            // Who closes the pipe early has read enough.
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(Failure::usage(format!("standard output: {error}")))
-            }
-            _ => Ok(0),
-        }
+        written(0, print())
     }
 
     fn survey(&self) -> Result<Survey, Failure> {

@@ -163,6 +163,7 @@ impl RunCommand {
         self.voice.tell(policy.warnings.iter().map(|warning| warning.render(colored())));
         self.voice.tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
+        let facts = facts.with_terminal();
         let inside = self.observe || is_granted(&policy, &trace);
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
@@ -174,6 +175,7 @@ impl RunCommand {
         if self.verbose {
             self.voice.tell(elsewhere(&placement));
         }
+        self.voice.tell(former(&placement));
         let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);
@@ -216,6 +218,19 @@ pub(super) fn elsewhere(placement: &Placement) -> Option<String> {
     let (at, to) = (placement.written_at(), placement.destination());
     let (here, there) = (at.display(), to.display());
     (at != to).then(|| format!("agentbox: the trace is written at {here} and moved to {there} at the end"))
+}
+
+/// That former traces pile up: what is evidence is not removed unasked.
+fn former(placement: &Placement) -> Option<String> {
+    const MANY: usize = 20;
+    let (count, name) = (placement.former(), placement.destination());
+    let name = name.display();
+    (count >= MANY).then(|| {
+        format!(
+            "agentbox: {count} former traces are kept as {name}.1 and on: remove those that you do not need, each with \
+             its .blobs"
+        )
+    })
 }
 
 /// Whether a rule would let the agent reach the trace.

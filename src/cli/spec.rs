@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use super::Failure;
+use super::output::written;
 use super::run::{PolicyArgument, Prepared, colored, prepare};
 use super::secrets;
 use super::voice::tell;
@@ -39,11 +40,7 @@ impl SpecCommand {
         };
         let text = print(&LaunchPlan::new(request, &host))?;
         let mut stdout = std::io::stdout().lock();
-        stdout
-            .write_all(text.as_bytes())
-            .and_then(|()| stdout.flush())
-            .map_err(|error| Failure::launcher(format!("standard output: {error}")))?;
-        Ok(0)
+        written(0, stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 }
 

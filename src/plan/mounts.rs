@@ -16,9 +16,14 @@ const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random",
 /// Most bytes in each private directory: what there are of them does not exceed the memory.
 const PRIVATE_SIZE: &str = "20%";
 
+/// The caller's terminal in the view. Its own name is of another devpts: ttyname(3) finds it by its numbers.
+const TERMINAL: &str = "/dev/console";
+
 /// Devices that may be opened for reading and writing.
-pub(super) fn devices() -> Vec<PathBuf> {
-    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx", "/dev/stdin"]).map(PathBuf::from).collect()
+pub(super) fn devices(facts: &HostFacts, enforce: bool) -> Vec<PathBuf> {
+    let terminal = facts.terminal.as_ref().filter(|_| enforce).map(|_| TERMINAL);
+    let others = ["/dev/pts", "/dev/ptmx", "/dev/stdin"];
+    DEVICES.iter().copied().chain(others).chain(terminal).map(PathBuf::from).collect()
 }
 
 /// The view as decisions see it.
@@ -65,7 +70,7 @@ impl View {
         outer_first(&mut mounts);
         if enforce {
             mounts.extend(masks(policy, roots, protected, facts));
-            mounts.extend(device_nodes());
+            mounts.extend(device_nodes(facts));
             // A tree that is bound again, read-only, would show again what was hidden in it before.
             mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
         }
@@ -158,7 +163,7 @@ pub(super) fn of_every_view() -> Vec<MountOp> {
     let mut mounts = merge(&of_every_run(), &private);
     mounts.extend(kernel_mounts(true));
     outer_first(&mut mounts);
-    mounts.extend(device_nodes());
+    mounts.extend(nodes());
     mounts
 }
 
@@ -242,15 +247,25 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
     vec![proc, pts]
 }
 
-/// The host's own nodes: a user namespace makes none (mknod(2), EPERM).
-fn device_nodes() -> impl Iterator<Item = MountOp> {
-    DEVICES.iter().map(|path| MountOp {
-        target: PathBuf::from(path),
-        kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
+/// The terminal, and the nodes that an OCI document does not list, which stand last.
+fn device_nodes(facts: &HostFacts) -> impl Iterator<Item = MountOp> {
+    let terminal = facts.terminal.iter().map(|path| device(path, TERMINAL));
+    terminal.chain(nodes())
+}
+
+fn nodes() -> impl Iterator<Item = MountOp> {
+    DEVICES.iter().map(|path| device(Path::new(path), path))
+}
+
+/// One of the host's own nodes: a user namespace makes none (mknod(2), EPERM).
+fn device(source: &Path, target: &str) -> MountOp {
+    MountOp {
+        target: PathBuf::from(target),
+        kind: MountKind::Bind { source: source.to_owned(), recursive: false },
         // A device takes writes through a read-only mount; its mode and owner, which are the
         // host's, do not change.
         attributes: NOSUID | NOEXEC | RDONLY,
-    })
+    }
 }
 
 fn mask(path: &Path) -> MountOp {

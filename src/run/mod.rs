@@ -3,6 +3,8 @@
 mod child;
 mod diverted;
 mod failure;
+mod foreground;
+mod inherited;
 mod launch;
 mod loopback;
 mod message;
@@ -27,9 +29,10 @@ use serde_json::{Map, Value};
 
 pub use diverted::ReplayedFiles;
 pub use failure::RunError;
-pub use launch::{Begun, begin};
+pub use inherited::Inherited;
+pub use launch::{Begun, Former, begin};
 pub use processors::Processors;
-pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
+pub use repeat::{Private, Repeat, Replayed, Start, User, VERSION};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, Outputs, StdioError, Stream};
 pub use until::{Ahead, Next, Until};
@@ -42,6 +45,7 @@ use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
 use crate::supervisor::{Denials, Finished, Supervisor};
 use crate::trace::{self, Closing, Denial, Event, Kind, Placement, Recorder, Totals, Turn, WriterHandle};
+use foreground::Foreground;
 use watch::Watched;
 
 /// How a run ended.
@@ -76,8 +80,10 @@ pub fn run(
     mut streams: StreamOptions,
     mut repeat: Repeat,
 ) -> Result<Outcome, RunError> {
+    let _foreground = Foreground::now();
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
     repeat.keep_authority(launching.tls.as_ref());
+    repeat.keep_inherited(&launching.begun.inherited);
     let state = placement.state_directory();
     let run = launching.begun.handle().map_err(RunError::call("dup"))?;
     let (recorder, writer) = trace::create(placement)?;

@@ -61,6 +61,7 @@ pub(super) fn watch(
         init: begun.init(),
         inherited: begun.stdio().mounts(),
         input: begun.stdio().input_pipe(),
+        shown_ids: (plan.process.uid, plan.process.gid),
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),
@@ -77,7 +78,7 @@ pub(super) fn watch(
         captures,
         diverted,
         controls: repeat.controls(base, begun.ahead())?,
-        under_way: skips_waits.then(|| around.proxy.under_way()),
+        under_way: skips_waits.then(network::under_way),
         turn,
     };
     Ok(Watched { prepared: Prepared::new(entered.root, setup)?, replay, kept, keeps })

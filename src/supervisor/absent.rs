@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::spelling::lexical;
+use super::spelling::{is_clean, lexical};
 use super::view::{Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
@@ -78,6 +78,9 @@ impl View {
     /// Where a path leads that is not in the view: its links followed as far as the view goes,
     /// the rest as it is spelled. The host is not looked at.
     pub(super) fn leads_to(&self, absolute: &[u8]) -> PathBuf {
+        if is_clean(absolute) && self.lacks_without_links(absolute) {
+            return PathBuf::from(OsStr::from_bytes(absolute));
+        }
         let mut place = PathBuf::from("/");
         let mut rest = PathBuf::from(OsStr::from_bytes(absolute));
         for _ in 0..LINKS {
@@ -99,6 +102,13 @@ impl View {
             place = PathBuf::from("/");
         }
         lexical(absolute)
+    }
+
+    /// Whether the way ends at a name that is not there, with no link before it and none of that name.
+    fn lacks_without_links(&self, absolute: &[u8]) -> bool {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve);
+        matches!(openat2(&self.root, OsStr::from_bytes(absolute), how), Err(Errno::ENOENT))
     }
 
     /// What the link at `path` says, if there is one.

@@ -1,18 +1,41 @@
 //! The second look at a program start: at the exec event, on what the kernel really took.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::sys::stat::{FileStat, fstat};
 
 use super::arguments::split_words;
+use super::beginning::Beginning;
 use super::call::{Call, Reply};
+use super::controls::Runtime;
 use super::exec::Expected;
 use super::view::found;
 use super::{Stop, Supervisor, environment};
-use crate::policy::RuleId;
+use crate::policy::{FileId, RuleId};
 use crate::sys::ptrace;
 use crate::trace::{Event, Kind};
+
+/// The file that a task executes.
+#[derive(Debug)]
+pub(super) struct Image {
+    /// O_PATH.
+    pub(super) file: OwnedFd,
+    pub(super) status: FileStat,
+}
+
+impl Image {
+    fn of(file: OwnedFd) -> nix::Result<Self> {
+        let status = fstat(&file)?;
+        Ok(Self { file, status })
+    }
+
+    fn id(&self) -> FileId {
+        FileId { dev: self.status.st_dev, ino: self.status.st_ino }
+    }
+}
 
 type Mismatch = (PathBuf, Vec<OsString>, Option<RuleId>, String);
 
@@ -60,14 +83,15 @@ impl Supervisor {
         };
         let call = Call { id: 0, number: 0, arguments: [0; 6], task };
         match self.verify(&call, expected) {
-            Ok(expected) => {
+            Ok((expected, image)) => {
                 self.started = true;
                 self.first_refusal = None;
                 self.record_spawn(&call, &expected)?;
-                if let Err(errno) = self.control_image(&call) {
-                    return self.kill_unseen(pid, errno);
+                match self.control_image(&call, &image) {
+                    Ok(Some((beginning, runtime))) => self.set_clock(former, pid, beginning, runtime)?,
+                    Ok(None) => {}
+                    Err(errno) => return self.kill_unseen(pid, errno),
                 }
-                self.set_clock(former, pid)?;
                 if let Some(follow_up) = expected.follow_up {
                     self.follow_ups.insert(pid, follow_up);
                 }
@@ -102,19 +126,29 @@ impl Supervisor {
     }
 
     /// Gives a new program its clock.
-    fn set_clock(&mut self, former: i32, pid: i32) -> Result<(), Stop> {
+    fn set_clock(
+        &mut self,
+        former: i32,
+        pid: i32,
+        beginning: Beginning,
+        runtime: Runtime,
+    ) -> Result<(), Stop> {
         let strand = self.tasks.kin().and_then(|kin| kin.strand(pid));
         if let (Some(clock), Some(strand)) = (&mut self.clock, strand) {
-            clock.executed(former, pid, strand.to_string())?;
+            clock.executed(former, pid, strand.to_string(), beginning, runtime.at_real_rate)?;
+            if let Some(skip) = &self.skip {
+                skip.begins(clock);
+            }
         }
         Ok(())
     }
 
-    fn verify(&mut self, call: &Call, expected: Option<Expected>) -> Result<Expected, Mismatch> {
+    fn verify(&mut self, call: &Call, expected: Option<Expected>) -> Result<(Expected, Image), Mismatch> {
         let unreadable = |errno: Errno| {
             (PathBuf::from("?"), Vec::new(), None, format!("its image cannot be read: {errno}"))
         };
-        let id = call.task.executable_id().map_err(unreadable)?;
+        let image = call.task.executable().and_then(Image::of).map_err(unreadable)?;
+        let id = image.id();
         let argv = split_words(&call.task.read("cmdline").map_err(unreadable)?);
         let as_judged = expected.filter(|expected| expected.id == id && expected.argv == argv);
         let expected = match as_judged {
@@ -138,7 +172,7 @@ impl Supervisor {
                 return Err((expected.path, expected.argv, None, reason));
             }
         }
-        Ok(expected)
+        Ok((expected, image))
     }
 
     fn record_spawn(&mut self, call: &Call, expected: &Expected) -> Result<(), Stop> {

@@ -10,6 +10,7 @@ mod absent;
 pub mod access;
 mod arguments;
 mod attributes;
+mod beginning;
 pub mod bpf;
 mod call;
 mod capture;
@@ -35,6 +36,7 @@ mod image;
 mod init_words;
 mod listing;
 mod locks;
+mod machine;
 mod mutate;
 mod open;
 mod outside;
@@ -55,6 +57,7 @@ mod stop;
 pub mod syscall_table;
 mod system_files;
 mod task;
+mod terminal;
 mod tracer;
 mod turn;
 mod unix;
@@ -90,6 +93,8 @@ use self::hasher::Hasher;
 use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
+use self::machine::Machine;
+pub use self::machine::{LONGEST_MACHINE_FILE, OPERATION as MACHINE, RecordedMachine};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 pub use self::prepared::Prepared;
 pub use self::setup::{Finished, InitWords, Refusal, Setup};
@@ -127,6 +132,7 @@ pub struct Supervisor {
     captures: Option<Captures>,
     listings: Listings,
     statuses: Statuses,
+    machine: Machine,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -182,6 +188,8 @@ impl Supervisor {
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
+        waiter::prepare()?;
+        self.note_machine()?;
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;

@@ -14,6 +14,7 @@ use super::hand_over::HandOver;
 use super::hasher::Hasher;
 use super::image::Heads;
 use super::listing::Listings;
+use super::machine::Machine;
 use super::setup::{Controlled, Setup};
 use super::status::Statuses;
 use super::stop::Stop;
@@ -22,7 +23,6 @@ use super::task::Tasks;
 use super::view::View;
 use super::written::WrittenFiles;
 use super::{Supervisor, pending, unix, waiting};
-use crate::sys::process;
 
 /// All that is there before the run's filter is.
 pub struct Prepared {
@@ -32,6 +32,7 @@ pub struct Prepared {
     written: WrittenFiles,
     listings: Listings,
     statuses: Statuses,
+    machine: Machine,
     sockets: unix::Sockets,
     controlled: Controlled,
 }
@@ -42,12 +43,12 @@ impl Prepared {
     /// # Errors
     /// When that root cannot be reached or inotify is refused.
     pub fn new(root: OwnedFd, mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders, statuses } = std::mem::take(&mut setup.diverted);
+        let DivertedRoots { roots, holders, orders, statuses, machine, made } =
+            std::mem::take(&mut setup.diverted);
         let view =
             View::of(root, std::mem::take(&mut setup.inherited), roots, setup.input).map_err(Stop::View)?;
+        let view = view.with(made, setup.shown_ids);
         view.know_programs(&mut setup.command, &setup.access);
-        process::let_threads_be_interrupted()
-            .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         let relayed = std::mem::take(&mut setup.relayed);
         let sockets = unix::Sockets::new(&view, &setup.access, relayed).map_err(Stop::View)?;
         let controlled = Controlled::by(setup.controls.take(), &setup.recorder, setup.under_way.take());
@@ -58,6 +59,7 @@ impl Prepared {
             written: WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?,
             listings: Listings::new(setup.keeps_former, orders),
             statuses,
+            machine: Machine::new(setup.keeps_former, machine),
             sockets,
             controlled,
             view,
@@ -68,7 +70,7 @@ impl Prepared {
     /// Serves the calls that wait at `listener`, see [`Supervisor::run`].
     #[must_use]
     pub fn serve(self, listener: OwnedFd) -> Supervisor {
-        let Self { setup, view, pending, written, listings, statuses, sockets, controlled } = self;
+        let Self { setup, view, pending, written, listings, statuses, machine, sockets, controlled } = self;
         let Controlled { following, clock, skip, outside, births } = controlled;
         Supervisor {
             hand_over: HandOver::by(listener.as_fd()),
@@ -99,6 +101,7 @@ impl Prepared {
             captures: setup.captures.then(Captures::default),
             listings,
             statuses,
+            machine,
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending,

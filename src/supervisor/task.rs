@@ -8,10 +8,10 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, readlinkat};
-use nix::sys::stat::{Mode, fstatat};
+use nix::sys::stat::{Mode, fstat, fstatat};
 
+use super::beginning::{self, Beginning};
 use super::controls::Kin;
-use crate::policy::FileId;
 use crate::sys::pidfd;
 
 /// A task of the run.
@@ -28,7 +28,7 @@ pub(super) struct Task {
     /// Process id and thread id inside the run, once they were asked for.
     inner: OnceCell<(i32, i32)>,
     /// The task itself, where the kernel gives such a descriptor: quicker to ask.
-    itself: Option<OwnedFd>,
+    itself: Option<Rc<OwnedFd>>,
 }
 
 impl Task {
@@ -50,12 +50,6 @@ impl Task {
     /// Opens the task's executable as O_PATH.
     pub(super) fn executable(&self) -> nix::Result<OwnedFd> {
         nix::fcntl::openat(&self.directory, "exe", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
-    }
-
-    /// Which file its executable is.
-    pub(super) fn executable_id(&self) -> nix::Result<FileId> {
-        let status = fstatat(self.directory.as_fd(), "exe", AtFlags::empty())?;
-        Ok(FileId { dev: status.st_dev, ino: status.st_ino })
     }
 
     /// Process id inside the run; 0 when the task is gone.
@@ -80,6 +74,12 @@ impl Task {
     /// The memory that it has now: should it execute another program, this stays that of the former one.
     pub(super) fn memory(&self) -> nix::Result<OwnedFd> {
         nix::fcntl::openat(&self.directory, "mem", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+    }
+
+    /// Where it begins, for it stands at the first instruction of its program.
+    pub(super) fn beginning(&self) -> std::io::Result<Beginning> {
+        let process = beginning::Process { id: self.tid, itself: self.itself.clone() };
+        Beginning::of(process, self.memory().map_err(Into::into))
     }
 
     /// Reads a file of the task's directory.
@@ -205,20 +205,25 @@ impl Tasks {
         let path = format!("/proc/{tid}");
         let directory =
             open(path.as_str(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-        let itself = pidfd::open(tid).or_else(|_| pidfd::open_thread(tid)).ok();
-        let (tgid, parent) = match itself.as_ref().map(|task| pidfd::info(task.as_fd())) {
-            Some(Ok(info)) => (info.tgid, info.parent),
-            _ => group_and_parent(&directory)?,
+        let itself = pidfd::open(tid).or_else(|_| pidfd::open_thread(tid)).ok().map(Rc::new);
+        let known = itself.as_ref().and_then(|task| pidfd::info(task.as_fd()).ok());
+        let (tgid, parent) = match known {
+            Some(info) => (info.tgid, info.parent),
+            None => group_and_parent(&directory)?,
         };
+        // Kernels that tell more of a process number it as well.
+        let leader = itself.as_ref().filter(|_| known.is_some() && tid == tgid);
         let lineage = match &mut self.kin {
             Some(kin) => followed(kin, tid, tgid),
-            None => self.lineage(tgid, parent)?,
+            None => {
+                let own = leader.map_or_else(|| identity(tgid), |leader| Ok(fstat(leader)?.st_ino))?;
+                self.lineage(tgid, parent, own)?
+            }
         };
         Ok(Task { tid, tgid, lineage, directory, inner: OnceCell::new(), itself })
     }
 
-    fn lineage(&mut self, tgid: i32, parent: i32) -> nix::Result<String> {
-        let own = identity(tgid)?;
+    fn lineage(&mut self, tgid: i32, parent: i32, own: u64) -> nix::Result<String> {
         if let Some(process) = self.processes.get(&tgid)
             && process.identity == own
         {
@@ -241,9 +246,10 @@ impl Tasks {
         if !known
             && let Ok(grandparent) = parent_of(parent)
             && self.processes.contains_key(&grandparent)
+            && let Ok(own) = identity(parent)
         {
             // The parent made no judged call of its own yet.
-            let _ = self.lineage(parent, grandparent);
+            let _ = self.lineage(parent, grandparent, own);
         }
         if let Some(process) = self.processes.get_mut(&parent)
             && process.lineage.len() < LINEAGE

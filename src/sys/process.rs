@@ -1,6 +1,7 @@
 //! The state of the calling process: prctl(2), exit, descriptors, the environment block.
 
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::thread::JoinHandleExt as _;
 use std::thread::JoinHandle;
 
@@ -105,26 +106,37 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
         .map(|_| ())
 }
 
-/// Overwrites the environment block that the kernel shows as /proc/PID/environ.
+/// Makes /proc/self/cmdline `name` alone, and /proc/self/environ empty, for everyone who reads them.
 ///
 /// # Errors
-/// When /proc/self/stat cannot be read or does not hold the block's bounds (fields 50 and 51).
-pub fn wipe_environment() -> io::Result<()> {
+/// /proc/self/stat could not be read.
+pub fn wipe_words(name: &[u8]) -> io::Result<()> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     // The first field after the name is number 3 (proc_pid_stat(5)).
     let bounds: Vec<usize> =
-        after_name.split_whitespace().skip(47).take(2).filter_map(|word| word.parse().ok()).collect();
-    let &[start, end] = bounds.as_slice() else {
+        after_name.split_whitespace().skip(45).take(4).filter_map(|word| word.parse().ok()).collect();
+    let &[words, words_end, environment, environment_end] = bounds.as_slice() else {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     };
-    if start == 0 || end < start {
+    let is_there = |start: usize, end: usize| start != 0 && start <= end;
+    if !is_there(words, words_end) || !is_there(environment, environment_end) {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     }
-    let block = std::ptr::with_exposed_provenance_mut::<u8>(start);
+    let kept = name.len().min(words_end - words);
+    let block = |start| std::ptr::with_exposed_provenance_mut::<u8>(start);
     // SAFETY: the kernel says that this process's environment strings lie there, on its own
     // writable stack; the calling process is the copy that no longer reads its environment.
-    unsafe { std::ptr::write_bytes(block, 0, end - start) };
+    unsafe { std::ptr::write_bytes(block(environment), 0, environment_end - environment) };
+    // SAFETY: as above, of the words of its command line.
+    unsafe { std::ptr::write_bytes(block(words), 0, words_end - words) };
+    // SAFETY: as above; no more than lies there.
+    unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), block(words), kept) };
+    if words_end - words > kept + 1 {
+        // The kernel shows the rest too, unless its last byte says that the first string is all (setproctitle(3)).
+        // SAFETY: as above, the last byte of the words.
+        unsafe { block(words_end - 1).write(1) };
+    }
     Ok(())
 }
 
@@ -164,6 +176,40 @@ pub fn default_action(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: `action` outlives the call, no old action is asked for.
     let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     super::checked(libc::c_long::from(result)).map(|_| ())
+}
+
+/// Ignores `signal` or gives it its default action again, be it one that the C library keeps for itself.
+///
+/// # Errors
+/// The errno of rt_sigaction(2).
+pub fn set_ignored(signal: libc::c_int, ignored: bool) -> io::Result<()> {
+    // `struct sigaction` of the kernel: the handler, flags, no way back, and the mask.
+    let action = [if ignored { libc::SIG_IGN as u64 } else { libc::SIG_DFL as u64 }, 0, 0, 0];
+    let none = std::ptr::null_mut::<u64>();
+    // SAFETY: `action` outlives the call, and names no function; no old action is asked for.
+    let set =
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), none, size_of::<u64>()) };
+    super::checked(set).map(|_| ())
+}
+
+/// The niceness of the calling process.
+///
+/// # Errors
+/// The errno of getpriority(2).
+pub fn niceness() -> io::Result<i32> {
+    // SAFETY: integers only. The call itself gives 20 less than nobody could take for an error.
+    let raw = super::checked(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) })?;
+    Ok(20 - i32::try_from(raw).unwrap_or(20))
+}
+
+/// Sets it.
+///
+/// # Errors
+/// EACCES where it would be less than it is.
+pub fn set_niceness(niceness: i32) -> io::Result<()> {
+    // SAFETY: integers only.
+    super::checked(unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, niceness) })
+        .map(|_| ())
 }
 
 /// Drops every capability that this kernel knows from the bounding set (PR_CAPBSET_DROP).
@@ -257,4 +303,36 @@ pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
     // SAFETY: integers only.
     let order = super::checked(unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) })?;
     Ok(order == 0)
+}
+
+/// Whether `task` is a thread of `process`, ended ones that were not waited for among them.
+#[must_use]
+pub fn has_thread(process: i32, task: i32) -> bool {
+    // SAFETY: integers only; signal 0 is only checked, not sent.
+    is_known(unsafe { libc::syscall(libc::SYS_tgkill, process, task, 0) })
+}
+
+/// Whether there is such a task, be it one that has ended and was not waited for.
+#[must_use]
+pub fn is_there(task: i32) -> bool {
+    // SAFETY: integers only; signal 0 is only checked, not sent.
+    is_known(libc::c_long::from(unsafe { libc::kill(task, 0) }))
+}
+
+/// What came of a signal says that its receiver is there.
+fn is_known(sent: libc::c_long) -> bool {
+    sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
+/// The id that task `id` has in a pid namespace below the caller's (NS_GET_PID_IN_PIDNS, Linux 6.11).
+///
+/// # Errors
+/// ENOTTY on older kernels, ESRCH where there is no such task, or none in that namespace.
+pub fn id_in(namespace: BorrowedFd<'_>, id: i32) -> io::Result<i32> {
+    // _IOR(0xb7, 8, int)
+    const NS_GET_PID_IN_PIDNS: libc::c_ulong = 0x8004_b708;
+    // SAFETY: the argument of this request is an integer.
+    let found = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PID_IN_PIDNS, id) };
+    super::checked(libc::c_long::from(found))?;
+    Ok(found)
 }

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
 use nix::errno::Errno;
@@ -81,22 +82,20 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// Puts `code` there and sets the instruction pointer to it. The code ends each of its parts by a trap
+    /// Puts `code` where `task`, which has these registers and this memory, stands. The code ends each of its parts by a trap
     /// (`int3`).
     ///
     /// # Errors
     /// Why it could not; then nothing has changed.
-    pub fn begin(task: i32, code: &[u8]) -> Result<Self, VisitError> {
+    pub fn begin(task: i32, registers: Registers, memory: OwnedFd, code: &[u8]) -> Result<Self, VisitError> {
         let pid = Pid::from_raw(task);
-        let registers = ptrace::getregs(pid)?;
         if registers.cs == CODE_32 {
             return Err(VisitError::Foreign);
         }
         // On the page of the first instruction: it is there.
         let page = registers.rip & !(memory::PAGE as u64 - 1);
         let at = registers.rip.min(page + memory::PAGE as u64 - code.len() as u64);
-        let memory = File::options().read(true).write(true).open(format!("/proc/{task}/mem"));
-        let memory = memory.map_err(VisitError::Code)?;
+        let memory = File::from(memory);
         let mut before = vec![0; code.len()];
         memory.read_exact_at(&mut before, at).map_err(VisitError::Code)?;
         let mask = signal_mask(task)?;
@@ -143,14 +142,38 @@ impl Visit {
         Err(VisitError::Signal(Signal::SIGSTOP as i32))
     }
 
+    /// Whether the registers that a call of one argument changes held nothing, but for that of its result, which
+    /// is that of execve(2).
+    #[must_use]
+    pub fn began_blank(&self) -> bool {
+        let Registers { rdi, rcx, r11, .. } = self.registers;
+        [rdi, rcx, r11] == [0; 3]
+    }
+
     /// Leaves the task as it was found.
     ///
     /// # Errors
     /// When it is gone.
     pub fn end(self) -> Result<(), VisitError> {
-        self.write(&self.before)?;
         // The return from execve(2) is over: it is not to be taken for a call that is started again.
-        ptrace::setregs(self.task, Registers { orig_rax: u64::MAX, rax: 0, ..self.registers })?;
+        let registers = Registers { orig_rax: u64::MAX, rax: 0, ..self.registers };
+        self.leave(registers)
+    }
+
+    /// Leaves the task as it was found, at code that makes one call, with one argument, and then goes to where
+    /// the task was, with registers that hold nothing ([`Self::began_blank`]).
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn end_by(self, code: u64, number: u64, argument: u64) -> Result<(), VisitError> {
+        let registers =
+            Registers { rip: code, orig_rax: u64::MAX, rax: number, rdi: argument, ..self.registers };
+        self.leave(registers)
+    }
+
+    fn leave(self, registers: Registers) -> Result<(), VisitError> {
+        self.write(&self.before)?;
+        ptrace::setregs(self.task, registers)?;
         set_signal_mask(self.task.as_raw(), self.mask)?;
         if self.stopped {
             nix::sys::signal::kill(self.task, Signal::SIGSTOP)?;

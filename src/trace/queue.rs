@@ -19,9 +19,9 @@ pub use promise::Promise;
 /// Longer events are not compared with others: it bounds what the comparison holds.
 const LONGEST_FOLDED: u64 = 16 << 10;
 
-/// How long the writer lets events gather once it was woken: a wake for each of them would cost the producer
-/// more than the event itself.
-const GATHER: Duration = Duration::from_millis(1);
+/// How long the writer lets events gather once it was woken, and waits for more once it has written: a wake for
+/// each of them would cost the producer more than the event itself.
+const GATHER: Duration = Duration::from_millis(4);
 /// So many bytes are worth a wake at once.
 const GATHERED: u64 = QUEUE_BYTES / 8;
 
@@ -85,6 +85,11 @@ struct State {
     accepted: u64,
     stored: u64,
     writer: Writer,
+    /// Items that are written: who comes next lets go of them, for that takes longer on another thread than the one
+    /// that made them.
+    spent: Vec<Item>,
+    /// It has just written: where one event came, the next is likely.
+    lingers: bool,
 }
 
 impl Queue {
@@ -110,6 +115,8 @@ impl Queue {
                 accepted: 0,
                 stored: 0,
                 writer: Writer::Busy,
+                spent: Vec::new(),
+                lingers: false,
             }),
             work_arrived: Condvar::new(),
             work_done: Condvar::new(),
@@ -189,19 +196,23 @@ impl Queue {
     /// Waits for work. The items are in the order of acceptance.
     pub(super) fn next_work(&self) -> Work {
         let mut state = self.lock();
-        let mut gathered = state.space.as_ref().is_some_and(Space::write_through);
+        let at_once = state.space.as_ref().is_some_and(Space::write_through);
+        let mut gathered = at_once;
         loop {
             let now = Instant::now();
             let due = if state.ending { state.folds.take_all() } else { state.folds.take_due(now) };
             due.into_iter().for_each(|repeats| state.enqueue_repeats(repeats));
-            if !state.items.is_empty() && !gathered && !state.ending && state.queued < GATHERED {
+            let lingers = !state.items.is_empty() || state.lingers;
+            if lingers && !gathered && !state.ending && state.queued < GATHERED {
                 gathered = true;
+                state.lingers = false;
                 state.writer = Writer::Gathering;
                 state = self.wait_for(state, GATHER);
                 state.writer = Writer::Busy;
                 continue;
             }
             if !state.items.is_empty() {
+                state.lingers = true;
                 let promised = std::mem::take(&mut state.queued);
                 return Work::Write { items: std::mem::take(&mut state.items), promised };
             }
@@ -213,6 +224,7 @@ impl Queue {
                 None => self.work_arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(at) => self.wait_for(state, at.saturating_duration_since(now)),
             };
+            gathered = at_once;
             state.writer = Writer::Busy;
         }
     }
@@ -227,12 +239,15 @@ impl Queue {
     }
 
     /// Notes that work is done (or given up, after a failure) and that the file now ends at `written_to`.
-    pub(super) fn finished(&self, items: u64, promised: u64, written_to: u64) {
+    pub(super) fn finished(&self, items: Vec<Item>, promised: u64, written_to: u64) {
         let mut state = self.lock();
-        state.stored += items;
+        state.stored += u64::try_from(items.len()).unwrap_or(u64::MAX);
+        let before = std::mem::replace(&mut state.spent, items);
         state.promised = state.promised.saturating_sub(promised);
         state.written_to = written_to;
+        drop(state);
         self.work_done.notify_all();
+        drop(before);
     }
 
     /// Notes that nothing can be recorded any more.

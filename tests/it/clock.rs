@@ -1,6 +1,8 @@
 //! The clock of a run that can be replayed: it is the machine's while recording, and the recorded one in the
 //! replay, whatever way a program reads it.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -192,6 +194,32 @@ fn who_writes_over_its_tape_deceives_itself_alone() {
         assert!(bytes < 32 << 20, "{bytes} bytes of tape");
         // It ends, in whatever way.
         replay(sandbox);
+    });
+}
+
+#[test]
+fn a_program_begins_as_the_kernel_made_it() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/first.c");
+        let guest = sandbox.path("guest");
+        std::fs::remove_file(&guest).expect("can be replaced");
+        let built = Command::new("gcc")
+            .args(["-O1", "-nostdlib", "-static", "-no-pie", "-fno-stack-protector", "-o"])
+            .args([&guest, &source])
+            .status()
+            .expect("gcc");
+        assert!(built.success());
+        let bare = Command::new(&guest).stdin(std::process::Stdio::null()).output().expect("runs").stdout;
+        let bare = String::from_utf8(bare).expect("digits");
+        let mut lines: Vec<&str> = bare.lines().collect();
+        assert_eq!(lines.len(), 18, "{bare}");
+        assert!(lines[..15].iter().all(|register| *register == "0000000000000000"), "{bare}");
+        // This test may have inherited others.
+        lines[16] = "0000000000000007";
+        for words in [&["./guest"][..], &["sh", "-c", "./guest"]] {
+            both(sandbox, words).prints(&format!("{}\n", lines.join("\n")));
+        }
     });
 }
 

@@ -1,14 +1,12 @@
 //! Replays of an agent that does something else than it did: each difference is found, and named for what it is.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::support::{Ran, Sandbox, User, copy_program, tree};
+use crate::support::{Ran, Sandbox, Server, User, copy_program, tree};
 
 /// What it does otherwise is in the file `mode`: no replay puts that back.
 const AGENT: &str = r#"
@@ -39,55 +37,11 @@ if mode == "signal": os.kill(os.getpid(), 9)
 sys.exit(3 if mode == "code" else 0)
 "#;
 
-/// Answers each request with its path; ends when it is dropped.
-struct Server {
-    port: u16,
-    answer: Arc<Mutex<&'static str>>,
-    accepted: Arc<AtomicUsize>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Server {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("bound").port();
-        let (answer, accepted) = (Arc::new(Mutex::new("answer")), Arc::new(AtomicUsize::new(0)));
-        let (said, counter) = (Arc::clone(&answer), Arc::clone(&accepted));
-        let thread = std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                if counter.fetch_add(1, Ordering::Relaxed) >= END {
-                    return;
-                }
-                let mut head = [0; 4096];
-                let count = stream.read(&mut head).unwrap_or(0);
-                let head = String::from_utf8_lossy(&head[..count]).into_owned();
-                let path = head.split(' ').nth(1).unwrap_or_default();
-                let body = format!("{} {path}", said.lock().expect("no panic"));
-                let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}", body.len());
-                let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
-            }
-        });
-        Self { port, answer, accepted, thread: Some(thread) }
-    }
-}
-
-/// What tells a server to end.
-const END: usize = 1 << 32;
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.accepted.fetch_add(END, Ordering::Relaxed);
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// A recorded agent, whose server goes on to listen: nobody may come.
 struct Recorded {
     sandbox: Sandbox,
     server: Server,
+    answer: Arc<Mutex<&'static str>>,
     ran: Ran,
 }
 
@@ -97,7 +51,8 @@ fn policy(port: u16) -> String {
 
 impl Recorded {
     fn new() -> Self {
-        let (sandbox, server) = (Sandbox::new(User::Caller), Server::start());
+        let (sandbox, answer) = (Sandbox::new(User::Caller), Arc::new(Mutex::new("answer")));
+        let server = Server::paths(&answer);
         sandbox.policy(&policy(server.port));
         for name in ["in1", "in2", "in3", "mode", "../secret", "../other"] {
             sandbox.file(name, name);
@@ -106,8 +61,8 @@ impl Recorded {
         sandbox.file("agent.py", AGENT.replace("PORT", &server.port.to_string()));
         let ran = sandbox.run(&["python3", "agent.py"]);
         ran.exits(0).denied("read", "secret");
-        server.accepted.store(0, Ordering::Relaxed);
-        Self { sandbox, server, ran }
+        server.forget();
+        Self { sandbox, server, answer, ran }
     }
 
     /// Replays it; the host's files stay as they are, and nobody comes to the server.
@@ -117,7 +72,7 @@ impl Recorded {
         let words = [&["replay", "-t", trace.to_str().expect("text")], options].concat();
         let ran = self.sandbox.agentbox(&words);
         assert_eq!(tree(&self.sandbox), before, "the host's files\n{ran}");
-        assert_eq!(self.server.accepted.load(Ordering::Relaxed), 0, "it went out\n{ran}");
+        assert_eq!(self.server.accepted(), 0, "it went out\n{ran}");
         assert!(!ran.stderr.contains("panicked"), "{ran}");
         ran
     }
@@ -313,7 +268,7 @@ fn another_answer_is_what_diff_names() {
     fs::rename(sandbox.beside("trace.jsonl.blobs"), sandbox.beside("first.jsonl.blobs")).expect("moves");
     sandbox.file("out/a", "old");
     fs::remove_file(sandbox.path("out/b")).expect("is there");
-    *recorded.server.answer.lock().expect("no panic") = "another";
+    *recorded.answer.lock().expect("no panic") = "another";
     sandbox.run(&["python3", "agent.py"]).exits(0);
     let ran = sandbox.agentbox(&["diff".as_ref(), first.as_os_str(), sandbox.trace().as_os_str()]);
     ran.exits(1);

@@ -1,65 +1,16 @@
 //! Replays of programs that talk to the host's servers, once those are gone.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Ran, Sandbox, everyone, has, skip};
+use crate::support::{Ran, Sandbox, Server, everyone, has, skip};
 
-/// A server on the host's loopback that ends when it is dropped.
-struct Server {
-    port: u16,
-    /// Connections so far, and one too many when it is to end.
-    accepted: Arc<AtomicUsize>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-/// What tells a server to end.
-const END: usize = 1 << 32;
-
-impl Server {
-    /// `serve` gets each connection, and how many there were before.
-    fn start(port: u16, serve: impl Fn(TcpStream, usize) + Send + Clone + 'static) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
-        let port = listener.local_addr().expect("bound").port();
-        let accepted = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&accepted);
-        let thread = std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let count = counter.fetch_add(1, Ordering::Relaxed);
-                if count >= END {
-                    return;
-                }
-                let serve = serve.clone();
-                std::thread::spawn(move || serve(stream, count));
-            }
-        });
-        Self { port, accepted, thread: Some(thread) }
-    }
-
-    /// At the same port, and nobody may come.
-    fn canary(self) -> Self {
-        let port = self.port;
-        drop(self);
-        Self::start(port, |_, _| {})
-    }
-
-    fn saw_nobody(&self) {
-        assert_eq!(self.accepted.load(Ordering::Relaxed), 0, "a replay went out");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.accepted.fetch_add(END, Ordering::Relaxed);
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+fn saw_nobody(server: &Server) {
+    assert_eq!(server.accepted(), 0, "a replay went out");
 }
 
 /// Reads up to the empty line; false at the end.
@@ -145,7 +96,7 @@ fn an_http_client_gets_what_it_got() {
         let server = server.canary();
         let again = replay(sandbox, &[]);
         again.exits(0).prints(&ran.stdout).complains("replay ok");
-        server.saw_nobody();
+        saw_nobody(&server);
     });
 }
 
@@ -205,7 +156,7 @@ fn streams_datagrams_and_sockets_are_played() {
         local.join().expect("ends");
         let server = server.canary();
         replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
-        server.saw_nobody();
+        saw_nobody(&server);
         std::fs::remove_file(&path).expect("is there");
     });
 }
@@ -229,7 +180,7 @@ fn a_request_that_is_another_one_is_told() {
             again.stdout.contains("no recorded answer to GET") && again.stdout.contains("/two"),
             "{again}"
         );
-        server.saw_nobody();
+        saw_nobody(&server);
     });
 }
 
@@ -269,6 +220,6 @@ fn the_pieces_of_an_answer_stay_apart() {
         assert_eq!(["/whole", "/head", "/pieces", "/none"].map(reads), [1, 2, 3, 1], "{}", ran.stdout);
         let server = server.canary();
         replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
-        server.saw_nobody();
+        saw_nobody(&server);
     });
 }

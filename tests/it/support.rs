@@ -5,6 +5,7 @@
 mod forge;
 mod outside;
 mod ran;
+mod server;
 mod tree;
 
 use std::cell::RefCell;
@@ -24,6 +25,7 @@ use tempfile::TempDir;
 pub(crate) use forge::Forged;
 pub(crate) use outside::{OUTSIDE_V4, OUTSIDE_V6};
 pub(crate) use ran::Ran;
+pub(crate) use server::Server;
 pub(crate) use tree::tree;
 
 /// How long one run of the program may take, on a busy machine.

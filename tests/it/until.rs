@@ -1,15 +1,11 @@
 //! Replays up to a step, and from there for real.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use serde_json::Value;
 
-use crate::support::{Ran, Sandbox, User, tree};
+use crate::support::{Ran, Sandbox, Server, User, tree};
 
 const AGENT: &str = r#"
 import http.client, os, sys, threading, time, uuid
@@ -36,55 +32,6 @@ open("out/b", "w").write("b")
 sys.exit(5)
 "#;
 
-/// Answers each request with its path; ends when it is dropped.
-struct Server {
-    port: u16,
-    answer: Arc<Mutex<&'static str>>,
-    accepted: Arc<AtomicUsize>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// What tells a server to end.
-const END: usize = 1 << 32;
-
-impl Server {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("bound").port();
-        let (answer, accepted) = (Arc::new(Mutex::new("recorded")), Arc::new(AtomicUsize::new(0)));
-        let (said, counter) = (Arc::clone(&answer), Arc::clone(&accepted));
-        let thread = std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                if counter.fetch_add(1, Ordering::Relaxed) >= END {
-                    return;
-                }
-                let mut head = [0; 4096];
-                let count = stream.read(&mut head).unwrap_or(0);
-                let head = String::from_utf8_lossy(&head[..count]).into_owned();
-                let path = head.split(' ').nth(1).unwrap_or_default();
-                let body = format!("{} {path}", said.lock().expect("no panic"));
-                let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}", body.len());
-                let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
-            }
-        });
-        Self { port, answer, accepted, thread: Some(thread) }
-    }
-
-    fn accepted(&self) -> usize {
-        self.accepted.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.accepted.fetch_add(END, Ordering::Relaxed);
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 struct Recorded {
     sandbox: Sandbox,
     server: Server,
@@ -93,7 +40,8 @@ struct Recorded {
 
 impl Recorded {
     fn new() -> Self {
-        let (sandbox, server) = (Sandbox::new(User::Caller), Server::start());
+        let (sandbox, answer) = (Sandbox::new(User::Caller), Arc::new(Mutex::new("recorded")));
+        let server = Server::paths(&answer);
         sandbox.policy(&format!(
             "read: .\nwrite: ./out\nexec: python3\nexec: cat\nnet: 127.0.0.1:{}\n",
             server.port
@@ -106,8 +54,8 @@ impl Recorded {
         ran.exits(5);
         sandbox.file("out/a", "old");
         fs::remove_file(sandbox.path("out/b")).expect("written");
-        server.accepted.store(0, Ordering::Relaxed);
-        *server.answer.lock().expect("no panic") = "real";
+        server.forget();
+        *answer.lock().expect("no panic") = "real";
         Self { sandbox, server, ran }
     }
 

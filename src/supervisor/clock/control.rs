@@ -47,6 +47,8 @@ pub(super) struct Control {
     pub(super) kernel: Functions,
     pub(super) shift: u64,
     pub(super) offsets: Offsets,
+    /// The first instruction of the program.
+    pub(super) entry: u64,
     table: Vec<Entry>,
 }
 
@@ -57,7 +59,7 @@ fn has_fs_base() -> bool {
 
 impl Control {
     pub(super) fn new(mode: Mode, kernel: Functions, offsets: Offsets) -> Self {
-        Self { mode, lane: None, threaded: false, kernel, shift: 0, offsets, table: Vec::new() }
+        Self { mode, lane: None, threaded: false, kernel, shift: 0, offsets, entry: 0, table: Vec::new() }
     }
 
     /// All before the table.
@@ -71,6 +73,7 @@ impl Control {
         words.extend([gettime, getres, getcpu].map(Option::unwrap_or_default));
         words.push(self.shift);
         words.extend(self.offsets.all());
+        words.push(self.entry);
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 

@@ -16,9 +16,8 @@ const DT_STRTAB: u64 = 5;
 /// Every launcher of a JDK needs it: java, javac, keytool.
 const JAVA_LAUNCHER: &[u8] = b"libjli.so\0";
 
-/// Whether the program that `task` has become runs on a clock at real rate.
-pub(super) fn runs_at_real_rate(task: i32) -> bool {
-    let Ok(file) = File::open(format!("/proc/{task}/exe")) else { return false };
+/// Whether a program of this image runs on a clock at real rate.
+pub(in crate::supervisor) fn runs_at_real_rate(file: &File) -> bool {
     let program = Program { file };
     let segments = program.segments();
     let of = |kind: u64| segments.iter().filter(move |segment| segment.kind == kind);
@@ -56,11 +55,11 @@ struct Segment {
     size: u64,
 }
 
-struct Program {
-    file: File,
+struct Program<'a> {
+    file: &'a File,
 }
 
-impl Program {
+impl Program<'_> {
     /// What there is of the bytes from `offset` on.
     fn read(&self, offset: u64, size: u64) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(size.min(MOST)).unwrap_or(0)];
@@ -130,6 +129,7 @@ mod tests {
 
     #[test]
     fn this_program_reads_from_a_tape() {
-        assert!(!runs_at_real_rate(std::process::id().cast_signed()));
+        let own = File::open("/proc/self/exe").expect("this program");
+        assert!(!runs_at_real_rate(&own));
     }
 }

@@ -23,7 +23,6 @@ mod points;
 mod raw;
 mod reel;
 mod space;
-mod stack;
 mod strands;
 mod tapes;
 mod visit;
@@ -34,9 +33,11 @@ use std::collections::HashMap;
 pub use self::tapes::{OPERATION, TapeError, Tapes};
 
 use self::control::{Control, Mode};
+pub(in crate::supervisor) use self::kind::runs_at_real_rate;
 use self::reel::{Record, Reel, Replay};
 use self::space::Lane;
 use self::visit::ClockError;
+use super::beginning::Beginning;
 use crate::sys::clock::{self, ClockBase};
 use crate::sys::tracee::VisitError;
 use crate::sys::vdso::{self, Functions};
@@ -120,6 +121,8 @@ pub(super) struct Clock {
     /// A replay that goes on for real: what the timeline is ahead of the kernel's clock is `skipped`.
     is_live: bool,
     passed: u64,
+    /// From which time of the kernel's on how much was left out.
+    skips: Vec<(u64, u64)>,
 }
 
 impl Clock {
@@ -139,11 +142,19 @@ impl Clock {
             skipped: 0,
             is_live: false,
             passed: 0,
+            skips: Vec::new(),
         }
     }
 
     /// Task `former` has become process `process`, which stands at the first instruction of a new program.
-    pub(super) fn executed(&mut self, former: i32, process: i32, strand: String) -> Result<(), TraceError> {
+    pub(super) fn executed(
+        &mut self,
+        former: i32,
+        process: i32,
+        strand: String,
+        beginning: Beginning,
+        at_real_rate: bool,
+    ) -> Result<(), TraceError> {
         let start = self.now_of(former);
         self.end_program(process)?;
         let gone =
@@ -151,7 +162,6 @@ impl Clock {
         for task in self.threads.iter().filter_map(gone).collect::<Vec<_>>() {
             self.end_thread(task)?;
         }
-        let at_real_rate = kind::runs_at_real_rate(process);
         let mode = match (&self.tapes, at_real_rate) {
             (None, true) => Mode::RecordShift,
             (Some(_), true) => Mode::Shift,
@@ -162,7 +172,7 @@ impl Clock {
         if at_real_rate {
             control.shift = self.anchor(&strand)?;
         }
-        let space = match visit::enter(process, &mut control, self.functions) {
+        let space = match visit::enter(beginning, &mut control, self.functions) {
             Ok(space) => space,
             // Its end is still to be heard.
             Err(ClockError::Visit(VisitError::Gone)) => return Ok(()),

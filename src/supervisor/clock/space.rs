@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -34,18 +34,17 @@ impl Space {
     /// When it is something else, or cannot be filled.
     pub(super) fn fill(file: OwnedFd, control: &Control) -> io::Result<Self> {
         let status = nix::sys::stat::fstat(&file)?;
-        let link = nix::fcntl::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()).as_str())?;
-        let named = link.to_string_lossy().starts_with(&format!("/memfd:{NAME}"));
-        if !named || status.st_size != 0 {
+        // Only files in memory know seals (EINVAL).
+        let sealed = fcntl(&file, FcntlArg::F_GET_SEALS)?;
+        if sealed != 0 || status.st_nlink != 0 || status.st_size != 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
         ftruncate(&file, i64::try_from(LENGTH).map_err(io::Error::other)?)?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
-        let mut head = vec![0; usize::try_from(CONTROL).map_err(io::Error::other)?];
-        head[..IMAGE.len()].copy_from_slice(IMAGE);
-        head.extend_from_slice(&control.bytes());
-        write(&file, &head, 0)?;
+        // Pages between them that are not written are none.
+        write(&file, IMAGE, 0)?;
+        write(&file, &control.bytes(), CONTROL)?;
         Ok(Self { file, free: RefCell::new((Vec::new(), 0)) })
     }
 
@@ -153,6 +152,9 @@ impl Lane {
     /// The first points, as many as there are to the cursor.
     pub(super) fn points(&self) -> io::Result<Vec<Point>> {
         let count = usize::try_from(self.cursor()?).unwrap_or(POINTS).min(POINTS);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
         let mut bytes = vec![0; count * 8];
         read(&self.space.file, &mut bytes, self.at() + LANE_HEAD as u64)?;
         Ok(bytes.as_chunks::<8>().0.iter().map(|word| Point::from_word(u64::from_le_bytes(*word))).collect())

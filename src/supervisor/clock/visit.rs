@@ -6,15 +6,14 @@
 //! mapped is looked at before it is told where.
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
+use super::super::beginning::{Beginning, Process};
 use super::control::Control;
 use super::space::{NAME, Space};
-use super::stack;
-use crate::sys::tracee::{Visit, VisitError};
-use crate::sys::vdso::{BASE, CONTROL, Functions, LENGTH, TAPE};
-use crate::sys::{memory, pidfd, tracee};
+use crate::sys::memory;
+use crate::sys::tracee::{Registers, Visit, VisitError};
+use crate::sys::vdso::{BASE, CONTROL, Functions, LENGTH, TAPE, WAY_IN};
 
 /// Why a program has no clock of ours.
 #[derive(Debug, thiserror::Error)]
@@ -36,50 +35,65 @@ pub(super) enum ClockError {
     Map(#[source] io::Error),
 }
 
-/// Puts the image and `control` into `task`. `None` where the kernel has no vDSO: then each read is a call.
+/// Puts the image and `control` into `task`, which stands at its beginning. `None` where the kernel has no vDSO:
+/// then each read is a call.
 pub(super) fn enter(
-    task: i32,
+    beginning: Beginning,
     control: &mut Control,
     functions: Functions,
 ) -> Result<Option<Rc<Space>>, ClockError> {
-    let registers = tracee::registers(task).map_err(VisitError::Code)?;
-    let Some(vdso) = stack::find_vdso(task, registers.rsp).map_err(ClockError::Stack)? else {
-        return Ok(None);
-    };
+    let Beginning { process, registers, memory, told } = beginning;
+    let Some(vdso) = told.map_err(ClockError::Stack)?.vdso else { return Ok(None) };
     let place = |offset: Option<u64>| offset.map(|offset| vdso.kernel.wrapping_add(offset));
     control.kernel = Functions {
         gettime: place(functions.gettime),
         getres: place(functions.getres),
         getcpu: place(functions.getcpu),
     };
+    control.entry = registers.rip;
     // The first lane is the first that is asked for.
     control.lane = Some(0);
-    let mut visit = Visit::begin(task, &code())?;
-    let entered = map(task, control, &mut visit);
+    let mut visit = Visit::begin(process.id, registers, memory.map_err(VisitError::Code)?, &code())?;
+    let mapped = map(&process, control, &mut visit);
     // A program that cannot be left as it was found must not go on.
-    let left = visit.end();
-    let space = entered?;
+    let left = leave(visit, &mapped);
+    let (space, _) = mapped?;
     left?;
-    memory::write(task, vdso.word, &BASE.to_le_bytes()).map_err(ClockError::Stack)?;
+    memory::write(process.id, vdso.word, &BASE.to_le_bytes()).map_err(ClockError::Stack)?;
     Ok(Some(Rc::new(space)))
 }
 
-fn map(task: i32, control: &Control, visit: &mut Visit) -> Result<Space, ClockError> {
-    let descriptor = visit.run()?.rax;
-    let descriptor = i32::try_from(descriptor).map_err(|_| ClockError::File(errno(descriptor)))?;
-    let file = pidfd::open(task).and_then(|process| pidfd::fetch(process.as_fd(), descriptor));
-    let space = file.and_then(|file| Space::fill(file, control)).map_err(ClockError::Fill)?;
-    let mapped = visit.run()?.rbx;
+/// Fills the file that the program has made and mapped; gives its descriptor there.
+fn map(process: &Process, control: &Control, visit: &mut Visit) -> Result<(Space, u64), ClockError> {
+    let Registers { r8: descriptor, rbx: mapped, .. } = visit.run()?;
+    let number = i32::try_from(descriptor).map_err(|_| ClockError::File(errno(descriptor)))?;
     if mapped != BASE + TAPE {
         return Err(ClockError::Map(errno(mapped)));
     }
+    let space =
+        process.fetch(number).and_then(|file| Space::fill(file, control)).map_err(ClockError::Fill)?;
     let wanted = control.bytes();
     let mut found = vec![0; wanted.len()];
-    memory::read_exact(task, BASE + CONTROL, &mut found).map_err(ClockError::Map)?;
+    memory::read_exact(process.id, BASE + CONTROL, &mut found).map_err(ClockError::Map)?;
     if found != wanted {
         return Err(ClockError::Map(io::ErrorKind::InvalidData.into()));
     }
-    Ok(space)
+    Ok((space, descriptor))
+}
+
+/// Leaves the program as it was found, without the descriptor: it closes that on its way.
+fn leave(mut visit: Visit, mapped: &Result<(Space, u64), ClockError>) -> Result<(), VisitError> {
+    match mapped {
+        Ok((_, descriptor)) if visit.began_blank() => {
+            return visit.end_by(WAY_IN, libc::SYS_close.cast_unsigned(), *descriptor);
+        }
+        // It did not come to the end of the first part.
+        Err(ClockError::Visit(_)) => {}
+        _ => {
+            visit.run()?;
+        }
+    }
+    visit.end()
 }
 
 /// The error behind what a system call returned.
@@ -90,7 +104,8 @@ fn errno(result: u64) -> io::Error {
     }
 }
 
-/// What the program runs: it ends in rbx with the address of the last mapping, or an errno.
+/// What the program runs. The first part ends with the descriptor in r8, and in rbx the address of the last mapping,
+/// or errnos; the second closes the descriptor.
 fn code() -> Vec<u8> {
     const MEMFD_CREATE: u32 = 319;
     const MMAP: u32 = 9;
@@ -114,8 +129,8 @@ fn code() -> Vec<u8> {
     code.bytes(&[0x48, 0x8d, 0x3d]).word(5);
     code.bytes(&[0xe9]).word(small(NAME.len() as u64 + 1)).bytes(NAME.as_bytes()).bytes(&[0]);
     code.bytes(&[0xbe]).word(CLOEXEC_AND_SEALING); // mov esi
-    code.call(MEMFD_CREATE).trap();
-    code.bytes(&[0x41, 0x89, 0xc0]); // mov r8d, eax
+    code.call(MEMFD_CREATE);
+    code.bytes(&[0x49, 0x89, 0xc0]); // mov r8, rax
     for ((offset, length, protection, flags), left) in mappings.into_iter().zip([2, 1, 0]) {
         code.bytes(&[0xbf]).word(small(BASE + offset)); // mov edi
         code.bytes(&[0xbe]).word(small(length)); // mov esi
@@ -127,6 +142,7 @@ fn code() -> Vec<u8> {
         code.bytes(&[0x75, left * MAPPING]); // jne to the end
     }
     code.bytes(&[0x48, 0x89, 0xc3]); // mov rbx, rax
+    code.trap();
     code.bytes(&[0x44, 0x89, 0xc7]); // mov edi, r8d
     code.call(CLOSE).trap();
     code.0

@@ -1,16 +1,20 @@
 //! getrandom(2) and AT_RANDOM: bytes that are written into the memory of a task.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd as _;
 
 use nix::errno::Errno;
-use nix::sys::uio::pwrite;
 
 use super::super::Supervisor;
+use super::super::beginning::{Beginning, Told};
 use super::super::call::{Call, Reply, low_half};
+use super::super::exec_event::Image;
 use super::super::receiver::Receiver;
+use super::super::view::own_path;
 use super::draw::{Draw, Purpose};
 use super::runtime::Runtime;
+use crate::sys::memory;
 
 /// Bytes that are written at once.
 const PIECE: u64 = 64 << 10;
@@ -46,34 +50,35 @@ impl Supervisor {
     }
 
     /// The image of a task is there and has not run: gives it its AT_RANDOM.
-    pub(in crate::supervisor) fn control_image(&mut self, call: &Call) -> nix::Result<()> {
-        let Some(following) = &mut self.following else { return Ok(()) };
-        let Some(kin) = self.tasks.kin() else { return Ok(()) };
-        let image = call.task.executable()?;
-        let status = nix::sys::stat::fstat(&image)?;
-        let open = || File::open(super::super::view::own_path(image.as_fd())).ok();
-        let runtime = following.runtimes.of(&status, open);
-        kin.share_draws(call.task.tgid, runtime == Runtime::Go);
+    pub(in crate::supervisor) fn control_image(
+        &mut self,
+        call: &Call,
+        image: &Image,
+    ) -> nix::Result<Option<(Beginning, Runtime)>> {
+        let Some(following) = &mut self.following else { return Ok(None) };
+        let Some(kin) = self.tasks.kin() else { return Ok(None) };
+        let open = || File::open(own_path(image.file.as_fd())).ok();
+        let runtime = following.runtimes.of(&image.status, open);
+        kin.share_draws(call.task.tgid, runtime.is_go);
         let Some(strand) = kin.strand(call.task.tgid) else { return Err(Errno::ESRCH) };
-        let mut bytes = [0; 16];
-        Draw::new(&following.seed, Purpose::Start, Some(&strand), 0).fill(&mut bytes);
-        // What the kernel has written to the stack, from its own copy.
-        let vector = call.task.read("auxv")?;
-        let Some(address) = auxiliary(&vector, libc::AT_RANDOM) else { return Ok(()) };
-        let offset = i64::try_from(address).map_err(|_| Errno::EFAULT)?;
-        match pwrite(call.task.memory()?, &bytes, offset)? {
-            16 => Ok(()),
-            _ => Err(Errno::EFAULT),
+        let beginning = call.task.beginning().map_err(|error| errno(&error))?;
+        match &beginning.told {
+            Ok(Told { random: Some(address), .. }) => {
+                let mut bytes = [0; 16];
+                Draw::new(&following.seed, Purpose::Start, Some(&strand), 0).fill(&mut bytes);
+                memory::write(call.task.tid, *address, &bytes).map_err(|error| errno(&error))?;
+            }
+            Ok(Told { random: None, .. }) => {}
+            // Of another width: it does not come beyond its first call.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+            Err(error) => return Err(errno(error)),
         }
+        Ok(Some((beginning, runtime)))
     }
 }
 
-/// The value of an entry of an auxiliary vector.
-fn auxiliary(vector: &[u8], kind: u64) -> Option<u64> {
-    let (words, _) = vector.as_chunks::<8>();
-    let (entries, _) = words.as_chunks::<2>();
-    let found = entries.iter().find(|[key, _]| u64::from_ne_bytes(*key) == kind)?;
-    Some(u64::from_ne_bytes(found[1]))
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 /// Writes so many bytes; what comes before memory that is not there counts (random(4)).
@@ -100,14 +105,6 @@ fn pour(receiver: &Receiver, address: u64, length: u64, mut draw: Draw) -> Reply
 mod tests {
     use super::super::seed::Seed;
     use super::*;
-
-    #[test]
-    fn an_entry_is_found_or_not() {
-        let vector: Vec<u8> = [16, 7, libc::AT_RANDOM, 99, 0, 0].map(u64::to_ne_bytes).concat();
-        assert_eq!(auxiliary(&vector, libc::AT_RANDOM), Some(99));
-        assert_eq!(auxiliary(&vector, 31), None);
-        assert_eq!(auxiliary(&vector[..20], libc::AT_RANDOM), None);
-    }
 
     #[test]
     fn memory_that_is_not_there_stops_it() {

@@ -8,13 +8,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
 use super::super::{Stop, Supervisor};
-use crate::sys::ptrace;
 use crate::sys::tracee::Registers;
+use crate::sys::{process, ptrace};
 use crate::trace::{Event, Kind, TraceError};
 
 /// The operation under which the trace holds ids.
@@ -53,11 +54,23 @@ pub(in crate::supervisor) struct Births {
     last: Option<i32>,
     /// Ids that are not in the trace yet.
     unsaid: Map<String, Value>,
+    /// The run's pid namespace, once a task has led there.
+    namespace: Option<OwnedFd>,
 }
 
 impl Births {
     pub(in crate::supervisor) fn new(ids: Ids) -> Self {
         Self { recorded: ids.0, ..Self::default() }
+    }
+
+    /// The id that a task has inside. No task of a run can make a namespace.
+    fn own_id(&mut self, task: i32) -> io::Result<i32> {
+        if self.namespace.is_none() {
+            self.namespace = fs::File::open(format!("/proc/{task}/ns/pid")).ok().map(OwnedFd::from);
+        }
+        let asked = self.namespace.as_ref().map(|namespace| process::id_in(namespace.as_fd(), task));
+        // Older kernels write it down, among much else.
+        asked.and_then(Result::ok).map_or_else(|| said_id(task), Ok)
     }
 
     /// Task `id` neither makes nor waits any more.
@@ -123,7 +136,7 @@ impl Supervisor {
 
     /// Notes the id of a new task.
     pub(super) fn born(&mut self, task: i32, name: Option<String>) -> Result<(), TraceError> {
-        self.births.last = own_id(task).ok();
+        self.births.last = self.births.own_id(task).ok();
         if let (Some(name), Some(id)) = (name, self.births.last) {
             self.births.unsaid.insert(name, id.into());
         }
@@ -141,7 +154,7 @@ impl Supervisor {
 }
 
 /// The id of a task in its own namespace (NSpid in proc_pid_status(5)).
-fn own_id(task: i32) -> io::Result<i32> {
+fn said_id(task: i32) -> io::Result<i32> {
     let text = fs::read_to_string(format!("/proc/{task}/status"))?;
     let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let id = ids.and_then(|ids| ids.split_whitespace().last()?.parse().ok());
@@ -168,6 +181,16 @@ mod tests {
     #[test]
     fn the_own_id_is_the_innermost() {
         let own = std::process::id().cast_signed();
-        assert!(own_id(own).is_ok_and(|id| id > 0 && id <= own));
+        assert!(said_id(own).is_ok_and(|id| id > 0 && id <= own));
+        let mut births = Births::default();
+        assert_eq!(births.own_id(own).ok(), said_id(own).ok());
+        assert!(births.namespace.is_some());
+        // A thread has an id of its own.
+        let thread = std::thread::spawn(move || {
+            let own = nix::unistd::gettid().as_raw();
+            (births.own_id(own).ok(), said_id(own).ok())
+        });
+        let (id, said) = thread.join().expect("ends");
+        assert_eq!(id, said);
     }
 }

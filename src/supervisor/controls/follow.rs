@@ -6,7 +6,6 @@
 //! wait for answers meanwhile.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::{self as supervisor, Supervisor};
@@ -14,6 +13,7 @@ use super::Seed;
 use super::device::Feeds;
 use super::ports::Ports;
 use super::runtime::Runtimes;
+use crate::sys::process;
 use crate::sys::ptrace::{self, End, Stop};
 use crate::trace::{Event, Kind};
 
@@ -61,9 +61,9 @@ impl Supervisor {
     /// Task `maker` has made another.
     pub(in crate::supervisor) fn made(&mut self, maker: i32, by_clone: bool) -> Result<(), supervisor::Stop> {
         if let (Ok(child), Some(kin)) = (ptrace::event_message(maker), self.tasks.kin()) {
-            let process = kin.process_of(maker).unwrap_or(maker);
-            let is_thread = Path::new(&format!("/proc/{process}/task/{child}")).exists();
-            let lives = is_thread || Path::new(&format!("/proc/{child}")).exists();
+            let own = kin.process_of(maker).unwrap_or(maker);
+            let is_thread = process::has_thread(own, child);
+            let lives = is_thread || process::is_there(child);
             let threaded = is_thread || (by_clone && !lives);
             if threaded {
                 kin.cloned(maker, child, lives);
@@ -72,8 +72,8 @@ impl Supervisor {
             }
             if let (Some(clock), Some(strand)) = (&mut self.clock, kin.strand(child)) {
                 match threaded {
-                    true => clock.cloned((maker, process), child, strand.to_string()),
-                    false => clock.forked((maker, process), child, strand.to_string()),
+                    true => clock.cloned((maker, own), child, strand.to_string()),
+                    false => clock.forked((maker, own), child, strand.to_string()),
                 }
             }
             let name = self.tasks.kin().and_then(|kin| kin.strand(child)).map(|strand| strand.to_string());

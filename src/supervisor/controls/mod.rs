@@ -19,6 +19,7 @@ pub(super) use self::births::Births;
 pub use self::births::{Ids, OPERATION as TASK_IDS};
 pub(super) use self::follow::Following;
 pub(super) use self::kin::Kin;
+pub(super) use self::runtime::Runtime;
 pub use self::seed::Seed;
 use super::clock::Timeline;
 

@@ -6,28 +6,28 @@ use std::os::unix::fs::FileExt as _;
 
 use nix::sys::stat::FileStat;
 
+use super::super::clock::runs_at_real_rate;
+use super::super::content::Identity;
+
 /// Images that are remembered.
 const REMEMBERED: usize = 1024;
 /// Most sections that are looked through, and most bytes of their names.
 const SECTIONS: usize = 1024;
 const NAMES: usize = 64 << 10;
 
-/// A kind of program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::supervisor) enum Runtime {
+/// What decides how a program is controlled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::supervisor) struct Runtime {
     /// Go moves what it runs from thread to thread: which thread asks tells nothing.
-    Go,
-    /// Any other: each thread does its own work.
-    Other,
+    pub(in crate::supervisor) is_go: bool,
+    /// Its clock goes at real rate.
+    pub(in crate::supervisor) at_real_rate: bool,
 }
-
-/// What tells one content of a file from another.
-type Content = (u64, u64, i64, i64, i64, i64, i64);
 
 /// The kinds of images that were seen.
 #[derive(Debug, Default)]
 pub(in crate::supervisor) struct Runtimes {
-    known: HashMap<Content, Runtime>,
+    known: HashMap<Identity, Runtime>,
 }
 
 impl Runtimes {
@@ -37,19 +37,19 @@ impl Runtimes {
         status: &FileStat,
         open: impl FnOnce() -> Option<File>,
     ) -> Runtime {
-        let (modified, changed) =
-            ((status.st_mtime, status.st_mtime_nsec), (status.st_ctime, status.st_ctime_nsec));
-        let content =
-            (status.st_dev, status.st_ino, status.st_size, modified.0, modified.1, changed.0, changed.1);
-        if let Some(runtime) = self.known.get(&content) {
+        let identity = Identity::of(status);
+        if let Some(runtime) = self.known.get(&identity) {
             return *runtime;
         }
-        let go = open().and_then(|image| is_go(&image)).unwrap_or(false);
-        let runtime = if go { Runtime::Go } else { Runtime::Other };
-        if self.known.len() >= REMEMBERED {
-            self.known.clear();
+        let Some(image) = open() else { return Runtime::default() };
+        let is_go = is_go(&image).unwrap_or(false);
+        let runtime = Runtime { is_go, at_real_rate: runs_at_real_rate(&image) };
+        if identity.is_settled() {
+            if self.known.len() >= REMEMBERED {
+                self.known.clear();
+            }
+            self.known.insert(identity, runtime);
         }
-        self.known.insert(content, runtime);
         runtime
     }
 }
@@ -120,6 +120,26 @@ mod tests {
         assert_eq!(is_go(&image(b".go.buildinfo")), Some(true));
         assert_eq!(is_go(&image(b".note.go.buildid")), Some(true));
         assert_eq!(is_go(&image(b".note.gnu.build-id")), Some(false));
+    }
+
+    #[test]
+    fn an_image_that_is_replaced_is_looked_at_again() {
+        let mut runtimes = Runtimes::default();
+        let mut kind = |image: File| {
+            let status = nix::sys::stat::fstat(&image).expect("a status");
+            (runtimes.of(&status, || Some(image)).is_go, status)
+        };
+        let (is_go, mut status) = kind(image(b".go.buildinfo"));
+        assert!(is_go);
+        // Made just now: nothing would tell it from the next one in the same place.
+        assert!(runtimes.known.is_empty());
+        (status.st_mtime, status.st_ctime) = (1, 1);
+        for expected in [false, false] {
+            assert_eq!(runtimes.of(&status, || Some(image(b".text.")).filter(|_| !expected)).is_go, expected);
+        }
+        assert!(!runtimes.of(&status, || panic!("is known")).is_go);
+        status.st_ctime_nsec += 1;
+        assert!(runtimes.of(&status, || Some(image(b".go.buildinfo"))).is_go);
     }
 
     #[test]

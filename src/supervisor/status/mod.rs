@@ -74,7 +74,7 @@ impl Statuses {
             return;
         }
         let root = PathBuf::from("/");
-        for path in access.skeleton.iter().chain(&access.private).chain([&root]) {
+        for path in access.skeleton.iter().chain(&access.private).chain(&view.made).chain([&root]) {
             if let Ok(found) = view.find(path.as_os_str().as_bytes(), false) {
                 self.add(path, Moment::Seen, (&found.status).into());
             }

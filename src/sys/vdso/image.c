@@ -61,6 +61,8 @@ struct control {
 	u64 shift;
 	/* What each kind of clock adds to the timeline. */
 	u64 offsets[CLOCK_KINDS];
+	/* The first instruction of the program. */
+	u64 entry;
 	struct thread threads[THREADS];
 };
 
@@ -82,7 +84,7 @@ struct lane {
 };
 
 /* The supervisor knows these. */
-_Static_assert(__builtin_offsetof(struct control, threads) == 112, "head of the control page");
+_Static_assert(__builtin_offsetof(struct control, threads) == 120, "head of the control page");
 _Static_assert(sizeof(struct control) <= 0x2000, "the control page");
 _Static_assert(__builtin_offsetof(struct lane, points) == 64, "head of a lane");
 _Static_assert(sizeof(struct lane) == 0x4000, "a lane");
@@ -116,6 +118,21 @@ __asm__(".pushsection .text.real_clock, \"ax\"\n"
 	"	mov $228, %eax\n"
 	"	syscall\n"
 	"	ret\n"
+	".popsection\n");
+
+/*
+ * The way into a new program, on which it makes the call that the supervisor has put into the registers, which
+ * are all zero where a program begins (the flags stay as they are). The layout puts it where the supervisor
+ * expects it.
+ */
+_Static_assert(__builtin_offsetof(struct control, entry) == 0x70, "the way into the program");
+__asm__(".pushsection .text.way_in, \"ax\"\n"
+	"	syscall\n"
+	"	mov $0, %eax\n"
+	"	mov $0, %edi\n"
+	"	mov $0, %ecx\n"
+	"	mov $0, %r11d\n"
+	"	jmp *__ehdr_start+0x2070(%rip)\n"
 	".popsection\n");
 
 static inline long real(const struct control *control, clock_id id, struct timespec *time)

@@ -13,6 +13,9 @@ pub const BASE: u64 = 0x7000_0000;
 /// Where the image reads the machine's clock by a call, where the kernel's vDSO does not: the instruction
 /// pointer that the filter sees. The layout puts it there.
 pub const REAL_CLOCK: u64 = BASE + 0x507;
+/// Where a new program makes the call that stands in its registers, on the way to the address at the end of the
+/// head of its control page.
+pub const WAY_IN: u64 = BASE + 0x510;
 /// From [`BASE`] to the control page.
 pub const CONTROL: u64 = 0x2000;
 /// From [`BASE`] to the tape.
@@ -28,7 +31,7 @@ pub const POINTS: usize = 2040;
 /// Threads in the table of the control page.
 pub const THREADS: usize = 256;
 /// From [`CONTROL`] to that table.
-pub const TABLE: usize = 112;
+pub const TABLE: usize = 120;
 /// Bytes of everything.
 pub const LENGTH: u64 = TAPE + LANES as u64 * LANE;
 
@@ -143,6 +146,13 @@ mod tests {
         assert_eq!(symbol(IMAGE, "__vdso_getrandom"), None);
         let end = usize::try_from(REAL_CLOCK - BASE).expect("is small");
         assert_eq!(IMAGE[end - 7..=end], [0xb8, 228, 0, 0, 0, 0x0f, 0x05, 0xc3], "mov, syscall, ret");
+        let way_in = usize::try_from(WAY_IN - BASE).expect("is small");
+        let rest = way_in + 2 + 5 + 5 + 5 + 6;
+        assert_eq!(IMAGE[way_in..way_in + 3], [0x0f, 0x05, 0xb8], "syscall, mov");
+        assert_eq!(IMAGE[rest..rest + 2], [0xff, 0x25], "jmp");
+        let place = IMAGE[rest + 2..].first_chunk().map(|word| i32::from_le_bytes(*word)).expect("a word");
+        let place = usize::try_from(place).expect("lies behind") + rest + 6;
+        assert_eq!(place, usize::try_from(CONTROL).expect("is small") + TABLE - 8, "its address");
     }
 
     #[test]
