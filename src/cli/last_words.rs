@@ -60,9 +60,9 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
         counted(totals.effects, "effect"),
         counted(totals.observations, "observation"),
         counted(totals.denials, denial),
-        outcome.placed.path.display()
+        outcome.trace.placed().path.display()
     )];
-    if let Some(aside) = &outcome.placed.moved_aside {
+    if let Some(aside) = &outcome.trace.placed().moved_aside {
         lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
     }
     lines.extend(outcome.denials.held.iter().map(|(port, rule)| {

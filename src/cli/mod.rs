@@ -82,9 +82,13 @@ enum Subcommands {
 fn run_alone() -> Option<Subcommands> {
     let mut words = std::env::args_os().skip(1).peekable();
     words.next_if(|word| word == "run").map(|_| ())?;
+    let words: Vec<_> = words.collect();
+    // The run's first process goes on by itself, beside the reading of the words.
+    let early = run::Early::begin(&words);
     let alone = run::RunCommand::augment_args(clap::Command::new("run").no_binary_name(true));
     let matches = alone.try_get_matches_from(words).ok()?;
-    run::RunCommand::from_arg_matches(&matches).ok().map(Subcommands::Run)
+    let command = run::RunCommand::from_arg_matches(&matches).ok()?;
+    Some(Subcommands::Run(command.begun(early)))
 }
 
 /// Help and version go to stdout with 0; mistakes, and the help that stands for one, to stderr with 2.

@@ -69,6 +69,8 @@ pub(super) struct RunCommand {
     voice: Voice,
     #[command(flatten)]
     replay: ReplayArguments,
+    #[arg(skip)]
+    early: Option<Early>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -114,12 +116,48 @@ pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Pre
     Ok(Prepared { policy, command, facts, host, looks })
 }
 
+/// A run that was begun before its words were read.
+#[derive(Debug)]
+pub(super) struct Early {
+    /// What the command is to get as standard input, as it seems.
+    input: run::Input,
+    begun: Result<run::Begun, run::RunError>,
+}
+
+impl Early {
+    /// Begins the run that `words` seem to ask for.
+    pub(super) fn begin(words: &[OsString]) -> Self {
+        let is_plain = words.iter().take_while(|word| *word != "--").any(|word| word == "--no-replay");
+        Self::with(if is_plain { run::Input::Passed } else { run::Input::Kept })
+    }
+
+    fn with(input: run::Input) -> Self {
+        Self { input, begun: run::begin(None, input, run::Outputs::default()) }
+    }
+
+    /// The same, or another if it seemed wrong.
+    fn of(early: Option<Self>, input: run::Input) -> Result<run::Begun, run::RunError> {
+        match early {
+            Some(early) if early.input == input => early.begun,
+            Some(Self { begun, .. }) => {
+                begun.and_then(run::Begun::take_back).and_then(|()| Self::with(input).begun)
+            }
+            None => Self::with(input).begun,
+        }
+    }
+}
+
 impl RunCommand {
+    /// The same, begun already.
+    pub(super) fn begun(self, early: Early) -> Self {
+        Self { early: Some(early), ..self }
+    }
+
     /// Runs the command; the code is the command's own.
-    pub(super) fn run(self) -> Result<u8, Failure> {
+    pub(super) fn run(mut self) -> Result<u8, Failure> {
         // First of all, for it goes on by itself; what it says is said when there is a plan.
         let input = if self.replay.wanted() { run::Input::Kept } else { run::Input::Passed };
-        let begun = run::begin(None, input, run::Outputs::default());
+        let begun = Early::of(self.early.take(), input);
         recover_pending();
         let Prepared { policy, command, facts, host, looks } = prepare(&self.policy, &self.words)?;
         self.voice.tell(policy.warnings.iter().map(|warning| warning.render(colored())));
@@ -161,7 +199,8 @@ impl RunCommand {
             ..StreamOptions::default()
         };
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
-        if replay && let Err(error) = trace::remember_head(&outcome.placed.head, &outcome.placed.path) {
+        let placed = outcome.trace.placed();
+        if replay && let Err(error) = trace::remember_head(&placed.head, &placed.path) {
             // The run is over and its trace whole: the code stays the command's.
             tell([format!("agentbox: {error}; so `replay` will ask for the policy of this trace by -p")]);
         }
@@ -169,6 +208,7 @@ impl RunCommand {
         if outcome.code != 0 && enforce {
             self.voice.tell(hidden_repository(&outcome.policy, &facts.cwd));
         }
+        outcome.trace.finish().map_err(run::RunError::from)?;
         Ok(outcome.code)
     }
 }

@@ -163,7 +163,7 @@ impl Bound {
     /// What is said of a run that went on for real.
     pub(super) fn went_on(&self, outcome: &Outcome) -> Option<String> {
         self.turn.as_ref()?;
-        let (code, trace) = (outcome.code, escape::text(&outcome.placed.path.to_string_lossy()));
+        let (code, trace) = (outcome.code, escape::text(&outcome.trace.placed().path.to_string_lossy()));
         Some(format!("agentbox: then for real: exit status {code}, its trace is {trace}"))
     }
 }

@@ -16,6 +16,7 @@ use super::overlay::{Diverted, Lower, Uppers};
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
 use super::{FsSpec, FsviewError, MountKind, MountOp, Pending};
+use crate::policy::is_within;
 use crate::sys::mount::{self, NODEV, NOSUID, RDONLY};
 
 /// A view that can be entered.
@@ -38,13 +39,14 @@ pub type Contents<'a> = dyn FnMut(usize, &mut File) -> std::io::Result<()> + 'a;
 /// Builds the view; its root is attached over an existing directory of the old root. Changes the
 /// working directory. `contents` is asked for a generated file when its turn comes. For each of `sockets`, paths of the host, there is a door.
 ///
-/// A first mount at `/` is the root itself; without one the root is an empty file system.
+/// A first mount at `/` is the root itself; without one the root is `drafted`, or an empty file system.
 ///
 /// # Errors
 /// The first step that the kernel refused.
-pub fn build(
+pub(super) fn build(
     spec: &FsSpec,
     copies: Copies,
+    drafted: Option<Builder>,
     contents: &mut Contents<'_>,
     sockets: &[PathBuf],
 ) -> Result<Built, FsviewError> {
@@ -53,21 +55,10 @@ pub fn build(
     let mut pending = if spec.divert.is_some() { Pending::none() } else { Pending::keep(&spec.pending)? };
     let whole = spec.is_whole();
     let root = if whole { copies.first_mut().and_then(Option::take) } else { None };
-    let (root, own) = match root {
-        Some(Copied::Tree { tree, .. }) => (tree, false),
-        // The host's own root: other file systems lie in it, and an overlay shows none of them.
-        Some(Copied::Lower { .. }) => {
-            return Err(FsviewError::new("fsconfig(overlay)", "/", Errno::EOPNOTSUPP));
-        }
-        Some(Copied::Link { .. }) | None => (new_root()?, true),
-    };
-    attach_root(&root)?;
-    // The first of many: where openat2(2) is refused, this says so.
-    tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
-    let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
-    let uppers = spec.divert.as_ref().map(|_| Uppers::new()).transpose()?;
-    let stand_ins = spec.mounts.iter().filter(|op| op.is_stand_in()).map(|op| op.target.clone()).collect();
-    let mut builder = Builder { tree, covers: None, uppers, stand_ins, closing: Vec::new() };
+    let mut builder = begin(root, drafted)?;
+    builder.uppers = spec.divert.as_ref().map(|_| Uppers::new()).transpose()?;
+    builder.stand_ins =
+        spec.mounts.iter().filter(|op| op.is_stand_in()).map(|op| op.target.clone()).collect();
     for directory in &spec.directories {
         builder.make_directory(directory)?;
     }
@@ -75,7 +66,10 @@ pub fn build(
         builder.mount_one(op, copied)?;
     }
     // Again, for those inside a file system that was mounted just now.
-    for directory in &spec.directories {
+    let new = spec.mounts.iter().filter(|op| matches!(op.kind, MountKind::New { .. }) || spec.diverts(op));
+    let new = new.map(|op| op.target.as_path()).collect::<Vec<_>>();
+    let is_inside = |directory: &&PathBuf| new.iter().any(|target| is_within(directory, target));
+    for directory in spec.directories.iter().filter(is_inside) {
         builder.make_directory(directory)?;
     }
     for link in &spec.links {
@@ -102,28 +96,39 @@ pub fn build(
     Ok(Built { root: builder.tree.root, pending, doors, diverted })
 }
 
+/// The root to build in: the copy of a whole one, what is drafted, or a new one.
+fn begin(whole: Option<Copied>, drafted: Option<Builder>) -> Result<Builder, FsviewError> {
+    // Any directory will do for it: it is left behind with the old root.
+    let place = || ["/tmp", "/proc", "/usr", "/dev"].into_iter().find(|path| Path::new(path).is_dir());
+    match (whole, drafted) {
+        (Some(Copied::Tree { tree, .. }), _) => Builder::new(tree, false, place().unwrap_or("/etc")),
+        // The host's own root: other file systems lie in it, and an overlay shows none of them.
+        (Some(Copied::Lower { .. }), _) => Err(FsviewError::new("fsconfig(overlay)", "/", Errno::EOPNOTSUPP)),
+        (_, Some(drafted)) => Ok(drafted),
+        _ => Builder::empty(place().unwrap_or("/etc")),
+    }
+}
+
 fn new_root() -> Result<OwnedFd, FsviewError> {
     mount::new_filesystem(c"tmpfs", &[(c"mode", c"755"), (c"size", c"16m")], NOSUID | NODEV)
         .map_err(FsviewError::of("tmpfs"))
 }
 
-/// Attaches the new root somewhere in the old one, whose mounts nobody else sees any more.
-fn attach_root(root: &OwnedFd) -> Result<(), FsviewError> {
+/// Attaches the new root at `place` in the old one, whose mounts nobody else sees any more.
+fn attach_root(root: &OwnedFd, place: &str) -> Result<(), FsviewError> {
     let open = |path: &str| {
         nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|errno| FsviewError::new("open", path, errno))
     };
     mount::set_attributes(open("/")?.as_fd(), 0, 0, true)
         .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
-    // Any directory will do: it is left behind with the old root.
-    let place = ["/tmp", "/proc", "/usr", "/dev"].into_iter().find(|path| Path::new(path).is_dir());
-    let place = place.unwrap_or("/etc");
     mount::attach(root.as_fd(), open(place)?.as_fd(), c"")
         .map_err(|error| FsviewError::new("move_mount", place, error))
 }
 
 /// The root while it is being built.
-struct Builder {
+#[derive(Debug)]
+pub(super) struct Builder {
     tree: Tree,
     /// Made when the first one is needed.
     covers: Option<Covers>,
@@ -136,6 +141,20 @@ struct Builder {
 }
 
 impl Builder {
+    /// Builds in a new file system, attached at `place`.
+    pub(super) fn empty(place: &str) -> Result<Self, FsviewError> {
+        Self::new(new_root()?, true, place)
+    }
+
+    /// Builds in `root`, attached at `place`; `own` says that it is a new file system.
+    fn new(root: OwnedFd, own: bool, place: &str) -> Result<Self, FsviewError> {
+        attach_root(&root, place)?;
+        // The first of many: where openat2(2) is refused, this says so.
+        tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
+        let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
+        Ok(Self { tree, covers: None, uppers: None, stand_ins: Vec::new(), closing: Vec::new() })
+    }
+
     /// The root's file system through a second mount, which stays writable.
     fn scratch(&self) -> Result<OwnedFd, FsviewError> {
         let tree = mount::clone_tree(self.tree.root.as_fd(), c"", false)
@@ -174,13 +193,14 @@ impl Builder {
         }
     }
 
-    fn mount_one(&mut self, op: &MountOp, copied: Option<Copied>) -> Result<(), FsviewError> {
+    pub(super) fn mount_one(&mut self, op: &MountOp, copied: Option<Copied>) -> Result<(), FsviewError> {
         match &op.kind {
+            _ if matches!(copied, Some(Copied::Drafted { .. })) => Ok(()),
             MountKind::Bind { .. } => match copied {
                 Some(Copied::Link { target, .. }) => self.make_link(&op.target, &target),
                 Some(Copied::Tree { tree, shape, .. }) => self.attach(&op.target, shape, &tree),
                 Some(Copied::Lower { lower, .. }) => self.put_over(op, lower),
-                None => Err(FsviewError::new("open_tree", &op.target, Errno::EBADF)),
+                _ => Err(FsviewError::new("open_tree", &op.target, Errno::EBADF)),
             },
             MountKind::New { filesystem, options } => {
                 let made = new_filesystem(filesystem, options, op)?;

@@ -41,6 +41,18 @@ pub(super) enum Copied {
     Lower { lower: Lower, key: FileKey },
     /// A symbolic link.
     Link { target: OsString, key: FileKey },
+    /// What the view has already.
+    Drafted { key: Option<FileKey> },
+}
+
+impl Copied {
+    /// Which file it is of, if there is one.
+    pub(super) fn key(&self) -> Option<FileKey> {
+        match self {
+            Self::Tree { key, .. } | Self::Lower { key, .. } | Self::Link { key, .. } => Some(*key),
+            Self::Drafted { key } => *key,
+        }
+    }
 }
 
 /// Copies of every source.
@@ -50,12 +62,19 @@ pub struct Copies(Vec<Option<Copied>>);
 impl Copies {
     /// Copies every source tree before anything is attached: nothing hides anything else. In the
     /// mount namespace of the calling process: a descriptor from another one cannot be copied
-    /// (open_tree(2), EINVAL).
+    /// (open_tree(2), EINVAL). What is `drafted` is there already.
     ///
     /// # Errors
     /// The first step that the kernel refused.
-    pub fn make(spec: &FsSpec) -> Result<Self, FsviewError> {
-        spec.mounts.iter().map(|op| copy(op, spec.diverts(op))).collect::<Result<_, _>>().map(Self)
+    pub(super) fn make(
+        spec: &FsSpec,
+        drafted: impl Fn(&MountOp) -> Option<Copied>,
+    ) -> Result<Self, FsviewError> {
+        let copy_one = |op| match drafted(op) {
+            Some(drafted) => Ok(Some(drafted)),
+            None => copy(op, spec.diverts(op)),
+        };
+        spec.mounts.iter().map(copy_one).collect::<Result<_, _>>().map(Self)
     }
 
     /// Compares with what [`look`] saw.
@@ -65,9 +84,7 @@ impl Copies {
     pub fn check(&self, spec: &FsSpec, seen: &[Option<FileKey>]) -> Result<(), FsviewError> {
         let stale = |op: &MountOp| FsviewError::new("open_tree", &op.target, Errno::ESTALE);
         for (index, (op, copied)) in spec.mounts.iter().zip(&self.0).enumerate() {
-            let own = copied.as_ref().map(|copied| match copied {
-                Copied::Tree { key, .. } | Copied::Lower { key, .. } | Copied::Link { key, .. } => *key,
-            });
+            let own = copied.as_ref().and_then(Copied::key);
             if seen.get(index) != Some(&own) {
                 return Err(stale(op));
             }
@@ -80,7 +97,7 @@ impl Copies {
     }
 }
 
-fn copy(op: &MountOp, diverted: bool) -> Result<Option<Copied>, FsviewError> {
+pub(super) fn copy(op: &MountOp, diverted: bool) -> Result<Option<Copied>, FsviewError> {
     let MountKind::Bind { source, recursive } = &op.kind else { return Ok(None) };
     // Not by a copy of the mount: to close one that is attached nowhere costs a grace period.
     if let Ok(target) = nix::fcntl::readlink(source) {

@@ -1,7 +1,7 @@
 //! What a process of the run sees of the file system: a root of its own, built from mounts.
 //!
-//! Order of use: in the cloned child [`Copies::make`], while the launcher takes a [`look`] at the same
-//! places (with the caller's rights); [`mod@build`] when both saw the same; [`landlock`] as the second
+//! Order of use: in the cloned child a [`Draft`], before there is a plan, and [`Draft::copies`], while the launcher
+//! takes a [`look`] at the same places (with the caller's rights); [`fn@build`] when both saw the same; [`landlock`] as the second
 //! layer in the command's process.
 
 mod build;
@@ -9,6 +9,7 @@ mod content;
 mod copies;
 mod cover;
 mod doors;
+mod draft;
 pub mod initial;
 mod keystore;
 mod landlock;
@@ -18,10 +19,11 @@ mod pivot;
 mod served;
 mod tree;
 
-pub use build::{Built, Contents, build};
+pub use build::{Built, Contents};
 pub use content::Content;
 pub use copies::{Copies, FileKey, look};
 pub use doors::Door;
+pub use draft::{Draft, build};
 pub use initial::InitialState;
 pub use landlock::{LandlockRule, Restricted, Right, restrict};
 pub use overlay::{Divert, Diverted};
@@ -71,6 +73,11 @@ pub struct MountOp {
 }
 
 impl MountOp {
+    /// Whether a link at its source does.
+    fn leads_somewhere(&self) -> bool {
+        matches!(&self.kind, MountKind::Bind { source, .. } if source.exists())
+    }
+
     /// Whether something else is there for what is not on this host.
     fn is_stand_in(&self) -> bool {
         matches!(&self.kind, MountKind::Bind { source, .. } if *source != self.target)

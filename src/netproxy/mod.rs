@@ -137,6 +137,9 @@ use self::scribe::Scribe;
 use self::tls::Tls;
 use self::turning::Turning;
 
+/// How long the threads wait before they close what they hold, when nothing is left to be done.
+const LINGER: Duration = Duration::from_millis(5);
+
 /// How long streams that still move bytes may take once the run is over.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 
@@ -274,7 +277,7 @@ impl Proxy {
                 return Err(NetproxyError::Stop { seconds: STOP.as_secs() });
             }
             Ok(Left::Nothing) => {
-                self.egress.scribe.close();
+                self.egress.recorder.give_up_ballast();
                 return Ok(());
             }
             Ok(Left::Something) | Err(mpsc::RecvTimeoutError::Disconnected) => {}
@@ -330,6 +333,9 @@ fn serve(
     let tell = |left| _ = report.send(left);
     if idle {
         tell(Left::Nothing);
+        // Whoever heard that needs this processor, and the whole process may end before.
+        std::thread::sleep(LINGER);
+        egress.scribe.close();
     }
     // Dropping the tasks records what is still open.
     drop(runtime);

@@ -33,7 +33,7 @@ pub use roots::{Root, Why};
 pub use trust::{intercepts, names_bundle};
 
 use crate::command::Command;
-use crate::fsview::{FsSpec, LandlockRule};
+use crate::fsview::{FsSpec, LandlockRule, MountOp};
 use crate::ns::net::NetSpec;
 use crate::policy::{FileId, Host, PathAccess, Policy};
 use crate::supervisor::access::{AccessTable, Protected};
@@ -238,6 +238,12 @@ fn net(policy: &Policy) -> NetSpec {
         published,
         proxy_port: proxy_port(&taken),
     }
+}
+
+/// What a view is likely to have as far as it is there, known without a plan: the child makes it meanwhile.
+#[must_use]
+pub fn likely_mounts() -> Vec<MountOp> {
+    mounts::of_every_view()
 }
 
 /// Device and inode of `path`, for tables of files.

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::roots::{PRIVATE, Root, exec_reaches};
+use super::roots::{PRIVATE, Root, exec_reaches, of_every_run};
 use super::{HostFacts, PRIVATE_HOME, kernel, links, trust};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, Link, MountKind, MountOp, PendingRoot};
-use crate::policy::{Effect, is_within, looks, PathAccess, PathPattern, Policy, RuleBody};
+use crate::policy::{Effect, PathAccess, PathPattern, Policy, RuleBody, is_within, looks};
 use crate::supervisor::access::Protected;
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 
@@ -67,8 +67,7 @@ impl View {
             let noexec = |path: &PathBuf| if direct_private.contains(path) { 0 } else { NOEXEC };
             mounts.extend(private.iter().map(|path| tmpfs(path, "1777", noexec(path))));
         }
-        let depth = |op: &MountOp| op.target.components().count();
-        mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
+        outer_first(&mut mounts);
         if enforce {
             mounts.extend(masks(policy, roots, protected, facts));
             mounts.extend(device_nodes(facts));
@@ -158,6 +157,21 @@ impl View {
     }
 }
 
+/// The mounts that nearly every view has, whatever the policy.
+pub(super) fn of_every_view() -> Vec<MountOp> {
+    let private: Vec<PathBuf> = PRIVATE.iter().copied().chain([PRIVATE_HOME]).map(PathBuf::from).collect();
+    let mut mounts = merge(&of_every_run(), &private);
+    mounts.extend(kernel_mounts(true));
+    outer_first(&mut mounts);
+    mounts.extend(nodes());
+    mounts
+}
+
+fn outer_first(mounts: &mut [MountOp]) {
+    let depth = |op: &MountOp| op.target.components().count();
+    mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
+}
+
 /// Whether `path` is one of `trees` or in one.
 fn covers(trees: &HashSet<&Path>, path: &Path) -> bool {
     path.ancestors().any(|above| trees.contains(above))
@@ -236,7 +250,11 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
 /// The terminal, and the nodes that an OCI document does not list, which stand last.
 fn device_nodes(facts: &HostFacts) -> impl Iterator<Item = MountOp> {
     let terminal = facts.terminal.iter().map(|path| device(path, TERMINAL));
-    terminal.chain(DEVICES.iter().map(|path| device(Path::new(path), path)))
+    terminal.chain(nodes())
+}
+
+fn nodes() -> impl Iterator<Item = MountOp> {
+    DEVICES.iter().map(|path| device(Path::new(path), path))
 }
 
 /// One of the host's own nodes: a user namespace makes none (mknod(2), EPERM).

@@ -101,6 +101,15 @@ pub(super) const PRIVATE: &[&str] = &["/tmp", "/run", "/dev/shm", "/var/tmp"];
 /// Beginnings of names in /etc: versions of interpreters keep their settings there.
 const SYSTEM_PREFIXES: &[&str] = &["python3", "java-", "perl"];
 
+/// The roots that every run has, whatever the policy, those that are not there among them.
+pub(super) fn of_every_run() -> Vec<Root> {
+    system_paths().map(|path| Root { path, why: Why::System, writable: false, executable: true }).collect()
+}
+
+fn system_paths() -> impl Iterator<Item = PathBuf> {
+    SYSTEM.iter().map(PathBuf::from).chain(etc_names().into_iter().map(|name| Path::new("/etc").join(name)))
+}
+
 /// Collects every root: the system's, the command's, those of rules.
 pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Vec<Root> {
     let mut roots: Vec<Root> = Vec::new();
@@ -110,11 +119,8 @@ pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Ve
             roots.push(Root { writable: false, executable: true, path, why });
         }
     };
-    for path in SYSTEM {
-        add(PathBuf::from(path), Why::System);
-    }
-    for name in etc_names() {
-        add(Path::new("/etc").join(name), Why::System);
+    for path in system_paths() {
+        add(path, Why::System);
     }
     for root in &command.runtime {
         add(root.path.clone(), Why::Runtime(root.reason.clone()));

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::exec_rule::{ExecProgram, ExecRule};
-use super::host::FileId;
+use super::looks::FileId;
 use super::parse::Effect;
 use super::path_rule::PathPattern;
 use super::verdict::{PathAccess, RuleId, Verdict};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::host::{FileId, Host};
+use super::host::Host;
+use super::looks::FileId;
 use super::lossless;
 use super::path_rule::{PathFault, PathPattern};
 use super::pattern::has_glob;

@@ -4,18 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use super::looks;
-
-/// A file as the kernel knows it, whatever it is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct FileId {
-    /// `st_dev`
-    pub dev: u64,
-    /// `st_ino`
-    pub ino: u64,
-}
+use super::looks::{self, FileId};
 
 /// Everything that the reading of a policy asks of the machine; tests answer from a table.
 pub trait Host {

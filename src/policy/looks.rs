@@ -15,8 +15,7 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag, lstat, stat};
-
-use super::host::FileId;
+use serde::{Deserialize, Serialize};
 
 /// As many links as path_resolution(7) follows.
 const MOST_LINKS: usize = 40;
@@ -34,6 +33,15 @@ struct Sight {
     status: Status,
     /// What it says, if it is a link.
     target: Option<PathBuf>,
+}
+
+/// A file as the kernel knows it, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FileId {
+    /// `st_dev`
+    pub dev: u64,
+    /// `st_ino`
+    pub ino: u64,
 }
 
 /// What is known of a file.
@@ -296,15 +304,34 @@ mod tests {
         }
         symlink(root.join("link/file"), root.join("absolute")).expect("a link");
         let paths = [
-            "real", "link", "twice", "twice/..", "link/../x", "real/dangling", "circle", "circle/x", "file",
-            "file/", "file/x", "file/..", "absolute", "absent/x", "absent/..", "magic", "./real//deep/.",
+            "real",
+            "link",
+            "twice",
+            "twice/..",
+            "link/../x",
+            "real/dangling",
+            "circle",
+            "circle/x",
+            "file",
+            "file/",
+            "file/x",
+            "file/..",
+            "absolute",
+            "absent/x",
+            "absent/..",
+            "magic",
+            "./real//deep/.",
         ];
         let _remembering = remember();
         for path in paths.into_iter().chain(paths).map(|path| root.join(path)) {
             let plain = |found: io::Result<PathBuf>| found.map_err(|error| error.raw_os_error());
             assert_eq!(plain(canonical(&path)), plain(path.canonicalize()), "{path:?}");
             let (ours, theirs) = (status(&path), stat(&path));
-            assert_eq!(ours.ok().map(|status| status.id.ino), theirs.ok().map(|found| found.st_ino), "{path:?}");
+            assert_eq!(
+                ours.ok().map(|status| status.id.ino),
+                theirs.ok().map(|found| found.st_ino),
+                "{path:?}"
+            );
         }
     }
 

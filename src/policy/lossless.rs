@@ -19,14 +19,25 @@ fn private_byte(letter: char) -> Option<u8> {
     (byte >= 0x80).then_some(byte)
 }
 
+/// Whether there may be private letters: each begins with this byte, as few others do.
+fn may_be_private(text: &str) -> bool {
+    memchr::memchr(0xF4, text.as_bytes()).is_some()
+}
+
+/// `word` as it is, where it can stand in a text like that.
+fn plain(word: &OsStr) -> Option<&str> {
+    let is_plain = |text: &str| !text.chars().any(|letter| private_byte(letter).is_some());
+    word.to_str().filter(|text| !may_be_private(text) || is_plain(text))
+}
+
 /// Whether a word can stand in a text as it is.
 pub(crate) fn is_plain(word: &OsStr) -> bool {
-    word.to_str().is_some_and(|text| !text.chars().any(|letter| private_byte(letter).is_some()))
+    plain(word).is_some()
 }
 
 /// Writes a word as text.
 pub(crate) fn encode(word: &OsStr) -> Cow<'_, str> {
-    if let Some(text) = word.to_str().filter(|_| is_plain(word)) {
+    if let Some(text) = plain(word) {
         return Cow::Borrowed(text);
     }
     let mut text = String::with_capacity(word.len());
@@ -47,6 +58,13 @@ pub(crate) fn encode(word: &OsStr) -> Cow<'_, str> {
 
 /// Reads what [`encode`] wrote.
 pub(crate) fn decode(text: &str) -> OsString {
+    decode_owned(text.to_owned())
+}
+
+fn decode_owned(text: String) -> OsString {
+    if !may_be_private(&text) {
+        return text.into();
+    }
     let mut word = Vec::with_capacity(text.len());
     for letter in text.chars() {
         match private_byte(letter) {
@@ -66,7 +84,7 @@ pub(crate) mod path {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: From<OsString>>(from: D) -> Result<T, D::Error> {
-        Ok(decode(&Cow::<str>::deserialize(from)?).into())
+        Ok(decode_owned(String::deserialize(from)?).into())
     }
 }
 
@@ -84,7 +102,7 @@ pub(crate) mod optional_path {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: From<OsString>>(
         from: D,
     ) -> Result<Option<T>, D::Error> {
-        Ok(Option::<Cow<str>>::deserialize(from)?.map(|text| decode(&text).into()))
+        Ok(Option::<String>::deserialize(from)?.map(|text| decode_owned(text).into()))
     }
 }
 
@@ -97,7 +115,7 @@ pub(crate) mod paths {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
-        Ok(Vec::<Cow<str>>::deserialize(from)?.iter().map(|text| decode(text).into()).collect())
+        Ok(Vec::<String>::deserialize(from)?.into_iter().map(|text| decode_owned(text).into()).collect())
     }
 }
 
@@ -110,7 +128,7 @@ pub(crate) mod bytes {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        Ok(decode(&Cow::<str>::deserialize(from)?).into_vec())
+        Ok(decode_owned(String::deserialize(from)?).into_vec())
     }
 }
 

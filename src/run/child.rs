@@ -18,10 +18,11 @@ use super::message::{Failure, Message, Step};
 use super::order::{self, Cell, Start};
 use super::signals;
 use super::stdio::CommandEnds;
-use crate::fsview::{self, Copies, Diverted, Door, Pending};
+use crate::fsview::{self, Diverted, Door, Draft, Pending};
 use crate::ns::handoff::{self, Role};
 use crate::ns::net::{self, Prepared};
 use crate::ns::{self, channel, idmap, init, privileges, time};
+use crate::plan;
 use crate::sys::descriptor::mount_id;
 use crate::sys::refused::Refused;
 use crate::sys::{clone, process, seccomp};
@@ -76,6 +77,8 @@ struct Begun {
     /// The file that is standard input, if it is one.
     input: Option<OwnedFd>,
     network: Prepared,
+    /// What the view is likely to have.
+    draft: Option<Draft>,
     /// In a replay, says which ids tasks get; not where the host does not let it.
     last_id: Option<OwnedFd>,
 }
@@ -111,12 +114,14 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
     };
     drop(its_word);
     let network = net::prepare().map_err(|error| Failure::text(Step::Network, &error))?;
-    Ok(Begun { command, word, input, network, last_id })
+    // A replay diverts what is written.
+    let draft = ends.offsets.is_none().then(|| Draft::make(plan::likely_mounts())).flatten();
+    Ok(Begun { command, word, input, network, draft, last_id })
 }
 
 /// Builds what the plan says, then serves as init.
 fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
-    let Begun { command, word, input, network, last_id } = begun;
+    let Begun { command, word, input, network, draft, last_id } = begun;
     let cell: Cell<'_> = order::hear(ends.channel.as_fd())?;
     if (cell.uid, cell.gid) != ends.shown_ids {
         // The ids are mapped already, and no others can be (user_namespaces(7)).
@@ -130,7 +135,7 @@ fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
     channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &input)
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
-    let pending = build_view(&cell, &word, ends)?;
+    let pending = build_view(&cell, draft, &word, ends)?;
     // Where the sockets went out, requests for more come in, if there can be any.
     let dialler = (!cell.net.published.is_empty()).then_some(&ends.sockets);
     become_init(ends, dialler.into_iter().chain(&last_id), &pending)
@@ -146,15 +151,21 @@ fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
     process::exit_now(if served.is_ok() { 0 } else { 125 })
 }
 
-fn build_view(cell: &Cell<'_>, word: &OwnedFd, ends: &Ends) -> Result<Pending, Failure> {
+fn build_view(
+    cell: &Cell<'_>,
+    draft: Option<Draft>,
+    word: &OwnedFd,
+    ends: &Ends,
+) -> Result<Pending, Failure> {
     let view = |error| Failure::text(Step::View, &error);
-    let copies = Copies::make(&cell.fs).map_err(view)?;
+    let draft = draft.and_then(|draft| draft.of(&cell.fs));
+    let copies = Draft::copies(draft.as_ref(), &cell.fs).map_err(view)?;
     copies.check(&cell.fs, &order::hear::<Vec<_>>(ends.channel.as_fd())?).map_err(view)?;
     // The launcher reads them while the mounts are made.
     let mut heard = None;
     let mut contents =
         |number, file: &mut File| order::Contents::write(&mut heard, ends.channel.as_fd(), number, file);
-    let built = fsview::build(&cell.fs, copies, &mut contents, &cell.unix).map_err(view)?;
+    let built = fsview::build(&cell.fs, copies, draft, &mut contents, &cell.unix).map_err(view)?;
     hand_over(cell, built.doors, built.diverted, &ends.sockets)
         .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::enter(&built.root).map_err(view)?;
@@ -232,6 +243,10 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     // While pid 1 builds the view.
     privileges::drop_bounding().map_err(|error| Failure::text(Step::Privileges, &error))?;
     let root = view_root(word)?;
+    // The launcher looks around in it while this process gives up what it has.
+    channel::send(channel.as_fd(), &Message::View.encode(), &[root.as_fd()])
+        .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
+    drop(root);
     nix::unistd::chdir(start.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
     ends.inherited.give_limits().map_err(|errno| Failure::new(Step::Limits, "setrlimit", &errno.into()))?;
@@ -262,7 +277,7 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     let filter = if restricted.signals { scoped } else { unscoped };
     let listener = seccomp::install(filter).map_err(|error| Failure::new(Step::Filter, SECCOMP, &error))?;
     let message = Message::Ready { landlock: restricted.files }.encode();
-    channel::send(channel.as_fd(), &message, &[listener.as_fd(), root.as_fd()])
+    channel::send(channel.as_fd(), &message, &[listener.as_fd()])
         .map_err(|error| Failure::new(Step::Filter, "sendmsg", &error))?;
     drop(listener);
     // An empty message: the launcher is gone.

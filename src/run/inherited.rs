@@ -52,6 +52,11 @@ pub struct Inherited {
 }
 
 impl Inherited {
+    /// Its limits of open files, soft and hard.
+    pub(super) fn descriptors(&self) -> Option<(u64, u64)> {
+        self.limits.get("nofile").copied()
+    }
+
     /// That of this process.
     ///
     /// # Errors

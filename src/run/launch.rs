@@ -27,24 +27,22 @@ use crate::sys::{clone, pidfd, process};
 /// A command that waits for the word to start.
 #[derive(Debug)]
 pub(super) struct Launched {
-    /// Pid 1 of the run, as we see it.
-    pub(super) init: i32,
     /// Kills the run when it is dropped.
     pub(super) guard: KillOnDrop,
-    pub(super) channel: OwnedFd,
     pub(super) go: OwnedFd,
-    /// Pid 1 makes sockets when it is asked here, if the plan needs any.
-    pub(super) dialler: OwnedFd,
     pub(super) listener: OwnedFd,
+    pub(super) landlock: bool,
+    pub(super) stdio: Stdio,
+}
+
+/// The view of the run, which its processes are in.
+#[derive(Debug)]
+pub(super) struct Entered {
     pub(super) root: OwnedFd,
     /// In the order of the plan's sockets.
     pub(super) doors: Vec<Door>,
     /// What is written inside alone.
     pub(super) layers: Layers,
-    pub(super) landlock: bool,
-    pub(super) stdio: Stdio,
-    /// What its time namespace adds to CLOCK_MONOTONIC, in nanoseconds.
-    pub(super) ahead: i64,
 }
 
 /// How connections are captured, for the trace.
@@ -92,6 +90,8 @@ pub struct Begun {
     replayed: bool,
     /// What the launcher was started with.
     pub(super) inherited: Inherited,
+    /// Pid 1 has left the old root.
+    entered: bool,
 }
 
 /// What a run that is replayed has of the recorded one from its first moment on.
@@ -153,10 +153,18 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
             drop((channel, go, sockets, stdio));
             child::enter(&ends)
         }
-        clone::Side::Parent { pid, pidfd } => {
-            let guard = KillOnDrop(pidfd);
-            Ok(Begun { init: pid, guard, channel, go, sockets, stdio, ahead, replayed, inherited: here })
-        }
+        clone::Side::Parent { pid, pidfd } => Ok(Begun {
+            init: pid,
+            guard: KillOnDrop(pidfd),
+            channel,
+            go,
+            sockets,
+            stdio,
+            ahead,
+            replayed,
+            inherited: here,
+            entered: false,
+        }),
     }
 }
 
@@ -201,6 +209,17 @@ pub(super) fn launch(
 }
 
 impl Begun {
+    /// Ends it, as if it had never begun.
+    ///
+    /// # Errors
+    /// The errno of setrlimit(2).
+    pub fn take_back(self) -> Result<(), RunError> {
+        let former = self.inherited.descriptors();
+        drop(self);
+        let Some((soft, hard)) = former else { return Ok(()) };
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))
+    }
+
     /// Pid 1 of the run.
     pub(super) fn handle(&self) -> std::io::Result<OwnedFd> {
         self.guard.as_fd().try_clone_to_owned()
@@ -223,39 +242,62 @@ impl Begun {
         }
     }
 
-    /// Waits until the command is ready, and pid 1 as well.
-    pub(super) fn finish(self) -> Result<Launched, RunError> {
-        let (mut ready, mut entered) = (None, false);
+    /// Pid 1 of the run, as we see it.
+    pub(super) fn init(&self) -> i32 {
+        self.init
+    }
+
+    /// What its time namespace adds to CLOCK_MONOTONIC, in nanoseconds.
+    pub(super) fn ahead(&self) -> i64 {
+        self.ahead
+    }
+
+    /// The command's standard input, output and error.
+    pub(super) fn stdio(&self) -> &Stdio {
+        &self.stdio
+    }
+
+    /// Where pid 1 is spoken with.
+    pub(super) fn channel(&self) -> std::io::Result<OwnedFd> {
+        self.channel.try_clone()
+    }
+
+    /// Where pid 1 makes sockets when it is asked, if the plan needs any.
+    pub(super) fn dialler(&self) -> std::io::Result<OwnedFd> {
+        self.sockets.try_clone()
+    }
+
+    /// Waits until the command's process is in the view.
+    pub(super) fn view(&mut self) -> Result<Entered, RunError> {
+        let descriptors = loop {
+            match self.hear()? {
+                (Message::View, descriptors) => break descriptors,
+                (Message::Entered, _) => self.entered = true,
+                _ => return Err(RunError::Silent),
+            }
+        };
+        let Ok([root]) = <[OwnedFd; 1]>::try_from(descriptors) else { return Err(RunError::Silent) };
+        let (doors, layers) = receive_doors(&self.sockets)?;
+        Ok(Entered { root, doors, layers })
+    }
+
+    /// Waits until the command is ready, and pid 1 as well; after [`view`](Self::view).
+    pub(super) fn finish(mut self) -> Result<Launched, RunError> {
+        let mut ready = None;
         let (landlock, descriptors) = loop {
-            match (ready.take(), entered) {
+            match (ready.take(), self.entered) {
                 (Some(ready), true) => break ready,
                 (unready, _) => ready = unready,
             }
             match self.hear()? {
                 (Message::Ready { landlock }, descriptors) => ready = Some((landlock, descriptors)),
-                (Message::Entered, _) => entered = true,
+                (Message::Entered, _) => self.entered = true,
                 _ => return Err(RunError::Silent),
             }
         };
-        let Ok([listener, root]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return Err(RunError::Silent);
-        };
-        let (doors, layers) = receive_doors(&self.sockets)?;
-        let Self { init, guard, channel, go, sockets: dialler, stdio, ahead, .. } = self;
-        Ok(Launched {
-            init,
-            guard,
-            channel,
-            go,
-            dialler,
-            listener,
-            root,
-            doors,
-            layers,
-            landlock,
-            stdio,
-            ahead,
-        })
+        let Ok([listener]) = <[OwnedFd; 1]>::try_from(descriptors) else { return Err(RunError::Silent) };
+        let Self { guard, go, stdio, .. } = self;
+        Ok(Launched { guard, go, listener, landlock, stdio })
     }
 }
 
@@ -282,16 +324,20 @@ fn receive_doors(sockets: &OwnedFd) -> Result<(Vec<Door>, Layers), RunError> {
 /// Memory, in bytes, that a run needs once it has started: blocks of the relays, stacks of threads.
 const ROOM: usize = 8 << 20;
 
-/// Tells the command's process to execute the command. A launcher that found no memory later would
-/// have to end at once, and end the run with it: the room is looked for before.
-pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
+/// Looks for that room before the command starts: a launcher that found none later would have to end at once, and
+/// end the run with it.
+pub(super) fn look_for_room() -> Result<(), RunError> {
     let mut room = Vec::<u8>::new();
     if room.try_reserve_exact(ROOM).is_err() {
         return Err(RunError::call("mmap")(nix::Error::ENOMEM));
     }
     // Else the compiler may leave the allocation out.
     std::hint::black_box(&mut room);
-    drop(room);
+    Ok(())
+}
+
+/// Tells the command's process to execute the command.
+pub(super) fn go(channel: &OwnedFd) -> Result<(), RunError> {
     channel::send(channel.as_fd(), &[GO], &[]).map_err(RunError::call("sendmsg"))
 }
 

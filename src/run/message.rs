@@ -74,6 +74,8 @@ impl Failure {
 /// A message on the channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Message {
+    /// The command's process is in the view; the descriptor is its root.
+    View,
     /// The filter is installed and the command waits; the descriptor is the listener.
     Ready { landlock: bool },
     /// The view is entered, the old root left, and pid 1 is init.
@@ -99,6 +101,7 @@ impl Message {
                 bytes
             }
             Self::Sockets => vec![b'S'],
+            Self::View => vec![b'V'],
             Self::Entered => vec![b'I'],
             // Sent by pid 1 in its own form.
             Self::End(_) => Vec::new(),
@@ -120,6 +123,7 @@ impl Message {
             }
             crate::ns::init::END => CommandEnd::decode(bytes).map(Self::End),
             b'S' => Some(Self::Sockets),
+            b'V' => Some(Self::View),
             b'I' => Some(Self::Entered),
             _ => None,
         }
@@ -136,6 +140,6 @@ pub(super) fn end_of(bytes: &[u8]) -> Option<LastWords> {
     match Message::decode(bytes)? {
         Message::End(end) => Some(LastWords::End(end)),
         Message::Failed(failure) => Some(LastWords::Failed(failure)),
-        Message::Ready { .. } | Message::Sockets | Message::Entered => None,
+        Message::View | Message::Ready { .. } | Message::Sockets | Message::Entered => None,
     }
 }

@@ -16,12 +16,14 @@ mod repeat;
 mod signals;
 mod stdio;
 mod until;
+mod watch;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
@@ -37,13 +39,14 @@ pub use until::{Ahead, Next, Until};
 
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};
-use crate::ns::init::{self, CommandEnd};
-use crate::plan::{Enforcement, LaunchPlan};
+use crate::ns::init::CommandEnd;
+use crate::plan::{Enforcement, LaunchPlan, PlanError};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{Denials, Finished, InitWords, Setup, Supervisor};
-use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, Turn, WriterHandle};
+use crate::supervisor::{Denials, Finished, Supervisor};
+use crate::trace::{self, Closing, Denial, Event, Kind, Placement, Recorder, Totals, Turn, WriterHandle};
 use foreground::Foreground;
+use watch::Watched;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -59,7 +62,7 @@ pub struct Outcome {
     /// The policy, for suggestions.
     pub policy: Arc<Policy>,
     /// Where the trace is.
-    pub placed: Placed,
+    pub trace: Closing,
     /// Time that a replay has left out.
     pub left_out: Duration,
 }
@@ -86,14 +89,14 @@ pub fn run(
     let (recorder, writer) = trace::create(placement)?;
     let turn = repeat.turn();
     let recorder = repeat.watch(recorder, run);
-    let armed = match arm(&plan, launching, &recorder, streams, &repeat) {
+    let armed = match arm(plan, launching, &recorder, streams, (repeat, turn), (signals, state)) {
         Ok(armed) => armed,
         Err(error) => {
             writer.discard();
             return Err(error);
         }
     };
-    match prepare(plan, armed, (signals, turn), state, (&recorder, repeat)).and_then(carry_out) {
+    match prepare(armed, &recorder).and_then(carry_out) {
         Ok(ended) => conclude(ended, recorder, writer),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
@@ -103,67 +106,83 @@ pub fn run(
     }
 }
 
-/// A command that is ready, with a proxy beside it.
+/// A command that is ready, with a proxy and a supervisor beside it.
 struct Armed {
     launched: launch::Launched,
-    network: network::Network,
-    connections: Arc<Connections>,
-    /// Sockets of the host, each with the file of ours that is connected instead.
-    relayed: Sockets,
+    proxy: Proxy,
     /// What the trace begins with.
     header: Map<String, Value>,
-    /// What the launcher was started with, and the command has.
-    umask: Mode,
+    environment: Event,
+    policy: Arc<Policy>,
+    /// Signals that were blocked before.
+    former: SigSet,
+    /// What went wrong here is told by the trace.
+    watched: Result<Watched, RunError>,
 }
 
-/// Starts the proxy while the child builds the view; what fails here leaves no trace.
+/// Starts the proxy while the child builds the view, and looks around in that while the command's process gives
+/// up its rights; what fails here leaves no trace.
 fn arm(
-    plan: &LaunchPlan,
+    plan: LaunchPlan,
     launching: launch::Launching,
     recorder: &Recorder,
     streams: StreamOptions,
-    repeat: &Repeat,
+    (repeat, turn): (Repeat, Option<Arc<Turn>>),
+    (signals, state): (HeldSignals, Option<OwnedFd>),
 ) -> Result<Armed, RunError> {
-    // What is not in the document that `spec` prints is not in the run.
-    plan.check_document()?;
     let published = publish::bind(&plan.access.policy)?;
     crate::ns::privileges::act_without().map_err(failure::privileges_kept)?;
     crate::sys::process::own_umask().map_err(RunError::call("unshare(CLONE_FS)"))?;
-    // What the supervisor makes for a task has the task's own mask already.
+    // What the supervisor makes for a task has the task's own mask already; the command has the launcher's.
     let umask = umask(Mode::empty());
     let redacted = streams.redacted.given().into_iter().map(str::to_owned).collect();
     let redactor = repeat.redactor()?.with_names(streams.redacted.clone());
     let connections = Arc::new(Connections::default());
-    let launch::Launching { begun, sockets, tls } = launching;
+    let launch::Launching { mut begun, sockets, tls } = launching;
     let (capture, reads_tls, idle_timeout) = (launch::capture(&sockets), tls.is_some(), streams.idle_timeout);
     let start = |sockets, listeners| {
-        let policy = &plan.access.policy;
-        let enforce = plan.access.enforce;
-        network::start(
-            policy,
-            sockets,
-            listeners,
-            (recorder, redactor),
-            &connections,
-            enforce,
-            (tls, streams),
-        )
+        let (policy, enforce) = (&plan.access.policy, plan.access.enforce);
+        let streams = (tls, streams);
+        network::start(policy, sockets, listeners, (recorder, redactor), &connections, enforce, streams)
     };
-    let (launched, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
-        let network = start(sockets, Listeners::default())?;
-        (begun.finish()?, network, Vec::new())
-    } else {
+    let listen = || {
+        if plan.unix.is_empty() && plan.net.published.is_empty() {
+            let network = start(sockets, Listeners::default())?;
+            return Ok((begun.view()?, network, Vec::new()));
+        }
         // It listens at the doors too, which are made with the view, or asks pid 1 for sockets.
-        let mut launched = begun.finish()?;
-        let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut launched.doors));
-        let dialler = launched.dialler.try_clone().map_err(RunError::call("dup"))?;
+        let mut entered = begun.view()?;
+        let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut entered.doors));
+        let dialler = begun.dialler().map_err(RunError::call("dup"))?;
         let listeners = publish::listeners(published, unix, dialler);
-        (launched, start(sockets, listeners)?, relayed)
+        Ok((entered, start(sockets, listeners)?, relayed))
     };
-    let (landlock, seeded, stdio) = (launched.landlock, plan.replay, launched.stdio.manifest());
-    let header =
-        header(plan, Enforcement { landlock, capture, reads_tls, idle_timeout, redacted, seeded, stdio });
-    Ok(Armed { launched, network, connections, relayed, header, umask })
+    let (entered, network, relayed) = beside_check(&plan, listen)?;
+    let (policy, seeded, enforce) = (Arc::clone(&plan.access.policy), plan.replay, plan.access.enforce);
+    let (mut header, environment) = (plan.header.clone(), environment(&plan));
+    let former = signals.former;
+    let network::Network { proxy, loopback } = network;
+    let around =
+        watch::Around { begun: &begun, proxy: &proxy, loopback, connections, relayed, signals, state, umask };
+    let watched = watch::watch(plan, entered, around, (recorder, repeat, turn));
+    launch::look_for_room()?;
+    let launched = begun.finish()?;
+    let (landlock, stdio) = (launched.landlock, launched.stdio.manifest());
+    let enforcement = Enforcement { landlock, capture, reads_tls, idle_timeout, redacted, seeded, stdio };
+    enforcement.add_to(&mut header, policy.full_mediation(), enforce);
+    Ok(Armed { launched, proxy, header, environment, policy, former, watched })
+}
+
+/// Does `work` while another thread looks whether the document that `spec` prints says all of `plan`: what is not in
+/// it is not in the run.
+fn beside_check<T>(plan: &LaunchPlan, work: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
+    std::thread::scope(|scope| {
+        let check = std::thread::Builder::new().name("document".to_owned());
+        let check = check.spawn_scoped(scope, || plan.check_document()).map_err(RunError::call("clone"))?;
+        let done = work();
+        check.join().unwrap_or(Err(PlanError::Incomplete))?;
+        done
+    })
 }
 
 /// A run that waits for nothing but the word.
@@ -180,64 +199,19 @@ struct Ready {
 }
 
 /// Everything up to the word: what fails here has run nothing.
-fn prepare(
-    plan: LaunchPlan,
-    armed: Armed,
-    (signals, turn): (HeldSignals, Option<Arc<Turn>>),
-    state: Option<OwnedFd>,
-    (recorder, repeat): (&Recorder, Repeat),
-) -> Result<Ready, RunError> {
-    let Armed { launched, network, connections, relayed, header, umask } = armed;
+fn prepare(armed: Armed, recorder: &Recorder) -> Result<Ready, RunError> {
+    let Armed { launched, proxy, header, environment, policy, former, watched } = armed;
     let guard = launched.guard;
-    let policy = Arc::clone(&plan.access.policy);
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
-    recorder.record(environment(&plan))?;
-    let base = repeat.clock()?;
-    repeat.record(umask, base, (recorder, turn.as_deref()))?;
-    let skips_waits = repeat.skips_waits();
-    let (diverted, kept) = launched.layers.prepare(&plan.fs, &launched.root, repeat.files())?;
-    let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
-    let controls = repeat.controls(base, launched.ahead)?;
-    let interrupted = signals.ending();
-    let setup = Setup {
-        listener: launched.listener,
-        init: launched.init,
-        root: launched.root,
-        inherited: launched.stdio.mounts(),
-        input: launched.stdio.input_pipe(),
-        shown_ids: (plan.process.uid, plan.process.gid),
-        access: plan.access,
-        command: plan.command,
-        recorder: recorder.clone(),
-        judge_connection: network::judge(&network.proxy),
-        lead_loopback: network.loopback,
-        connections,
-        signals: signals.descriptor,
-        channel: launched.channel,
-        words: InitWords {
-            attach: init::attach_request,
-            bind: init::bind_request,
-            last_id: init::last_id_request,
-            pair: init::pair_request,
-            answer: init::answer_to,
-            is_end: init::is_end,
-        },
-        pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
-        relayed,
-        state,
-        keeps_former: keeps,
-        captures,
-        diverted,
-        controls,
-        under_way: skips_waits.then(network::under_way),
-        turn,
-    };
-    let supervisor = Supervisor::new(setup)?;
-    if let Some(signal) = interrupted {
+    recorder.record(environment)?;
+    let Watched { prepared, replay, kept, keeps } = watched?;
+    replay.map_or(Ok(()), |event| recorder.record(event))?;
+    let supervisor = prepared.serve(launched.listener);
+    if let Some(signal) = signals::ending(former) {
         return Err(RunError::Interrupted(signal));
     }
     let streams = launched.stdio.start(guard.as_fd(), keeps.then_some(recorder))?;
-    Ok(Ready { guard, go: launched.go, supervisor, proxy: network.proxy, streams, policy, kept })
+    Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy, kept })
 }
 
 /// A run that has ended.
@@ -287,7 +261,7 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
     let refused_hosts = recorder.denials().named.into_iter().filter(|denial| denial.op == "net").collect();
     // The last who could record anything.
     drop(recorder);
-    let placed = writer.seal(run_end(end))?;
+    let trace = writer.close(run_end(end))?;
     if let Some(lost) = streams.failure() {
         return Err(lost.into());
     }
@@ -298,7 +272,7 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
         denials: finished.denials,
         refused_hosts,
         policy,
-        placed,
+        trace,
         left_out: finished.left_out,
     })
 }
@@ -310,12 +284,6 @@ type Sockets = Vec<(PathBuf, OwnedFd)>;
 fn doors(paths: Vec<PathBuf>, doors: Vec<Door>) -> (Sockets, Sockets) {
     let both = paths.into_iter().zip(doors);
     both.map(|(path, door)| ((path.clone(), door.listener), (path, door.file))).unzip()
-}
-
-fn header(plan: &LaunchPlan, enforcement: Enforcement) -> Map<String, Value> {
-    let mut header = plan.header.clone();
-    enforcement.add_to(&mut header, plan.access.policy.full_mediation(), plan.access.enforce);
-    header
 }
 
 /// The names that the command gets: never the values.

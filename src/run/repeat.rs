@@ -279,14 +279,14 @@ impl Repeat {
         matches!(self, Self::Replayed(replayed) if !replayed.paced)
     }
 
-    /// Records what a replay needs to know first.
-    pub(super) fn record(
+    /// What a replay needs to know first, to be recorded when the run is; its blob is stored already.
+    pub(super) fn event(
         &self,
         umask: Mode,
         base: ClockBase,
         (recorder, turn): (&Recorder, Option<&Turn>),
-    ) -> Result<(), RunError> {
-        let Some(private) = self.private() else { return Ok(()) };
+    ) -> Result<Option<Event>, RunError> {
+        let Some(private) = self.private() else { return Ok(None) };
         let text = serde_json::to_vec(private)
             .map_err(|error| RunError::call("the private blob")(std::io::Error::from(error)))?;
         let mut blob = recorder.blob()?;
@@ -304,6 +304,6 @@ impl Repeat {
             .arg("clock", serde_json::json!(base))
             .arg("processors", serde_json::json!(Processors::here()))
             .arg("private", blob.finish()?.private());
-        Ok(recorder.record(event)?)
+        Ok(Some(event))
     }
 }

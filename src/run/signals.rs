@@ -54,14 +54,12 @@ pub(super) fn hold_in_child() -> Result<SigSet, Refused> {
     heard().thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(Refused::by("sigprocmask"))
 }
 
-impl HeldSignals {
-    /// A signal that has come meanwhile and that would have ended the launcher.
-    pub(super) fn ending(&self) -> Option<Signal> {
-        let would_end = |signal: &Signal| {
-            !self.former.contains(*signal)
-                && process::is_pending(*signal as i32)
-                && !process::is_ignored(*signal as i32)
-        };
-        FORWARDED.into_iter().find(would_end)
-    }
+/// A signal that has come meanwhile and that would have ended the launcher; `former` was blocked before.
+pub(super) fn ending(former: SigSet) -> Option<Signal> {
+    let would_end = |signal: &Signal| {
+        !former.contains(*signal)
+            && process::is_pending(*signal as i32)
+            && !process::is_ignored(*signal as i32)
+    };
+    FORWARDED.into_iter().find(would_end)
 }

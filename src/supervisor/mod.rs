@@ -41,6 +41,7 @@ mod mutate;
 mod open;
 mod outside;
 mod pending;
+mod prepared;
 mod ready;
 mod receiver;
 mod remembered;
@@ -67,7 +68,7 @@ mod written;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,7 @@ pub use self::listing::Orders;
 use self::machine::Machine;
 pub use self::machine::{LONGEST_MACHINE_FILE, OPERATION as MACHINE, RecordedMachine};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
-use self::setup::Controlled;
+pub use self::prepared::Prepared;
 pub use self::setup::{Finished, InitWords, Refusal, Setup};
 pub use self::skip::UnderWay;
 use self::status::Statuses;
@@ -181,71 +182,6 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Prepares to serve the run behind `setup.listener`.
-    ///
-    /// # Errors
-    /// When the run's root cannot be reached or inotify is refused.
-    pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders, statuses, machine, made } = setup.diverted;
-        let view = View::of(setup.root, setup.inherited, roots, setup.input).map_err(Stop::View)?;
-        let view = view.with(made, setup.shown_ids);
-        view.know_programs(&mut setup.command, &setup.access);
-        let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
-        let Controlled { following, clock, skip, outside, births } =
-            Controlled::by(setup.controls, &setup.recorder, setup.under_way);
-        Ok(Self {
-            hand_over: HandOver::by(setup.listener.as_fd()),
-            listener: Arc::new(setup.listener),
-            init: setup.init,
-            full_mediation: setup.access.policy.full_mediation(),
-            access: setup.access,
-            command: setup.command,
-            recorder: setup.recorder,
-            judge_connection: setup.judge_connection,
-            lead_loopback: setup.lead_loopback,
-            connections: setup.connections,
-            signals: setup.signals,
-            channel: setup.channel,
-            words: setup.words,
-            view,
-            tasks: Tasks::new(following.is_some()),
-            following,
-            clock,
-            skip,
-            turn: setup.turn,
-            more_stops: false,
-            system_files: SystemFiles::default(),
-            heads: Heads::default(),
-            digests: Digests::default(),
-            written: WrittenFiles::new(setup.keeps_former).map_err(Stop::Watch)?,
-            first: setup.keeps_former.then(FirstChanges::default),
-            captures: setup.captures.then(Captures::default),
-            listings: Listings::new(setup.keeps_former, orders),
-            statuses: Statuses::new(setup.keeps_former, statuses),
-            machine: Machine::new(setup.keeps_former, machine),
-            hasher: Hasher::new(setup.state),
-            denials: Denials::default(),
-            pending: pending::places(setup.pending, holders),
-            last_words: None,
-            silent: false,
-            ended: false,
-            sockets,
-            served: HashSet::new(),
-            seized: HashSet::new(),
-            expected: HashMap::new(),
-            follow_ups: HashMap::new(),
-            command_pid: None,
-            early_signals: Vec::new(),
-            waiting: waiting::Waiting::default(),
-            looked: Instant::now(),
-            interrupted: false,
-            outside,
-            births,
-            first_refusal: None,
-            started: false,
-        })
-    }
-
     /// Serves until nothing of the run is left but pid 1, which then ends as well.
     ///
     /// # Errors
@@ -253,7 +189,6 @@ impl Supervisor {
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
         waiter::prepare()?;
-        self.note_places();
         self.note_machine()?;
         let mut listening = true;
         loop {

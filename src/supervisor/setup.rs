@@ -41,12 +41,8 @@ pub struct InitWords {
 
 /// What the supervisor is told at its start.
 pub struct Setup {
-    /// Where waiting calls are taken from.
-    pub listener: OwnedFd,
     /// Pid 1 of the run.
     pub init: i32,
-    /// The run's root directory, as O_PATH: pid 1 cannot be looked into.
-    pub root: OwnedFd,
     /// Mounts outside of it that standard input, output and error lead to.
     pub inherited: Vec<u64>,
     /// The pipe that is standard input as it is.

@@ -57,4 +57,4 @@ pub use tamper::Tamper;
 pub use turn::Turn;
 pub use ustar::Fault;
 pub use verify::{Expectation, Outcome, Verification, verify};
-pub use writer::{WriterHandle, create};
+pub use writer::{Closing, WriterHandle, create};

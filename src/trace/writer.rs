@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,8 @@ use super::space::{Purpose, Space};
 pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceError> {
     let (placement, file, blobs) = placement.into_parts()?;
     match start(file, blobs) {
-        Ok((recorder, queue, thread)) => {
-            Ok((recorder, WriterHandle { queue, thread: Some(thread), placement: Some(placement) }))
+        Ok(Started { recorder, queue, thread, sealed }) => {
+            Ok((recorder, WriterHandle { queue, sealed, thread: Some(thread), placement: Some(placement) }))
         }
         Err(error) => {
             placement.discard();
@@ -40,13 +41,15 @@ pub fn create(placement: Placement) -> Result<(Recorder, WriterHandle), TraceErr
 /// Lines of so many bytes are written together: a write for each would cost more than its hash.
 const WRITTEN_AT_ONCE: usize = 32 << 10;
 
-type WriterThread = JoinHandle<Result<Finished, TraceError>>;
+type WriterThread = JoinHandle<Result<(), TraceError>>;
 
-fn start(file: Flock<File>, blobs: OwnedFd) -> Result<(Recorder, Arc<Queue>, WriterThread), TraceError> {
+fn start(file: Flock<File>, blobs: OwnedFd) -> Result<Started, TraceError> {
     let another = file.try_clone().map_err(|source| TraceError::StartWriter { source })?;
     let queue = Arc::new(Queue::new(Space::new(another, Purpose::Lines))?);
+    let (seals, sealed) = mpsc::sync_channel(1);
     let writer = Writer {
         queue: Arc::clone(&queue),
+        seals,
         file,
         chain: Chain::new(),
         line: String::new(),
@@ -61,22 +64,35 @@ fn start(file: Flock<File>, blobs: OwnedFd) -> Result<(Recorder, Arc<Queue>, Wri
         .map_err(|source| TraceError::StartWriter { source })?;
     let blobs = BlobStore::new(blobs, Some(Arc::clone(&queue)));
     let recorder = Recorder::to_file(Arc::clone(&queue), blobs);
-    Ok((recorder, queue, thread))
+    Ok(Started { recorder, queue, thread, sealed })
+}
+
+struct Started {
+    recorder: Recorder,
+    queue: Arc<Queue>,
+    thread: WriterThread,
+    sealed: Receiver<Sealed>,
 }
 
 /// The end of the writer that closes the trace. Dropped without [`seal`](Self::seal), it leaves an unsealed trace.
 pub struct WriterHandle {
     queue: Arc<Queue>,
+    sealed: Receiver<Sealed>,
     thread: Option<WriterThread>,
     placement: Option<Placement>,
 }
 
 impl WriterHandle {
-    /// Writes `run_end` (with the totals beside its arguments) and the seal, brings all to disk and puts the trace
-    /// in place. Call it after the last process of the run has ended.
+    /// Writes `run_end` (with the totals beside its arguments) and the seal, and puts the trace in place. Call it
+    /// after the last process of the run has ended.
     ///
     /// After a failure of the writer, what could be written is still put in place, and the failure is returned.
-    pub fn seal(mut self, run_end: Event) -> Result<Placed, TraceError> {
+    pub fn seal(self, run_end: Event) -> Result<Placed, TraceError> {
+        self.close(run_end)?.finish()
+    }
+
+    /// The same, and what is reserved behind the end is still being given back.
+    pub fn close(mut self, run_end: Event) -> Result<Closing, TraceError> {
         let totals = self.queue.totals();
         let totals = json!({
             "effects": totals.effects, "observations": totals.observations, "denials": totals.denials,
@@ -86,13 +102,19 @@ impl WriterHandle {
         if let Some(placement) = &self.placement {
             placement.remove_empty_blobs();
         }
-        let finished = self.join();
-        let placed = self.placement.take().ok_or(TraceError::Sealed)?.place();
-        let finished = finished?;
-        let mut placed = placed?;
-        placed.entries = finished.entries;
-        placed.head = finished.head;
-        Ok(placed)
+        // A writer that has failed says no word.
+        let sealed = self.sealed.recv();
+        let mut thread = Some(self.thread.take().ok_or(TraceError::Sealed)?);
+        let placement = self.placement.take().ok_or(TraceError::Sealed)?;
+        // What is moved must be let go of before.
+        let joined = match thread.take_if(|_| sealed.is_err() || !placement.is_in_place()) {
+            Some(thread) => join(thread),
+            None => Ok(()),
+        };
+        let placed = placement.place();
+        joined?;
+        let Sealed { entries, head } = sealed.map_err(|_| TraceError::Sealed)?;
+        Ok(Closing { placed: Placed { entries, head, ..placed? }, thread })
     }
 
     /// Takes the trace away again: nothing was recorded, for nothing has begun.
@@ -103,16 +125,47 @@ impl WriterHandle {
         }
     }
 
-    fn finish(&mut self, run_end: Option<Event>) -> Result<Finished, TraceError> {
+    fn finish(&mut self, run_end: Option<Event>) -> Result<(), TraceError> {
         self.queue.end(run_end);
-        self.join()
+        join(self.thread.take().ok_or(TraceError::Sealed)?)
+    }
+}
+
+fn join(thread: WriterThread) -> Result<(), TraceError> {
+    thread
+        .join()
+        .unwrap_or_else(|_| Err(TraceError::Failed { reason: Arc::from("its writer has ended early") }))
+}
+
+/// A trace that is sealed and in place, while the disk space that was reserved behind its end is given back: that can
+/// take longer than a short run.
+#[derive(Debug)]
+pub struct Closing {
+    placed: Placed,
+    thread: Option<WriterThread>,
+}
+
+impl Closing {
+    /// Where the trace is.
+    pub fn placed(&self) -> &Placed {
+        &self.placed
     }
 
-    fn join(&mut self) -> Result<Finished, TraceError> {
-        let thread = self.thread.take().ok_or(TraceError::Sealed)?;
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(TraceError::Failed { reason: Arc::from("its writer has ended early") }))
+    /// Waits until that is done.
+    ///
+    /// An error says that it was not.
+    pub fn finish(mut self) -> Result<Placed, TraceError> {
+        self.thread.take().map_or(Ok(()), join)?;
+        Ok(self.placed.clone())
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Whoever asks no more has no use for the answer.
+            let _ = join(thread);
+        }
     }
 }
 
@@ -135,8 +188,9 @@ impl Drop for WriterHandle {
     }
 }
 
+/// What is known of a trace once its seal is written.
 #[derive(Debug)]
-struct Finished {
+struct Sealed {
     entries: u64,
     head: String,
 }
@@ -148,6 +202,8 @@ struct Checkpoint {
 
 struct Writer {
     queue: Arc<Queue>,
+    /// Where it says that the trace is sealed.
+    seals: SyncSender<Sealed>,
     file: Flock<File>,
     chain: Chain,
     line: String,
@@ -159,7 +215,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self) -> Result<Finished, TraceError> {
+    fn run(mut self) -> Result<(), TraceError> {
         loop {
             match self.queue.next_work() {
                 Work::Write { items, promised } => {
@@ -226,23 +282,27 @@ impl Writer {
         }
     }
 
-    fn end(mut self, run_end: Option<&Event>) -> Result<Finished, TraceError> {
+    fn end(mut self, run_end: Option<&Event>) -> Result<(), TraceError> {
         if let Some(run_end) = run_end {
             self.write(&Item { body: Arc::new(Body::new(run_end)), count: None, micros: now_micros() });
             self.write_meta(&self.chain.checkpoint("run.seal"));
         }
         self.flush();
         self.queue.release();
+        // Not brought to the disk by force: that would cost a short run more than the run itself. A power
+        // failure within seconds may cut the tail, which `verify` then says.
+        if !self.failed {
+            let sealed = Sealed { entries: self.chain.entries(), head: self.chain.head().to_owned() };
+            // A writer that was only told to end is heard by nobody.
+            let _ = self.seals.send(sealed);
+        }
         // What is reserved behind the end is given back.
         let truncated = self.truncate();
         if self.failed {
             let reason = self.queue.failure().unwrap_or_else(|| Arc::from("writing has failed"));
             return Err(TraceError::Failed { reason });
         }
-        truncated.map_err(|source| TraceError::Sync { source })?;
-        // Not brought to the disk by force: that would cost a short run more than the run itself. A power
-        // failure within seconds may cut the tail, which `verify` then says.
-        Ok(Finished { entries: self.chain.entries(), head: self.chain.head().to_owned() })
+        truncated.map_err(|source| TraceError::Sync { source })
     }
 
     fn truncate(&self) -> io::Result<()> {

@@ -10,6 +10,7 @@ mod day;
 mod diff;
 mod divergence;
 mod dns;
+mod draft;
 mod durations;
 mod elsewhere;
 mod escape;

@@ -28,7 +28,7 @@ impl ReplayCommand {
     ) -> Result<u8, Failure> {
         let reached = bound.map(Bound::reached).transpose()?.flatten();
         let is_missed = bound.is_some() && reached.is_none();
-        let live = &outcome.placed.path;
+        let live = &outcome.trace.placed().path;
         let mut comparison = match reached {
             Some(comparison) => comparison,
             None => self.whole(recorded, live)?,

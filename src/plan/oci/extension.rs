@@ -1,6 +1,6 @@
 //! What OCI has no field for: annotations.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -68,9 +68,8 @@ pub(super) fn write(plan: &LaunchPlan, devices: &[PathBuf]) -> Result<HashMap<St
     writer.put("guard", &plan.access)?;
     writer.put("command", &plan.command)?;
     writer.put("unix", &BorrowedPaths(&plan.unix))?;
-    let mut header = plan.header.clone();
-    header.retain(|name, _| !of_policy(&plan.access.policy).iter().any(|(own, _)| own == name));
-    writer.put("header", &header)?;
+    let others = plan.header.iter().filter(|(name, _)| !OF_POLICY.contains(&name.as_str()));
+    writer.put("header", &others.collect::<BTreeMap<_, _>>())?;
     writer.put("roots", &plan.roots)?;
     writer.put("replay", &plan.replay)?;
     Ok(writer.0)
@@ -104,10 +103,14 @@ pub(super) fn read(spec: &Spec) -> Result<Extensions, PlanError> {
     Ok(extensions)
 }
 
-/// What the trace says of the policy in words of its own stands in the guard's table already.
+/// What the trace says of the policy in words of its own.
+const OF_POLICY: [&str; 2] = ["policy", "policy_rules"];
+
+/// It stands in the guard's table already.
 fn of_policy(policy: &Policy) -> [(String, Value); 2] {
     let (text, rules) = policy_in_words(policy);
-    [("policy".to_owned(), text), ("policy_rules".to_owned(), rules)]
+    let [name_of_text, name_of_rules] = OF_POLICY.map(str::to_owned);
+    [(name_of_text, text), (name_of_rules, rules)]
 }
 
 struct Writer(HashMap<String, String>);

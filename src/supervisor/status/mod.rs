@@ -25,8 +25,8 @@ use self::kept::Kept;
 pub use self::recorded::{LONGEST_STATUSES, RecordedStatuses, StatusError};
 use self::sample::Sample;
 use self::shown::Shown;
-use super::access::Area;
-use super::view::{Found, Place};
+use super::access::{AccessTable, Area};
+use super::view::{Found, Place, View};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::dents::Entry;
@@ -65,6 +65,19 @@ impl Statuses {
             (false, _) => Self::Shown(Box::new(Shown::new(recorded))),
             (true, true) => Self::Kept(Box::default()),
             (true, false) => Self::Unseen,
+        }
+    }
+
+    /// Notes directories of the view that the run may look at without opening them.
+    pub(super) fn note_places(&mut self, view: &View, access: &AccessTable) {
+        if !self.are_noted() {
+            return;
+        }
+        let root = PathBuf::from("/");
+        for path in access.skeleton.iter().chain(&access.private).chain(&view.made).chain([&root]) {
+            if let Ok(found) = view.find(path.as_os_str().as_bytes(), false) {
+                self.add(path, Moment::Seen, (&found.status).into());
+            }
         }
     }
 
@@ -203,20 +216,6 @@ impl Supervisor {
                 shown.settled(sample.id());
             }
             self.statuses.add(&path, Moment::Seen, sample);
-        }
-    }
-
-    /// Notes directories of the view that the run may look at without opening them.
-    pub(super) fn note_places(&mut self) {
-        if !self.statuses.are_noted() {
-            return;
-        }
-        let places =
-            [&self.access.skeleton, &self.access.private, &self.view.made].into_iter().flatten().cloned();
-        for path in places.chain([PathBuf::from("/")]).collect::<Vec<_>>() {
-            if let Ok(found) = self.view.find(path.as_os_str().as_bytes(), false) {
-                self.saw(&path, &found.status);
-            }
         }
     }
 

@@ -176,6 +176,11 @@ impl Placement {
         Ok((self, file, blobs.into_fd()))
     }
 
+    /// Whether the trace is written where it belongs.
+    pub(super) fn is_in_place(&self) -> bool {
+        matches!(self.home, Home::Destination)
+    }
+
     /// Takes an empty directory of blobs away, for it says nothing. Nobody stores any more.
     pub(super) fn remove_empty_blobs(&self) {
         // One with blobs stays: it is not empty.
@@ -204,7 +209,14 @@ impl Placement {
     }
 
     fn remove_files(&self) {
-        let _ = self.home().remove_directory(&blobs_name(&self.name));
+        // It was made for this trace, and nobody else writes there.
+        let blobs = blobs_name(&self.name);
+        if let Ok(directory) = self.home().open_directory(&blobs) {
+            for name in directory.names().unwrap_or_default() {
+                let _ = directory.remove_file(&name);
+            }
+        }
+        let _ = self.home().remove_directory(&blobs);
         let _ = self.home().remove_file(&self.name);
         if let Home::Pending(pending) = &self.home {
             pending.remove();

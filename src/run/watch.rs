@@ -1,0 +1,95 @@
+//! The supervisor's first look around, in the view, while the command's process gives up its rights.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nix::sys::stat::Mode;
+
+use super::launch::{Begun, Entered};
+use super::repeat::Repeat;
+use super::signals::HeldSignals;
+use super::{RunError, diverted, network};
+use crate::netproxy::Proxy;
+use crate::ns::init;
+use crate::plan::LaunchPlan;
+use crate::supervisor::connections::Connections;
+use crate::supervisor::{InitWords, LeadLoopback, Prepared, Setup};
+use crate::trace::{Event, Recorder, Turn};
+
+/// What is there of the run beside its view.
+pub(super) struct Around<'a> {
+    pub(super) begun: &'a Begun,
+    pub(super) proxy: &'a Proxy,
+    /// Leads connections to loopback.
+    pub(super) loopback: LeadLoopback,
+    pub(super) connections: Arc<Connections>,
+    /// Sockets of the host, each with the file of ours that is connected instead.
+    pub(super) relayed: Vec<(PathBuf, OwnedFd)>,
+    pub(super) signals: HeldSignals,
+    /// The private state directory, if there is one.
+    pub(super) state: Option<OwnedFd>,
+    /// What the launcher was started with, and the command has.
+    pub(super) umask: Mode,
+}
+
+/// The supervisor, which knows the view.
+pub(super) struct Watched {
+    pub(super) prepared: Prepared,
+    /// What a replay needs to know.
+    pub(super) replay: Option<Event>,
+    /// What is copied out at the end.
+    pub(super) kept: Option<diverted::Kept>,
+    /// The run can be replayed.
+    pub(super) keeps: bool,
+}
+
+/// Prepares the supervisor of the run that is in `entered`.
+pub(super) fn watch(
+    plan: LaunchPlan,
+    entered: Entered,
+    around: Around<'_>,
+    (recorder, repeat, turn): (&Recorder, Repeat, Option<Arc<Turn>>),
+) -> Result<Watched, RunError> {
+    let begun = around.begun;
+    let base = repeat.clock()?;
+    let replay = repeat.event(around.umask, base, (recorder, turn.as_deref()))?;
+    let skips_waits = repeat.skips_waits();
+    let (diverted, kept) = entered.layers.prepare(&plan.fs, &entered.root, repeat.files())?;
+    let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
+    let setup = Setup {
+        init: begun.init(),
+        inherited: begun.stdio().mounts(),
+        input: begun.stdio().input_pipe(),
+        shown_ids: (plan.process.uid, plan.process.gid),
+        access: plan.access,
+        command: plan.command,
+        recorder: recorder.clone(),
+        judge_connection: network::judge(around.proxy),
+        lead_loopback: around.loopback,
+        connections: around.connections,
+        signals: around.signals.descriptor,
+        channel: begun.channel().map_err(RunError::call("dup"))?,
+        words: WORDS,
+        pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
+        relayed: around.relayed,
+        state: around.state,
+        keeps_former: keeps,
+        captures,
+        diverted,
+        controls: repeat.controls(base, begun.ahead())?,
+        under_way: skips_waits.then(network::under_way),
+        turn,
+    };
+    Ok(Watched { prepared: Prepared::new(entered.root, setup)?, replay, kept, keeps })
+}
+
+/// What pid 1 understands.
+const WORDS: InitWords = InitWords {
+    attach: init::attach_request,
+    bind: init::bind_request,
+    last_id: init::last_id_request,
+    pair: init::pair_request,
+    answer: init::answer_to,
+    is_end: init::is_end,
+};
