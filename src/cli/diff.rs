@@ -4,14 +4,16 @@ use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
+use super::Failure;
+use super::output::written;
+use super::voice::tell;
 use crate::replay::compare::{self, Cause, Comparison, report};
 use crate::replay::{embedded_times, outputs};
 use crate::trace::{self, Expectation, Opened, Outcome, StoredBlobs, TraceError, escape};
 
-/// Exit codes: nothing differs; something does, or a trace was tampered with; no answer.
+/// Exit codes: nothing differs; something does.
 const SAME: u8 = 0;
 const DIFFERENT: u8 = 1;
-const UNREADABLE: u8 = 2;
 
 /// Says what two runs did differently: 0 nothing, 1 something or a trace was tampered with, 2 one cannot be read
 ///
@@ -38,25 +40,17 @@ pub(super) struct DiffCommand {
 
 impl DiffCommand {
     /// Runs the command and returns its exit code.
-    pub(super) fn run(self) -> anyhow::Result<u8> {
-        let mut recorded = match open(&self.recorded)? {
-            Ok(opened) => opened,
-            Err(code) => return Ok(code),
-        };
-        let mut live = match open(&self.live)? {
-            Ok(opened) => opened,
-            Err(code) => return Ok(code),
-        };
+    pub(super) fn run(self) -> Result<u8, Failure> {
+        let (mut recorded, mut live) = (open(&self.recorded)?, open(&self.live)?);
         let blobs = [Some(&recorded.blobs), Some(&live.blobs)];
         let timed = embedded_times::between(recorded.place.path(), live.place.path());
         let (ours, theirs) = (&mut recorded.file, &mut live.file);
-        let mut comparison = compare::compare_with(ours, theirs, blobs, &self.lenient, &timed)?;
+        let mut comparison = compare::compare_with(ours, theirs, blobs, &self.lenient, &timed)
+            .map_err(|error| Failure::usage(format!("a trace cannot be read: {error}")))?;
         outputs::explain(&mut comparison, &recorded.blobs, &live.blobs);
-        let printed = print(&comparison, self.json, &mut io::stdout().lock());
-        // Who closes the pipe early still learns the answer from the exit code.
-        printed
-            .or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })?;
-        Ok(if comparison.is_same() { SAME } else { DIFFERENT })
+        let mut out = io::stdout().lock();
+        let printed = print(&comparison, self.json, &mut out).and_then(|()| out.flush());
+        written(if comparison.is_same() { SAME } else { DIFFERENT }, printed)
     }
 }
 
@@ -68,34 +62,34 @@ struct Intact {
     place: Opened,
 }
 
-/// Opens a trace that is intact; else tells why not, and gives the exit code.
-fn open(asked: &Path) -> anyhow::Result<Result<Intact, u8>> {
-    let say = |text: String| writeln!(io::stderr(), "agentbox: {text}");
-    let verified = trace::open(asked)
-        .and_then(|place| Ok((trace::verify(place.path(), &Expectation::default())?, place)));
-    let (found, place) = match verified {
-        Ok(verified) => verified,
-        Err(error) => {
-            say(error.to_string())?;
-            return Ok(Err(UNREADABLE));
-        }
-    };
+/// Opens a trace that is intact.
+fn open(asked: &Path) -> Result<Intact, Failure> {
+    let say = |text: String| tell([format!("agentbox: {text}")]);
+    let (found, place) = trace::open(asked)
+        .and_then(|place| Ok((trace::verify(place.path(), &Expectation::default())?, place)))
+        .map_err(unreadable)?;
     let shown = escape::text(&place.name().to_string_lossy());
     match found.outcome {
         Outcome::Tampered { entry, reason } => {
-            say(format!("{shown}: TAMPERED at entry {entry}: {reason}"))?;
-            return Ok(Err(DIFFERENT));
+            return Err(Failure::diverged(format!("{shown}: TAMPERED at entry {entry}: {reason}")));
         }
-        Outcome::Unsealed => say(format!("{shown} is not sealed: nothing says that this is all"))?,
+        Outcome::Unsealed => say(format!("{shown} is not sealed: nothing says that this is all")),
         Outcome::Torn { bytes } => {
-            say(format!("{shown}: the last line is torn ({bytes} bytes): the run was interrupted"))?;
+            say(format!("{shown}: the last line is torn ({bytes} bytes): the run was interrupted"));
         }
         Outcome::Sealed => {}
     }
+    if found.lacking.is_some() {
+        say(format!("{shown} is without its bodies: they are compared by their digests alone"));
+    }
     let path = place.path().to_owned();
     let blobs = StoredBlobs::beside(&path);
-    let file = File::open(&path).map_err(|source| TraceError::Read { path, source })?;
-    Ok(Ok(Intact { file, blobs, place }))
+    let file = File::open(&path).map_err(|source| unreadable(TraceError::Read { path, source }))?;
+    Ok(Intact { file, blobs, place })
+}
+
+fn unreadable(error: TraceError) -> Failure {
+    Failure::usage(error.to_string())
 }
 
 fn print(comparison: &Comparison, json: bool, out: &mut impl Write) -> io::Result<()> {

@@ -7,6 +7,7 @@ use crate::command::CommandError;
 use crate::plan::PlanError;
 use crate::policy::{Diagnostic, Report};
 use crate::run::RunError;
+use crate::sys::refused::Named;
 use crate::trace::{TraceError, escape};
 
 /// A failure and its exit code.
@@ -35,6 +36,16 @@ impl Failure {
         Self { code: 1, text: harmless(&text.into()) }
     }
 
+    /// What a command says could not be written to standard output. `code` is what it answers: one that says
+    /// something worse than success is kept.
+    pub(super) fn unwritten(code: u8, error: &std::io::Error) -> Self {
+        let text = format!(
+            "standard output: {}: what was to be said there is lost, write it elsewhere",
+            Named(error)
+        );
+        Self { code: if code == 0 { 2 } else { code }, text }
+    }
+
     /// Prints it on stderr, each line under our name, and gives its code.
     pub fn report(self) -> ExitCode {
         let mut stderr = std::io::stderr().lock();
@@ -47,12 +58,6 @@ impl Failure {
 /// Paths and words that a trace or a program names do nothing to a terminal.
 fn harmless(text: &str) -> String {
     text.lines().map(escape::text).collect::<Vec<_>>().join("\n")
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        Self::usage(format!("{error:#}"))
-    }
 }
 
 impl From<Report> for Failure {
@@ -80,6 +85,7 @@ impl From<TraceError> for Failure {
             | TraceError::NotReplaceable { .. }
             | TraceError::Occupied { .. }
             | TraceError::Busy { .. }
+            | TraceError::ClosedDirectory { .. }
             | TraceError::OpenDirectory { .. } => true,
             TraceError::Create { source, .. } => matches!(
                 source.kind(),

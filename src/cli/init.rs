@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-
 use crate::command::{self, profiles};
 
 mod starter;
 
+use super::Failure;
+use super::output::written;
 use super::worktree;
 use starter::Starter;
 
@@ -32,33 +32,33 @@ impl InitCommand {
     ///
     /// # Errors
     /// The current directory cannot be told, or the file or stdout cannot be written.
-    pub fn run(self) -> anyhow::Result<u8> {
+    pub fn run(self) -> Result<u8, Failure> {
         if let Some(name) = self.profile.as_deref().filter(|name| profiles::profile(name).is_none()) {
             let names: Vec<_> = profiles::names().collect();
             let name = name.escape_default();
-            return refuse(&format!("no profile `{name}`; there are: {}", names.join(", ")));
+            return Err(Failure::usage(format!("no profile `{name}`; there are: {}", names.join(", "))));
         }
-        let cwd = std::env::current_dir().context("cannot tell the current directory")?;
+        let cwd = std::env::current_dir()
+            .map_err(|error| Failure::usage(format!("cannot tell the current directory: {error}")))?;
         let env: Vec<_> = std::env::vars_os().collect();
         let text = survey(self.profile.as_deref(), &env, &cwd).to_string();
         match write_new(&self.policy, &text) {
             Ok(()) => {
                 let path = self.policy.display();
-                writeln!(io::stdout(), "wrote {path}").context("cannot write to stdout")?;
-                Ok(0)
+                written(0, writeln!(io::stdout(), "wrote {path}"))
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let path = self.policy.display();
-                refuse(&format!("{path} exists already and is left as it is (-p FILE writes another)"))
+                Err(Failure::usage(format!(
+                    "{path} exists already and is left as it is (-p FILE writes another)"
+                )))
             }
-            Err(error) => Err(error).with_context(|| format!("cannot write {}", self.policy.display())),
+            Err(error) => {
+                let path = self.policy.display();
+                Err(Failure::usage(format!("cannot write {path}: {error}: name another file with -p")))
+            }
         }
     }
-}
-
-fn refuse(why: &str) -> anyhow::Result<u8> {
-    writeln!(io::stderr(), "agentbox: {why}").context("cannot write to stderr")?;
-    Ok(2)
 }
 
 /// Creates the file. O_EXCL never follows a link at the end of a path (open(2)), a dangling one

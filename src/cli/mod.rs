@@ -6,6 +6,7 @@ mod exit;
 pub mod init;
 mod last_words;
 mod later;
+mod output;
 mod pack;
 mod places;
 mod policy;
@@ -17,13 +18,15 @@ pub mod show;
 mod spec;
 mod tls;
 mod until;
+mod usage;
 pub mod verify;
 mod voice;
 mod worktree;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Args as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use exit::Failure;
 
@@ -84,6 +87,23 @@ fn run_alone() -> Option<Subcommands> {
     run::RunCommand::from_arg_matches(&matches).ok().map(Subcommands::Run)
 }
 
+/// Help and version go to stdout with 0; mistakes, and the help that stands for one, to stderr with 2.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    match error.kind() {
+        DisplayHelp | DisplayVersion => {
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            output::written(0, printed).map_or_else(Failure::report, ExitCode::from)
+        }
+        DisplayHelpOnMissingArgumentOrSubcommand => {
+            // A closed stderr has no reader to tell.
+            let _ = error.print();
+            ExitCode::from(2)
+        }
+        _ => usage::explain(error, &Cli::command(), std::env::args_os().skip(1)).report(),
+    }
+}
+
 /// Reads the command line, does what it says, and gives the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -96,24 +116,20 @@ pub fn main() -> ExitCode {
             if let Some(failure) = later::refuse_option(&error) {
                 return failure.report();
             }
-            // Help and version go to stdout with 0, mistakes to stderr with 2.
-            let code = if error.use_stderr() { 2 } else { 0 };
-            // A closed stream has no reader to tell.
-            let _ = error.print();
-            return ExitCode::from(code);
+            return refuse(&error);
         }
     };
     let done = match command {
-        Subcommands::Diff(command) => command.run().map_err(Failure::from),
-        Subcommands::Init(command) => command.run().map_err(Failure::from),
+        Subcommands::Diff(command) => command.run(),
+        Subcommands::Init(command) => command.run(),
         Subcommands::Pack(command) => command.run(),
         Subcommands::Policy(command) => command.run(),
         Subcommands::Run(command) => command.run(),
         Subcommands::Replay(command) => command.run(),
-        Subcommands::Show(command) => command.run().map_err(Failure::from),
+        Subcommands::Show(command) => command.run(),
         Subcommands::Spec(command) => command.run(),
         Subcommands::Unpack(command) => command.run(),
-        Subcommands::Verify(command) => command.run().map_err(Failure::from),
+        Subcommands::Verify(command) => command.run(),
     };
     match done {
         Ok(code) => ExitCode::from(code),

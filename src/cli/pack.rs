@@ -155,6 +155,11 @@ fn intact(opened: &Opened) -> Result<(), Failure> {
         }
         Outcome::Sealed => {}
     }
+    if found.lacking.is_some() {
+        return Err(Failure::usage(format!(
+            "{shown} is without its bodies: a trace is moved together with the directory {BLOBS_SUFFIX} beside it"
+        )));
+    }
     if found.left_out > 0 {
         say(format!("{shown} is without its private parts: {} were left out", found.left_out));
     }

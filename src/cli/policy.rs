@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write as _};
 
 use super::Failure;
+use super::output::written;
 use super::run::{PolicyArgument, Prepared, prepare};
 use super::secrets;
 use crate::command::Command;
@@ -58,7 +59,7 @@ impl PolicyCommand {
 impl ShowPolicy {
     fn run(self) -> Result<u8, Failure> {
         let survey = self.survey()?;
-        let written = || {
+        let print = || {
             let mut out = BufWriter::new(std::io::stdout().lock());
             if self.json {
                 // Line breaks outside of strings stay; within them JSON has none.
@@ -70,19 +71,13 @@ impl ShowPolicy {
             }
             out.flush()
         };
-        match written() {
-            // Who closes the pipe early has read enough.
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(Failure::usage(format!("standard output: {error}")))
-            }
-            _ => Ok(0),
-        }
+        written(0, print())
     }
 
     fn survey(&self) -> Result<Survey, Failure> {
         let asked = !self.words.is_empty();
         let words = if asked { self.words.clone() } else { vec![any_program()?] };
-        let Prepared { policy, command, facts, host } = prepare(&self.policy, &words)?;
+        let Prepared { policy, command, facts, host, looks: _looks } = prepare(&self.policy, &words)?;
         let needs = if asked { None } else { Some(command.clone()) };
         let authority = intercepts(&policy, true).then_some("");
         let (facts, protected) = (&facts, Vec::new());

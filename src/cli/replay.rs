@@ -1,15 +1,14 @@
 //! `agentbox replay`: a recorded run once more, and the verdict.
 
+mod place;
 mod verdict;
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::io::{ErrorKind, Read as _};
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use nix::sys::stat::{Mode, umask};
 
 use rustls::pki_types::CertificateDer;
 
@@ -24,10 +23,10 @@ use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{self, HostFacts, LaunchPlan, Made, Request};
-use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy};
+use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy, looks};
 use crate::replay::compare::Cause;
 use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
-use crate::run::{self, Processors, Repeat, Replayed, ReplayedFiles};
+use crate::run::{self, Repeat, Replayed, ReplayedFiles};
 use crate::trace::{self, Placement, Scratch, escape};
 
 /// What `replay --help` says after the options.
@@ -84,7 +83,7 @@ impl ReplayCommand {
             self.lenient.push(Cause::PolicyChanged);
         }
         let bound = self.until.bound(&recording, &path)?;
-        take_place(&recording, self.voice)?;
+        place::take(&recording, self.voice)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
         first.hide(opened.places());
         let scratch = Scratch::new()?;
@@ -93,7 +92,7 @@ impl ReplayCommand {
         })?;
         // Where waits are left out, it is for us to say when they end.
         let clock = if self.paced { recording.clock } else { recording.clock.behind() };
-        let begun = run::begin(Some(clock), input, first.outputs);
+        let begun = run::begin(Some(place::former(&recording, clock, self.voice)?), input, first.outputs);
         let made = first.made(&recording, blanks(&scratch)?);
         let (prepared, mut found) = self.prepare(&recording, &made)?;
         found.extend(first.differences());
@@ -115,8 +114,8 @@ impl ReplayCommand {
         first.place_absent(is_writable);
         let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
         let files = {
-            let FirstState { files: initial, served, orders, statuses, .. } = first;
-            ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), blobs, keep }
+            let FirstState { files: initial, served, orders, statuses, machine, .. } = first;
+            ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), machine, blobs, keep }
         };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
@@ -151,6 +150,7 @@ impl ReplayCommand {
 
     /// What the plan is made from, and what is not as it was.
     fn prepare(&self, recording: &Recording, made: &Made) -> Result<(Prepared, Vec<Difference>), Failure> {
+        let looks = looks::remember();
         let mut found = Vec::new();
         let words: Vec<OsString> = recording.private.argv().collect();
         if !self.words.is_empty() && self.words != words {
@@ -161,6 +161,7 @@ impl ReplayCommand {
         if !recording.private.cwd.exists() {
             facts.cwd.clone_from(&recording.private.cwd);
         }
+        place::stand_in(&mut facts, &recording.private);
         facts.environment = recording.private.environment().collect();
         facts.home = facts.variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let mut environment = facts.environment.clone();
@@ -195,7 +196,7 @@ impl ReplayCommand {
         } else {
             confine(&mut command, &policy, &host);
         }
-        Ok((Prepared { policy, command, facts, host }, found))
+        Ok((Prepared { policy, command, facts, host, looks }, found))
     }
 
     /// The user's own policy where one is named; else the recorded one, if the trace was made here.
@@ -255,7 +256,14 @@ impl ReplayCommand {
         if is_accepted {
             return Ok(());
         }
-        Err(Failure::diverged("nothing was run; --force runs it anyway, to see where it parts".to_owned()))
+        let accepts = if found.iter().any(|difference| difference.what == "variable") {
+            "--lenient environment-changed accepts changed variables, "
+        } else {
+            ""
+        };
+        Err(Failure::diverged(format!(
+            "nothing was run; {accepts}--force runs it anyway, to see where it parts"
+        )))
     }
 }
 
@@ -301,38 +309,6 @@ fn secrets(recording: &Recording, policy: &Policy, is_live: bool) -> Result<Secr
     Secrets::restore(policy, placeholders).map_err(|error| Failure::launcher(error.to_string()))
 }
 
-/// Stands where the recorded run was begun; the command inherits all of that.
-fn take_place(recording: &Recording, voice: Voice) -> Result<(), Failure> {
-    enter(recording)?;
-    restore_mask(recording);
-    if !recording.sealed {
-        voice.tell([
-            "agentbox: the recording ends early: its run was interrupted, and what it would have done \
-               afterwards counts as a difference"
-                .to_owned(),
-        ]);
-    }
-    voice.tell(
-        recording.processors().iter().flat_map(Processors::take).map(|said| format!("agentbox: {said}")),
-    );
-    Ok(())
-}
-
-/// Enters the directory in which it ran. Where there is none, the run gets one made.
-fn enter(recording: &Recording) -> Result<(), Failure> {
-    let place = &recording.private.cwd;
-    let entered = match std::env::set_current_dir(place) {
-        Err(error) if error.kind() == ErrorKind::NotFound && recording.is_captured() => {
-            std::env::set_current_dir("/")
-        }
-        other => other,
-    };
-    entered.map_err(|error| {
-        let place = place.display();
-        Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
-    })
-}
-
 /// An empty file and an empty directory, which stand for those that are not here.
 fn blanks(scratch: &Scratch) -> Result<(PathBuf, PathBuf), Failure> {
     let (file, directory) = (scratch.path().join("file"), scratch.path().join("directory"));
@@ -342,14 +318,6 @@ fn blanks(scratch: &Scratch) -> Result<(PathBuf, PathBuf), Failure> {
         .and_then(|()| fs::set_permissions(&directory, Permissions::from_mode(0o755)));
     made.map_err(|error| Failure::launcher(format!("{}: {error}", scratch.path().display())))?;
     Ok((file, directory))
-}
-
-/// The command inherits it.
-fn restore_mask(recording: &Recording) {
-    let recorded = recording.replay.get("umask").and_then(serde_json::Value::as_u64);
-    if let Some(bits) = recorded.and_then(|bits| u32::try_from(bits).ok()) {
-        umask(Mode::from_bits_truncate(bits));
-    }
 }
 
 fn host_has(file: &Path) -> bool {
@@ -362,7 +330,8 @@ fn plan(
     placement: &Placement,
     tls: Option<&Intention>,
 ) -> LaunchPlan {
-    let Prepared { policy, command, facts, host } = prepared;
+    let Prepared { policy, command, facts, host, looks } = prepared;
+    looks.look_again();
     let request = Request {
         policy,
         command,

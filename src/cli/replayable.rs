@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use super::Failure;
 use crate::plan::{HostFacts, LaunchPlan};
 use crate::policy::{Policy, RuleBody};
-use crate::run::{Private, Repeat, Start};
+use crate::run::{Private, Repeat, Start, User};
 use crate::supervisor::Seed;
 
 /// Whether the run can be replayed.
@@ -53,10 +53,16 @@ impl ReplayArguments {
             },
         };
         let environment = needed(plan, facts);
-        let start = Start { argv, cwd: facts.cwd.clone(), environment, placeholders, seed };
+        let start =
+            Start { argv, cwd: facts.cwd.clone(), environment, placeholders, seed, user: user(facts) };
         let private = Box::new(Private::new(start)?);
         Ok(Repeat::Recorded { private, captures: self.capture })
     }
+}
+
+fn user(facts: &HostFacts) -> User {
+    let HostFacts { uid, gid, user, group, .. } = facts;
+    User { uid: *uid, gid: *gid, name: user.clone(), group: group.clone() }
 }
 
 /// The variables of the launcher that the plan was made from: those that the command gets, and where programs and

@@ -17,7 +17,7 @@ use crate::command;
 use crate::netproxy::StreamOptions;
 use crate::plan::{HostFacts, LaunchPlan, Request};
 use crate::policy::{
-    self, Effect, ExecProgram, ExecRule, FileId, Host as _, LaunchHost, PathAccess, Policy, RuleBody,
+    self, Effect, ExecProgram, ExecRule, FileId, Host as _, LaunchHost, PathAccess, Policy, RuleBody, looks,
 };
 use crate::run;
 use crate::supervisor::access::Protected;
@@ -93,6 +93,8 @@ pub(super) struct Prepared {
     pub(super) command: command::Command,
     pub(super) facts: HostFacts,
     pub(super) host: LaunchHost,
+    /// All that was seen on the way, until there is a plan.
+    pub(super) looks: looks::Remembering,
 }
 
 pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Prepared, Failure> {
@@ -100,6 +102,7 @@ pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Pre
         let said = Named(&error);
         Failure::launcher(format!("the working directory: getcwd: {said}: start agentbox in one that exists"))
     };
+    let looks = looks::remember();
     let facts = HostFacts::gather().map_err(unreadable)?;
     let host = LaunchHost::new()
         .map_err(unreadable)?
@@ -108,7 +111,7 @@ pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Pre
     let mut policy = policy::load(&policy.policy, &host)?;
     policy.set_local_addresses(&facts.addresses);
     let command = command::resolve(words, &facts.environment, &facts.cwd)?;
-    Ok(Prepared { policy, command, facts, host })
+    Ok(Prepared { policy, command, facts, host, looks })
 }
 
 impl RunCommand {
@@ -118,10 +121,11 @@ impl RunCommand {
         let input = if self.replay.wanted() { run::Input::Kept } else { run::Input::Passed };
         let begun = run::begin(None, input, run::Outputs::default());
         recover_pending();
-        let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
+        let Prepared { policy, command, facts, host, looks } = prepare(&self.policy, &self.words)?;
         self.voice.tell(policy.warnings.iter().map(|warning| warning.render(colored())));
         self.voice.tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
+        let facts = facts.with_terminal();
         let inside = self.observe || is_granted(&policy, &trace);
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
@@ -129,9 +133,11 @@ impl RunCommand {
         self.voice.tell(unset);
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
+        looks.look_again();
         if self.verbose {
             self.voice.tell(elsewhere(&placement));
         }
+        self.voice.tell(former(&placement));
         let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);
@@ -141,6 +147,7 @@ impl RunCommand {
         let request =
             Request { policy, command, typed, facts, protected, enforce, authority, placeholders, replay };
         let plan = LaunchPlan::new(request, &host);
+        drop(looks);
         secrets::check(&secrets, &words, &plan)?;
         let repeat = self.replay.repeat(&plan, facts, &words, secrets.placeholders())?;
         let idle_timeout = self.idle_timeout;
@@ -171,6 +178,19 @@ pub(super) fn elsewhere(placement: &Placement) -> Option<String> {
     let (at, to) = (placement.written_at(), placement.destination());
     let (here, there) = (at.display(), to.display());
     (at != to).then(|| format!("agentbox: the trace is written at {here} and moved to {there} at the end"))
+}
+
+/// That former traces pile up: what is evidence is not removed unasked.
+fn former(placement: &Placement) -> Option<String> {
+    const MANY: usize = 20;
+    let (count, name) = (placement.former(), placement.destination());
+    let name = name.display();
+    (count >= MANY).then(|| {
+        format!(
+            "agentbox: {count} former traces are kept as {name}.1 and on: remove those that you do not need, each with \
+             its .blobs"
+        )
+    })
 }
 
 /// Whether a rule would let the agent reach the trace.

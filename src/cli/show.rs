@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::voice::Voice;
+use super::Failure;
+use super::output::written;
+use super::voice::{Voice, tell};
 use crate::trace::{self, Line, Reader, TraceError, escape};
 
 mod filter;
 mod header;
+mod meta;
 mod outcome;
 mod row;
 
@@ -40,15 +43,13 @@ pub struct ShowCommand {
 
 impl ShowCommand {
     /// Runs the command and returns its exit code.
-    pub fn run(self) -> anyhow::Result<u8> {
+    ///
+    /// # Errors
+    /// The trace cannot be read, or its entries not be written.
+    pub fn run(self) -> Result<u8, Failure> {
+        let unreadable = |error: TraceError| Failure::usage(error.to_string());
         let asked = self.file.as_deref().unwrap_or(&self.trace);
-        let opened = match trace::open(asked) {
-            Ok(opened) => opened,
-            Err(error) => {
-                writeln!(io::stderr(), "agentbox: {error}")?;
-                return Ok(2);
-            }
-        };
+        let opened = trace::open(asked).map_err(unreadable)?;
         if opened.name() != asked {
             let place = escape::text(&opened.name().to_string_lossy());
             self.voice.tell([format!("agentbox: this trace is not in place yet, it is read from {place}")]);
@@ -61,22 +62,18 @@ impl ShowCommand {
             color: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         };
         let mut out = BufWriter::new(stdout.lock());
-        match print(opened.path(), &self.filter, &style, &mut out) {
+        let printed = print(opened.path(), &self.filter, &style, &mut out)
+            .and_then(|ending| out.flush().map(|()| ending).map_err(Stopped::Output));
+        match printed {
             Ok(ending) => {
-                if let Err(error) = out.flush() {
-                    return closed_or(error);
-                }
-                ending.note(&mut io::stderr().lock())?;
+                tell(ending.notes());
                 if ending.shown == 0 && !self.filter.is_empty() {
                     self.voice.tell(["agentbox: no entry matches".to_owned()]);
                 }
                 Ok(0)
             }
-            Err(Stopped::Output(error)) => closed_or(error),
-            Err(Stopped::Trace(error)) => {
-                writeln!(io::stderr(), "agentbox: {error}")?;
-                Ok(2)
-            }
+            Err(Stopped::Output(error)) => written(0, Err(error)),
+            Err(Stopped::Trace(error)) => Err(unreadable(error)),
         }
     }
 }
@@ -106,26 +103,22 @@ struct Ending {
 }
 
 impl Ending {
-    fn note(&self, err: &mut impl Write) -> io::Result<()> {
+    /// What is to be said of it.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         if self.unreadable > 0 {
             let (count, line) = (self.unreadable, self.first_unreadable);
-            writeln!(
-                err,
+            notes.push(format!(
                 "agentbox: {count} lines are no entries, the first is line {line}: see agentbox verify"
-            )?;
+            ));
         }
         if let Some(bytes) = self.torn {
-            writeln!(err, "agentbox: the last line is torn ({bytes} bytes): the run was interrupted")?;
+            notes.push(format!("agentbox: the last line is torn ({bytes} bytes): the run was interrupted"));
         } else if !self.sealed {
-            writeln!(err, "agentbox: the trace is not sealed: nothing says that this is all")?;
+            notes.push("agentbox: the trace is not sealed: nothing says that this is all".to_owned());
         }
-        Ok(())
+        notes
     }
-}
-
-/// A reader that has seen enough and closes the pipe is no failure.
-fn closed_or(error: io::Error) -> anyhow::Result<u8> {
-    if error.kind() == io::ErrorKind::BrokenPipe { Ok(0) } else { Err(error.into()) }
 }
 
 fn print(path: &Path, filter: &Filter, style: &Style, out: &mut impl Write) -> Result<Ending, Stopped> {

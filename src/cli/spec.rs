@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use super::Failure;
+use super::output::written;
 use super::run::{PolicyArgument, Prepared, colored, prepare};
 use super::secrets;
 use super::voice::tell;
@@ -22,7 +23,7 @@ pub(super) struct SpecCommand {
 impl SpecCommand {
     /// Prints the document.
     pub(super) fn run(self) -> Result<u8, Failure> {
-        let Prepared { policy, command, facts, host } = prepare(&self.policy, &self.words)?;
+        let Prepared { policy, command, facts, host, looks: _looks } = prepare(&self.policy, &self.words)?;
         tell(policy.warnings.iter().map(|warning| warning.render(colored())));
         let authority = intercepts(&policy, true).then_some("");
         let placeholders = secrets::shown(&policy, &facts);
@@ -39,11 +40,7 @@ impl SpecCommand {
         };
         let text = print(&LaunchPlan::new(request, &host))?;
         let mut stdout = std::io::stdout().lock();
-        stdout
-            .write_all(text.as_bytes())
-            .and_then(|()| stdout.flush())
-            .map_err(|error| Failure::launcher(format!("standard output: {error}")))?;
-        Ok(0)
+        written(0, stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 }
 

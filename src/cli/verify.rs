@@ -1,8 +1,10 @@
 //! `agentbox verify`: says whether a trace is what was recorded.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use super::Failure;
+use super::output::written;
 use super::voice::Voice;
 use crate::trace::{self, Expectation, Outcome, Tamper, Verification};
 
@@ -10,8 +12,6 @@ use crate::trace::{self, Expectation, Outcome, Tamper, Verification};
 const INTACT: u8 = 0;
 /// Exit code for a trace that is not what was recorded.
 const TAMPERED: u8 = 1;
-/// Exit code for what cannot be read or is no trace.
-const UNREADABLE: u8 = 2;
 /// Exit code for an intact trace of which nothing says that it is all.
 const UNSEALED: u8 = 3;
 
@@ -40,29 +40,25 @@ pub struct VerifyCommand {
 
 impl VerifyCommand {
     /// Runs the command and returns its exit code.
-    pub fn run(self) -> anyhow::Result<u8> {
+    ///
+    /// # Errors
+    /// The trace cannot be read, or its report not be written.
+    pub fn run(self) -> Result<u8, Failure> {
         if self.key.is_some() {
-            writeln!(
-                io::stderr(),
-                "agentbox: this version has no signatures yet: use --head instead of --key"
-            )?;
-            return Ok(UNREADABLE);
+            return Err(Failure::usage("this version has no signatures yet: use --head instead of --key"));
         }
         let pinned = self.head.is_some();
         let expected = Expectation { head: self.head };
         let opened = trace::open(&self.file.unwrap_or(self.trace));
-        match opened.and_then(|opened| trace::verify(opened.path(), &expected)) {
-            Ok(found) => {
-                let is_told = found.outcome != Outcome::Sealed || !self.voice.is_quiet();
-                // Who closes the pipe early still learns the answer from the exit code.
-                let _ = is_told.then(|| report(&mut io::stdout().lock(), &found, pinned));
-                Ok(exit_code(&found.outcome))
-            }
-            Err(error) => {
-                writeln!(io::stderr(), "agentbox: {error}")?;
-                Ok(UNREADABLE)
-            }
+        let found = opened
+            .and_then(|opened| trace::verify(opened.path(), &expected))
+            .map_err(|error| Failure::usage(error.to_string()))?;
+        let code = exit_code(&found.outcome);
+        if found.outcome == Outcome::Sealed && self.voice.is_quiet() {
+            return Ok(code);
         }
+        let said = report(&found, pinned).into_iter().map(|line| format!("agentbox: {line}\n"));
+        written(code, io::stdout().write_all(said.collect::<String>().as_bytes()))
     }
 }
 
@@ -74,9 +70,9 @@ fn exit_code(outcome: &Outcome) -> u8 {
     }
 }
 
-fn report(out: &mut impl Write, found: &Verification, pinned: bool) -> io::Result<()> {
-    let Verification { entries, head, left_out, outcome } = found;
-    match outcome {
+fn report(found: &Verification, pinned: bool) -> Vec<String> {
+    let Verification { entries, head, left_out, lacking, outcome } = found;
+    let mut lines = match outcome {
         Outcome::Tampered { entry, reason } => {
             let what = match reason {
                 Tamper::BlobMissing { .. }
@@ -85,34 +81,31 @@ fn report(out: &mut impl Write, found: &Verification, pinned: bool) -> io::Resul
                 | Tamper::OtherHead => "found",
                 _ => "hash chain breaks",
             };
-            writeln!(out, "agentbox: TAMPERED — {what} at entry {entry}: {reason}")?;
-            return writeln!(out, "agentbox: head {head} after {entries} intact entries");
+            return vec![
+                format!("TAMPERED — {what} at entry {entry}: {reason}"),
+                format!("head {head} after {entries} intact entries"),
+            ];
         }
-        Outcome::Sealed => writeln!(out, "agentbox: trace ok — {entries} entries, hash chain verified")?,
+        Outcome::Sealed => vec![format!("trace ok — {entries} entries, hash chain verified")],
         Outcome::Unsealed | Outcome::Torn { .. } => {
-            writeln!(out, "agentbox: trace intact — {entries} entries, hash chain verified")?;
+            vec![format!("trace intact — {entries} entries, hash chain verified")]
         }
-    }
-    writeln!(out, "agentbox: head {head}")?;
+    };
+    lines.push(format!("head {head}"));
     if *left_out > 0 {
-        writeln!(out, "agentbox: without its private parts: {left_out} private bodies were left out")?;
+        lines.push(format!("without its private parts: {left_out} private bodies were left out"));
     }
-    match outcome {
+    lines.extend(lacking.as_ref().map(|lacking| format!("without its bodies, from entry {lacking}")));
+    lines.push(match outcome {
         Outcome::Torn { bytes } => {
-            writeln!(
-                out,
-                "agentbox: torn — the last line was not finished ({bytes} bytes): the run was interrupted"
-            )
+            format!("torn — the last line was not finished ({bytes} bytes): the run was interrupted")
         }
-        Outcome::Unsealed => {
-            writeln!(out, "agentbox: not sealed — the run was interrupted, or its end was cut off")
-        }
-        _ if pinned => writeln!(out, "agentbox: sealed, and the head is the expected one"),
-        _ => writeln!(
-            out,
-            "agentbox: sealed, unsigned — this proves consistency, not origin: keep the head elsewhere and pin it by --head"
-        ),
-    }
+        Outcome::Unsealed => "not sealed — the run was interrupted, or its end was cut off".to_owned(),
+        _ if pinned => "sealed, and the head is the expected one".to_owned(),
+        _ => "sealed, unsigned — this proves consistency, not origin: keep the head elsewhere and pin it by --head"
+            .to_owned(),
+    });
+    lines
 }
 
 fn parse_sha256(text: &str) -> Result<String, String> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::elf;
 use super::surroundings::{is_system, os_string};
+use crate::policy::looks;
 
 /// How many files are followed; a program with more has a prefix that is a root.
 const MOST_FILES: usize = 256;
@@ -56,9 +57,9 @@ pub(super) fn of(program: &Path) -> Needs {
 fn locate<'a>(name: &OsStr, search: impl Iterator<Item = &'a PathBuf>) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
-        return (path.is_absolute() && path.is_file() && !is_system(&path)).then_some(path);
+        return (path.is_absolute() && looks::is_file(&path) && !is_system(&path)).then_some(path);
     }
-    let found = search.map(|dir| dir.join(name)).find(|path| path.is_file())?;
+    let found = search.map(|dir| dir.join(name)).find(|path| looks::is_file(path))?;
     (!is_system(&found)).then_some(found)
 }
 
@@ -68,8 +69,8 @@ fn is_own_lib(dir: &Path, program: &Path) -> bool {
         return false;
     };
     let same = |name: &str| {
-        let lib = std::fs::canonicalize(prefix.join(name));
-        lib.is_ok_and(|lib| std::fs::canonicalize(dir).is_ok_and(|dir| dir == lib))
+        let lib = looks::canonical(&prefix.join(name));
+        lib.is_ok_and(|lib| looks::canonical(dir).is_ok_and(|dir| dir == lib))
     };
     !is_system(dir) && ["lib", "lib64"].into_iter().any(same)
 }

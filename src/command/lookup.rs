@@ -6,10 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::unistd::{AccessFlags, eaccess};
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, faccessat};
 
 use super::CommandError;
 use super::surroundings::Surroundings;
+use crate::policy::looks;
 
 /// The file that `word` starts, absolute and as spelled.
 pub(super) fn find(word: &OsStr, around: &Surroundings<'_>) -> Result<PathBuf, CommandError> {
@@ -49,7 +51,7 @@ pub(super) fn find_except(
         match check(&path) {
             Ok(()) => return Ok(path),
             Err(Refusal::Absent | Refusal::Hidden) => {}
-            Err(Refusal::Unusable(_)) if path.is_dir() => {}
+            Err(Refusal::Unusable(_)) if looks::is_dir(&path) => {}
             Err(Refusal::Unusable(reason)) => {
                 unusable.get_or_insert(CommandError::NotExecutable { program: path, reason });
             }
@@ -93,9 +95,9 @@ pub(super) enum Refusal {
     Unusable(String),
 }
 
-/// Judges one candidate. `eaccess` and not the mode bits: access lists and noexec mounts count.
+/// Judges one candidate. `faccessat` and not the mode bits: access lists and noexec mounts count.
 pub(super) fn check(path: &Path) -> Result<(), Refusal> {
-    let meta = std::fs::metadata(path).map_err(|error| match error.kind() {
+    let meta = looks::status(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Refusal::Absent,
         io::ErrorKind::PermissionDenied => Refusal::Hidden,
         _ => Refusal::Unusable(error.to_string()),
@@ -106,7 +108,7 @@ pub(super) fn check(path: &Path) -> Result<(), Refusal> {
     if !meta.is_file() {
         return Err(Refusal::Unusable("it is not a regular file".to_owned()));
     }
-    eaccess(path, AccessFlags::X_OK).map_err(|errno| {
+    faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS).map_err(|errno| {
         Refusal::Unusable(match errno {
             Errno::EACCES => "permission denied (no execute permission, or a noexec mount)".to_owned(),
             other => other.desc().to_owned(),

@@ -145,13 +145,11 @@ pub fn resolve(argv: &[OsString], env: &[(OsString, OsString)], cwd: &Path) -> R
 /// The roots that `program`, an absolute path named by an exec rule, needs to run: the same as for
 /// the command itself, and the script when it is one. A program that cannot be started needs none.
 #[must_use]
-pub fn runtime_of(program: &Path) -> Vec<RuntimeRoot> {
-    let env: Vec<_> = std::env::vars_os().collect();
-    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    if roots::is_all_system(program, &Surroundings { env: &env, cwd: &cwd }) {
+pub fn runtime_of(program: &Path, env: &[(OsString, OsString)], cwd: &Path) -> Vec<RuntimeRoot> {
+    if roots::is_all_system(program, &Surroundings { env, cwd }) {
         return Vec::new();
     }
-    let Ok(command) = resolve(&[program.as_os_str().to_owned()], &env, &cwd) else {
+    let Ok(command) = resolve(&[program.as_os_str().to_owned()], env, cwd) else {
         return Vec::new();
     };
     let mut roots = command.runtime;

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::surroundings::{is_system, read_setting};
+use crate::policy::looks;
 
 /// A prefix and what of it is needed.
 #[derive(Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ fn existing(prefix: &Path, patterns: &[&str]) -> Vec<PathBuf> {
 fn children(dir: &Path, part: &str) -> Vec<PathBuf> {
     let Some(start) = part.strip_suffix('*') else {
         let path = dir.join(part);
-        return if path.exists() { vec![path] } else { Vec::new() };
+        return if looks::exists(&path) { vec![path] } else { Vec::new() };
     };
     let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));

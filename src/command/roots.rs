@@ -1,6 +1,5 @@
 //! The runtime roots of a command: what must be readable for it to start, and nothing wider.
 
-use std::fs;
 use std::path::Path;
 
 use super::chain::Chain;
@@ -8,6 +7,7 @@ use super::prefix::{self, Prefix};
 use super::shebang::{self, Image};
 use super::surroundings::{Surroundings, is_system};
 use super::{Executable, Link, RuntimeRoot, interpreter, libraries, shim, trail};
+use crate::policy::looks;
 
 /// Directories that hold many unrelated things: never a root, whatever stands in them.
 const SHARED: [&str; 22] = [
@@ -58,7 +58,7 @@ impl Collector<'_> {
         let links = trail::follow(&image.spelled).map(|trail| trail.links).unwrap_or_default();
         // A virtualenv is told by a link's own place, a toolchain by the real file's.
         let mut hops = vec![image.spelled.clone()];
-        hops.extend(links.iter().map(|link| link.path.clone()).filter(|path| path.is_file()));
+        hops.extend(links.iter().map(|link| link.path.clone()).filter(|path| looks::is_file(path)));
         hops.push(image.resolved.clone());
         hops.dedup();
         self.found.links.extend(links);
@@ -138,10 +138,10 @@ impl Collector<'_> {
     /// Whether a root here would show what is no runtime: a shared directory, somebody's home, or
     /// the directory that the command works in.
     fn is_too_wide(&self, path: &Path) -> bool {
-        if path.is_file() {
+        if looks::is_file(path) {
             return false;
         }
-        let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let real = |path: &Path| looks::canonical(path).unwrap_or_else(|_| path.to_owned());
         if SHARED.iter().any(|shared| path == Path::new(shared)) || path.parent() == Some(Path::new("/home"))
         {
             return true;

@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
+use crate::policy::{is_within, looks};
+
 /// Where shells look when `PATH` is unset.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -61,14 +63,14 @@ impl<'a> Surroundings<'a> {
 
 /// Whether every run sees `path` without a rule.
 pub(super) fn is_system(path: &Path) -> bool {
-    SYSTEM.iter().any(|tree| path.starts_with(tree))
+    SYSTEM.iter().any(|tree| is_within(path, Path::new(tree)))
 }
 
 /// A file's text if it is there, is a regular file, and is small enough to be a setting.
 pub(super) fn read_setting(path: &Path) -> Option<String> {
     const LIMIT: u64 = 256 * 1024;
-    let meta = std::fs::metadata(path).ok()?;
-    if !meta.is_file() || meta.len() > LIMIT {
+    let meta = looks::status(path).ok()?;
+    if !meta.is_file() || meta.size > LIMIT {
         return None;
     }
     std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())

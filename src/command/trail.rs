@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Executable, Link};
+use crate::policy::looks;
 
 /// The kernel's own limit (MAXSYMLINKS).
 const MOST_LINKS: usize = 40;
@@ -29,14 +29,13 @@ pub(super) fn follow(path: &Path) -> io::Result<Trail> {
             continue;
         }
         let next = real.join(&name);
-        if !fs::symlink_metadata(&next)?.file_type().is_symlink() {
+        let Some(target) = looks::link(&next)? else {
             real = next;
             continue;
-        }
+        };
         if links.len() == MOST_LINKS {
             return Err(io::Error::from(nix::errno::Errno::ELOOP));
         }
-        let target = fs::read_link(&next)?;
         if target.is_absolute() {
             real = PathBuf::from("/");
         }
@@ -50,7 +49,7 @@ pub(super) fn follow(path: &Path) -> io::Result<Trail> {
 pub(super) fn names(executable: &Executable) -> Vec<PathBuf> {
     let mut names = vec![executable.spelled.clone()];
     let links = follow(&executable.spelled).map(|trail| trail.links).unwrap_or_default();
-    let files = links.into_iter().map(|link| link.path).filter(|path| path.is_file());
+    let files = links.into_iter().map(|link| link.path).filter(|path| looks::is_file(path));
     for name in files.chain([executable.resolved.clone()]) {
         if !names.contains(&name) {
             names.push(name);

@@ -136,6 +136,20 @@ impl FsSpec {
         self.mounts.first().is_some_and(|op| op.target == Path::new("/"))
     }
 
+    /// What is there of our own making, /proc's files excepted: links, files, and what covers others.
+    #[must_use]
+    pub fn made(&self) -> Vec<PathBuf> {
+        let is_own = |op: &&MountOp| match &op.kind {
+            // A link is made anew.
+            MountKind::Bind { source, .. } => source.is_symlink(),
+            MountKind::New { .. } => true,
+            MountKind::Mask => !op.target.starts_with("/proc"),
+        };
+        let mounts = self.mounts.iter().filter(is_own).map(|op| &op.target);
+        let files = self.files.iter().map(|file| &file.path);
+        mounts.chain(files).chain(self.links.iter().map(|link| &link.path)).cloned().collect()
+    }
+
     /// Whether what is written at `op` stays in the run.
     fn diverts(&self, op: &MountOp) -> bool {
         self.divert.as_ref().is_some_and(|divert| divert.roots.contains(&op.target))

@@ -14,6 +14,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 
 use super::FsviewError;
+use crate::policy::is_within;
 use crate::sys::mount;
 
 /// What a mount point has to be.
@@ -97,7 +98,7 @@ impl Tree {
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
         if shape == Shape::Directory {
             // What was known there is hidden now.
-            self.known.retain(|known, _| !known.starts_with(path));
+            self.known.retain(|known, _| !is_within(known, path));
         }
         Ok(())
     }

@@ -181,6 +181,9 @@ pub enum NetproxyError {
         /// How many are taken.
         most: usize,
     },
+    /// An origin that goes on in a protocol that nobody asked for.
+    #[error("the origin switched protocols (101), and the request had not asked for that")]
+    Switched,
     /// In a replay: what failed when the run was recorded.
     #[error("{reason}")]
     Replayed {
@@ -223,7 +226,8 @@ impl NetproxyError {
             | Self::Origin { .. }
             | Self::Tls { .. }
             | Self::Unsearchable { .. }
-            | Self::Informational { .. } => Blame::Upstream,
+            | Self::Informational { .. }
+            | Self::Switched => Blame::Upstream,
             Self::Body { blame, .. } => *blame,
             Self::Replayed { failure, .. } => failure.blame(),
             Self::Runtime { .. }

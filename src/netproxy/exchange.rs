@@ -19,19 +19,31 @@ use super::informational::Informational;
 use super::places::Place;
 use super::recorded::{Asked, Matched};
 use super::relay::End;
-use super::scribe::Reel;
+use super::scribe::Entry;
 use super::segments::{Segments, Way};
 use super::sighted::Sighted;
 use super::tls::Facts;
 use super::transcript::Transcript;
 use crate::trace::Promise;
+use crate::trace::redact::Redactor;
 
+mod copy;
 mod entry;
+
+use self::copy::Copy;
 
 /// One request and its response. The last holder's drop records it, whole or broken off.
 pub(crate) struct Exchange {
     pub(super) egress: Arc<Egress>,
     idle: IdleClock,
+    kept: Arc<Kept>,
+}
+
+/// What its entry is made of.
+struct Kept {
+    redactor: Redactor,
+    /// What a replay needs besides is kept.
+    replayable: bool,
     progress: Mutex<Progress>,
 }
 
@@ -61,10 +73,12 @@ struct Progress {
     segments: Segments,
     error: Option<(String, Option<Failure>)>,
     /// What the client hears of its own body.
-    refused: Option<NetproxyError>,
-    upgraded: Option<Upgraded>,
+    refused: Option<Box<NetproxyError>>,
+    upgraded: Option<Box<Upgraded>>,
     /// Room for the entry.
     promise: Promise,
+    /// It was over when the run was.
+    ends: bool,
     /// Among those that may be under way.
     place: Place,
     /// What the result says besides: how a head is written; in a replay what it was answered from, and what is
@@ -74,17 +88,6 @@ struct Progress {
 
 /// Room for an entry besides its heads: small bodies, segments, what an origin proved.
 const ROOM: u64 = 32 << 10;
-
-/// The copy of one body.
-#[derive(Default)]
-struct Copy {
-    reel: Option<Reel>,
-    size: u64,
-    trailers: Option<Fields>,
-    whole: bool,
-    /// What may hold tokens.
-    sighted: Option<Sighted>,
-}
 
 /// What became of the connection after 101.
 struct Upgraded {
@@ -104,7 +107,7 @@ impl Exchange {
     pub(crate) fn begin(
         egress: &Arc<Egress>,
         head: &request::Parts,
-        url: &str,
+        url: String,
         rule: &str,
         proc: Option<&str>,
         idle: IdleClock,
@@ -112,20 +115,22 @@ impl Exchange {
     ) -> Result<Arc<Self>, NetproxyError> {
         let fields = Fields::of(&head.headers);
         let promise = egress.promise(ROOM + fields.bound() + 3 * (url.len() + rule.len()) as u64)?;
-        let progress = Progress {
+        let mut progress = Progress {
             method: head.method.clone(),
-            url: url.to_owned(),
+            url,
             version: head.version,
             fields,
             rule: rule.to_owned(),
             proc: proc.map(str::to_owned),
             start: now(),
-            request: Copy { sighted: Sighted::of(&head.headers), ..Copy::default() },
             promise,
             place,
             ..Progress::default()
         };
-        Ok(Arc::new(Self { egress: Arc::clone(egress), idle, progress: Mutex::new(progress) }))
+        progress.request.watch(Sighted::of(&head.headers));
+        let (redactor, replayable) = (egress.redactor.clone(), egress.replayable);
+        let kept = Arc::new(Kept { redactor, replayable, progress: Mutex::new(progress) });
+        Ok(Arc::new(Self { egress: Arc::clone(egress), idle, kept }))
     }
 
     /// It is the first request of a connection that was opened then.
@@ -170,7 +175,7 @@ impl Exchange {
         let grown = progress.promise.grow(answer.1.bound());
         grown.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
         progress.first_byte = Some(now());
-        progress.response.sighted = Sighted::of(&head.headers);
+        progress.response.watch(Sighted::of(&head.headers));
         progress.answer = Some(answer);
         Ok(())
     }
@@ -229,18 +234,19 @@ impl Exchange {
 
     /// Why the rest of the request's body does not go on, as the client is to hear it.
     pub(super) fn set_refused(&self, error: Option<NetproxyError>) {
-        self.progress().refused = error;
+        self.progress().refused = error.map(Box::new);
     }
 
     /// The same, once.
     pub(crate) fn refusal(&self) -> Option<NetproxyError> {
-        self.progress().refused.take()
+        self.progress().refused.take().map(|error| *error)
     }
 
     /// From here on the connection carries something else, and all of it is recorded.
     pub(crate) fn transcribe(&self) -> Arc<Transcript> {
         let transcript = Transcript::begin(&self.egress.scribe, Instant::now());
-        self.progress().upgraded = Some(Upgraded { transcript: Arc::clone(&transcript), end: None });
+        self.progress().upgraded =
+            Some(Box::new(Upgraded { transcript: Arc::clone(&transcript), end: None }));
         transcript
     }
 
@@ -255,12 +261,7 @@ impl Exchange {
     pub(super) fn copy(&self, side: Side, data: &Bytes, client: &HeadTap) -> Result<(), NetproxyError> {
         let scribe = &self.egress.scribe;
         let mut progress = self.progress();
-        let copy = progress.side(side);
-        copy.reel.get_or_insert_with(|| scribe.reel()).write(data.clone())?;
-        copy.size += data.len() as u64;
-        if let Some(sighted) = &mut copy.sighted {
-            sighted.see(data);
-        }
+        progress.side(side).add(scribe, data)?;
         // The program itself says when it writes apart.
         let is_read = || side == Side::Response && self.egress.replayable && client.has_read();
         progress.segments.add(scribe, side.way(), data.len(), is_read);
@@ -290,7 +291,7 @@ impl Exchange {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -328,6 +329,7 @@ impl Progress {
                 ("the client went away".to_owned(), Some(Failure::new("abandoned", Blame::Agent)))
             });
         }
+        self.ends = ends;
         self.end = now();
     }
 }
@@ -335,14 +337,12 @@ impl Progress {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let ends = self.egress.ends();
-        let progress = self.progress.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut progress = std::mem::take(progress);
+        let mut progress = self.progress();
         progress.end(ends, &self.idle);
-        // A failure stays with the recorder, and the run stops for it.
-        let redactor = self.egress.redactor.clone();
         drop(progress.place.take());
-        let promise = std::mem::take(&mut progress.promise);
-        let how = (ends, self.egress.replayable);
-        self.egress.scribe.record(promise, move |desk| progress.event(how, &redactor, desk));
+        let bytes = progress.request.waiting() + progress.response.waiting();
+        drop(progress);
+        // A failure stays with the recorder, and the run stops for it.
+        self.egress.scribe.make(Arc::clone(&self.kept) as Arc<dyn Entry>, bytes);
     }
 }

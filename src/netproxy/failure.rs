@@ -76,6 +76,7 @@ impl Failure {
             }
             NetproxyError::Request { .. }
             | NetproxyError::Hello { .. }
+            | NetproxyError::Switched
             | NetproxyError::Unsearchable { .. } => "malformed",
             NetproxyError::Resolve { .. } => "unresolved",
             NetproxyError::Trace { .. } => "unrecorded",

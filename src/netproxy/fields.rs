@@ -1,11 +1,13 @@
 //! Header fields on their way into the record: one piece of memory from the event loop to the thread that
 //! stores them, which makes the many small pieces of their JSON and lets go of them.
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::trace::hex;
 use crate::trace::redact::Redactor;
+use crate::trace::{canonical, hex};
 
 /// Names and values in order.
 #[derive(Debug, Default)]
@@ -33,20 +35,33 @@ impl Fields {
         (3 * self.bytes.len() + 128 * self.ends.len()) as u64
     }
 
-    /// As the record has them: the values of credentials are redacted.
+    /// As the record has them, as canonical text: the values of credentials are redacted.
+    pub(crate) fn write(&self, redactor: &Redactor, out: &mut String) {
+        out.push('[');
+        for (position, (name, value)) in self.iter().enumerate() {
+            out.push_str(if position == 0 { "[" } else { ",[" });
+            canonical::write_string(out, &name);
+            out.push(',');
+            canonical::write_string(out, &redactor.header(&name, value));
+            out.push(']');
+        }
+        out.push(']');
+    }
+
+    /// The same as a value.
     pub(crate) fn value(&self, redactor: &Redactor) -> Value {
         let list = self.iter().map(|(name, value)| {
             let value = redactor.header(&name, value);
-            Value::from(vec![name, value])
+            Value::Array(vec![Value::from(name), Value::from(value)])
         });
         Value::Array(list.collect())
     }
 
     /// The same as pairs.
     pub(crate) fn pairs(&self, redactor: &Redactor) -> Vec<(String, String)> {
-        let pair = |(name, value): (String, &[u8])| {
-            let value = redactor.header(&name, value);
-            (name, value)
+        let pair = |(name, value): (Cow<'_, str>, &[u8])| {
+            let value = redactor.header(&name, value).into_owned();
+            (name.into_owned(), value)
         };
         self.iter().map(pair).collect()
     }
@@ -65,11 +80,11 @@ impl Fields {
         Value::Array(list.collect())
     }
 
-    fn iter(&self) -> impl Iterator<Item = (String, &[u8])> {
+    fn iter(&self) -> impl Iterator<Item = (Cow<'_, str>, &[u8])> {
         let mut start = 0;
         self.ends.iter().map(move |&(name_ends, ends)| {
             // The name of a field is a token (RFC 9110 section 5.1).
-            let name = String::from_utf8_lossy(&self.bytes[start..name_ends]).into_owned();
+            let name = String::from_utf8_lossy(&self.bytes[start..name_ends]);
             start = ends;
             (name, &self.bytes[name_ends..ends])
         })
@@ -99,5 +114,11 @@ mod tests {
         assert_eq!(list.len(), 4);
         assert!(accept.iter().chain(&others).all(|field| list.contains(field)), "{value}");
         assert_eq!(Fields::of(&HeaderMap::new()).value(&redactor), json!([]));
+        for headers in [headers, HeaderMap::new()] {
+            let fields = Fields::of(&headers);
+            let mut written = String::new();
+            fields.write(&redactor, &mut written);
+            assert_eq!(written, canonical::to_string(&fields.value(&redactor)));
+        }
     }
 }

@@ -10,12 +10,11 @@ use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::authority::Host;
 use super::body::Reply;
 use super::decide::Grant;
 use super::error::NetproxyError;
 use super::exchange::{Exchange, Side};
-use super::flow::{Door, Flow};
+use super::flow::Flow;
 use super::framing::origin_form;
 use super::http::{Beneath, Scope, Service};
 use super::informational::Sent;
@@ -24,6 +23,7 @@ use super::link::{Link, Wire};
 use super::relay::relay;
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
 use super::tapped::Tapped;
+use super::target::Origin;
 use super::trailers::Trailers;
 use super::transcript::Transcript;
 use super::{alternative, attempts};
@@ -46,41 +46,6 @@ pub(crate) struct Switch {
     pub(crate) lookout: Lookout,
 }
 
-/// A place that a request may be sent to.
-pub(crate) struct Origin {
-    pub(crate) grant: Grant,
-    /// The host as the request names it; none for HTTP/1.0 requests without a Host field.
-    pub(crate) host: Option<Host>,
-    pub(crate) door: Door,
-    /// Over TLS.
-    pub(crate) secure: bool,
-}
-
-impl Origin {
-    /// The host and port as a Host field has them.
-    fn authority(&self) -> String {
-        let destination = self.grant.destination;
-        let host = match &self.host {
-            Some(host) => host.to_string(),
-            None => Host::Address(destination.ip()).to_string(),
-        };
-        match (destination.port(), self.secure) {
-            (80, false) | (443, true) => host,
-            (port, _) => format!("{host}:{port}"),
-        }
-    }
-
-    fn scheme(&self) -> &'static str {
-        if self.secure { "https" } else { "http" }
-    }
-
-    /// The whole URL for the record.
-    pub(crate) fn url(&self, uri: &Uri) -> String {
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        format!("{}://{}{path}", self.scheme(), self.authority())
-    }
-}
-
 impl Service {
     /// Sends the request to the first of `origins` that can be reached, and returns its response.
     pub(crate) async fn forward(
@@ -96,15 +61,13 @@ impl Service {
         self.egress.scribe.ready().await?;
         self.egress.outside().await;
         if let Some(recording) = self.egress.played() {
-            return self.replay(recording, head, body, upgrade, origins, (treatment, exchange)).await;
+            let how = (treatment, exchange);
+            return Box::pin(self.replay(recording, head, body, upgrade, origins, how)).await;
         }
         let client = head.version;
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
-        self.egress.secrets.keep_legible(&mut head.headers);
-        if let Some(place) = &treatment.place {
-            exchange.set_secrets(place.fill(&mut head.headers));
-        }
+        self.fill(&mut head.headers, &treatment, exchange);
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
@@ -144,6 +107,14 @@ impl Service {
         }
     }
 
+    /// Puts values where placeholders stand.
+    fn fill(&self, headers: &mut HeaderMap, treatment: &Treatment, exchange: &Exchange) {
+        self.egress.secrets.keep_legible(headers);
+        if let Some(place) = &treatment.place {
+            exchange.set_secrets(place.fill(headers));
+        }
+    }
+
     /// Keeps for a replay how the head of an answer is written.
     fn note_spelling(&self, response: &Response<Incoming>, link: &Link, exchange: &Exchange) {
         if self.egress.replayable {
@@ -172,6 +143,16 @@ impl Service {
             }
         }
         let wire = if client == Version::HTTP_2 { Wire::Http2 } else { Wire::Http1 };
+        Box::pin(self.another_link(origins, exchange, wire)).await
+    }
+
+    /// A connection that is dialled, or that an earlier client has left.
+    async fn another_link(
+        &self,
+        origins: &[Origin],
+        exchange: &Exchange,
+        wire: Wire,
+    ) -> Result<Link, NetproxyError> {
         if let (Some(secure), Some(origin)) = (self.secure(), origins.first()) {
             exchange.set_origin(origin.grant.destination, origin.grant.name_list());
             return secure.link(&self.egress, &origin.grant, wire).await;
@@ -270,6 +251,10 @@ impl Service {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+        if switched && switch.is_none() {
+            // What follows is no answer, and nobody here knows what it is (RFC 9110 section 15.2.2).
+            return Err(NetproxyError::Switched);
+        }
         if let (true, Some(mut switch)) = (switched, switch) {
             self.heads.stop();
             if head

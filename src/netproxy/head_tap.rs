@@ -11,6 +11,9 @@ use tokio::time::Instant;
 use super::client::MAX_HEAD;
 use super::reader::Reader;
 
+/// Room that is kept for the next head.
+const KEPT: usize = 1 << 10;
+
 /// A copy of the bytes of the present request's head. The HTTP library drops a Content-Length that
 /// stands beside a Transfer-Encoding; only the bytes show that there was one.
 #[derive(Default)]
@@ -69,14 +72,18 @@ impl HeadTap {
         self.reader.has_all() == Some(true)
     }
 
-    /// Takes what was read since the last request, and pauses when a body follows.
-    pub(crate) fn take(&self, body_follows: bool) -> Vec<u8> {
+    /// Takes what was read since the last request where that `is_wanted`, and pauses when a body follows.
+    pub(crate) fn take(&self, body_follows: bool, is_wanted: bool) -> Vec<u8> {
         let mut seen = self.lock();
         if seen.expected != Expected::Other {
             seen.expected = if body_follows { Expected::Body } else { Expected::Head };
         }
         seen.begun = None;
-        std::mem::take(&mut seen.bytes)
+        if is_wanted || seen.bytes.capacity() > KEPT {
+            return std::mem::take(&mut seen.bytes);
+        }
+        seen.bytes.clear();
+        Vec::new()
     }
 
     /// The request's body has ended: what follows is a head.

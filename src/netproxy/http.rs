@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use hyper::body::Incoming;
-use hyper::header::UPGRADE;
+use hyper::header::{TRANSFER_ENCODING, UPGRADE};
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Version};
@@ -22,7 +22,6 @@ use super::egress::Egress;
 use super::error::NetproxyError;
 use super::exchange::Exchange;
 use super::flow::Door;
-use super::forward::Origin;
 use super::framing;
 use super::head_tap::HeadTap;
 use super::idle::IdleClock;
@@ -32,6 +31,7 @@ use super::plain::Plain;
 use super::requests;
 use super::secret;
 use super::stream;
+use super::target::Origin;
 use crate::policy::{canonical_address, is_loopback};
 
 /// The port of `http://` targets that name none.
@@ -145,11 +145,12 @@ where
 }
 
 impl Service {
-    /// Answers one request, from the origin or with the reason why not.
+    /// Answers one request, from the origin or with the reason why not. Each connection has room for this future, and
+    /// each request moves it: what few need is boxed.
     async fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Reply> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let has_body = !hyper::body::Body::is_end_stream(request.body());
-        let head_bytes = self.heads.take(has_body);
+        let head_bytes = self.heads.take(has_body, request.headers().contains_key(TRANSFER_ENCODING));
         let upgrade = forwardable_upgrade(&mut request);
         let (mut head, body) = request.into_parts();
         let admitted = match framing::check_length(&head, &head_bytes) {
@@ -161,7 +162,7 @@ impl Service {
             Err(error) => return self.refuse_request(&head, &error),
         };
         if head.method == Method::CONNECT && matches!(self.scope, Scope::Open) {
-            return connect::answer(self, authority, upgrade).await;
+            return Box::pin(connect::answer(self, authority, upgrade)).await;
         }
         let origins = match self.origins(&head, authority).await {
             Ok(origins) => requests::admit(&self.egress, &mut head, origins, self.proc.as_deref()),
@@ -170,7 +171,7 @@ impl Service {
         let origins = match origins {
             Ok(origins) => origins,
             Err(error @ NetproxyError::Request { .. }) => return self.refuse_request(&head, &error),
-            Err(error) => return self.turn_away(&head, body, &error).await,
+            Err(error) => return Box::pin(self.turn_away(&head, body, &error)).await,
         };
         // The judgement may have left it out.
         let upgrade = upgrade.filter(|_| head.headers.contains_key(UPGRADE));
@@ -184,7 +185,7 @@ impl Service {
         let proc = self.proc.as_deref();
         let treatment = match secret::admit(&self.egress, &head, first, proved, proc) {
             Ok(treatment) => treatment,
-            Err(error) => return self.turn_away(&head, body, &error).await,
+            Err(error) => return Box::pin(self.turn_away(&head, body, &error)).await,
         };
         let place = match self.egress.places.take(head_size(&head)).await {
             Ok(place) => place,
@@ -192,7 +193,7 @@ impl Service {
         };
         let url = first.url(&head.uri);
         let rule = first.grant.rule();
-        match Exchange::begin(&self.egress, &head, &url, rule, proc, self.idle.clone(), place) {
+        match Exchange::begin(&self.egress, &head, url, rule, proc, self.idle.clone(), place) {
             Ok(exchange) => {
                 exchange.set_opened(opened);
                 let response = self.forward(head, body, upgrade, &origins, treatment, &exchange).await;
@@ -213,7 +214,7 @@ impl Service {
     ) -> Result<Vec<Origin>, NetproxyError> {
         let (grant, door, secure) = match &self.scope {
             Scope::Bound { grant, door, .. } => (grant, *door, self.secure()),
-            Scope::Open => return self.named_origins(head, authority).await,
+            Scope::Open => return Box::pin(self.named_origins(head, authority)).await,
         };
         let proc = self.proc.as_deref();
         let Some(authority) = authority else {

@@ -114,7 +114,7 @@ impl Service {
                         if let Some(place) = place {
                             place.mask(&mut one.headers);
                         }
-                        if let Err(error) = self.inform(one, exchange, client).await {
+                        if let Err(error) = Box::pin(self.inform(one, exchange, client)).await {
                             return Sent::Broken(error);
                         }
                     }

@@ -44,6 +44,7 @@ mod client;
 mod connect;
 mod datagram;
 mod decide;
+pub mod delays;
 mod disguise;
 pub mod dns;
 mod dns_stream;
@@ -69,7 +70,7 @@ mod link;
 mod listen;
 mod malformed;
 mod metered;
-mod moments;
+pub mod moments;
 mod names;
 mod origin;
 mod packet;
@@ -97,6 +98,7 @@ mod spec;
 mod spelling;
 mod stream;
 mod tapped;
+mod target;
 pub mod tls;
 mod trailers;
 mod transcript;
@@ -249,12 +251,6 @@ impl Proxy {
     pub fn played(&self) -> impl Fn() -> Option<Arc<Recording>> + use<> {
         let egress = Arc::clone(&self.egress);
         move || egress.played().cloned()
-    }
-
-    /// Whether something here goes on by itself in a moment, though all threads sleep.
-    #[must_use]
-    pub fn under_way(&self) -> Box<dyn Fn() -> bool> {
-        Box::new(moments::any)
     }
 
     /// Lets the proxy begin to end, as [`stop`](Self::stop) does; it goes on by itself.

@@ -38,7 +38,8 @@ pub(crate) async fn pass(moment: Duration) {
 }
 
 /// Whether there is one now.
-pub(crate) fn any() -> bool {
+#[must_use]
+pub fn any() -> bool {
     MOMENTS.load(Ordering::Relaxed) > 0
 }
 

@@ -9,11 +9,11 @@ use super::decide::Grant;
 use super::egress::Egress;
 use super::error::NetproxyError;
 use super::flow::Flow;
-use super::forward::Origin;
 use super::http::Service;
 use super::link::{Link, Wire};
 use super::pool::{Carrier, Destination};
 use super::stream;
+use super::target::Origin;
 
 /// What the requests of such a stream have in common.
 pub(crate) struct Plain {

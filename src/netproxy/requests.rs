@@ -9,8 +9,8 @@ use super::decide::{Grant, Judge, Refusal};
 use super::disguise;
 use super::egress::{Egress, RequestLine};
 use super::error::NetproxyError;
-use super::forward::Origin;
 use super::framing::origin_form;
+use super::target::Origin;
 use crate::policy::{Asked, Conditions, Denied, Verdict, normal_path};
 
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");

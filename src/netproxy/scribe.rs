@@ -16,8 +16,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::error::NetproxyError;
-use crate::trace::redact::Redactor;
-use crate::trace::{BlobRef, BlobWriter, Event, Promise, Recorder, TraceError};
+use crate::trace::{BlobRef, BlobWriter, Effect, Event, Promise, Recorder, TraceError};
 
 /// Bytes that may wait to be stored.
 const MOST: usize = 2 << 20;
@@ -34,8 +33,8 @@ const GATHERED: usize = MOST / 8;
 /// What an entry is counted as, while it waits.
 const ENTRY: usize = 4 << 10;
 
-/// Places that are kept for the next work.
-const KEPT: usize = 1024;
+/// Places that are kept for the next work, and entries that are let go of elsewhere.
+const KEPT: usize = 256;
 
 /// What each piece is counted as, besides its bytes.
 const PIECE: usize = 64;
@@ -62,6 +61,8 @@ struct Inbox {
     closed: bool,
     failure: Option<Arc<str>>,
     for_room: Vec<Waker>,
+    /// Entries that are made. To let go of memory takes longer on another thread than the one that took it.
+    spent: Vec<Arc<dyn Entry>>,
 }
 
 /// What the thread is doing.
@@ -79,10 +80,17 @@ enum Reader {
 enum Work {
     Write { reel: u64, bytes: Bytes, held: u64 },
     Discard { reel: u64 },
-    Entry(Entry, Promise),
+    Once(Once),
+    Entry(Arc<dyn Entry>, usize),
 }
 
-type Entry = Box<dyn FnOnce(&mut Desk) -> Result<Event, TraceError> + Send>;
+type Once = Box<dyn FnOnce(&mut Desk) -> Result<(), TraceError> + Send>;
+
+/// What an entry is made of. It is let go of where it was made.
+pub(super) trait Entry: Send + Sync {
+    /// Makes it, once.
+    fn make(&self, desk: &mut Desk) -> Result<(), TraceError>;
+}
 
 /// A body that is being stored. Dropped before [`Desk::finish`], it leaves nothing.
 pub(crate) struct Reel {
@@ -96,15 +104,16 @@ impl Reel {
     ///
     /// An error means that there is no room for it: it must not pass.
     pub(crate) fn write(&self, bytes: Bytes) -> Result<(), NetproxyError> {
-        let block = if self.begun.load(Ordering::Relaxed) { 0 } else { BLOCK };
-        let length = bytes.len() as u64;
-        // What cannot be compressed grows a little (RFC 8878 section 3.1.1).
-        let held = length + length / 128 + HEADERS + block;
-        let held_for = self.scribe.recorder.hold(held);
-        held_for.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
+        let held = self.scribe.hold(bytes.len(), !self.begun.load(Ordering::Relaxed))?;
         self.begun.store(true, Ordering::Relaxed);
         self.hand_over(bytes, held);
         Ok(())
+    }
+
+    /// Begins it with bytes that are held already.
+    pub(super) fn begin(&self, bytes: Bytes, held: u64) {
+        self.begun.store(true, Ordering::Relaxed);
+        self.hand_over(bytes, held);
     }
 
     /// Adds what says something of bytes that passed: with the room that is left.
@@ -156,13 +165,33 @@ impl Scribe {
         }
     }
 
+    /// Makes sure that so many bytes of a body, which `begins` with them, can be stored: what is held for them.
+    pub(super) fn hold(&self, length: usize, begins: bool) -> Result<u64, NetproxyError> {
+        let (length, block) = (length as u64, if begins { BLOCK } else { 0 });
+        // What cannot be compressed grows a little (RFC 8878 section 3.1.1).
+        let held = length + length / 128 + HEADERS + block;
+        let held_for = self.recorder.hold(held);
+        held_for.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
+        Ok(held)
+    }
+
     /// Hands over the making of an entry, which comes after everything that was handed over before.
     pub(crate) fn record(
         &self,
         promise: Promise,
         entry: impl FnOnce(&mut Desk) -> Result<Event, TraceError> + Send + 'static,
     ) {
-        self.hand_over(Work::Entry(Box::new(entry), promise), ENTRY);
+        let once = Box::new(|desk: &mut Desk| {
+            let event = entry(desk)?;
+            desk.scribe.recorder.record_promised(event, promise)
+        });
+        self.hand_over(Work::Once(once), ENTRY);
+    }
+
+    /// The same with so many bytes of bodies.
+    pub(super) fn make(&self, entry: Arc<dyn Entry>, bytes: usize) {
+        let weight = ENTRY + bytes;
+        self.hand_over(Work::Entry(entry, weight), weight);
     }
 
     /// Whether more may be read: not while too much waits, and never again after a failure.
@@ -207,6 +236,7 @@ impl Scribe {
         let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut inbox = self.lock();
         inbox.work.push(work);
+        let spent = std::mem::take(&mut inbox.spent);
         let worth_it = match inbox.reader {
             Reader::Busy => false,
             Reader::Idle => true,
@@ -216,11 +246,18 @@ impl Scribe {
             inbox.reader = Reader::Busy;
             drop(inbox);
             self.arrived.notify_one();
+        } else {
+            drop(inbox);
         }
+        drop(spent);
     }
 
-    /// Waits for work, which is put into the empty `work`. False at the end.
-    fn next(&self, work: &mut Vec<Work>) -> bool {
+    /// Gives back what is `spent`, and waits for work, which is put into the empty `work`. False at the end.
+    fn next(&self, work: &mut Vec<Work>, spent: &mut Vec<Arc<dyn Entry>>) -> bool {
+        spent.truncate(KEPT);
+        let before = std::mem::replace(&mut self.lock().spent, std::mem::take(spent));
+        // Not under the lock, which a body takes that is dropped.
+        drop(before);
         let mut inbox = self.lock();
         while inbox.work.is_empty() {
             if inbox.closed {
@@ -275,10 +312,28 @@ impl Desk {
         self.take(reel)?.finish()
     }
 
-    /// Ends a body of a message: what the entry says of it. A small text stands there itself, unless it seems
-    /// to hold credentials.
-    pub(crate) fn finish_body(&mut self, reel: Reel, redactor: &Redactor) -> Result<Value, TraceError> {
-        self.take(reel)?.finish_in_entry(|text| !redactor.names_credentials(text))
+    /// Ends a body of a message: what the entry says of it. A small text that `may_stand` there does.
+    pub(crate) fn finish_body(
+        &mut self,
+        reel: Reel,
+        may_stand: impl FnOnce(&str) -> bool,
+    ) -> Result<Value, TraceError> {
+        self.take(reel)?.finish_in_entry(may_stand)
+    }
+
+    /// The same of one that is there as a whole, for which so many bytes are held.
+    pub(crate) fn small_body(
+        &mut self,
+        bytes: &[u8],
+        held: u64,
+        may_stand: impl FnOnce(&str) -> bool,
+    ) -> Result<Value, TraceError> {
+        self.scribe.recorder.small_body(bytes, held, may_stand)
+    }
+
+    /// Records an effect for which room was kept.
+    pub(super) fn record(&self, effect: Effect<'_>, promise: Promise) -> Result<(), TraceError> {
+        self.scribe.recorder.record_effect(effect, promise)
     }
 
     /// Stores a body that is there as a whole.
@@ -304,8 +359,8 @@ impl Desk {
 
     fn run(mut self) {
         let scribe = Arc::clone(&self.scribe);
-        let mut list = Vec::new();
-        while scribe.next(&mut list) {
+        let (mut list, mut spent) = (Vec::new(), Vec::new());
+        while scribe.next(&mut list, &mut spent) {
             for work in list.drain(..) {
                 let (done, bytes) = match work {
                     Work::Write { reel, bytes, held } => {
@@ -315,9 +370,11 @@ impl Desk {
                         self.reels.remove(&reel);
                         (Ok(()), 0)
                     }
-                    Work::Entry(entry, promise) => {
-                        let event = entry(&mut self);
-                        (event.and_then(|event| scribe.recorder.record_promised(event, promise)), ENTRY)
+                    Work::Once(once) => (once(&mut self), ENTRY),
+                    Work::Entry(entry, weight) => {
+                        let made = entry.make(&mut self);
+                        spent.push(entry);
+                        (made, weight)
                     }
                 };
                 if let Err(error) = done {

@@ -13,7 +13,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use memchr::memmem;
+use memchr::{memchr, memmem};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
@@ -22,6 +22,9 @@ use super::client::MAX_HEAD;
 
 /// Room for a head whose fields hold [`MAX_HEAD`] bytes.
 const ROOM: usize = 4 * MAX_HEAD;
+
+/// Room that is kept for the next head.
+const KEPT: usize = 2 << 10;
 
 /// The head of the present answer, as it comes.
 pub(crate) struct Spelling {
@@ -59,12 +62,13 @@ impl Spelling {
     /// The names that are not spelled as most are.
     pub(crate) fn unusual(&self) -> Vec<String> {
         let seen = self.lock();
-        let head = String::from_utf8_lossy(&seen.bytes);
-        let names = head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, _)| name);
         let mut unusual: Vec<String> = Vec::new();
-        for name in names.filter(|name| !is_title(name)) {
-            if !unusual.iter().any(|other| other == name) {
-                unusual.push(name.to_owned());
+        for line in seen.bytes.split(|&byte| byte == b'\n').skip(1) {
+            let Some(name) = memchr(b':', line).map(|at| &line[..at]).filter(|name| !is_title(name)) else {
+                continue;
+            };
+            if !unusual.iter().any(|other| other.as_bytes() == name) {
+                unusual.push(String::from_utf8_lossy(name).into_owned());
             }
         }
         unusual
@@ -83,6 +87,9 @@ impl Spelling {
                 continue;
             }
             seen.bytes.truncate(end);
+            if seen.bytes.capacity() > KEPT {
+                seen.bytes.shrink_to_fit();
+            }
             seen.expects = false;
             return;
         }
@@ -117,11 +124,11 @@ pub(crate) fn title(name: &str) -> String {
 }
 
 /// Whether a name is spelled so.
-fn is_title(name: &str) -> bool {
+fn is_title(name: &[u8]) -> bool {
     let mut begins = true;
-    name.chars().all(|letter| {
+    name.iter().all(|&letter| {
         let is_right = if begins { !letter.is_ascii_lowercase() } else { !letter.is_ascii_uppercase() };
-        begins = letter == '-';
+        begins = letter == b'-';
         is_right
     })
 }

@@ -9,8 +9,8 @@ use super::decide::Grant;
 use super::disguise;
 use super::egress::{Egress, RequestLine};
 use super::error::NetproxyError;
-use super::forward::Origin;
 use super::requests::unclear;
+use super::target::Origin;
 use crate::policy::Conditions;
 
 /// Looks at them where rules name methods or paths.
@@ -31,9 +31,11 @@ impl Trailers {
         origin: &Origin,
         proc: Option<&str>,
     ) -> Option<Box<Self>> {
+        if head.version != Version::HTTP_2 || origin.grant.observed {
+            return None;
+        }
         let conditions = egress.judge.conditions(&origin.grant);
-        let matters = head.version == Version::HTTP_2 && (conditions.methods || conditions.paths);
-        (matters && !origin.grant.observed).then(|| {
+        (conditions.methods || conditions.paths).then(|| {
             Box::new(Self {
                 egress: Arc::clone(egress),
                 conditions,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::LaunchPlan;
 use crate::fsview::initial::Former;
 use crate::fsview::{Divert, FsSpec, MountKind, MountOp, PendingRoot};
-use crate::policy::PathAccess;
+use crate::policy::{PathAccess, looks};
 use crate::supervisor::access::{Area, Decision};
 use crate::sys::mount::{self, RDONLY};
 
@@ -79,7 +79,7 @@ impl FsSpec {
         let mut missing = Vec::new();
         for op in &mut self.mounts {
             let MountKind::Bind { source, .. } = &mut op.kind else { continue };
-            let is_here = source.symlink_metadata().is_ok();
+            let is_here = looks::status_itself(source).is_ok();
             let Some(blank) = made.blank(&op.target).filter(|_| !is_here) else { continue };
             source.clone_from(blank);
             missing.push(op.target.clone());

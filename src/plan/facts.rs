@@ -5,17 +5,19 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{getegid, geteuid};
+use nix::unistd::{getegid, geteuid, ttyname};
 
 use crate::sys::netlink;
 
 /// Facts, gathered once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Effective user id.
+    /// Effective user id, as the run sees it.
     pub uid: u32,
-    /// Effective group id.
+    /// Effective group id, as the run sees it.
     pub gid: u32,
+    /// Both as the host sees them.
+    pub caller: (u32, u32),
     /// The caller's name in /etc/passwd, or its number.
     pub user: String,
     /// The group's name in /etc/group, or its number.
@@ -26,6 +28,8 @@ pub struct HostFacts {
     pub home: Option<PathBuf>,
     /// The launcher's environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// The caller's terminal, where the command is to have it.
+    pub terminal: Option<PathBuf>,
     /// `uname -r`.
     pub kernel: String,
     /// `uname -m`.
@@ -51,16 +55,25 @@ impl HostFacts {
         Ok(Self {
             uid,
             gid,
+            caller: (uid, gid),
             user: name_of(Path::new("/etc/passwd"), uid).unwrap_or_else(|| uid.to_string()),
             group: name_of(Path::new("/etc/group"), gid).unwrap_or_else(|| gid.to_string()),
             cwd: std::env::current_dir()?,
             home,
             environment,
+            terminal: None,
             kernel: uname.release().to_string_lossy().into_owned(),
             architecture: uname.machine().to_string_lossy().into_owned(),
             // A name that resolves to one of them is local by route.
             addresses: netlink::own_addresses().unwrap_or_default(),
         })
+    }
+
+    /// The terminal that standard input, output or error is, the first of them.
+    #[must_use]
+    pub fn with_terminal(self) -> Self {
+        let terminal = ttyname(std::io::stdin()).or_else(|_| ttyname(std::io::stdout()));
+        Self { terminal: terminal.or_else(|_| ttyname(std::io::stderr())).ok(), ..self }
     }
 
     /// The value of an environment variable of the launcher.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::HostFacts;
 use crate::command::Command;
-use crate::policy::{Host, Policy};
+use crate::policy::{Host, Policy, looks};
 use crate::supervisor::sha256_of;
 use crate::trace::{display_bytes, path_value};
 
@@ -76,7 +76,7 @@ pub(super) fn policy_in_words(policy: &Policy) -> (Value, Value) {
 fn script(command: &Command, host: &dyn Host) -> Vec<(String, Value)> {
     let Some(path) = command.script.as_ref().map(|script| host.resolve(script)) else { return Vec::new() };
     let mut said: Vec<_> = path_value("script", path.as_os_str().as_encoded_bytes()).into_iter().collect();
-    if path.is_file() {
+    if looks::is_file(&path) {
         let digest = File::open(&path).and_then(|mut file| sha256_of(&mut file));
         said.extend(digest.ok().map(|digest| ("script_sha256".to_owned(), digest.into())));
     }

@@ -41,7 +41,7 @@ pub(super) fn masked(policy: &Policy, facts: &HostFacts) -> impl Iterator<Item =
 /// Without capabilities.
 fn is_readable(path: &Path, facts: &HostFacts) -> bool {
     let Ok(status) = path.symlink_metadata() else { return false };
-    let class = match (status.uid() == facts.uid, status.gid() == facts.gid) {
+    let class = match (status.uid() == facts.caller.0, status.gid() == facts.caller.1) {
         (true, _) => 6,
         (false, true) => 3,
         (false, false) => 0,

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::mounts::View;
 use crate::fsview::{GeneratedFile, LandlockRule, MountKind, Right};
+use crate::policy::is_within;
 
 /// The rules for `view`, with the generated `files` in it.
 pub(super) fn rules(view: &View, files: &[GeneratedFile]) -> Vec<LandlockRule> {
@@ -36,12 +37,12 @@ fn gather(mut rules: Vec<LandlockRule>, view: &View) -> Vec<LandlockRule> {
     let direct: HashSet<&Path> = view.direct.iter().map(AsRef::as_ref).collect();
     // An outer one comes before those in it.
     for directory in &view.skeleton {
-        let below = |path: &Path| path != directory && path.starts_with(directory);
+        let below = |path: &Path| path != directory && is_within(path, directory);
         let others = view.mounts.iter().any(|op| {
             let hidden = matches!(op.kind, MountKind::Mask);
             below(&op.target) && !hidden && !direct.contains(op.target.as_path())
         });
-        if others || view.pending.iter().any(|root| root.path.starts_with(directory)) {
+        if others || view.pending.iter().any(|root| is_within(&root.path, directory)) {
             continue;
         }
         let inside = |rule: &LandlockRule| below(&rule.path);

@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::fsview::Link;
+use crate::policy::looks;
 
 /// Links that every Linux system has.
 pub(super) fn standard() -> Vec<Link> {
@@ -37,7 +38,7 @@ pub(super) fn leading_to(spelled: &Path) -> Vec<Link> {
                 }
                 _ => continue,
             }
-            let Ok(target) = walked.read_link() else { continue };
+            let Ok(Some(target)) = looks::link(&walked) else { continue };
             links.push(Link { path: walked.clone(), target: target.clone().into_os_string() });
             walked.pop();
             let mut next = walked.join(target);

@@ -166,7 +166,7 @@ impl LaunchPlan {
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),
                 shown: view.shown(),
-                devices: mounts::devices(),
+                devices: mounts::devices(facts, enforce),
                 protected,
                 enforce,
                 policy: Arc::new(policy),

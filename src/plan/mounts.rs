@@ -7,7 +7,7 @@ use super::roots::{PRIVATE, Root, exec_reaches};
 use super::{HostFacts, PRIVATE_HOME, kernel, links, trust};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, Link, MountKind, MountOp, PendingRoot};
-use crate::policy::{Effect, PathAccess, PathPattern, Policy, RuleBody};
+use crate::policy::{Effect, is_within, looks, PathAccess, PathPattern, Policy, RuleBody};
 use crate::supervisor::access::Protected;
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 
@@ -16,9 +16,14 @@ const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random",
 /// Most bytes in each private directory: what there are of them does not exceed the memory.
 const PRIVATE_SIZE: &str = "20%";
 
+/// The caller's terminal in the view. Its own name is of another devpts: ttyname(3) finds it by its numbers.
+const TERMINAL: &str = "/dev/console";
+
 /// Devices that may be opened for reading and writing.
-pub(super) fn devices() -> Vec<PathBuf> {
-    DEVICES.iter().copied().chain(["/dev/pts", "/dev/ptmx", "/dev/stdin"]).map(PathBuf::from).collect()
+pub(super) fn devices(facts: &HostFacts, enforce: bool) -> Vec<PathBuf> {
+    let terminal = facts.terminal.as_ref().filter(|_| enforce).map(|_| TERMINAL);
+    let others = ["/dev/pts", "/dev/ptmx", "/dev/stdin"];
+    DEVICES.iter().copied().chain(others).chain(terminal).map(PathBuf::from).collect()
 }
 
 /// The view as decisions see it.
@@ -66,7 +71,7 @@ impl View {
         mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
         if enforce {
             mounts.extend(masks(policy, roots, protected, facts));
-            mounts.extend(device_nodes());
+            mounts.extend(device_nodes(facts));
             // A tree that is bound again, read-only, would show again what was hidden in it before.
             mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
         }
@@ -175,7 +180,7 @@ fn merge(roots: &[Root], private: &[PathBuf]) -> Vec<MountOp> {
         let around = root.path.ancestors().find_map(|above| mounts.get(*places.get(above)?));
         let hidden = private
             .iter()
-            .any(|path| root.path.starts_with(path) && around.is_none_or(|op| path.starts_with(&op.target)));
+            .any(|path| is_within(&root.path, path) && around.is_none_or(|op| is_within(path, &op.target)));
         match around {
             Some(op) if op.target == root.path => {
                 // Two reasons for one place: the wider one counts.
@@ -228,15 +233,21 @@ fn kernel_mounts(enforce: bool) -> Vec<MountOp> {
     vec![proc, pts]
 }
 
-/// The host's own nodes: a user namespace makes none (mknod(2), EPERM).
-fn device_nodes() -> impl Iterator<Item = MountOp> {
-    DEVICES.iter().map(|path| MountOp {
-        target: PathBuf::from(path),
-        kind: MountKind::Bind { source: PathBuf::from(path), recursive: false },
+/// The terminal, and the nodes that an OCI document does not list, which stand last.
+fn device_nodes(facts: &HostFacts) -> impl Iterator<Item = MountOp> {
+    let terminal = facts.terminal.iter().map(|path| device(path, TERMINAL));
+    terminal.chain(DEVICES.iter().map(|path| device(Path::new(path), path)))
+}
+
+/// One of the host's own nodes: a user namespace makes none (mknod(2), EPERM).
+fn device(source: &Path, target: &str) -> MountOp {
+    MountOp {
+        target: PathBuf::from(target),
+        kind: MountKind::Bind { source: source.to_owned(), recursive: false },
         // A device takes writes through a read-only mount; its mode and owner, which are the
         // host's, do not change.
         attributes: NOSUID | NOEXEC | RDONLY,
-    })
+    }
 }
 
 fn mask(path: &Path) -> MountOp {
@@ -245,7 +256,7 @@ fn mask(path: &Path) -> MountOp {
 
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
 fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostFacts) -> Vec<MountOp> {
-    let inside = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path) && !root.is_system());
+    let inside = |path: &Path| roots.iter().any(|root| !root.is_system() && is_within(path, &root.path));
     let mut masks: Vec<MountOp> = Vec::new();
     for (_, access, path) in policy.denied_literals() {
         if !inside(path) {
@@ -260,7 +271,7 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostF
         protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
     );
     masks.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
-    masks.retain(|op| matches!(op.kind, MountKind::Mask) || op.target.symlink_metadata().is_ok());
+    masks.retain(|op| matches!(op.kind, MountKind::Mask) || looks::status_itself(&op.target).is_ok());
     masks
 }
 
@@ -272,12 +283,12 @@ fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
         let RuleBody::Path { pattern: PathPattern::Literal { resolved, .. }, .. } = &rule.body else {
             continue;
         };
-        if resolved.symlink_metadata().is_ok() || !known.insert(resolved) {
+        if looks::status_itself(resolved).is_ok() || !known.insert(resolved) {
             continue;
         }
         let writable = policy.decide_path(PathAccess::Write, resolved).is_allow();
-        let shown = roots.iter().any(|root| resolved.starts_with(&root.path) && root.writable == writable);
-        let Some(base) = resolved.ancestors().skip(1).find(|above| above.is_dir()) else { continue };
+        let shown = roots.iter().any(|root| is_within(resolved, &root.path) && root.writable == writable);
+        let Some(base) = resolved.ancestors().skip(1).find(|above| looks::is_dir(above)) else { continue };
         if shown {
             continue;
         }

@@ -147,6 +147,7 @@ fn hidden_cwd(policy: &Policy, host: &dyn Host) -> Option<Why> {
 }
 
 fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)) {
+    let environment = host.environment();
     let granted = policy.rules.iter().filter(|rule| rule.effect == Effect::Grant);
     for rule in granted {
         let why = || Why::Rule(rule.text.clone());
@@ -166,7 +167,7 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
                         add(program.clone(), reason());
                     }
                     // A virtualenv is told by the link to its interpreter.
-                    for root in command::runtime_of(&spelled) {
+                    for root in command::runtime_of(&spelled, &environment, host.cwd()) {
                         add(root.path, reason());
                     }
                 }

@@ -1,14 +1,12 @@
 //! What the reading of a policy needs from outside, and the host's own answer to it.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use super::looks;
 
 /// A file as the kernel knows it, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -67,7 +65,6 @@ pub struct LaunchHost {
     finder: Option<Finder>,
     /// What counts as being there although it is not.
     made: Vec<PathBuf>,
-    links: RefCell<Links>,
 }
 
 /// Finds every program that a word names along the `PATH` of an environment, seen from a directory.
@@ -89,9 +86,7 @@ impl LaunchHost {
             value(&environment, "HOME").map(PathBuf::from).filter(|home| home.is_absolute()).or_else(|| {
                 home_in_passwd(|fields| fields.get(2) == Some(&nix::unistd::getuid().to_string().as_str()))
             });
-        let mut links = Links::default();
-        let real_cwd = links.resolve_below(PathBuf::from("/"), &cwd);
-        let links = RefCell::new(links);
+        let real_cwd = looks::resolve_below(PathBuf::from("/"), &cwd);
         Self {
             cwd,
             real_cwd,
@@ -101,7 +96,6 @@ impl LaunchHost {
             profile_names: Vec::new,
             finder: None,
             made: Vec::new(),
-            links,
         }
     }
 
@@ -144,24 +138,22 @@ impl Host for LaunchHost {
 
     fn resolve(&self, path: &Path) -> PathBuf {
         let path = self.cwd.join(path);
-        let mut links = self.links.borrow_mut();
         match path.strip_prefix(&self.cwd) {
-            Ok(below) => links.resolve_below(self.real_cwd.clone(), below),
-            Err(_) => links.resolve_below(PathBuf::from("/"), &path),
+            Ok(below) => looks::resolve_below(self.real_cwd.clone(), below),
+            Err(_) => looks::resolve_below(PathBuf::from("/"), &path),
         }
     }
 
     fn exists(&self, path: &Path) -> bool {
-        path.exists() || self.made.iter().any(|made| made.starts_with(path))
+        looks::exists(path) || self.made.iter().any(|made| made.starts_with(path))
     }
 
     fn is_dir(&self, path: &Path) -> bool {
-        path.is_dir() || self.made.iter().any(|made| made != path && made.starts_with(path))
+        looks::is_dir(path) || self.made.iter().any(|made| made != path && made.starts_with(path))
     }
 
     fn identity(&self, path: &Path) -> Option<FileId> {
-        let found = std::fs::metadata(path).ok()?;
-        Some(FileId { dev: found.dev(), ino: found.ino() })
+        looks::status(path).ok().map(|found| found.id)
     }
 
     fn find_program(&self, word: &str) -> Vec<PathBuf> {
@@ -207,7 +199,7 @@ fn value<'a>(environment: &'a [(OsString, OsString)], name: &str) -> Option<&'a 
 }
 
 fn is_program(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    looks::status(path).is_ok_and(|found| found.is_file() && found.mode & 0o111 != 0)
 }
 
 /// Reads /etc/passwd itself: a static binary has no other name services.
@@ -219,73 +211,4 @@ fn home_in_passwd(wanted: impl Fn(&[&str]) -> bool) -> Option<PathBuf> {
         .find(|fields| fields.len() >= 7 && wanted(fields))
         .map(|fields| PathBuf::from(fields[5]))
         .filter(|home| home.is_absolute())
-}
-
-/// What is known of the paths that were looked at: the target of a link, none of what is no link. A plan asks
-/// for the same directories again and again, and sees each of them the same. What is absent is looked for again.
-#[derive(Clone, Debug, Default)]
-struct Links(HashMap<PathBuf, Option<PathBuf>>);
-
-impl Links {
-    /// `canonicalize` for a path whose last components may be absent, a dangling link included; `resolved` is
-    /// where the path starts and has no links.
-    fn resolve_below(&mut self, mut resolved: PathBuf, path: &Path) -> PathBuf {
-        const MOST_LINKS: usize = 40; // as path_resolution(7)
-        let mut links = 0;
-        // Nothing below an absent component needs to be looked for.
-        let mut absent: Option<PathBuf> = None;
-        let mut rest: Vec<OsString> = reversed(path);
-        while let Some(component) = rest.pop() {
-            if component.as_bytes() == b".." {
-                resolved.pop();
-                absent = absent.filter(|absent| resolved.starts_with(absent));
-                continue;
-            }
-            resolved.push(&component);
-            if absent.is_some() {
-                continue;
-            }
-            let target = match self.target(&resolved) {
-                Ok(Some(target)) if links < MOST_LINKS => target,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    absent = Some(resolved.clone());
-                    continue;
-                }
-                _ => continue,
-            };
-            links += 1;
-            if target.is_absolute() {
-                resolved = PathBuf::from("/");
-            } else {
-                resolved.pop();
-            }
-            rest.extend(reversed(&target));
-        }
-        resolved
-    }
-
-    /// Where the link `path` leads, if it is one.
-    fn target(&mut self, path: &Path) -> io::Result<Option<PathBuf>> {
-        if let Some(known) = self.0.get(path) {
-            return Ok(known.clone());
-        }
-        let found = match std::fs::read_link(path) {
-            // readlink(2): it is there and no link.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
-            other => Some(other?),
-        };
-        self.0.insert(path.to_owned(), found.clone());
-        Ok(found)
-    }
-}
-
-fn reversed(path: &Path) -> Vec<OsString> {
-    path.components()
-        .rev()
-        .filter_map(|component| match component {
-            Component::Normal(name) => Some(name.to_owned()),
-            Component::ParentDir => Some(OsString::from("..")),
-            _ => None,
-        })
-        .collect()
 }

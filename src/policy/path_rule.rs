@@ -188,6 +188,14 @@ pub(super) fn normalized(path: &Path) -> PathBuf {
     normal
 }
 
+/// Whether `path` is `directory` or lies below it; both are absolute and have no `.`, `..` or doubled slashes.
+/// As `Path::starts_with`, which takes paths apart: a plan asks that some thousand times.
+pub fn is_within(path: &Path, directory: &Path) -> bool {
+    let (path, directory) = (path.as_os_str().as_bytes(), directory.as_os_str().as_bytes());
+    path.strip_prefix(directory)
+        .is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'/') || directory.ends_with(b"/"))
+}
+
 /// The names of a path.
 pub(super) fn components(path: &Path) -> impl Iterator<Item = &[u8]> {
     path.components().filter_map(|component| match component {

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use super::input::{self, StandardInput};
 use super::inputs::Inputs;
-use super::{Recording, ReplayError, initial, order, status};
+use super::{Recording, ReplayError, initial, machine, order, status};
 use crate::fsview::InitialState;
 use crate::fsview::initial::Former;
 use crate::plan::Made;
 use crate::run::Outputs;
-use crate::supervisor::{Orders, RecordedStatuses};
+use crate::supervisor::{Orders, RecordedMachine, RecordedStatuses};
 use crate::trace::{display_bytes, escape};
 
 /// Something that is not as it was.
@@ -81,6 +81,8 @@ pub struct FirstState {
     pub orders: Orders,
     /// The statuses of files.
     pub statuses: RecordedStatuses,
+    /// What it was told of the machine.
+    pub machine: RecordedMachine,
     /// What it read and is not here as it was: it is taken from the trace.
     pub served: BTreeMap<PathBuf, Former>,
     /// What else it read.
@@ -103,6 +105,7 @@ impl FirstState {
             state.inputs.add(&entry);
             let unreadable = |source| ReplayError::Read { path: recording.name().to_owned(), source };
             order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;
+            machine::add(&mut state.machine, &entry, &recording.blobs).map_err(unreadable)?;
             status::add(&mut state.statuses, &entry, &recording.blobs).map_err(|error| {
                 match error.kind() {
                     io::ErrorKind::InvalidData => ReplayError::NotReplayable {

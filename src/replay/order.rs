@@ -18,7 +18,11 @@ const MOST: u64 = 16 << 20;
 ///
 /// # Errors
 /// When the body with the names cannot be read.
-pub fn add(orders: &mut Orders, entry: &Map<String, Value>, blobs: &StoredBlobs) -> std::io::Result<()> {
+pub(super) fn add(
+    orders: &mut Orders,
+    entry: &Map<String, Value>,
+    blobs: &StoredBlobs,
+) -> std::io::Result<()> {
     let Some(Value::Object(args)) = entry.get("args") else { return Ok(()) };
     if entry.get("op").and_then(Value::as_str) != Some("fs.order") {
         return Ok(());

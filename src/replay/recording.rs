@@ -15,7 +15,7 @@ use crate::run::{Private, Processors, VERSION};
 use crate::supervisor::{CLOCK_TAPE, OUTSIDE_SIGNAL, OutsideSignal, TASK_IDS, Tapes};
 use crate::sys::clock::ClockBase;
 use crate::trace::redact::{ChosenName, ChosenNames};
-use crate::trace::{self, Expectation, Line, Opened, Outcome, Reader, StoredBlobs};
+use crate::trace::{self, Expectation, Line, Opened, Outcome, Reader, StoredBlobs, Verification};
 
 /// The longest private blob that is read, in bytes.
 const MOST_PRIVATE: u64 = 16 << 20;
@@ -43,6 +43,15 @@ pub struct Recording {
     pub clock: ClockBase,
 }
 
+/// What of a trace is not there.
+fn incomplete(found: &Verification) -> Option<&'static str> {
+    if found.lacking.is_some() {
+        return Some("its bodies are not beside it: a trace is moved together with them");
+    }
+    (found.left_out > 0)
+        .then_some("it was packed with --redacted, without its private parts: replay the whole trace")
+}
+
 impl Recording {
     /// Verifies a trace and reads how it began.
     ///
@@ -56,10 +65,8 @@ impl Recording {
         }
         let refuse =
             |reason: &str| ReplayError::NotReplayable { path: name.to_owned(), reason: reason.to_owned() };
-        if found.left_out > 0 {
-            return Err(refuse(
-                "it was packed with --redacted, without its private parts: replay the whole trace",
-            ));
+        if let Some(reason) = incomplete(&found) {
+            return Err(refuse(reason));
         }
         let (mut start, mut replay) = (None, None);
         for entry in Entries::open(path).map_err(unreadable(path))? {

@@ -13,6 +13,7 @@ use nix::sys::signal::SigSet;
 use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
+use super::inherited::Inherited;
 use super::message::{Failure, Message, Step};
 use super::order::{self, Cell, Start};
 use super::signals;
@@ -40,10 +41,14 @@ pub(super) struct Ends {
     pub(super) launcher: OwnedFd,
     /// What the command gets as descriptors 0, 1 and 2 in place of the launcher's.
     pub(super) stdio: CommandEnds,
-    /// The limits of open files that the launcher started with, soft and hard.
-    pub(super) descriptors: (u64, u64),
+    /// What the command gets of what the launcher was started with.
+    pub(super) inherited: Inherited,
+    /// Signals are other ones than the launcher's.
+    pub(super) has_own_signals: bool,
     /// The launcher's user and group.
     pub(super) ids: (u32, u32),
+    /// What they are inside.
+    pub(super) shown_ids: (u32, u32),
     /// What the command's clocks differ by from the machine's, in a replay.
     pub(super) offsets: Option<time::Offsets>,
 }
@@ -82,10 +87,10 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
         .map_err(|error| Failure::new(Step::DeathSignal, "prctl(PR_SET_PDEATHSIG)", &error))?;
     ns::unshare_others()
         .map_err(|errno| Failure::new(Step::Namespaces, ns::UNSHARE_OTHERS, &errno.into()))?;
-    let (uid, gid) = ends.ids;
-    idmap::write(uid, gid).map_err(|error| Failure::text(Step::IdMap, &error))?;
+    idmap::write(ends.shown_ids, ends.ids).map_err(|error| Failure::text(Step::IdMap, &error))?;
     // From here on 0, 1 and 2 are the command's; pid 1 closes them.
     let input = ends.stdio.install().map_err(|errno| Failure::new(Step::Stdio, "dup2", &errno.into()))?;
+    ends.inherited.give_niceness().map_err(|error| Failure::new(Step::Limits, "setpriority", &error))?;
     // While its own files in /proc are still its own (proc(5), "dumpable").
     if let Some(offsets) = ends.offsets {
         offsets.enter().map_err(|error| Failure::new(Step::Namespaces, time::UNSHARE, &error))?;
@@ -113,7 +118,7 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
 fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
     let Begun { command, word, input, network, last_id } = begun;
     let cell: Cell<'_> = order::hear(ends.channel.as_fd())?;
-    if (cell.uid, cell.gid) != ends.ids {
+    if (cell.uid, cell.gid) != ends.shown_ids {
         // The ids are mapped already, and no others can be (user_namespaces(7)).
         return Err(Failure::new(Step::IdMap, "write(/proc/self/uid_map)", &Errno::EPERM.into()));
     }
@@ -185,7 +190,7 @@ fn become_init<'a>(
     others: impl Iterator<Item = &'a OwnedFd>,
     pending: &Pending,
 ) -> Result<(), Refused> {
-    process::wipe_environment().map_err(Refused::by("read(/proc/self/stat)"))?;
+    process::wipe_words(b"agentbox").map_err(Refused::by("read(/proc/self/stat)"))?;
     let mut kept = vec![ends.channel.as_raw_fd(), ends.launcher.as_raw_fd()];
     kept.extend(others.map(AsRawFd::as_raw_fd));
     kept.extend(pending.descriptors().map(AsRawFd::as_raw_fd));
@@ -229,11 +234,9 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     let root = view_root(word)?;
     nix::unistd::chdir(start.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
+    ends.inherited.give_limits().map_err(|errno| Failure::new(Step::Limits, "setrlimit", &errno.into()))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;
-    let (soft, hard) = ends.descriptors;
-    setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
-        .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_NOFILE)", &errno.into()))?;
     privileges::drop_all().map_err(|error| Failure::text(Step::Privileges, &error))?;
     process::no_new_privileges()
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_NO_NEW_PRIVS)", &error))?;
@@ -249,6 +252,11 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     process::close_on_exec_from(3).map_err(|error| Failure::new(Step::Init, "close_range", &error))?;
     // The Rust runtime ignores it; programs expect the default.
     process::default_action(libc::SIGPIPE).map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;
+    let mut mask = *mask;
+    if ends.has_own_signals {
+        let given = ends.inherited.give_signals(&mut mask);
+        given.map_err(|error| Failure::new(Step::Init, "sigaction", &error))?;
+    }
     mask.thread_set_mask().map_err(|errno| Failure::new(Step::Init, "sigprocmask", &errno.into()))?;
     let [scoped, unscoped] = &filters;
     let filter = if restricted.signals { scoped } else { unscoped };

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::RunError;
 use crate::fsview::initial::Former;
 use crate::fsview::{self, FsSpec, InitialState};
-use crate::supervisor::{DivertedRoots, Orders, RecordedStatuses};
+use crate::supervisor::{DivertedRoots, Orders, RecordedMachine, RecordedStatuses};
 use crate::trace::StoredBlobs;
 
 /// Where the writes of a run go.
@@ -36,6 +36,8 @@ pub struct ReplayedFiles {
     pub orders: Orders,
     /// What was recorded of the statuses of files.
     pub statuses: Arc<RecordedStatuses>,
+    /// What was recorded of the machine.
+    pub machine: RecordedMachine,
     /// Where the contents are.
     pub blobs: StoredBlobs,
     /// Where what it writes is copied to.
@@ -59,7 +61,9 @@ impl Layers {
         root: &OwnedFd,
         files: Option<&ReplayedFiles>,
     ) -> Result<(DivertedRoots, Option<Kept>), RunError> {
-        let Some(divert) = &spec.divert else { return Ok((DivertedRoots::default(), None)) };
+        let Some(divert) = &spec.divert else {
+            return Ok((DivertedRoots { made: spec.made(), ..DivertedRoots::default() }, None));
+        };
         let Some(files) = files else { return Ok((self.roots(spec, None), None)) };
         let served = self.uppers.iter().filter_map(|(at, layer)| {
             let place = divert.roots.get(*at).filter(|place| divert.served.contains(place))?;
@@ -92,7 +96,9 @@ impl Layers {
         let roots = roots.chain(spec.pending.iter().map(|place| place.path.clone()));
         let (orders, statuses) =
             files.map(|files| (files.orders.clone(), Arc::clone(&files.statuses))).unwrap_or_default();
-        DivertedRoots { roots: roots.collect(), holders: self.holders, orders, statuses }
+        let machine = files.map(|files| files.machine.clone());
+        let (roots, made) = (roots.collect(), spec.made());
+        DivertedRoots { roots, holders: self.holders, orders, statuses, machine, made }
     }
 }
 

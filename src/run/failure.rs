@@ -4,6 +4,7 @@ use std::io;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
 
 use super::message::{Failure, Step};
 use super::stdio::StdioError;
@@ -215,6 +216,11 @@ fn describe(step: Step, errno: Errno) -> (&'static str, &'static str) {
         ),
         Step::Namespaces => ("the namespaces of the run", POWERLESS),
         Step::Order => ("the plan of the run", "the launcher and the run do not understand each other"),
+        Step::IdMap if geteuid().is_root() => (
+            "the ids of the run",
+            "root maps itself by CAP_SETFCAP alone (user_namespaces(7)): leave it that capability, or start agentbox \
+             as another user",
+        ),
         Step::IdMap => (
             "the ids of the run",
             "user namespaces have no rights here; set kernel.apparmor_restrict_unprivileged_userns=0 or allow \

@@ -11,6 +11,7 @@ use nix::unistd::{getegid, geteuid};
 use super::child::{self, Ends};
 use super::diverted::Layers;
 use super::failure::{self, RunError};
+use super::inherited::Inherited;
 use super::message::{GO, Message};
 use super::order::{self, Cell, Start};
 use super::stdio::{Input, Outputs, Stdio};
@@ -89,17 +90,30 @@ pub struct Begun {
     ahead: i64,
     /// Its clocks go on from those of another run.
     replayed: bool,
+    /// What the launcher was started with.
+    pub(super) inherited: Inherited,
+}
+
+/// What a run that is replayed has of the recorded one from its first moment on.
+#[derive(Debug)]
+pub struct Former {
+    /// Its clocks go on from there.
+    pub clock: ClockBase,
+    /// User and group.
+    pub ids: Option<(u32, u32)>,
+    /// What the command inherited, where that is known.
+    pub inherited: Option<Inherited>,
 }
 
 /// Clones the run's first process, before the plan is made: the two go on beside each other. The
-/// process must have one thread, and no signals held back. The clocks of a run that is replayed go on
-/// from `clock`.
+/// process must have one thread, and no signals held back. A run that is replayed is like `former`.
 ///
 /// # Errors
 /// Why the host does not let it be made.
-pub fn begin(clock: Option<ClockBase>, input: Input, outputs: Outputs) -> Result<Begun, RunError> {
+pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<Begun, RunError> {
     own_proc()?;
-    let descriptors = hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
+    let here = Inherited::here().map_err(RunError::call("getrlimit"))?;
+    hold_many_descriptors().map_err(RunError::call("setrlimit(RLIMIT_NOFILE)"))?;
     let (channel, theirs) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (go, their_go) = channel::pair().map_err(RunError::call("socketpair"))?;
     let (sockets, their_sockets) = channel::pair().map_err(RunError::call("socketpair"))?;
@@ -107,11 +121,19 @@ pub fn begin(clock: Option<ClockBase>, input: Input, outputs: Outputs) -> Result
     let own_pid =
         i32::try_from(std::process::id()).map_err(std::io::Error::other).map_err(RunError::call("getpid"))?;
     let launcher = pidfd::open(own_pid).map_err(RunError::call("pidfd_open"))?;
-    let offsets = clock.map(time::Offsets::to).transpose().map_err(RunError::call("clock_gettime"))?;
+    let offsets = former
+        .as_ref()
+        .map(|former| time::Offsets::to(former.clock))
+        .transpose()
+        .map_err(RunError::call("clock_gettime"))?;
     let replayed = offsets.is_some();
     let ahead = offsets.map_or(0, |offsets| offsets.monotonic);
     // Before the clone: without a map the clone has none.
     let ids = (geteuid().as_raw(), getegid().as_raw());
+    let shown_ids = former.as_ref().and_then(|former| former.ids).unwrap_or(ids);
+    let its = former.and_then(|former| former.inherited);
+    let has_own_signals = its.is_some();
+    let inherited = its.map_or_else(|| here.clone(), |its| its.within(&here).0);
     let side = clone::clone_process(ns::cloned().bits()).map_err(failure::clone_refused)?;
     let ends = Ends {
         channel: theirs,
@@ -119,8 +141,10 @@ pub fn begin(clock: Option<ClockBase>, input: Input, outputs: Outputs) -> Result
         sockets: their_sockets,
         launcher,
         stdio: their_stdio,
-        descriptors,
+        inherited,
+        has_own_signals,
         ids,
+        shown_ids,
         offsets,
     };
     match side {
@@ -130,17 +154,17 @@ pub fn begin(clock: Option<ClockBase>, input: Input, outputs: Outputs) -> Result
             child::enter(&ends)
         }
         clone::Side::Parent { pid, pidfd } => {
-            Ok(Begun { init: pid, guard: KillOnDrop(pidfd), channel, go, sockets, stdio, ahead, replayed })
+            let guard = KillOnDrop(pidfd);
+            Ok(Begun { init: pid, guard, channel, go, sockets, stdio, ahead, replayed, inherited: here })
         }
     }
 }
 
-/// The launch needs a descriptor for each mount, the supervisor many for tasks and files; gives the
-/// former limit, which is the command's.
-fn hold_many_descriptors() -> nix::Result<(u64, u64)> {
-    let former = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, former.1, former.1)?;
-    Ok(former)
+/// The launch needs a descriptor for each mount, the supervisor many for tasks and files; the command has the
+/// former limit.
+fn hold_many_descriptors() -> nix::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)
 }
 
 /// A run that is being built.

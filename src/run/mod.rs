@@ -3,6 +3,8 @@
 mod child;
 mod diverted;
 mod failure;
+mod foreground;
+mod inherited;
 mod launch;
 mod loopback;
 mod message;
@@ -25,9 +27,10 @@ use serde_json::{Map, Value};
 
 pub use diverted::ReplayedFiles;
 pub use failure::RunError;
-pub use launch::{Begun, begin};
+pub use inherited::Inherited;
+pub use launch::{Begun, Former, begin};
 pub use processors::Processors;
-pub use repeat::{Private, Repeat, Replayed, Start, VERSION};
+pub use repeat::{Private, Repeat, Replayed, Start, User, VERSION};
 pub use signals::{HeldSignals, hold_signals};
 pub use stdio::{Input, Outputs, StdioError, Stream};
 pub use until::{Ahead, Next, Until};
@@ -40,6 +43,7 @@ use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
 use crate::supervisor::{Denials, Finished, InitWords, Setup, Supervisor};
 use crate::trace::{self, Denial, Event, Kind, Placed, Placement, Recorder, Totals, Turn, WriterHandle};
+use foreground::Foreground;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -73,8 +77,10 @@ pub fn run(
     mut streams: StreamOptions,
     mut repeat: Repeat,
 ) -> Result<Outcome, RunError> {
+    let _foreground = Foreground::now();
     let launching = launch::launch(begun, &plan, streams.tls.take())?;
     repeat.keep_authority(launching.tls.as_ref());
+    repeat.keep_inherited(&launching.begun.inherited);
     let state = placement.state_directory();
     let run = launching.begun.handle().map_err(RunError::call("dup"))?;
     let (recorder, writer) = trace::create(placement)?;
@@ -199,6 +205,7 @@ fn prepare(
         root: launched.root,
         inherited: launched.stdio.mounts(),
         input: launched.stdio.input_pipe(),
+        shown_ids: (plan.process.uid, plan.process.gid),
         access: plan.access,
         command: plan.command,
         recorder: recorder.clone(),
@@ -222,7 +229,7 @@ fn prepare(
         captures,
         diverted,
         controls,
-        under_way: skips_waits.then(|| network.proxy.under_way()),
+        under_way: skips_waits.then(network::under_way),
         turn,
     };
     let supervisor = Supervisor::new(setup)?;

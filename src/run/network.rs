@@ -11,10 +11,17 @@ use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::policy::{Policy, Transport};
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{JudgeConnection, LeadLoopback, RefusedConnection};
+use crate::supervisor::{JudgeConnection, LeadLoopback, RefusedConnection, UnderWay};
 use crate::sys::netlink;
 use crate::trace::Recorder;
 use crate::trace::redact::Redactor;
+
+/// What the proxy has under way in a replay.
+pub(super) fn under_way() -> UnderWay {
+    use netproxy::{delays, moments};
+    let (next, leave_out, want) = (delays::next, delays::leave_out, delays::want);
+    UnderWay { is_any: moments::any, next, leave_out, want }
+}
 
 /// The ways out of a run.
 pub(super) struct Network {

@@ -16,13 +16,38 @@ pub struct Processors {
     pub model: String,
     /// How many.
     pub count: usize,
+    /// Their numbers.
+    #[serde(default)]
+    numbers: Vec<usize>,
+    /// Which ones the machine has, as /sys/devices/system/cpu/online says.
+    #[serde(default)]
+    online: String,
 }
 
 impl Processors {
     /// Those that this process may use.
     pub(super) fn here() -> Self {
-        let count = sched_getaffinity(SELF).map_or(1, |cpus| usable(&cpus).count());
-        Self { model: model(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()), count }
+        let numbers: Vec<_> =
+            sched_getaffinity(SELF).map_or_else(|_| vec![0], |cpus| usable(&cpus).collect());
+        let model = model(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+        Self { model, count: numbers.len(), numbers, online: online.trim().to_owned() }
+    }
+
+    /// Leaves this process the same ones, if it can have them all.
+    fn take_same(&self) -> bool {
+        let mut wanted = CpuSet::new();
+        let all = self.numbers.iter().try_for_each(|&number| wanted.set(number));
+        let Ok(former) = sched_getaffinity(SELF) else { return false };
+        if self.numbers.is_empty() || all.is_err() || sched_setaffinity(SELF, &wanted).is_err() {
+            return false;
+        }
+        let has_all = sched_getaffinity(SELF).is_ok_and(|given| given == wanted);
+        if !has_all {
+            // It had those.
+            let _ = sched_setaffinity(SELF, &former);
+        }
+        has_all
     }
 
     /// Leaves this process as many as a recorded run had; says what is different here.
@@ -30,23 +55,36 @@ impl Processors {
     pub fn take(&self) -> Vec<String> {
         let here = Self::here();
         let mut different = Vec::new();
-        if self.count < here.count {
-            let fewer = sched_getaffinity(SELF).and_then(|cpus| {
-                let mut fewer = CpuSet::new();
-                usable(&cpus).take(self.count.max(1)).try_for_each(|cpu| fewer.set(cpu))?;
-                sched_setaffinity(SELF, &fewer)
-            });
-            if let Err(errno) = fewer {
-                different.push(format!("sched_setaffinity: {errno}: it sees more processors than recorded"));
-            }
-        } else if self.count > here.count {
-            different.push(format!("recorded on {} processors, here there are {}", self.count, here.count));
+        let has_same = self.numbers == here.numbers || self.take_same();
+        if !has_same {
+            different.extend(self.take_as_many(&here));
+        }
+        if !self.online.is_empty() && self.online != here.online {
+            let online = escape::text(&self.online);
+            different.push(format!(
+                "recorded where there were processors {online}, here there are {}",
+                here.online
+            ));
         }
         if self.model != here.model {
             let model = escape::text(&self.model);
             different.push(format!("recorded on `{model}`, here it is `{}`", here.model));
         }
         different
+    }
+}
+
+impl Processors {
+    /// Leaves this process as many, if there are; else says so.
+    fn take_as_many(&self, here: &Self) -> Option<String> {
+        if self.count > here.count {
+            return Some(format!("recorded on {} processors, here there are {}", self.count, here.count));
+        }
+        let mut fewer = CpuSet::new();
+        let taken = here.numbers.iter().take(self.count.max(1)).try_for_each(|&number| fewer.set(number));
+        let taken = taken.and_then(|()| sched_setaffinity(SELF, &fewer));
+        let said = |errno| format!("sched_setaffinity: {errno}: it sees more processors than recorded");
+        taken.err().map(said)
     }
 }
 
@@ -74,7 +112,8 @@ mod tests {
         let here = Processors::here();
         assert!(here.count > 0);
         assert_eq!(here.take(), Vec::<String>::new());
-        let other = Processors { model: "another".to_owned(), count: here.count + 1 };
+        let (model, numbers) = ("another".to_owned(), Vec::new());
+        let other = Processors { model, count: here.count + 1, numbers, ..here };
         assert_eq!(other.take().len(), 2);
     }
 }

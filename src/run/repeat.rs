@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::{Processors, ReplayedFiles, RunError, Until};
+use super::{Inherited, Processors, ReplayedFiles, RunError, Until};
 use crate::netproxy::ca::StoredAuthority;
 use crate::netproxy::secret;
 use crate::netproxy::tls::Interception;
@@ -77,6 +77,37 @@ pub struct Private {
     pub placeholders: Vec<(String, String)>,
     /// Signs what clients are shown, where TLS is read.
     pub authority: Option<StoredAuthority>,
+    /// Who the caller was.
+    #[serde(default)]
+    pub user: Option<User>,
+    /// What the command had of what the launcher was started with.
+    #[serde(default)]
+    pub inherited: Option<Inherited>,
+}
+
+/// A user, and the group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+    /// The name of the user, or the number.
+    pub name: String,
+    /// The name of the group, or the number.
+    pub group: String,
+}
+
+impl User {
+    /// Whether the ids are some, and the names can stand in passwd(5) and group(5).
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        let is_name = |name: &str| {
+            let is_part = |byte: u8| byte.is_ascii_graphic() && !b":,".contains(&byte) || !byte.is_ascii();
+            !name.is_empty() && name.len() <= 256 && name.bytes().all(is_part)
+        };
+        self.uid != u32::MAX && self.gid != u32::MAX && is_name(&self.name) && is_name(&self.group)
+    }
 }
 
 /// Never its values.
@@ -99,6 +130,8 @@ pub struct Start<'a> {
     pub placeholders: Vec<(String, String)>,
     /// Where all randomness comes from; fresh where none is given.
     pub seed: Option<Seed>,
+    /// Who it is.
+    pub user: User,
 }
 
 impl Private {
@@ -125,6 +158,8 @@ impl Private {
             environment: start.environment.into_iter().map(variable).collect(),
             placeholders: start.placeholders,
             authority: None,
+            user: Some(start.user),
+            inherited: None,
         })
     }
 
@@ -166,6 +201,13 @@ impl Repeat {
     pub(super) fn keep_authority(&mut self, tls: Option<&Interception>) {
         if let Self::Recorded { private, .. } = self {
             private.authority = tls.map(|tls| tls.authority.store());
+        }
+    }
+
+    /// As is what the launcher was started with.
+    pub(super) fn keep_inherited(&mut self, inherited: &Inherited) {
+        if let Self::Recorded { private, .. } = self {
+            private.inherited = Some(inherited.clone());
         }
     }
 

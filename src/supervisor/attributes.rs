@@ -80,14 +80,14 @@ impl Supervisor {
         uid: u64,
         gid: u64,
     ) -> Result<Reply, Stop> {
-        let id = |raw: u64, own: u32| match super::call::low_half(raw) {
+        let id = |raw: u64, shown: u32, own: u32| match super::call::low_half(raw) {
             u32::MAX => Ok(None),
-            same if same == own => Ok(Some(own)),
+            same if same == shown => Ok(Some(own)),
             // Not mapped in the run's user namespace (chown(2), EINVAL there).
             _ => Err(Errno::EPERM),
         };
-        let owner = id(uid, nix::unistd::geteuid().as_raw());
-        let group = id(gid, nix::unistd::getegid().as_raw());
+        let owner = id(uid, self.view.ids.0, nix::unistd::geteuid().as_raw());
+        let group = id(gid, self.view.ids.1, nix::unistd::getegid().as_raw());
         let (Ok(owner), Ok(group)) = (owner, group) else { return Ok(Reply::Errno(Errno::EPERM)) };
         self.change(call, which, "chown", &mut |path, _| {
             nix::unistd::chown(path, owner.map(Uid::from_raw), group.map(Gid::from_raw))

@@ -113,11 +113,13 @@ impl Supervisor {
             libc::SYS_linkat => self.hard_link(call, (at(a), b), (at(c), d), at(e)),
             libc::SYS_truncate => self.truncate(call, a, b),
             libc::SYS_flock => self.lock(call),
+            libc::SYS_ioctl => Ok(self.give_terminal_back(call)),
             libc::SYS_getdents64 => Ok(self.list(call)),
             libc::SYS_stat | libc::SYS_lstat | libc::SYS_fstat | libc::SYS_newfstatat | libc::SYS_statx => {
                 self.show_status(call)
             }
             libc::SYS_clock_gettime | libc::SYS_gettimeofday | libc::SYS_time => self.read_clock(call),
+            libc::SYS_sysinfo => Ok(self.show_sysinfo(call)),
             libc::SYS_getrandom => Ok(self.get_random(call)),
             libc::SYS_alarm | libc::SYS_setitimer | libc::SYS_timer_settime | libc::SYS_timerfd_create => {
                 Ok(self.note_timer(call))

@@ -13,11 +13,11 @@ use nix::sys::stat::{FileStat, lstat};
 
 use super::access::{AccessTable, is_below};
 use super::view::{Found, Place, View};
-use super::{CommandTable, Orders, RecordedStatuses};
+use super::{CommandTable, Orders, RecordedMachine, RecordedStatuses};
 use crate::policy::FileId;
 use crate::sys::relocate;
 
-/// What is written inside alone.
+/// What is written inside alone, and in a replay what was recorded of what the run sees.
 #[derive(Debug, Default)]
 pub struct DivertedRoots {
     /// Directories and files of the host, by their place.
@@ -28,6 +28,10 @@ pub struct DivertedRoots {
     pub orders: Orders,
     /// What was recorded of the statuses of files.
     pub statuses: Arc<RecordedStatuses>,
+    /// What was recorded of the machine.
+    pub machine: Option<RecordedMachine>,
+    /// What the launcher has put into the view.
+    pub made: Vec<PathBuf>,
 }
 
 impl View {

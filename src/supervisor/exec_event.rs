@@ -136,6 +136,9 @@ impl Supervisor {
         let strand = self.tasks.kin().and_then(|kin| kin.strand(pid));
         if let (Some(clock), Some(strand)) = (&mut self.clock, strand) {
             clock.executed(former, pid, strand.to_string(), beginning, runtime.at_real_rate)?;
+            if let Some(skip) = &self.skip {
+                skip.begins(clock);
+            }
         }
         Ok(())
     }

@@ -36,6 +36,7 @@ mod image;
 mod init_words;
 mod listing;
 mod locks;
+mod machine;
 mod mutate;
 mod open;
 mod outside;
@@ -55,6 +56,7 @@ mod stop;
 pub mod syscall_table;
 mod system_files;
 mod task;
+mod terminal;
 mod tracer;
 mod turn;
 mod unix;
@@ -90,6 +92,8 @@ use self::hasher::Hasher;
 use self::image::Heads;
 use self::listing::Listings;
 pub use self::listing::Orders;
+use self::machine::Machine;
+pub use self::machine::{LONGEST_MACHINE_FILE, OPERATION as MACHINE, RecordedMachine};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 use self::setup::Controlled;
 pub use self::setup::{Finished, InitWords, Refusal, Setup};
@@ -101,7 +105,6 @@ use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::sys::process;
 use crate::trace::{Event, Recorder, Turn};
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
@@ -128,6 +131,7 @@ pub struct Supervisor {
     captures: Option<Captures>,
     listings: Listings,
     statuses: Statuses,
+    machine: Machine,
     hasher: Hasher,
     denials: Denials,
     words: InitWords,
@@ -182,11 +186,10 @@ impl Supervisor {
     /// # Errors
     /// When the run's root cannot be reached or inotify is refused.
     pub fn new(mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders, statuses } = setup.diverted;
+        let DivertedRoots { roots, holders, orders, statuses, machine, made } = setup.diverted;
         let view = View::of(setup.root, setup.inherited, roots, setup.input).map_err(Stop::View)?;
+        let view = view.with(made, setup.shown_ids);
         view.know_programs(&mut setup.command, &setup.access);
-        process::let_threads_be_interrupted()
-            .map_err(|source| Stop::Receive { call: "sigaction", source })?;
         let sockets = unix::Sockets::new(&view, &setup.access, setup.relayed).map_err(Stop::View)?;
         let Controlled { following, clock, skip, outside, births } =
             Controlled::by(setup.controls, &setup.recorder, setup.under_way);
@@ -219,6 +222,7 @@ impl Supervisor {
             captures: setup.captures.then(Captures::default),
             listings: Listings::new(setup.keeps_former, orders),
             statuses: Statuses::new(setup.keeps_former, statuses),
+            machine: Machine::new(setup.keeps_former, machine),
             hasher: Hasher::new(setup.state),
             denials: Denials::default(),
             pending: pending::places(setup.pending, holders),
@@ -248,7 +252,9 @@ impl Supervisor {
     /// Why the run must be stopped. The caller kills it before it drops the supervisor: a call that
     /// waits would be answered then, by ENOSYS.
     pub fn run(&mut self) -> Result<Finished, Stop> {
+        waiter::prepare()?;
         self.note_places();
+        self.note_machine()?;
         let mut listening = true;
         loop {
             let ready = self.wait(listening)?;

@@ -165,7 +165,10 @@ impl Supervisor {
         let follow = !request.flags.contains(OFlag::O_NOFOLLOW)
             && !request.flags.contains(OFlag::O_CREAT | OFlag::O_EXCL);
         match self.view.find(&spelled.absolute, follow) {
-            Ok(found) => self.open_found(call, request, spelled, found),
+            Ok(found) => match self.open_machine_file(call, request, &found)? {
+                Some(reply) => Ok(reply),
+                None => self.open_found(call, request, spelled, found),
+            },
             Err(Errno::ENOENT) if request.flags.contains(OFlag::O_CREAT) => {
                 self.create(call, request, spelled, links)
             }
@@ -392,6 +395,6 @@ impl Supervisor {
 }
 
 fn is_terminal(absolute: &[u8]) -> bool {
-    [&b"/dev/tty"[..], b"/dev/ptmx"].contains(&absolute)
+    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
         || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }

@@ -51,6 +51,8 @@ pub struct Setup {
     pub inherited: Vec<u64>,
     /// The pipe that is standard input as it is.
     pub input: Option<FileId>,
+    /// The user and the group of the run, as it sees them.
+    pub shown_ids: (u32, u32),
     /// Decides on files.
     pub access: AccessTable,
     /// Decides on the command's own programs.

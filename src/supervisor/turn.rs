@@ -4,6 +4,7 @@
 //! stays where it is, and what it writes goes there too.
 
 use super::controls::Seed;
+use super::machine::Machine;
 use super::{Stop, Supervisor};
 use crate::trace::{Event, Kind};
 
@@ -18,6 +19,7 @@ impl Supervisor {
             following.begin_anew(seed);
         }
         if let Some(clock) = &mut self.clock {
+            self.machine = Machine::Unseen;
             let (ahead, jumped) = clock.go_live();
             if let Some(skip) = &mut self.skip {
                 skip.go_live(ahead);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::unistd::{getegid, geteuid};
 
 use super::spelling::{MagicLink, lexical, name_self, trim_slashes};
 use super::task::Task;
@@ -107,6 +108,10 @@ pub(super) struct View {
     pub(super) diverted: Vec<PathBuf>,
     /// The pipe that is standard input as it is, for reading alone: others outside read and write it too.
     pub(super) input: Option<FileId>,
+    /// What the launcher has put into it.
+    pub(super) made: Vec<PathBuf>,
+    /// The user and the group of the run, as it sees them; to the host they are the launcher's.
+    pub(super) ids: (u32, u32),
 }
 
 impl View {
@@ -119,8 +124,14 @@ impl View {
         input: Option<FileId>,
     ) -> nix::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let ids = (geteuid().as_raw(), getegid().as_raw());
         let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;
-        Ok(Self { root, descriptors, inherited, diverted, input })
+        Ok(Self { root, descriptors, inherited, diverted, input, made: Vec::new(), ids })
+    }
+
+    /// The same with what the launcher has put into it, and with the user and the group of the run.
+    pub(super) fn with(self, made: Vec<PathBuf>, ids: (u32, u32)) -> Self {
+        Self { made, ids, ..self }
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind

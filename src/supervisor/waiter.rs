@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::Stop;
 use crate::sys::process;
 
 /// Threads without work that are kept.
@@ -82,6 +83,11 @@ impl Waiter {
         self.shared.arrived.notify_one();
         self.shared.done.load(Ordering::Acquire) + 1
     }
+}
+
+/// Lets waits be interrupted, before the first one.
+pub(super) fn prepare() -> Result<(), Stop> {
+    process::let_threads_be_interrupted().map_err(|source| Stop::Receive { call: "sigaction", source })
 }
 
 impl Drop for Waiter {

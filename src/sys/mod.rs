@@ -24,6 +24,7 @@ pub mod seccomp;
 pub mod shebang;
 pub mod sockopt;
 pub mod status;
+pub mod system;
 pub mod timerfd;
 pub mod tracee;
 pub mod vdso;

@@ -106,26 +106,37 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
         .map(|_| ())
 }
 
-/// Overwrites the environment block that the kernel shows as /proc/PID/environ.
+/// Makes /proc/self/cmdline `name` alone, and /proc/self/environ empty, for everyone who reads them.
 ///
 /// # Errors
-/// When /proc/self/stat cannot be read or does not hold the block's bounds (fields 50 and 51).
-pub fn wipe_environment() -> io::Result<()> {
+/// /proc/self/stat could not be read.
+pub fn wipe_words(name: &[u8]) -> io::Result<()> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     // The first field after the name is number 3 (proc_pid_stat(5)).
     let bounds: Vec<usize> =
-        after_name.split_whitespace().skip(47).take(2).filter_map(|word| word.parse().ok()).collect();
-    let &[start, end] = bounds.as_slice() else {
+        after_name.split_whitespace().skip(45).take(4).filter_map(|word| word.parse().ok()).collect();
+    let &[words, words_end, environment, environment_end] = bounds.as_slice() else {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     };
-    if start == 0 || end < start {
+    let is_there = |start: usize, end: usize| start != 0 && start <= end;
+    if !is_there(words, words_end) || !is_there(environment, environment_end) {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     }
-    let block = std::ptr::with_exposed_provenance_mut::<u8>(start);
+    let kept = name.len().min(words_end - words);
+    let block = |start| std::ptr::with_exposed_provenance_mut::<u8>(start);
     // SAFETY: the kernel says that this process's environment strings lie there, on its own
     // writable stack; the calling process is the copy that no longer reads its environment.
-    unsafe { std::ptr::write_bytes(block, 0, end - start) };
+    unsafe { std::ptr::write_bytes(block(environment), 0, environment_end - environment) };
+    // SAFETY: as above, of the words of its command line.
+    unsafe { std::ptr::write_bytes(block(words), 0, words_end - words) };
+    // SAFETY: as above; no more than lies there.
+    unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), block(words), kept) };
+    if words_end - words > kept + 1 {
+        // The kernel shows the rest too, unless its last byte says that the first string is all (setproctitle(3)).
+        // SAFETY: as above, the last byte of the words.
+        unsafe { block(words_end - 1).write(1) };
+    }
     Ok(())
 }
 
@@ -165,6 +176,40 @@ pub fn default_action(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: `action` outlives the call, no old action is asked for.
     let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     super::checked(libc::c_long::from(result)).map(|_| ())
+}
+
+/// Ignores `signal` or gives it its default action again, be it one that the C library keeps for itself.
+///
+/// # Errors
+/// The errno of rt_sigaction(2).
+pub fn set_ignored(signal: libc::c_int, ignored: bool) -> io::Result<()> {
+    // `struct sigaction` of the kernel: the handler, flags, no way back, and the mask.
+    let action = [if ignored { libc::SIG_IGN as u64 } else { libc::SIG_DFL as u64 }, 0, 0, 0];
+    let none = std::ptr::null_mut::<u64>();
+    // SAFETY: `action` outlives the call, and names no function; no old action is asked for.
+    let set =
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), none, size_of::<u64>()) };
+    super::checked(set).map(|_| ())
+}
+
+/// The niceness of the calling process.
+///
+/// # Errors
+/// The errno of getpriority(2).
+pub fn niceness() -> io::Result<i32> {
+    // SAFETY: integers only. The call itself gives 20 less than nobody could take for an error.
+    let raw = super::checked(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) })?;
+    Ok(20 - i32::try_from(raw).unwrap_or(20))
+}
+
+/// Sets it.
+///
+/// # Errors
+/// EACCES where it would be less than it is.
+pub fn set_niceness(niceness: i32) -> io::Result<()> {
+    // SAFETY: integers only.
+    super::checked(unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, niceness) })
+        .map(|_| ())
 }
 
 /// Drops every capability that this kernel knows from the bounding set (PR_CAPBSET_DROP).

@@ -10,9 +10,9 @@ use nix::libc;
 use sha2::{Digest as _, Sha256};
 use zstd::stream::read::Decoder;
 
-use super::chain::is_sha256;
 use super::event::hex;
 use super::layout::{REDACTED_NAME, blob_name, blobs_name};
+use super::mentions::is_sha256;
 use super::scan::BlobMention;
 use super::tamper::Tamper;
 

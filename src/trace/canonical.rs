@@ -1,5 +1,7 @@
 //! Canonical JSON: the bytes that Python's `json.dumps(sort_keys=True, separators=(",", ":"), ensure_ascii=False)` prints.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Number, Value};
 
 /// Returns the canonical text of `value`.
@@ -33,33 +35,58 @@ pub fn write_value(out: &mut String, value: &Value) {
 
 /// Appends the canonical text of an object to `out`, keys in code point order.
 pub fn write_object(out: &mut String, map: &Map<String, Value>) {
-    // UTF-8 sorts as its code points do, so the order of bytes is Python's order. The map is sorted already
-    // unless serde_json was built to keep the order of insertion.
-    let mut members: Vec<(&String, &Value)> = map.iter().collect();
-    members.sort_unstable_by_key(|(key, _)| key.as_bytes());
     out.push('{');
-    for (position, (key, value)) in members.into_iter().enumerate() {
+    for_each_member(map, |position, key, value| {
         if position > 0 {
             out.push(',');
         }
         write_string(out, key);
         out.push(':');
         write_value(out, value);
-    }
+    });
     out.push('}');
 }
 
+/// Goes through the members in the order in which they stand in the text.
+pub(super) fn for_each_member<'a>(
+    map: &'a Map<String, Value>,
+    mut each: impl FnMut(usize, &'a str, &'a Value),
+) {
+    // UTF-8 sorts as its code points do, so the order of bytes is Python's order. The map is sorted already
+    // unless serde_json was built to keep the order of insertion.
+    if map.keys().is_sorted() {
+        map.iter().enumerate().for_each(|(position, (key, value))| each(position, key, value));
+        return;
+    }
+    let mut members: Vec<(&String, &Value)> = map.iter().collect();
+    members.sort_unstable_by_key(|(key, _)| key.as_bytes());
+    members.into_iter().enumerate().for_each(|(position, (key, value))| each(position, key, value));
+}
+
+/// The bytes that do not stand in a string as they are.
+const ESCAPED: [bool; 256] = {
+    let mut escaped = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        escaped[byte] = true;
+        byte += 1;
+    }
+    escaped[b'"' as usize] = true;
+    escaped[b'\\' as usize] = true;
+    escaped
+};
+
 /// Appends `text` to `out` as a JSON string: only `"`, `\` and the C0 controls are escaped.
 pub fn write_string(out: &mut String, text: &str) {
+    out.reserve(text.len() + 2);
     out.push('"');
     let mut plain_from = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
+    let is_escaped = |byte: &u8| ESCAPED[usize::from(*byte)];
+    while let Some(length) = text.as_bytes()[plain_from..].iter().position(is_escaped) {
+        let at = plain_from + length;
         out.push_str(&text[plain_from..at]);
         plain_from = at + 1;
-        match byte {
+        match text.as_bytes()[at] {
             b'"' => out.push_str("\\\""),
             b'\\' => out.push_str("\\\\"),
             0x08 => out.push_str("\\b"),
@@ -78,9 +105,21 @@ pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Returns a float as Python's `repr` prints it: the shortest digits that read back the same,
+/// Appends a float as Python's `repr` prints it: the shortest digits that read back the same,
 /// with an exponent below 1e-4 and from 1e16 on.
-pub fn float_repr(value: f64) -> String {
+pub fn write_float(out: &mut String, value: f64) {
+    let has_exponent = !(1e-4..1e16).contains(&value.abs()) && value != 0.0;
+    if has_exponent || !value.is_finite() {
+        return out.push_str(&with_exponent(value));
+    }
+    let from = out.len();
+    let _ = write!(out, "{value}");
+    if !out[from..].contains('.') {
+        out.push_str(".0");
+    }
+}
+
+fn with_exponent(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else {
         return scientific;
@@ -88,36 +127,15 @@ pub fn float_repr(value: f64) -> String {
     let Ok(exponent) = exponent.parse::<i32>() else {
         return scientific;
     };
-    let (sign, mantissa) = match mantissa.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", mantissa),
-    };
-    let digits: String = mantissa.chars().filter(|c| *c != '.').collect();
-    match exponent {
-        -4..=-1 => {
-            let zeros = usize::try_from(-exponent - 1).unwrap_or(0);
-            format!("{sign}0.{}{digits}", "0".repeat(zeros))
-        }
-        0..=15 => {
-            let whole = usize::try_from(exponent).unwrap_or(0) + 1;
-            if digits.len() <= whole {
-                format!("{sign}{digits}{}.0", "0".repeat(whole - digits.len()))
-            } else {
-                format!("{sign}{}.{}", &digits[..whole], &digits[whole..])
-            }
-        }
-        _ => {
-            let direction = if exponent < 0 { '-' } else { '+' };
-            let size = exponent.unsigned_abs();
-            format!("{sign}{mantissa}e{direction}{size:02}")
-        }
-    }
+    let direction = if exponent < 0 { '-' } else { '+' };
+    let size = exponent.unsigned_abs();
+    format!("{mantissa}e{direction}{size:02}")
 }
 
 fn write_number(out: &mut String, number: &Number) {
     match number.as_f64() {
-        Some(float) if number.is_f64() => out.push_str(&float_repr(float)),
-        _ => out.push_str(&number.to_string()),
+        Some(float) if number.is_f64() => write_float(out, float),
+        _ => _ = write!(out, "{number}"),
     }
 }
 

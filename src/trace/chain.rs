@@ -3,12 +3,16 @@
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 
-use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::canonical;
+use super::effect::Effect;
 use super::event::{Event, Kind, hex};
 use super::layout::ZERO_SHA;
+use super::mentions::{find_blobs, find_blobs_in_value};
+
+/// Room for most results.
+const RESULT: usize = 1 << 10;
 
 /// An event whose values are canonical text already: made by the producer, so that the writer only hashes.
 #[derive(Clone, Debug)]
@@ -35,9 +39,27 @@ impl Body {
             kind: event.kind,
             op: event.op,
             args,
-            result: event.result.as_ref().filter(|result| !result.is_null()).map(canonical::to_string),
+            result: event.result.as_ref().filter(|result| !result.is_null()).map(|result| {
+                let mut text = String::with_capacity(RESULT);
+                canonical::write_value(&mut text, result);
+                text
+            }),
             proc: event.proc.as_deref().map(string),
             rule: event.rule.as_deref().map(string),
+            blobs,
+        }
+    }
+
+    /// The same of an effect that is written already.
+    pub(super) fn of_effect(effect: Effect<'_>) -> Self {
+        let mut blobs = Vec::new();
+        Self {
+            kind: Kind::Effect,
+            op: effect.op,
+            args: effect.args.object(&mut blobs),
+            result: Some(effect.result.object(&mut blobs)),
+            proc: effect.proc.map(string),
+            rule: Some(string(effect.rule)),
             blobs,
         }
     }
@@ -158,11 +180,6 @@ pub(super) fn next_blob_root(root: &str, sha256: &str) -> String {
     hex(&hash.finalize())
 }
 
-/// Whether `text` is a SHA-256 in lower-case hex.
-pub(super) fn is_sha256(text: &[u8]) -> bool {
-    text.len() == 64 && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 /// Writes seconds with at most six decimals: what Python's `repr` gives for such a time, whole seconds as an integer.
 fn write_seconds(line: &mut String, micros: u64) {
     let _ = write!(line, "{}", micros / 1_000_000);
@@ -174,26 +191,6 @@ fn write_seconds(line: &mut String, micros: u64) {
     }
 }
 
-fn find_blobs(map: &Map<String, Value>, found: &mut Vec<String>) {
-    // The order of the stored text, which is what a verifier sees.
-    let mut members: Vec<(&String, &Value)> = map.iter().collect();
-    members.sort_unstable_by_key(|(key, _)| key.as_bytes());
-    for (key, value) in members {
-        match value {
-            Value::String(text) if key == "blob" && is_sha256(text.as_bytes()) => found.push(text.clone()),
-            other => find_blobs_in_value(other, found),
-        }
-    }
-}
-
-fn find_blobs_in_value(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Object(map) => find_blobs(map, found),
-        Value::Array(items) => items.iter().for_each(|item| find_blobs_in_value(item, found)),
-        _ => {}
-    }
-}
-
 fn string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     canonical::write_string(&mut out, text);
@@ -202,6 +199,9 @@ fn string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
+    use super::super::effect::Members;
     use super::*;
 
     #[test]
@@ -229,7 +229,9 @@ mod tests {
             assert_eq!(line, text);
             if let Some((_, fraction)) = text.split_once('.') {
                 let value: f64 = text.parse().expect("a float");
-                assert_eq!(canonical::float_repr(value), text, "{fraction}");
+                let mut printed = String::new();
+                canonical::write_float(&mut printed, value);
+                assert_eq!(printed, text, "{fraction}");
             }
         }
     }
@@ -266,5 +268,35 @@ mod tests {
             .arg("a", serde_json::json!({"blob": first, "size": 1}))
             .arg("not", serde_json::json!({"blob": "short"}));
         assert_eq!(Body::new(&event).blobs, vec![first, second]);
+    }
+
+    #[test]
+    fn its_line_is_that_of_the_same_event() {
+        let (first, second) = ("a".repeat(64), "b".repeat(64));
+        let effect = || {
+            let (mut args, mut result) = (Members::new(), Members::new());
+            args.string("url", "http://a.test/\"x\"");
+            args.value("body", &serde_json::json!({"blob": first, "size": 1}));
+            result.value("z", &serde_json::json!([1.5, {"blob": first, "size": 3}]));
+            result.string("status", "overwritten");
+            result.value("body".to_owned(), &serde_json::json!({"blob": second, "size": 2}));
+            result.write("status", |out| out.push_str("200"));
+            Effect { op: "http.exchange", args, result, proc: Some("0.1"), rule: "a.policy:1" }
+        };
+        let event = Event::new(Kind::Effect, "http.exchange")
+            .arg("body", serde_json::json!({"blob": first, "size": 1}))
+            .arg("url", "http://a.test/\"x\"")
+            .result(serde_json::json!({
+                "status": 200, "body": {"blob": second, "size": 2}, "z": [1.5, {"blob": first, "size": 3}],
+            }))
+            .proc("0.1")
+            .rule("a.policy:1");
+        assert_eq!(Event::from(effect()), event);
+        let (mut line, mut other) = (String::new(), String::new());
+        let (mut one, mut two) = (Chain::new(), Chain::new());
+        one.append(&Body::of_effect(effect()), None, 1, &mut line);
+        two.append(&Body::new(&event), None, 1, &mut other);
+        assert_eq!(line, other);
+        assert_eq!(one.checkpoint("run.seal"), two.checkpoint("run.seal"));
     }
 }

@@ -27,6 +27,14 @@ pub enum TraceError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The directory of the trace cannot be listed or written in.
+    #[error("the directory {} of the trace must be readable and writable: {}: name a file elsewhere with -t", path.display(), Named(source))]
+    ClosedDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// Something that is no trace stands where the trace should go.
     #[error("{} exists and is no trace: name another file with -t, or overwrite it with --force", path.display())]
     NotReplaceable {

@@ -85,6 +85,9 @@ struct State {
     accepted: u64,
     stored: u64,
     writer: Writer,
+    /// Items that are written: who comes next lets go of them, for that takes longer on another thread than the one
+    /// that made them.
+    spent: Vec<Item>,
     /// It has just written: where one event came, the next is likely.
     lingers: bool,
 }
@@ -112,6 +115,7 @@ impl Queue {
                 accepted: 0,
                 stored: 0,
                 writer: Writer::Busy,
+                spent: Vec::new(),
                 lingers: false,
             }),
             work_arrived: Condvar::new(),
@@ -235,12 +239,15 @@ impl Queue {
     }
 
     /// Notes that work is done (or given up, after a failure) and that the file now ends at `written_to`.
-    pub(super) fn finished(&self, items: u64, promised: u64, written_to: u64) {
+    pub(super) fn finished(&self, items: Vec<Item>, promised: u64, written_to: u64) {
         let mut state = self.lock();
-        state.stored += items;
+        state.stored += u64::try_from(items.len()).unwrap_or(u64::MAX);
+        let before = std::mem::replace(&mut state.spent, items);
         state.promised = state.promised.saturating_sub(promised);
         state.written_to = written_to;
+        drop(state);
         self.work_done.notify_all();
+        drop(before);
     }
 
     /// Notes that nothing can be recorded any more.

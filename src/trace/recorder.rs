@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
+
 use super::blob::{BlobStore, BlobWriter};
+use super::effect::Effect;
 use super::error::TraceError;
 use super::event::Event;
 use super::queue::{Promise, Queue, Repeat};
@@ -125,6 +128,17 @@ impl Recorder {
         }
     }
 
+    /// The same of an effect that is written already.
+    ///
+    /// # Errors
+    /// As [`record_promised`](Self::record_promised).
+    pub fn record_effect(&self, effect: Effect<'_>, promise: Promise) -> Result<(), TraceError> {
+        match &self.sink {
+            Sink::File(queue) if self.watch.is_none() => queue.accept_effect(effect, promise),
+            Sink::File(_) | Sink::Memory(_) => self.record_promised(effect.into(), promise),
+        }
+    }
+
     /// Makes sure that so many bytes of bodies, which are about to pass, can be stored.
     ///
     /// # Errors
@@ -141,6 +155,20 @@ impl Recorder {
     /// waits for [`give_up_ballast`](Self::give_up_ballast).
     pub fn held_blob(&self) -> BlobWriter {
         self.blobs.start_held()
+    }
+
+    /// Stores a small body as a whole, for which so many bytes are [held](Self::hold): what the entry says of it. A text
+    /// that `may_stand` there stands in the entry itself.
+    ///
+    /// # Errors
+    /// As for any other body.
+    pub fn small_body(
+        &self,
+        bytes: &[u8],
+        held: u64,
+        may_stand: impl FnOnce(&str) -> bool,
+    ) -> Result<Value, TraceError> {
+        self.blobs.small(bytes, held, may_stand)
     }
 
     /// The run has ended: what passed may take the space that was held for it.

@@ -1,5 +1,6 @@
 //! Redaction: secrets stand in lines as keyed digests, equal where the values were equal.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::Value;
@@ -82,20 +83,24 @@ impl Redactor {
     /// Returns the value of a header as it may stand in a line.
     ///
     /// The scheme of `Authorization` and the names and attributes of cookies are no secrets and stay.
-    pub fn header(&self, name: &str, value: &[u8]) -> String {
-        let name = name.to_ascii_lowercase();
-        let text = super::event::display_bytes(value);
-        if !names::is_secret_header(&name) && !self.chosen.hold(&name) {
-            return match name.as_str() {
-                "location" | "content-location" | "referer" | "refresh" | "link" => self.urls_in(&text),
-                _ => text,
-            };
+    pub fn header<'a>(&self, name: &str, value: &'a [u8]) -> Cow<'a, str> {
+        let text = match std::str::from_utf8(value) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => super::event::display_bytes(value).into(),
+        };
+        if self.is_secret_header(name) {
+            return self.credential(name, &text).into();
         }
-        match name.as_str() {
+        let holds_urls = names::URL_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known));
+        if holds_urls { self.urls_in(&text).into() } else { text }
+    }
+
+    fn credential(&self, name: &str, text: &str) -> String {
+        match name.to_ascii_lowercase().as_str() {
             "cookie" => text.split(';').map(|pair| self.pair(pair)).collect::<Vec<_>>().join(";"),
             "set-cookie" => match text.split_once(';') {
                 Some((pair, attributes)) => format!("{};{attributes}", self.pair(pair)),
-                None => self.pair(&text),
+                None => self.pair(text),
             },
             "authorization" | "proxy-authorization" => match text.trim().split_once(' ') {
                 Some((scheme, credential))
@@ -109,12 +114,19 @@ impl Redactor {
         }
     }
 
+    fn is_secret_header(&self, name: &str) -> bool {
+        names::is_secret_header(name) || self.chosen.hold(name)
+    }
+
     /// Returns a list of headers as it may stand in a line, each as a pair of name and value.
     pub fn headers<'a>(
         &self,
         headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     ) -> Vec<(String, String)> {
-        headers.into_iter().map(|(name, value)| (name.to_owned(), self.header(name, value))).collect()
+        headers
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), self.header(name, value).into_owned()))
+            .collect()
     }
 
     /// Returns a URL, or the path and query of a request line, as it may stand in a line.

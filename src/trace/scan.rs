@@ -6,8 +6,8 @@
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use super::chain::is_sha256;
 use super::event::hex;
+use super::mentions::is_sha256;
 
 mod lexer;
 

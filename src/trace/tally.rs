@@ -52,10 +52,14 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    pub(super) fn count_effect(&mut self) {
+        self.totals.effects += 1;
+    }
+
     pub(super) fn count(&mut self, event: &Event) {
         match event.kind {
             Kind::Meta => {}
-            Kind::Effect => self.totals.effects += 1,
+            Kind::Effect => self.count_effect(),
             Kind::Observe => self.totals.observations += 1,
             Kind::Deny => {
                 self.totals.denials += 1;

@@ -32,6 +32,9 @@ pub struct Verification {
     pub head: String,
     /// How many private bodies were left out when it was packed.
     pub left_out: u64,
+    /// The first entry whose body is not there, nor is the place for bodies, of a trace that is not sealed: it was
+    /// moved without them. A sealed one is tampered with then.
+    pub lacking: Option<u64>,
     /// How the trace ends.
     pub outcome: Outcome,
 }
@@ -71,12 +74,12 @@ pub fn verify(path: &Path, expected: &Expectation) -> Result<Verification, Trace
     let end = examine_all(&mut Reader::new(file), looks_like_a_trace, |finding| match state.take(finding) {
         Ok(()) => ControlFlow::Continue(()),
         Err(reason) => {
-            bad = Some(reason);
+            bad = Some((state.entries, reason));
             ControlFlow::Break(())
         }
     });
-    let outcome = match (bad, end.map_err(read)?) {
-        (Some(reason), _) => state.tampered(reason),
+    let outcome = match (bad.or_else(|| state.lacking_when_sealed()), end.map_err(read)?) {
+        (Some((entry, reason)), _) => Outcome::Tampered { entry, reason },
         (None, End::NotATrace) => {
             return Err(TraceError::NotATrace { path: path.to_owned() });
         }
@@ -96,6 +99,8 @@ struct State {
     head: [u8; 64],
     blob_root: String,
     sealed: bool,
+    /// The first entry that has a body where there is no place for bodies.
+    lacking: Option<(u64, Tamper)>,
 }
 
 impl State {
@@ -106,6 +111,7 @@ impl State {
             head: [b'0'; 64],
             blob_root: ZERO_SHA.to_owned(),
             sealed: false,
+            lacking: None,
         }
     }
 
@@ -126,7 +132,12 @@ impl State {
             self.sealed = history.is_seal;
         }
         for mention in &entry.blobs {
-            self.blobs.check(mention)?;
+            match self.blobs.check(mention) {
+                Err(reason @ Tamper::BlobsMissing { .. }) => {
+                    self.lacking.get_or_insert((self.entries, reason));
+                }
+                other => other?,
+            }
             self.blob_root = next_blob_root(&self.blob_root, &mention.sha256);
         }
         self.head = entry.sha;
@@ -136,6 +147,11 @@ impl State {
 
     fn head(&self) -> String {
         self.head.iter().copied().map(char::from).collect()
+    }
+
+    /// An interrupted run's trace is taken for one that was moved without its bodies; of a whole one they are part.
+    fn lacking_when_sealed(&mut self) -> Option<(u64, Tamper)> {
+        self.lacking.take_if(|_| self.sealed)
     }
 
     fn tampered(&self, reason: Tamper) -> Outcome {
@@ -148,7 +164,8 @@ impl State {
         if other_head && !matches!(outcome, Outcome::Tampered { .. }) {
             outcome = Outcome::Tampered { entry: self.entries.saturating_sub(1), reason: Tamper::OtherHead };
         }
-        Verification { entries: self.entries, head, left_out: self.blobs.left_out(), outcome }
+        let lacking = self.lacking.as_ref().map(|(entry, _)| *entry);
+        Verification { entries: self.entries, head, left_out: self.blobs.left_out(), lacking, outcome }
     }
 }
 

@@ -168,7 +168,6 @@ impl Writer {
                     }
                     self.checkpoint_if_due();
                     self.flush();
-                    let items = u64::try_from(items.len()).unwrap_or(u64::MAX);
                     self.queue.finished(items, promised, self.written_to);
                 }
                 Work::End { run_end } => return self.end(run_end.as_deref()),

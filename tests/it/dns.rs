@@ -163,3 +163,60 @@ print(seen == list(range(20)))'";
         );
     });
 }
+
+/// A resolver of its own in a static program: it asks for both families at once, and trusts no `nsswitch.conf`.
+#[test]
+fn a_static_program_of_musl_resolves_and_connects() {
+    const PROGRAM: &str = r#"
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **names) {
+    for (int i = 1; i < count; i++) {
+        struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM };
+        int error = getaddrinfo(names[i], "8000", &hints, &found);
+        if (error) { printf("%s: %s\n", names[i], gai_strerror(error)); continue; }
+        int s = socket(found->ai_family, SOCK_STREAM, 0);
+        if (connect(s, found->ai_addr, found->ai_addrlen)) { perror(names[i]); return 1; }
+        char answer[4096] = "";
+        dprintf(s, "GET / HTTP/1.0\r\nHost: %s:8000\r\n\r\n", names[i]);
+        for (size_t at = 0, n; (n = read(s, answer + at, sizeof answer - 1 - at)) > 0; at += n);
+        printf("%s", strstr(answer, "\r\n\r\n") + 4);
+    }
+    return 0;
+}"#;
+    everywhere(&["musl-gcc"], |sandbox| {
+        let source = sandbox.file("client.c", PROGRAM);
+        let built = std::process::Command::new("musl-gcc")
+            .args(["-static", "-o"])
+            .arg(sandbox.path("client"))
+            .arg(source)
+            .status();
+        assert!(built.expect("musl-gcc").success());
+        sandbox.give("client");
+        sandbox.policy(&format!("{POLICY}exec: ./client\n"));
+        let (ran, asked) = run(sandbox, "./client v4.test v6.test a.wild.test evil.test");
+        ran.exits(0).denied("net", "evil.test");
+        let lines: Vec<&str> = ran.stdout.lines().collect();
+        assert_eq!(lines[..2], ["page of v4.test:8000", "page of v6.test:8000"], "{ran}");
+        assert!(lines[2].starts_with("a.wild.test: ") && lines[3].starts_with("evil.test: "), "{ran}");
+        assert!(asked.iter().all(|query| !query.starts_with("evil.test")), "{asked:?}");
+    });
+}
+
+/// By its name, as any stream; its own configuration, of a user who is none inside, is no reason to give up.
+#[test]
+fn ssh_reaches_a_host_by_name() {
+    everywhere(&["ssh"], |sandbox| {
+        let script = "for host in v4.test v6.test evil.test; do ssh -v -o BatchMode=yes $host true; done";
+        let (ran, asked) = run(sandbox, script);
+        ran.exits(255).denied("net", "evil.test");
+        assert_eq!(ran.stderr.matches("remote software version outside").count(), 2, "{ran}");
+        assert!(!ran.stderr.contains("Bad owner"), "{ran}");
+        assert!(asked.iter().all(|query| !query.starts_with("evil.test")), "{asked:?}");
+        let streams = ran.of("net.stream");
+        assert_eq!(streams.len(), 2, "{ran}");
+        assert!(streams.iter().all(|stream| stream["args"]["port"] == 22), "{ran}");
+    });
+}

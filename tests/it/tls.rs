@@ -64,14 +64,14 @@ pub(crate) enum Shown {
 }
 
 /// A server on the host's loopback.
-struct Origin {
+pub(crate) struct Origin {
     directory: TempDir,
     process: Child,
     port: u16,
 }
 
 impl Origin {
-    fn start(shown: Shown) -> Self {
+    pub(crate) fn start(shown: Shown) -> Self {
         let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
         certify(&directory, shown);
         let mut command = Command::new("/usr/bin/python3");
@@ -88,7 +88,7 @@ impl Origin {
     }
 
     /// Runs curl for a page of it; `{}` in the policy is its address.
-    fn curl(&self, sandbox: &Sandbox, policy: &str, options: &[&str], curl: &[&str]) -> Ran {
+    pub(crate) fn curl(&self, sandbox: &Sandbox, policy: &str, options: &[&str], curl: &[&str]) -> Ran {
         let at = format!("localhost:{}", self.port);
         sandbox.policy(&format!("exec: curl\n{}\n", policy.replace("{}", &at)));
         let authority = self.authority();

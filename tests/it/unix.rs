@@ -1,5 +1,6 @@
 //! Unix sockets: those of the host by rule alone and as bytes alone, those of the run freely.
 
+mod datagrams;
 mod pairs;
 mod races;
 mod stage;

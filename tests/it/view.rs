@@ -290,7 +290,7 @@ fn limits_and_priorities_are_set_for_the_runs_own_processes_alone() {
 child = os.fork()
 if child == 0: time.sleep(60)
 acts = (lambda pid: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)), lambda pid: os.sched_setaffinity(pid, {0}),
-        lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 5),
+        lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19),
         lambda pid: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)))
 for act in acts:
     for pid in (0, child, 1, 4000000):

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use super::outcome;
+use super::{meta, outcome};
 use crate::trace::brief::{brief, shorten};
 use crate::trace::escape;
 
@@ -15,7 +15,8 @@ pub(super) fn write(entry: &Map<String, Value>, color: bool, out: &mut impl Writ
     let text = |name: &str| entry.get(name).and_then(Value::as_str).map(escape::text);
     let index = entry.get("i").map(|index| escape::text(&index.to_string())).unwrap_or_default();
     let (kind, op) = (text("kind").unwrap_or_default(), text("op").unwrap_or_default());
-    let brief = escape::text(&shorten(&brief(entry), LONGEST_BRIEF));
+    let brief = meta::brief(entry).unwrap_or_else(|| brief(entry));
+    let brief = escape::text(&shorten(&brief, LONGEST_BRIEF));
     let outcome = outcome::brief(entry).map(|outcome| escape::text(&shorten(&outcome, LONGEST_BRIEF)));
     let outcome = outcome.map(|outcome| format!(" -> {outcome}")).unwrap_or_default();
     let row = format!("{index:>4}  {kind:<8} {op:<15} {brief}{outcome}");
@@ -89,8 +90,8 @@ mod tests {
 
     #[test]
     fn arguments_without_a_main_one_are_shown_as_json() {
-        let entry = json!({"i": 1, "kind": "meta", "op": "run.end", "args": {"returncode": 0, "z": [1, 2]}});
-        assert_eq!(row(&entry), "   1  meta     run.end         {\"returncode\": 0, \"z\": [1,2]}\n");
+        let entry = json!({"i": 1, "kind": "meta", "op": "run.odd", "args": {"returncode": 0, "z": [1, 2]}});
+        assert_eq!(row(&entry), "   1  meta     run.odd         {\"returncode\": 0, \"z\": [1,2]}\n");
     }
 
     #[test]

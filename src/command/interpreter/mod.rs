@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::surroundings::{Surroundings, os_string};
 use super::{Executable, trail};
+use crate::policy::looks;
 
 mod options;
 
@@ -28,7 +29,7 @@ pub(super) fn own(executable: &Executable) -> Vec<PathBuf> {
     let helper = executable.resolved.parent().and_then(Path::parent);
     let helper = helper.map(|prefix| prefix.join("lib/jspawnhelper"));
     if family(&executable.resolved) == Some("java") {
-        files.extend(helper.filter(|path| path.is_file()));
+        files.extend(helper.filter(|path| looks::is_file(path)));
     }
     files
 }
@@ -59,7 +60,7 @@ pub(super) fn named_script(
     let typed = argv.first().map(Path::new);
     let grammar = grammar(program)
         .or_else(|| typed.and_then(grammar))
-        .or_else(|| grammar(&std::fs::canonicalize(program).ok()?))?;
+        .or_else(|| grammar(&looks::canonical(program).ok()?))?;
     let words: Vec<&[u8]> = argv.iter().skip(1).map(|word| word.as_bytes()).collect();
     let (word, by_option) = first_operand(grammar, &words)?;
     let name = OsStr::from_bytes(word);
@@ -69,14 +70,14 @@ pub(super) fn named_script(
         Scripts::Source(ending) if by_option || word.ends_with(ending.as_bytes()) => {}
         Scripts::Source(_) => return None,
         // `deno run https://…`, `bun run TASK`: only a file is a script.
-        Scripts::Existing if path.is_file() => {}
+        Scripts::Existing if looks::is_file(&path) => {}
         Scripts::Existing => return None,
     }
     // Descriptors and pipes are no files of their own (`bash <(…)` names /dev/fd/63).
     if path.starts_with("/dev") || path.starts_with("/proc") {
         return None;
     }
-    if path.is_dir() {
+    if looks::is_dir(&path) {
         let name = name.to_string_lossy();
         notes.push(format!("`{name}` is a directory: a rule must allow what is run from it"));
         return None;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::CommandError;
 use super::surroundings::Surroundings;
+use crate::policy::looks;
 
 mod rustup;
 mod tools;
@@ -59,7 +60,7 @@ pub(super) fn see_through(
     let mut start = Start::plain(found);
     for _ in 0..MOST {
         // Followed once for all who ask: policies name many programs.
-        let real = std::fs::canonicalize(&start.program).ok();
+        let real = looks::canonical(&start.program).ok();
         let next = match versions::behind(&start.program, around)? {
             Some(next) => Some(next),
             None => match rustup::behind(&start.program, real.as_deref(), argument, around)? {
@@ -77,7 +78,7 @@ pub(super) fn see_through(
         start.path_prefix = next.path_prefix;
         start.env.extend(next.env);
     }
-    let real = std::fs::canonicalize(&start.program).ok();
+    let real = looks::canonical(&start.program).ok();
     refuse_opaque(&start.program, real.as_deref())?;
     Ok(start)
 }

@@ -1,13 +1,12 @@
 //! rustup: `cargo` is rustup under another name and starts `toolchains/NAME/bin/cargo`.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::Start;
 use crate::command::surroundings::{Surroundings, read_setting};
 use crate::command::{CommandError, lookup};
+use crate::policy::looks;
 
 /// What was asked for: a toolchain by name, or a directory that holds one.
 enum Toolchain {
@@ -73,8 +72,8 @@ fn is_proxy(program: &Path, real: Option<&Path>) -> bool {
     if real.is_some_and(|real| real.file_name() == Some(OsStr::new("rustup"))) {
         return true;
     }
-    let Ok(theirs) = fs::metadata(program.with_file_name("rustup")) else { return false };
-    fs::metadata(program).is_ok_and(|ours| (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()))
+    let Ok(theirs) = looks::status(&program.with_file_name("rustup")) else { return false };
+    looks::status(program).is_ok_and(|ours| ours.id == theirs.id)
 }
 
 /// The variable, then the nearest of directory overrides and toolchain files, then the default.
@@ -124,7 +123,7 @@ fn installed(home: &Path, settings: &str, label: &str) -> Option<PathBuf> {
     let arch = std::env::consts::ARCH;
     let hosts = ["gnu", "musl"].map(|libc| format!("{arch}-unknown-linux-{libc}"));
     let names = configured.into_iter().chain(hosts).map(|host| format!("{label}-{host}"));
-    std::iter::once(label.to_owned()).chain(names).map(|name| toolchains.join(name)).find(|dir| dir.is_dir())
+    std::iter::once(label.to_owned()).chain(names).map(|name| toolchains.join(name)).find(|dir| looks::is_dir(dir))
 }
 
 /// The string at `key` in `[section]` ("" for the top) of the little TOML that rustup writes.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::Start;
 use crate::command::surroundings::{Surroundings, read_setting};
 use crate::command::{CommandError, lookup};
+use crate::policy::looks;
 
 /// Files that pin tools, one `TOOL VERSION` or `TOOL = "VERSION"` a line.
 const PINS: [&str; 5] =
@@ -58,7 +59,7 @@ fn manager_of(program: &Path, real: Option<&Path>) -> Option<(&'static str, Path
         return None;
     }
     let root = dir.parent()?.to_owned();
-    if !root.join("installs").is_dir() {
+    if !looks::is_dir(&root.join("installs")) {
         return None;
     }
     if real?.file_name() == Some(OsStr::new("mise")) {
@@ -87,8 +88,8 @@ fn pin(line: &str) -> Option<(String, String)> {
 /// have their programs at the top of the version's directory.
 fn candidates(installs: &Path, tool: &str, version: &str, name: &OsStr) -> Vec<PathBuf> {
     let tool = match tool {
-        "nodejs" if !installs.join(tool).is_dir() => "node",
-        "golang" if !installs.join(tool).is_dir() => "go",
+        "nodejs" if !looks::is_dir(&installs.join(tool)) => "node",
+        "golang" if !looks::is_dir(&installs.join(tool)) => "go",
         other => other,
     };
     let dir = installs.join(tool);

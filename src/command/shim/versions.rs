@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::Start;
 use crate::command::surroundings::{Surroundings, is_system, read_setting};
 use crate::command::{CommandError, lookup};
+use crate::policy::looks;
 
 /// One manager of the family: they differ in names alone.
 struct Manager {
@@ -71,13 +72,13 @@ fn manager_of(program: &Path) -> Option<(&'static Manager, PathBuf)> {
     let dir = match dir.file_name() {
         Some(name) if name == "shims" => dir.to_owned(),
         _ if is_system(dir) => return None,
-        _ => fs::canonicalize(dir).ok()?,
+        _ => looks::canonical(dir).ok()?,
     };
     if dir.file_name() != Some(OsStr::new("shims")) {
         return None;
     }
     let root = dir.parent()?.to_owned();
-    if !root.join("versions").is_dir() {
+    if !looks::is_dir(&root.join("versions")) {
         return None;
     }
     let text = read_setting(program)?;
@@ -120,7 +121,7 @@ fn installed(manager: &Manager, root: &Path, version: &str) -> Option<PathBuf> {
     let short = version.strip_prefix(manager.prefix).unwrap_or(version);
     for name in [version, short].into_iter().filter(|name| usable(name)) {
         let exact = versions.join(name);
-        if exact.is_dir() {
+        if looks::is_dir(&exact) {
             return Some(exact);
         }
     }

@@ -80,7 +80,7 @@ fn node_programs_bring_their_packages() {
 fn a_script_named_by_a_rule_is_readable() {
     let tree = Tree::new();
     let script = tree.script("bin/tool", "#!/bin/sh\n");
-    let paths: Vec<_> = runtime_of(&script).into_iter().map(|root| root.path).collect();
+    let paths: Vec<_> = runtime_of(&script, &[], Path::new("/")).into_iter().map(|root| root.path).collect();
     assert_eq!(paths, [script]);
-    assert!(runtime_of(&tree.at("bin/absent")).is_empty());
+    assert!(runtime_of(&tree.at("bin/absent"), &[], Path::new("/")).is_empty());
 }

@@ -115,7 +115,7 @@ fn programs_of_this_machine() {
             assert!(root.path.is_absolute() && !root.path.starts_with("/usr"), "{word}: {root:?}");
             assert!(around.home().is_none_or(|home| !home.starts_with(&root.path)), "{word}: {root:?}");
         }
-        assert_eq!(runtime_of(&command.program), command.runtime, "{word}");
+        assert_eq!(runtime_of(&command.program, &env, Path::new("/var")), command.runtime, "{word}");
     }
 }
 

@@ -1,50 +1,61 @@
 //! The entry of an exchange that has ended, made by the thread that stores its bodies.
 
-use http::StatusCode;
-use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use std::sync::PoisonError;
 
-use super::super::scribe::Desk;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::super::scribe::{Desk, Entry};
 use super::super::segments::Way;
-use super::{Copy, Progress, Upgraded};
+use super::{Kept, Progress, Upgraded};
 use crate::trace::redact::Redactor;
-use crate::trace::{Event, Kind, TraceError};
+use crate::trace::{Effect, Members, TraceError, canonical};
+
+impl Entry for Kept {
+    fn make(&self, desk: &mut Desk) -> Result<(), TraceError> {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let promise = std::mem::take(&mut progress.promise);
+        let (args, result) = progress.members(self, desk)?;
+        let (proc, rule) = (progress.proc.as_deref(), progress.rule.as_str());
+        desk.record(Effect { op: "http.exchange", args, result, proc, rule }, promise)
+    }
+}
 
 impl Progress {
-    /// The entry, made by the thread that stores the bodies.
-    pub(super) fn event(
-        mut self,
-        (ends, keeps): (bool, bool),
-        redactor: &Redactor,
-        desk: &mut Desk,
-    ) -> Result<Event, TraceError> {
-        let mut event = Event::new(Kind::Effect, "http.exchange")
-            .arg("method", self.method.as_str())
-            .arg("url", redactor.url(&self.url))
-            .arg("version", format!("{:?}", self.version))
-            .arg("headers", self.fields.value(redactor));
-        if let Some(trailers) = self.request.trailers.take() {
-            event = event.arg("trailers", trailers.value(redactor));
+    fn members(&mut self, kept: &Kept, desk: &mut Desk) -> Result<(Members, Members), TraceError> {
+        let redactor = &kept.redactor;
+        let (mut args, mut result) = (Members::new(), Members::new());
+        args.string("method", self.method.as_str());
+        args.string("url", &redactor.url(&self.url));
+        args.write("version", |out| _ = write!(out, "\"{:?}\"", self.version));
+        args.write("headers", |out| self.fields.write(redactor, out));
+        if let Some(trailers) = &self.request.trailers {
+            args.write("trailers", |out| trailers.write(redactor, out));
         }
         if let Some(body) = self.request.describe(redactor, desk)? {
-            event = event.arg("body", body);
+            args.value("body", &body);
         }
-        let mut result = self.result(redactor);
-        if keeps && let Some(wire) = self.wire(redactor) {
+        self.come_of_it(redactor, &mut result);
+        if kept.replayable
+            && let Some(wire) = self.wire(redactor)
+        {
             let wire = desk.store(wire.to_string().as_bytes())?.private();
-            result.insert("wire".to_owned(), wire.into());
+            result.value("wire", &wire.into());
         }
         if let Some(body) = self.response.describe(redactor, desk)? {
-            result.insert("body".to_owned(), body);
+            result.value("body", &body);
         }
-        if let Some(segments) = self.segments.describe(desk)? {
-            result.insert("segments".to_owned(), segments);
+        if let Some(segments) = std::mem::take(&mut self.segments).describe(desk)? {
+            result.value("segments", &segments);
         }
-        if let Some(upgraded) = self.upgraded {
-            result.insert("upgraded".to_owned(), upgraded.describe(ends, desk)?);
+        if let Some(upgraded) = self.upgraded.take() {
+            result.value("upgraded", &upgraded.describe(self.ends, desk)?);
         }
-        result.extend(self.beside);
-        event.proc = self.proc;
-        Ok(event.rule(self.rule).result(Value::Object(result)))
+        for (key, value) in &self.beside {
+            result.value(key.clone(), value);
+        }
+        Ok((args, result))
     }
 
     /// The fields of the answer as they came, where the entry does not have them so.
@@ -55,6 +66,9 @@ impl Progress {
         let is_hidden = fields.hides(redactor)
             || trailers.is_some_and(|trailers| trailers.hides(redactor))
             || before.iter().any(|(_, fields)| fields.hides(redactor));
+        if !is_hidden {
+            return None;
+        }
         let mut wire = json!({"headers": fields.exact()});
         if let Some(trailers) = trailers {
             wire["trailers"] = trailers.exact();
@@ -63,78 +77,67 @@ impl Progress {
             wire["informational"] =
                 before.iter().map(|(status, fields)| one(*status, fields.exact())).collect();
         }
-        is_hidden.then_some(wire)
+        Some(wire)
     }
 
     /// What came of it, without what is stored beside the entry.
-    fn result(&mut self, redactor: &Redactor) -> Map<String, Value> {
-        let mut result = Map::new();
-        let mut insert = |key: &str, value: Value| _ = result.insert(key.to_owned(), value);
-        if let Some((destination, names)) = self.origin.take() {
-            insert("address", destination.to_string().into());
-            insert("names", names.into());
+    fn come_of_it(&mut self, redactor: &Redactor, result: &mut Members) {
+        if let Some((destination, names)) = &self.origin {
+            result.write("address", |out| _ = write!(out, "\"{destination}\""));
+            result.value("names", &json!(names));
         }
         if let Some(facts) = &self.tls {
-            insert("tls", facts.record.clone());
+            result.value("tls", &facts.record);
         }
         if !self.secrets.is_empty() {
-            insert("secrets", std::mem::take(&mut self.secrets).into());
+            result.value("secrets", &json!(self.secrets));
         }
         if let Some(field) = self.withheld {
-            insert("withheld", vec![field].into());
+            result.value("withheld", &json!([field]));
         }
         if !self.informational.is_empty() {
             let all = self.informational.iter().map(|(status, fields)| one(*status, fields.value(redactor)));
-            insert("informational", all.collect());
+            result.value("informational", &all.collect());
         }
         if let Some((status, fields)) = &self.answer {
-            insert("status", status.as_u16().into());
-            insert("headers", fields.value(redactor));
+            result.write("status", |out| _ = write!(out, "{}", status.as_u16()));
+            result.write("headers", |out| fields.write(redactor, out));
         }
         if let Some(trailers) = &self.response.trailers {
-            insert("trailers", trailers.value(redactor));
+            result.write("trailers", |out| trailers.write(redactor, out));
         }
         if let Some((error, failure)) = self.error.take() {
-            insert("error", error.into());
+            result.string("error", &error);
             if let Some(failure) = failure {
-                insert("failure", failure.value(self.response.size));
+                result.value("failure", &failure.value(self.response.size));
             }
         }
-        let mut timing = json!({"start": self.start, "end": self.end});
-        if let Some(opened) = self.opened {
-            timing["opened"] = opened.into();
+        result.write("timing", |out| self.timing(out));
+    }
+
+    fn timing(&self, out: &mut String) {
+        // In the order of their names.
+        let times = [
+            ("end", Some(self.end)),
+            ("first_byte", self.first_byte),
+            ("opened", self.opened),
+            ("start", Some(self.start)),
+        ];
+        let mut before = '{';
+        for (name, time) in times {
+            if let Some(time) = time {
+                let _ = write!(out, "{before}\"{name}\":");
+                canonical::write_float(out, time);
+                before = ',';
+            }
         }
-        if let Some(first_byte) = self.first_byte {
-            timing["first_byte"] = first_byte.into();
-        }
-        insert("timing", timing);
-        result
+        out.push('}');
     }
 }
 
 /// An answer that precedes the response.
 fn one(status: StatusCode, headers: Value) -> Value {
     json!({"status": status.as_u16(), "headers": headers})
-}
-
-impl Copy {
-    /// The body as the entry says it; none for no body at all.
-    fn describe(&mut self, redactor: &Redactor, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
-        let Some(reel) = self.reel.take() else { return Ok(None) };
-        let mut marks = Value::Object(Map::new());
-        if let Some(sighted) = self.sighted.take() {
-            sighted.describe(redactor, &mut marks);
-        }
-        let is_private = marks.get("private").is_some();
-        let mut body = if is_private { desk.finish(reel)?.into() } else { desk.finish_body(reel, redactor)? };
-        if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
-            body.extend(marks);
-        }
-        if !self.whole {
-            body["whole"] = false.into();
-        }
-        Ok(Some(body))
-    }
 }
 
 impl Upgraded {

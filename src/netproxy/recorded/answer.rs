@@ -16,6 +16,7 @@ use hyper::ext::ReasonPhrase;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::super::delays;
 use super::super::error::{Blame, NetproxyError};
 use super::super::failure::Failure;
 use super::super::informational::Informational;
@@ -64,6 +65,8 @@ pub(crate) struct RecordedBody {
     pause: Option<Pause>,
     /// Who reads it.
     reader: Reader,
+    /// When it was asked for.
+    asked: Duration,
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
@@ -106,6 +109,14 @@ impl RecordedExchange {
             }
             Err(error) => Answer::Failed(unreadable(self.entry, &error)),
         }
+    }
+
+    /// How long it was until the first of its answer had come, or the failure in its place.
+    pub(super) fn first_byte(&self) -> Duration {
+        let timing = |name: &str| self.result.get("timing")?.get(name)?.as_f64();
+        let first = timing("first_byte").or_else(|| timing("end"));
+        let seconds = first.zip(timing("start")).map(|(first, start)| first - start);
+        seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
     }
 
     /// What writes its fields as they were spelled. In HTTP/2 all are in lower case.
@@ -216,6 +227,7 @@ impl RecordedExchange {
             is_empty,
             pause: None,
             reader: Reader::default(),
+            asked: delays::now().saturating_sub(self.first_byte()),
             pace: is_paced.then(|| (Instant::now(), Box::pin(sleep_until(Instant::now())))),
         })
     }
@@ -332,13 +344,21 @@ impl RecordedBody {
         }
     }
 
-    /// What follows comes when the client has read the piece that came then.
+    /// What follows comes when the client has read the piece that came then, and not before its time.
     fn end_piece(&mut self, micros: u64) {
+        let at = self.pieces.front().map(|next| self.asked + Duration::from_micros(next.micros));
         let next = self.pieces.front().map(|next| next.micros.saturating_sub(micros) >= APART);
         // Of an answer that breaks off all is read that had come.
         let waits = next.or_else(|| self.broken.is_some().then_some(true));
         let reader = self.reader.clone();
-        self.pause = waits.map(|waits| Box::pin(reader.read(waits)) as Pause);
+        self.pause = waits.map(|waits| {
+            Box::pin(async move {
+                reader.read(waits).await;
+                if let Some(at) = at {
+                    delays::until(at).await;
+                }
+            }) as Pause
+        });
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {

@@ -10,12 +10,14 @@ use hyper::upgrade::OnUpgrade;
 use sha2::{Digest as _, Sha256};
 
 use super::super::body::Reply;
+use super::super::delays;
 use super::super::error::NetproxyError;
 use super::super::exchange::{Exchange, Side};
-use super::super::forward::{Origin, Switch};
+use super::super::forward::Switch;
 use super::super::http::Service;
 use super::super::secret::{Passing, Treatment};
 use super::super::tapped::Tapped;
+use super::super::target::Origin;
 use super::super::trailers::Trailers;
 use super::Recording;
 use super::answer::{Answer, unreadable};
@@ -103,6 +105,9 @@ impl Service {
         let before = recorded.informational(recording.blobs());
         for one in before.map_err(|error| unreadable(recorded.entry, &error))? {
             self.inform(one, exchange, head.version).await?;
+        }
+        if !recording.is_paced() {
+            delays::until(delays::now() + recorded.first_byte()).await;
         }
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::super::delays;
 use super::super::error::NetproxyError;
 use super::super::failure::{Failure, NOT_RECORDED};
 use super::super::moments;
@@ -100,6 +101,8 @@ pub struct Playback {
     reader: Option<Waker>,
     /// Keeps what came apart apart.
     pause: Option<Pause>,
+    /// When it began.
+    begun: Duration,
     /// Keeps the recorded pace.
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
 }
@@ -161,7 +164,11 @@ impl Playback {
     ) -> io::Result<Self> {
         let script = if names.is_empty() { None } else { Some(Script::new(recording, names)?) };
         let pace = recording.is_paced().then(|| (Instant::now(), Box::pin(sleep_until(Instant::now()))));
-        Ok(Self { played, ending, script, diverged: None, reader: None, pause: None, pace })
+        let begun = delays::now();
+        let mut playback =
+            Self { played, ending, script, diverged: None, reader: None, pause: None, begun, pace };
+        playback.await_next(None);
+        Ok(playback)
     }
 
     pub(crate) fn played(&self) -> Option<&Arc<Played>> {
@@ -206,13 +213,24 @@ impl Playback {
             What::Piece(_) => {
                 let read = script.play(buf.initialize_unfilled())?;
                 buf.advance(read);
-                let next = script.due.next.map(|(_, next)| next);
-                if next.is_some_and(|next| next >= micros.saturating_add(APART)) {
-                    self.pause = Some(Box::pin(moments::pass(MOMENT)));
-                }
+                self.await_next(Some(micros));
                 Poll::Ready(Ok(()))
             }
         }
+    }
+
+    /// What comes next is read apart from what came at `last`, and does not come before its time.
+    fn await_next(&mut self, last: Option<u64>) {
+        let next = self.script.as_ref().and_then(|script| script.due.next);
+        let Some((_, next)) = next.filter(|_| self.pace.is_none()) else { return };
+        let is_apart = last.is_some_and(|last| next >= last.saturating_add(APART));
+        let at = self.begun + Duration::from_micros(next);
+        self.pause = Some(Box::pin(async move {
+            if is_apart {
+                moments::pass(MOMENT).await;
+            }
+            delays::until(at).await;
+        }));
     }
 
     /// Compares what the client says.

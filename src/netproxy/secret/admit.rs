@@ -10,7 +10,7 @@ use super::super::decide::{Grant, Refusal};
 use super::super::disguise;
 use super::super::egress::{Egress, RequestLine};
 use super::super::error::NetproxyError;
-use super::super::forward::Origin;
+use super::super::target::Origin;
 use super::body::{Passing, Refused};
 use super::place::Place;
 use super::unpacked::{TooMany, Unpacked};
@@ -24,7 +24,7 @@ const ECHOING: [&str; 4] = ["TRACE", "TRACK", "DEBUG", "CONNECT"];
 pub(crate) struct Treatment {
     /// The place that gets values, and whose answers are searched.
     pub(crate) place: Option<Arc<Place>>,
-    watch: Option<(Watch, Option<Unpacked>, Alarm)>,
+    watch: Option<Box<(Watch, Option<Unpacked>, Alarm)>>,
     refused: Refused,
 }
 
@@ -32,7 +32,10 @@ impl Treatment {
     /// The request's body as it may pass.
     pub(crate) fn body(&mut self, body: Incoming) -> Passing {
         match self.watch.take() {
-            Some((watch, unpacked, alarm)) => Passing::watched(body, watch, unpacked, alarm),
+            Some(watch) => {
+                let (watch, unpacked, alarm) = *watch;
+                Passing::watched(body, watch, unpacked, alarm)
+            }
             None => body.into(),
         }
     }
@@ -86,7 +89,7 @@ pub(crate) fn admit(
                     None
                 }
             };
-            Some((watch, unpacked, alarm))
+            Some(Box::new((watch, unpacked, alarm)))
         }
     };
     Ok(Treatment { place, watch, refused })

@@ -20,6 +20,7 @@ mod rules;
 mod rules_in_tls;
 mod secrets;
 mod secure;
+mod smuggling;
 mod socks;
 mod streams;
 mod within;

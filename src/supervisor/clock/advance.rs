@@ -7,9 +7,13 @@ use std::time::Duration;
 use super::Clock;
 use super::reel::{Reel, Replay};
 use super::space::{Head, Lane};
+use crate::sys::clock;
 
 /// What a replay may wait longer than the recorded run, and more.
 const GRACE: Duration = Duration::from_secs(60);
+
+/// Times of files are those of the last tick, in nanoseconds.
+const TICK: i64 = 20_000_000;
 
 impl Clock {
     /// CLOCK_MONOTONIC as the run's kernel has it, and what CLOCK_REALTIME and CLOCK_BOOTTIME are ahead of the
@@ -23,6 +27,11 @@ impl Clock {
         self.kernel_now().wrapping_add(self.skipped)
     }
 
+    /// How long a task sees the machine to have been up.
+    pub(in crate::supervisor) fn since_boot(&self, task: i32, process: i32) -> Duration {
+        Duration::from_nanos(self.now(task, process).wrapping_add(self.offsets.of_kind(7)))
+    }
+
     /// Where it began.
     pub(in crate::supervisor) fn beginning(&self) -> u64 {
         self.base.monotonic_ns
@@ -31,8 +40,29 @@ impl Clock {
     /// What the kernel is behind the beginning of the run, which is now.
     pub(in crate::supervisor) fn catch_up(&mut self) -> u64 {
         self.skipped = self.base.monotonic_ns.saturating_sub(self.kernel_now());
+        self.skips.push((0, self.skipped));
         self.passed = self.skipped;
         self.skipped
+    }
+
+    /// The time of day of the run when the machine's was `time`; `None` for what was before it, and where it goes on
+    /// for real. Nanoseconds since 1970.
+    pub(in crate::supervisor) fn time_of_run(&self, time: i64) -> Option<i64> {
+        let now = clock::read(libc::CLOCK_REALTIME).ok()?.cast_signed();
+        let ago = now.checked_sub(time).filter(|_| !self.is_live && self.tapes.is_some())?;
+        if ago < -TICK {
+            return None;
+        }
+        let then = self.kernel_now().checked_add_signed(ago.checked_neg()?)?;
+        let left_out = self.skips.iter().rfind(|(from, _)| *from <= then).map_or(0, |(_, skipped)| *skipped);
+        let point = then.wrapping_add(left_out);
+        let has_begun = point.saturating_add(TICK.cast_unsigned()) >= self.base.monotonic_ns;
+        has_begun.then(|| point.wrapping_add(self.offsets.of_kind(0)).cast_signed())
+    }
+
+    /// Whether the clock of a program goes at real rate.
+    pub(in crate::supervisor) fn is_any_at_real_rate(&self) -> bool {
+        self.programs.values().any(|program| program.control.mode.is_at_real_rate())
     }
 
     /// The time that was left out since.
@@ -51,6 +81,7 @@ impl Clock {
     /// Nanoseconds pass at once.
     pub(in crate::supervisor) fn advance(&mut self, by: u64) {
         self.skipped = self.skipped.wrapping_add(by);
+        self.skips.push((self.kernel_now(), self.skipped));
         for (process, program) in &mut self.programs {
             if program.control.mode.is_at_real_rate() {
                 program.advance(*process, by);

@@ -121,6 +121,8 @@ pub(super) struct Clock {
     /// A replay that goes on for real: what the timeline is ahead of the kernel's clock is `skipped`.
     is_live: bool,
     passed: u64,
+    /// From which time of the kernel's on how much was left out.
+    skips: Vec<(u64, u64)>,
 }
 
 impl Clock {
@@ -140,6 +142,7 @@ impl Clock {
             skipped: 0,
             is_live: false,
             passed: 0,
+            skips: Vec::new(),
         }
     }
 

@@ -163,7 +163,7 @@ impl Clock {
     }
 
     /// Where the timeline stands for a task of `process`.
-    fn now(&self, task: i32, process: i32) -> u64 {
+    pub(super) fn now(&self, task: i32, process: i32) -> u64 {
         match self.programs.get(&process) {
             Some(program) if !self.threads.contains_key(&task) => {
                 self.kernel_now().wrapping_add(program.control.shift)

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::time::Duration;
 
 use super::super::Supervisor;
 use super::super::clock::Clock;
@@ -91,7 +92,7 @@ impl Supervisor {
         let is_still = |waiting: &Waiting| sight::is_as_it_was(waiting.task, &waiting.blocked);
         // Asked between two looks with nothing in between: whoever begins something is seen at work.
         let rests = bystanders.is_some()
-            && skip.under_way.as_ref().is_some_and(|under_way| !under_way())
+            && skip.under_way.as_ref().is_some_and(|under_way| !(under_way.is_any)())
             && transit::is_empty(self.init)
             && waiting.iter().all(is_still);
         if !rests || sight::bystanders(self.init) != bystanders {
@@ -242,14 +243,18 @@ impl Skip {
         if !waiting.iter().all(|one| sight::is_as_it_was(one.task, &one.blocked)) {
             return Ok(false);
         }
-        let event = first_wait.into_iter().chain(first_timer).min();
+        let event = first_wait.into_iter().chain(first_timer).chain(self.arrival(now)).min();
         let next = event.into_iter().chain(signal).min();
         let Some(next) = next.or(recorded_signal) else { return Ok(false) };
         if next > clock.horizon() {
             return Ok(false);
         }
         self.signal_is_next = event != Some(next);
-        self.leave_out(clock, next.saturating_sub(now))?;
+        let by = next.saturating_sub(now);
+        self.leave_out(clock, by)?;
+        if let Some(under_way) = &self.under_way {
+            (under_way.leave_out)(Duration::from_nanos(by));
+        }
         let mut errands = HashMap::new();
         for (process, timers, by) in self.timers.running() {
             let task = self.messenger(process, waiting, represented).ok_or(io::ErrorKind::NotFound)?;

@@ -32,8 +32,17 @@ use super::clock::Clock;
 use crate::sys::ptrace;
 use crate::trace::TraceError;
 
-/// Says whether something is under way beside the run that a task may wait for.
-pub type UnderWay = Box<dyn Fn() -> bool>;
+/// What is under way beside the run that a task may wait for.
+pub struct UnderWay {
+    /// Whether something goes on in a moment.
+    pub is_any: fn() -> bool,
+    /// How long it is until something comes that has its time.
+    pub next: fn() -> Option<Duration>,
+    /// Says that so much time was left out.
+    pub leave_out: fn(Duration),
+    /// Says whether what comes is to have its time.
+    pub want: fn(bool),
+}
 
 /// The longest time between two looks while something runs, in milliseconds.
 const SELDOM: u8 = 16;
@@ -172,6 +181,19 @@ impl Skip {
         let known = self.known.get(&waiting.task).filter(|known| known.blocked != waiting.blocked)?;
         let again = known.original == waiting.original && known.lasts >= LONG;
         known.until.filter(|_| again && known.wait.as_ref().and_then(|wait| wait.deadline) <= Some(now))
+    }
+
+    /// A program begins: where it measures time by itself, answers take as long as they did.
+    pub(super) fn begins(&self, clock: &Clock) {
+        if let Some(under_way) = &self.under_way {
+            (under_way.want)(clock.is_any_at_real_rate());
+        }
+    }
+
+    /// When the next thing comes by itself, on the timeline.
+    fn arrival(&self, now: u64) -> Option<u64> {
+        let left = (self.under_way.as_ref()?.next)()?;
+        Some(now.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     fn ended(&mut self, task: i32) {

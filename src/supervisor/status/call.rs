@@ -13,8 +13,10 @@ use nix::sys::stat::lstat;
 use nix::unistd::{getegid, geteuid};
 
 use super::Statuses;
+use super::sample::{nanoseconds_of as nanoseconds, set};
+use super::shown::Known;
 use crate::supervisor::call::{Call, Reply, low_half};
-use crate::supervisor::view::View;
+use crate::supervisor::view::{Spelled, View};
 use crate::supervisor::{Stop, Supervisor};
 use crate::sys::status;
 
@@ -111,31 +113,52 @@ impl Supervisor {
         let is_diverted = self.view.is_diverted(path);
         let Statuses::Shown(shown) = &mut self.statuses else { return Ok(Reply::Continue) };
         let host = || is_diverted.then(|| lstat(path).ok()).flatten().map(|status| (&status).into());
-        if !shown.put(path, &mut status, host) {
+        let known = shown.put(path, &mut status, host);
+        if known != Known::All && !self.date_back(&mut status) && known == Known::Nothing {
             return Ok(Reply::Continue);
         }
-        map_owner(&mut status);
+        map_owner(&mut status, self.view.ids);
         Ok(match asked.form {
             Form::Stat => self.hand_status(call, asked.address, &status::stat_bytes(&status)),
             Form::Statx { .. } => self.hand_status(call, asked.address, &status::statx_bytes(&status)),
         })
     }
 
+    /// Puts times that the kernel has set since the replay began onto the clock of the run. False where there are none.
+    fn date_back(&self, status: &mut libc::statx) -> bool {
+        let Some(clock) = &self.clock else { return false };
+        let mut is_any = false;
+        let times =
+            [&mut status.stx_atime, &mut status.stx_mtime, &mut status.stx_ctime, &mut status.stx_btime];
+        for time in times {
+            if let Some(then) = clock.time_of_run(nanoseconds(*time)) {
+                set(time, then);
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
     /// The file (O_PATH) and its path, where it can be one whose status was recorded.
     fn asked_for(&self, call: &Call, asked: &Asked) -> Option<(OwnedFd, PathBuf)> {
         let Some(path) = asked.path else {
             let path = PathBuf::from(call.task.link(&format!("fd/{}", asked.directory)).ok()?);
-            let file = self.may_show(&path).then(|| call.task.descriptor(asked.directory))?;
+            let file = (self.may_show(&path) || is_the_kernel_s(&path))
+                .then(|| call.task.descriptor(asked.directory))?;
             return Some((file.ok()?, path));
         };
         let path = call.path(path).ok()?;
-        let absolute = View::absolute(&call.task, asked.directory, &path).ok()?.absolute;
+        let Spelled { typed, absolute } = View::absolute(&call.task, asked.directory, &path).ok()?;
+        // A link such as /proc/self has been followed by then.
+        let is_kept = asked.follow || typed == absolute;
         let lexical = Path::new(OsStr::from_bytes(&absolute));
-        if !self.may_show(lexical) && self.is_system_by_name(lexical) {
+        let may_show = self.may_show(lexical) || (is_kept && is_the_kernel_s(lexical));
+        if !may_show && self.is_system_by_name(lexical) {
             return None;
         }
         let found = self.view.find(&absolute, asked.follow).ok()?;
-        (self.may_show(&found.path) && !self.view.is_inherited(&found)).then_some((found.file, found.path))
+        let is_shown = self.may_show(&found.path) || (is_kept && is_the_kernel_s(&found.path));
+        (is_shown && !self.view.is_inherited(&found)).then_some((found.file, found.path))
     }
 
     /// Whether the file at a final path may have another status than in the recorded run.
@@ -163,6 +186,11 @@ impl Supervisor {
     }
 }
 
+/// Whether what is at a final path came into being with the run: what tells of its processes, pipes and sockets.
+fn is_the_kernel_s(path: &Path) -> bool {
+    path.starts_with("/proc") || !path.is_absolute()
+}
+
 /// The path that a file had whose last name is gone (proc_pid_fd(5)).
 fn without_mark(path: &Path) -> &Path {
     let path = path.as_os_str().as_bytes();
@@ -170,11 +198,7 @@ fn without_mark(path: &Path) -> &Path {
 }
 
 /// Owner and group as they look inside.
-fn map_owner(status: &mut libc::statx) {
-    if status.stx_uid != geteuid().as_raw() {
-        status.stx_uid = NOBODY;
-    }
-    if status.stx_gid != getegid().as_raw() {
-        status.stx_gid = NOBODY;
-    }
+fn map_owner(status: &mut libc::statx, (uid, gid): (u32, u32)) {
+    status.stx_uid = if status.stx_uid == geteuid().as_raw() { uid } else { NOBODY };
+    status.stx_gid = if status.stx_gid == getegid().as_raw() { gid } else { NOBODY };
 }

@@ -211,7 +211,8 @@ impl Supervisor {
         if !self.statuses.are_noted() {
             return;
         }
-        let places = [&self.access.skeleton, &self.access.private].into_iter().flatten().cloned();
+        let places =
+            [&self.access.skeleton, &self.access.private, &self.view.made].into_iter().flatten().cloned();
         for path in places.chain([PathBuf::from("/")]).collect::<Vec<_>>() {
             if let Ok(found) = self.view.find(path.as_os_str().as_bytes(), false) {
                 self.saw(&path, &found.status);

@@ -37,9 +37,14 @@ pub(super) fn set(time: &mut libc::statx_timestamp, nanoseconds: i64) {
     time.tv_nsec = u32::try_from(nanoseconds.rem_euclid(SECOND)).unwrap_or(0);
 }
 
+/// A time of statx(2), in nanoseconds.
+pub(super) fn nanoseconds_of(time: libc::statx_timestamp) -> i64 {
+    nanoseconds(time.tv_sec, time.tv_nsec.into())
+}
+
 impl From<&libc::statx> for Sample {
     fn from(status: &libc::statx) -> Self {
-        let time = |time: libc::statx_timestamp| nanoseconds(time.tv_sec, time.tv_nsec.into());
+        let time = nanoseconds_of;
         let is_born = status.stx_mask & libc::STATX_BTIME != 0;
         Self {
             mode: status.stx_mode.into(),

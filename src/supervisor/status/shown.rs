@@ -23,6 +23,15 @@ struct Pair {
     is_read: bool,
 }
 
+/// What is known of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    All,
+    /// The number of its device alone.
+    Device,
+    Nothing,
+}
+
 /// What stands for the files of a replay.
 #[derive(Debug)]
 pub(in crate::supervisor) struct Shown {
@@ -97,28 +106,26 @@ impl Shown {
     }
 
     /// Puts the recorded status of the file at `path` in place of its own. `host` looks at the file of the host at
-    /// that path, which stands for one that the run did not change. False where nothing is known.
+    /// that path, which stands for one that the run did not change.
     pub(super) fn put(
         &mut self,
         path: &Path,
         status: &mut libc::statx,
         host: impl FnOnce() -> Option<Sample>,
-    ) -> bool {
+    ) -> Known {
         let live = Sample::from(&*status);
         self.add(path, Moment::Seen, live);
         if let Some(pair) = self.pairs.get(&live.id()) {
             put(status, pair.stands_for(&live));
-            return true;
+            return Known::All;
         }
         if let Some(host) = host().filter(|host| is_same(host, &live)) {
             put(status, host);
-            return true;
+            return Known::All;
         }
-        let device = self.devices.get(&live.device).copied();
-        if let Some(device) = device {
-            put(status, Sample { device, ..live });
-        }
-        device.is_some()
+        let Some(device) = self.devices.get(&live.device).copied() else { return Known::Nothing };
+        put(status, Sample { device, ..live });
+        Known::Device
     }
 }
 

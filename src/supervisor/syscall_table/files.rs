@@ -117,7 +117,8 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         disposition: Disposition::Arguments(&IOCTL),
         reason: "terminals, sockets and files need it; not what types into a terminal or changes \
-                 inodes unseen",
+                 inodes unseen; the caller's group, which has no number here, gets the terminal \
+                 back by the supervisor",
         syscalls: calls![ioctl],
     },
     Group {
@@ -166,6 +167,9 @@ const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const TIOCSETD: u32 = 0x5423;
 
+/// Gives the terminal to a process group.
+const TIOCSPGRP: u32 = 0x5410;
+
 /// What else outlives the run: TIOCEXCL closes the terminal to others (`/dev/tty` too); KDSETMODE, KDSKBMODE,
 /// VT_SETMODE and VT_ACTIVATE leave a console dark, deaf, held, or another one in its place.
 const LASTING: [u32; 5] = [0x540c, 0x4b3a, 0x4b45, 0x5602, 0x5606];
@@ -191,6 +195,7 @@ const IOCTL: ArgumentRules = ArgumentRules {
     clauses: &[
         clause(&[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])], Action::Errno(NOT_PERMITTED)),
         clause(&[one_of(1, &LASTING)], Action::Errno(NOT_PERMITTED)),
+        clause(&[one_of(1, &[TIOCSPGRP])], Action::Notify),
         clause(&[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)], Action::Errno(EOPNOTSUPP)),
         clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),
         clause(&[masked(1, TYPE, &SUBVOLUME_TYPES)], Action::Errno(libc::ENOTTY)),

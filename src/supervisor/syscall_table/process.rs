@@ -118,11 +118,16 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![getrandom],
     },
     Group {
+        disposition: Disposition::Replayed,
+        reason: "asks how the system is: in a replay, how it was",
+        syscalls: calls![sysinfo],
+    },
+    Group {
         disposition: ALLOW,
         reason: "asks who and what the process is",
         syscalls: calls![
             getpid gettid getppid getpgid getpgrp getsid getuid geteuid getgid getegid getresuid
-            getresgid getgroups capget uname sysinfo getrusage getrlimit getcpu getpriority
+            getresgid getgroups capget uname getrusage getrlimit getcpu getpriority
             ioprio_get sched_getparam sched_getscheduler sched_getattr sched_getaffinity
             sched_get_priority_max sched_get_priority_min sched_rr_get_interval lsm_get_self_attr
             lsm_list_modules

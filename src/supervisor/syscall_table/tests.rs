@@ -92,7 +92,7 @@ fn the_supervisor_sees_these_calls() {
         link unlink symlink chmod fchmod chown fchown lchown utime mknod setxattr lsetxattr \
         fsetxattr removexattr lremovexattr fremovexattr utimes openat mkdirat mknodat \
         fchownat futimesat unlinkat renameat linkat symlinkat fchmodat utimensat renameat2 \
-        execveat openat2 flock fchmodat2 setxattrat removexattrat file_setattr";
+        execveat openat2 flock ioctl fchmodat2 setxattrat removexattrat file_setattr";
     let expected: BTreeSet<&str> = expected.split_whitespace().collect();
     let names = |options| notified(options).map(|syscall| syscall.name()).collect::<BTreeSet<_>>();
     assert_eq!(names(OPEN), expected);

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, RenameFlags, open, openat, renameat, renameat2};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
-use nix::unistd::{LinkatFlags, UnlinkatFlags, linkat, unlinkat};
+use nix::unistd::{AccessFlags, LinkatFlags, UnlinkatFlags, faccessat, linkat, unlinkat};
 
 use super::super::layout::{DIRECTORY_MODE, FILE_MODE};
 use super::FileIdentity;
@@ -54,6 +54,12 @@ impl Directory {
             return Err(Errno::EPERM.into());
         }
         Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// Whether names in it can be listed, made and renamed: by its mode and its lists, and as it is mounted.
+    pub(super) fn check_usable(&self) -> io::Result<()> {
+        let access = AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK;
+        Ok(faccessat(&self.fd, ".", access, AtFlags::AT_EACCESS)?)
     }
 
     pub(super) fn path(&self) -> &Path {

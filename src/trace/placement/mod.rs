@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::Flock;
 
 use super::error::TraceError;
-use super::layout::{DEFAULT_NAME, blobs_name, former_number};
+use super::layout::{BLOBS_SUFFIX, DEFAULT_NAME, blobs_name, former_number};
 
 mod directory;
 mod heads;
@@ -100,6 +100,10 @@ impl Placement {
         let (parent, destination_name) = split(trace)?;
         let destination = Directory::open(parent)
             .map_err(|source| TraceError::OpenDirectory { path: parent.to_owned(), source })?;
+        // At the end it would be too late.
+        destination
+            .check_usable()
+            .map_err(|source| TraceError::ClosedDirectory { path: destination.path().to_owned(), source })?;
         let path = destination.join(&destination_name);
         if is_awaited(state, &path) {
             return Err(TraceError::Busy { path });
@@ -140,6 +144,14 @@ impl Placement {
     /// Returns where the trace will be after the run.
     pub fn destination(&self) -> PathBuf {
         self.destination.join(&self.destination_name)
+    }
+
+    /// Returns how many former traces of that name are kept beside it.
+    pub fn former(&self) -> usize {
+        let names = self.destination.names().unwrap_or_default();
+        let is_trace = |name: &OsString| !name.as_encoded_bytes().ends_with(BLOBS_SUFFIX.as_bytes());
+        let former = names.iter().filter(|name| former_number(&self.destination_name, name).is_some());
+        former.filter(|name| is_trace(name)).count()
     }
 
     /// Returns what the agent must neither read nor write: the trace, its blobs, former traces, the state directory,

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::super::chain::Body;
+use super::super::effect::Effect;
 use super::super::error::TraceError;
 use super::super::event::Event;
 use super::super::layout::LONGEST_WRITTEN_LINE;
 use super::super::space::Space;
+use super::super::tally::Tally;
 use super::{Item, Queue, now_micros};
 
 /// Room that is kept for one entry. Dropped, it is given back.
@@ -33,7 +35,7 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        if let Some(queue) = &self.queue {
+        if let Some(queue) = self.queue.as_ref().filter(|_| self.bytes > 0) {
             let mut state = queue.lock();
             state.kept = state.kept.saturating_sub(self.bytes);
         }
@@ -65,9 +67,27 @@ impl Queue {
     pub(in crate::trace) fn accept_promised(
         &self,
         event: &Event,
-        mut promise: Promise,
+        promise: Promise,
     ) -> Result<(), TraceError> {
-        let body = Arc::new(Body::new(event));
+        self.accept_body(Body::new(event), promise, |tally| tally.count(event))
+    }
+
+    /// The same of an effect that is written already.
+    pub(in crate::trace) fn accept_effect(
+        &self,
+        effect: Effect<'_>,
+        promise: Promise,
+    ) -> Result<(), TraceError> {
+        self.accept_body(Body::of_effect(effect), promise, Tally::count_effect)
+    }
+
+    fn accept_body(
+        &self,
+        body: Body,
+        mut promise: Promise,
+        count: impl FnOnce(&mut Tally),
+    ) -> Result<(), TraceError> {
+        let body = Arc::new(body);
         let bound = body.line_bound();
         if bound > LONGEST_WRITTEN_LINE {
             return Err(TraceError::EntryTooLong { bytes: bound, limit: LONGEST_WRITTEN_LINE });
@@ -82,13 +102,16 @@ impl Queue {
             state.reserve(bound)?;
         }
         state.promised += bound;
-        state.tally.count(event);
+        count(&mut state.tally);
         state.enqueue(Item { body, count: None, micros: now_micros() }, bound);
+        let spent = std::mem::take(&mut state.spent);
         let ticket = state.accepted;
         let waits = state.space.as_ref().is_some_and(Space::write_through) && state.failure.is_none();
         if state.wakes(waits) {
             self.work_arrived.notify_one();
         }
-        if waits { self.wait_until_stored(state, ticket) } else { Ok(()) }
+        let done = if waits { self.wait_until_stored(state, ticket) } else { Ok(drop(state)) };
+        drop(spent);
+        done
     }
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use memchr::memchr3_iter;
+
 use super::chosen::{ChosenNames, plain};
 use super::names::{SECRET_HEADERS, SECRET_MEMBERS, SECRET_PARAMETERS};
 
@@ -18,28 +20,36 @@ static SECRET_NAMES: LazyLock<HashMap<String, bool>> = LazyLock::new(|| {
 /// See [`Redactor::names_credentials`](super::Redactor::names_credentials).
 pub(super) fn names_credentials(text: &str, chosen: &ChosenNames) -> bool {
     let text = unescaped(text);
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'%');
     let bytes = text.as_bytes();
-    let mut at = 0;
-    while let Some(from) = bytes[at..].iter().position(|&byte| is_part(byte)).map(|skipped| at + skipped) {
-        at =
-            bytes[from..].iter().position(|&byte| !is_part(byte)).map_or(bytes.len(), |length| from + length);
-        let (before, name) = (&bytes[..from], &text[from..at]);
-        // multipart/form-data names its fields so (RFC 7578 section 4.2).
-        let is_field = before.ends_with(b"name=\"");
-        let gap = bytes[at..]
-            .iter()
-            .find(|byte| !matches!(byte, b'\\' | b'"' | b'\'' | b']' | b' ' | b'\t' | b'\r' | b'\n'));
-        let is_secret = match gap {
-            Some(b'=') => SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name),
-            Some(b':' | b'>') => SECRET_NAMES.get(&plain(name)) == Some(&true) || chosen.hold(name),
-            _ => false,
-        };
-        if is_secret || (is_field && (SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name))) {
-            return true;
-        }
-    }
-    false
+    memchr3_iter(b'=', b':', b'>', bytes).any(|at| {
+        // What it stands behind, however that is quoted.
+        let end = bytes[..at].iter().rposition(|&byte| !is_gap(byte)).map_or(0, |last| last + 1);
+        let from = bytes[..end].iter().rposition(|&byte| !is_part(byte)).map_or(0, |last| last + 1);
+        let name = &text[from..end];
+        let is_secret = !name.is_empty()
+            && match bytes[at] {
+                b'=' => SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name),
+                _ => SECRET_NAMES.get(&plain(name)) == Some(&true) || chosen.hold(name),
+            };
+        is_secret
+            || names_field(&text, at)
+                .is_some_and(|name| SECRET_NAMES.contains_key(&plain(name)) || chosen.hold(name))
+    })
+}
+
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'%')
+}
+
+fn is_gap(byte: u8) -> bool {
+    matches!(byte, b'\\' | b'"' | b'\'' | b']' | b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// The field that the sign at `at` names: multipart/form-data does it so (RFC 7578 section 4.2).
+fn names_field(text: &str, at: usize) -> Option<&str> {
+    let name = text[at..].strip_prefix("=\"").filter(|_| text[..at].ends_with("name"))?;
+    let length = name.bytes().position(|byte| !is_part(byte)).unwrap_or(name.len());
+    (length > 0).then(|| &name[..length])
 }
 
 /// The text with letters for their escapes in JSON.

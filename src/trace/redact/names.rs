@@ -25,6 +25,9 @@ pub(super) const SECRET_HEADERS: &[&str] = &[
     "ocp-apim-subscription-key",
 ];
 
+/// Headers whose values hold URLs.
+pub(super) const URL_HEADERS: &[&str] = &["location", "content-location", "referer", "refresh", "link"];
+
 /// Query parameters whose values are secret; `-` and `_` are taken as the same.
 pub(super) const SECRET_PARAMETERS: &[&str] = &[
     "access_key",

@@ -1,4 +1,4 @@
-//! The name server outside, in Python: its zone, its log, and a web server that tells the Host.
+//! The name server outside, in Python: its zone, its log, a web server that tells the Host, and a greeting of SSH.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -76,7 +76,12 @@ class Page(http.server.BaseHTTPRequestHandler):
     def log_message(self, *words): pass
 class Web(http.server.ThreadingHTTPServer):
     address_family = socket.AF_INET6
-for run in (over_udp, over_tcp, Web(('::', 8000), Page).serve_forever): threading.Thread(target=run).start()
+def banner():
+    listener = socket.create_server(('::', 22), family=socket.AF_INET6, dualstack_ipv6=True)
+    while True:
+        stream, _ = listener.accept()
+        stream.sendall(b'SSH-2.0-outside\r\n'); stream.recv(99); stream.close()
+for run in (banner, over_udp, over_tcp, Web(('::', 8000), Page).serve_forever): threading.Thread(target=run).start()
 open(sys.argv[1], 'w')
 "#;
 

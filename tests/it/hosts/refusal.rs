@@ -201,6 +201,18 @@ fn capabilities_that_cannot_be_dropped_stop_the_launch() {
     });
 }
 
+/// As in a container that drops all capabilities and runs as root.
+#[test]
+fn root_without_capabilities_is_told_which_one_it_needs() {
+    if !nix::unistd::geteuid().is_root() || !has("setpriv") {
+        return skip("as root without capabilities", "the test is not root's, or there is no setpriv");
+    }
+    let sandbox = crate::support::Sandbox::new(User::Caller);
+    prepare(&sandbox);
+    let ran = finish(&sandbox, behind(&sandbox, &["setpriv", "--inh-caps=-all", "--bounding-set=-all"]));
+    ran_nothing(&sandbox, &ran, &["uid_map", "EPERM", "CAP_SETFCAP", "another user"]);
+}
+
 #[test]
 fn notifications_that_cannot_be_taken_or_answered_stop_the_run_before_its_first_instruction() {
     everyone(|sandbox| {

@@ -18,6 +18,40 @@ fn worktree(sandbox: &Sandbox) {
     }
 }
 
+/// Git makes its lock beside the file and renames it. Neither a refusal in between nor the end of a run leaves one of
+/// ours behind, and one that was there stays, and is told by git itself.
+#[test]
+fn a_lock_of_gits_is_gits_own() {
+    if !has("git") {
+        return skip("git", "it is not installed");
+    }
+    everyone(|sandbox| {
+        let prepare = "git init -q . && git -c safe.directory=* config user.name a";
+        let mut git = Command::new("sh");
+        git.args(["-ec", prepare]).current_dir(sandbox.path("")).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        assert!(git.status().expect("git").success());
+        sandbox.give("");
+        let before = fs::read_to_string(sandbox.path(".git/config")).expect("a file");
+        let lock = sandbox.path(".git/config.lock");
+        sandbox.policy("include: profile/git\nwrite: .\ndeny: write ./.git/config, ./.git/hooks/**");
+        let ran = sandbox.run(&["git", "config", "core.hooksPath", "/tmp"]);
+        assert_ne!(ran.code, 0, "{ran}");
+        assert!(!lock.exists(), "{ran}");
+        assert_eq!(fs::read_to_string(sandbox.path(".git/config")).expect("a file"), before);
+
+        sandbox.policy("include: profile/git\nwrite: .");
+        sandbox.run(&["git", "config", "user.email", "a@b"]).exits(0).denied_nothing();
+        assert!(!lock.exists());
+        sandbox.file(".git/config.lock", "");
+        sandbox
+            .run(&["git", "config", "user.email", "c@d"])
+            .exits(255)
+            .complains("could not lock config file");
+        assert!(lock.exists());
+        sandbox.run(&["git", "status", "--short"]).exits(0);
+    });
+}
+
 #[test]
 fn what_a_worktree_lacks_is_named_and_init_offers_it() {
     if !has("git") {

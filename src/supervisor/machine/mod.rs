@@ -1,0 +1,209 @@
+//! What the kernel tells of the machine: how long it has been up, its memory, its load, its processors.
+//!
+//! While a run is recorded that can be replayed, each file in /proc and /sys that says such a thing is noted when it
+//! is opened. The kernel opens it, so that what is read from the same descriptor later is newer, but for the shortest
+//! ones: those are given as they were noted. A replay gives the noted content. Of sysinfo(2) is noted what it says at the start of the run; how long the machine has been up
+//! follows the clock.
+
+mod recorded;
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::{Mode, SFlag};
+
+pub use self::recorded::{LONGEST as LONGEST_MACHINE_FILE, RecordedMachine};
+use super::access::{Area, Decision};
+use super::call::{Call, Reply};
+use super::open::Request;
+use super::view::{Found, own_path};
+use super::{Stop, Supervisor};
+use crate::policy::PathAccess;
+use crate::sys::system::{self, SYSINFO};
+use crate::trace::{Event, Kind, Recorder, TraceError, hex, unhex};
+
+/// The operation under which the trace holds it.
+pub const OPERATION: &str = "machine.file";
+
+/// What stands for sysinfo(2) among the files.
+pub(super) const SYSINFO_NAME: &str = "sysinfo(2)";
+
+/// What changes all the time, and is opened anew by whoever asks again.
+const CHANGING: [&str; 2] = ["/proc/loadavg", "/proc/uptime"];
+
+/// The largest content that stands in its entry.
+const INLINE: usize = 512;
+/// Opens of a run that are noted.
+const MOST: usize = 4096;
+
+/// Such files, and directories of them. What differs from namespace to namespace (proc_sys(5)) is none.
+const FILES: [&str; 17] = [
+    "/proc/buddyinfo",
+    "/proc/cmdline",
+    "/proc/cpuinfo",
+    "/proc/devices",
+    "/proc/diskstats",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/modules",
+    "/proc/partitions",
+    "/proc/pressure",
+    "/proc/stat",
+    "/proc/swaps",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/vmstat",
+    "/sys/devices/system",
+];
+
+/// The machine of a run.
+#[derive(Debug)]
+pub(super) enum Machine {
+    /// Nobody asks.
+    Unseen,
+    /// It is noted, so many opens so far.
+    Kept(usize),
+    /// In a replay: as it was.
+    Shown(Box<RecordedMachine>),
+}
+
+impl Machine {
+    /// `keeps`: the run can be replayed; `recorded`: it is the replay of one, which noted this.
+    pub(super) fn new(keeps: bool, recorded: Option<RecordedMachine>) -> Self {
+        match recorded {
+            Some(recorded) => Self::Shown(Box::new(recorded)),
+            None if keeps => Self::Kept(0),
+            None => Self::Unseen,
+        }
+    }
+}
+
+impl Supervisor {
+    /// Notes what is asked for without opening anything.
+    pub(super) fn note_machine(&mut self) -> Result<(), TraceError> {
+        let (Machine::Kept(_), Ok(info)) = (&self.machine, system::info()) else { return Ok(()) };
+        let event = Event::new(Kind::Meta, OPERATION).arg("path", SYSINFO_NAME);
+        self.recorder.record(event.arg("content", hex(&info)))
+    }
+
+    /// A file that says something of the machine is opened: in a replay it says what it said.
+    pub(super) fn open_machine_file(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        found: &Found,
+    ) -> Result<Option<Reply>, Stop> {
+        let only_reads = request.access() == PathAccess::Read
+            && !request
+                .flags
+                .intersects(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CREAT | OFlag::O_TRUNC);
+        if !only_reads || found.kind() != SFlag::S_IFREG || !is_of_machine(&found.path) {
+            return Ok(None);
+        }
+        if self.decide_file(PathAccess::Read, found) != Decision::Allow(Area::System) {
+            return Ok(None);
+        }
+        match &mut self.machine {
+            Machine::Unseen => {}
+            Machine::Kept(count) if *count >= MOST => {}
+            Machine::Kept(count) => {
+                let Ok(mut content) = read(found) else { return Ok(None) };
+                *count += 1;
+                if found.path == Path::new("/proc/loadavg") {
+                    end_with(&mut content, call.task.inner_tgid());
+                }
+                note(&self.recorder, call, &found.path, &content)?;
+                if CHANGING.iter().any(|name| found.path == Path::new(name)) {
+                    return Ok(given(request, &content));
+                }
+            }
+            Machine::Shown(recorded) => {
+                let content = recorded.next(&found.path, &call.task.lineage);
+                return Ok(content.and_then(|content| given(request, content)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// sysinfo(2), in a replay.
+    pub(super) fn show_sysinfo(&mut self, call: &Call) -> Reply {
+        let (Machine::Shown(recorded), Some(clock)) = (&self.machine, &self.clock) else {
+            return Reply::Continue;
+        };
+        let Some(mut info) = recorded.sysinfo() else { return Reply::Continue };
+        let up = clock.since_boot(call.task.tid, call.task.tgid);
+        // As the kernel counts.
+        let up = up.as_secs() + u64::from(up.subsec_nanos() > 0);
+        info[..8].copy_from_slice(&up.to_le_bytes());
+        match self.give(call, call.arguments[0], &info) {
+            Ok(()) => Reply::Value(0),
+            Err(errno @ (Errno::EFAULT | Errno::ESRCH)) => Reply::Errno(errno),
+            // One that hides its memory is answered by the kernel (PR_SET_DUMPABLE).
+            Err(_) => Reply::Continue,
+        }
+    }
+}
+
+/// Whether the file at a final path says something of the machine.
+fn is_of_machine(path: &Path) -> bool {
+    FILES.iter().any(|file| path.starts_with(file))
+}
+
+/// The content of a file, if it has an end.
+fn read(found: &Found) -> std::io::Result<Vec<u8>> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = nix::fcntl::open(found.own_path().as_str(), flags, Mode::empty())?;
+    let mut content = Vec::new();
+    File::from(file).take(LONGEST_MACHINE_FILE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > LONGEST_MACHINE_FILE {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(content)
+}
+
+/// Puts `id` in place of the last word of /proc/loadavg, the latest id of the reader's namespace (proc_loadavg(5)):
+/// we are in another one. Most who read it are the latest.
+fn end_with(content: &mut Vec<u8>, id: i32) {
+    if let Some(last) = content.iter().rposition(|&byte| byte == b' ') {
+        content.truncate(last + 1);
+        content.extend_from_slice(format!("{id}\n").as_bytes());
+    }
+}
+
+fn note(recorder: &Recorder, call: &Call, path: &Path, content: &[u8]) -> Result<(), TraceError> {
+    let event = Event::new(Kind::Meta, OPERATION).path("path", path).proc(call.task.lineage.clone());
+    let event = match std::str::from_utf8(content) {
+        Ok(text) if text.len() <= INLINE => event.arg("content", text),
+        _ => {
+            let mut blob = recorder.blob()?;
+            blob.write_all(content).map_err(|source| TraceError::StoreBlob { source })?;
+            event.arg("content", blob.finish()?.private())
+        }
+    };
+    recorder.record(event)
+}
+
+/// The answer to an open of a file that holds this.
+fn given(request: &Request, content: &[u8]) -> Option<Reply> {
+    let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
+    Some(Reply::Descriptor { file: holding(content).ok()?, close_on_exec })
+}
+
+/// A file that can be read and holds this.
+fn holding(content: &[u8]) -> std::io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(c"machine", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(content)?;
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    Ok(nix::fcntl::open(own_path(file.as_fd()).as_str(), flags, Mode::empty())?)
+}
+
+/// The bytes of sysinfo(2), as they stand in the trace.
+pub(super) fn info_of(hex: &str) -> Option<[u8; SYSINFO]> {
+    unhex(hex)?.try_into().ok()
+}

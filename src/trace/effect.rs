@@ -1,0 +1,108 @@
+//! An effect whose entry is written as text from the start: what comes by the thousand takes no tree of values.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+use super::canonical;
+use super::event::{Event, Kind};
+use super::mentions::find_blobs_in_value;
+
+/// Something that came from outside, before it is numbered, chained and stored.
+#[derive(Debug)]
+pub struct Effect<'a> {
+    /// The operation, as `http.exchange`.
+    pub op: &'static str,
+    /// What the operation was applied to.
+    pub args: Members,
+    /// What came of it.
+    pub result: Members,
+    /// The lineage of the process.
+    pub proc: Option<&'a str>,
+    /// Which rule allowed it.
+    pub rule: &'a str,
+}
+
+/// The members of an object, each as canonical text.
+#[derive(Debug, Default)]
+pub struct Members {
+    text: String,
+    list: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    key: Cow<'static, str>,
+    text: Range<usize>,
+    blobs: Vec<String>,
+}
+
+/// Room for what most hold.
+const TEXT: usize = 1 << 10;
+const LIST: usize = 12;
+
+impl Members {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { text: String::with_capacity(TEXT), list: Vec::with_capacity(LIST) }
+    }
+
+    /// Adds one that is a string.
+    pub fn string(&mut self, key: &'static str, text: &str) {
+        self.write(key, |out| canonical::write_string(out, text));
+    }
+
+    /// Adds one. A later one of the same name counts.
+    pub fn value(&mut self, key: impl Into<Cow<'static, str>>, value: &Value) {
+        let from = self.text.len();
+        canonical::write_value(&mut self.text, value);
+        let mut blobs = Vec::new();
+        find_blobs_in_value(value, &mut blobs);
+        self.list.push(Member { key: key.into(), text: from..self.text.len(), blobs });
+    }
+
+    /// Adds one whose canonical text, without references to blobs, is written by `write`.
+    pub fn write(&mut self, key: &'static str, write: impl FnOnce(&mut String)) {
+        let from = self.text.len();
+        write(&mut self.text);
+        self.list.push(Member { key: key.into(), text: from..self.text.len(), blobs: Vec::new() });
+    }
+
+    /// The object, and the blobs that it refers to in the order of its text.
+    pub(super) fn object(mut self, blobs: &mut Vec<String>) -> String {
+        self.list.sort_by(|one, other| one.key.cmp(&other.key));
+        let mut out = String::with_capacity(self.text.len() + 32 * self.list.len() + 2);
+        out.push('{');
+        let mut list = self.list.into_iter().peekable();
+        while let Some(member) = list.next() {
+            if list.peek().is_some_and(|next| next.key == member.key) {
+                continue;
+            }
+            if out.len() > 1 {
+                out.push(',');
+            }
+            canonical::write_string(&mut out, &member.key);
+            out.push(':');
+            out.push_str(&self.text[member.text]);
+            blobs.extend(member.blobs);
+        }
+        out.push('}');
+        out
+    }
+}
+
+impl From<Effect<'_>> for Event {
+    fn from(effect: Effect<'_>) -> Self {
+        let read = |members: Members| -> Map<String, Value> {
+            // What was written here is JSON.
+            serde_json::from_str(&members.object(&mut Vec::new())).unwrap_or_default()
+        };
+        let mut event = Self::new(Kind::Effect, effect.op);
+        event.args = read(effect.args);
+        event.result = Some(Value::Object(read(effect.result)));
+        event.proc = effect.proc.map(str::to_owned);
+        event.rule(effect.rule)
+    }
+}

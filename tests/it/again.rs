@@ -1,0 +1,102 @@
+//! What goes wrong in a run goes wrong again in its replay, and is no difference; what was changed is one.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use crate::support::{Ran, Sandbox, everyone, has, skip};
+
+/// Answers each request with 404 and all values of a byte; ends with the tests.
+fn serve() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let _ = client.read(&mut [0; 4096]);
+            let body: Vec<u8> = (0..=255).collect();
+            let head = "HTTP/1.1 404 Not Found\r\nContent-Length: 256\r\nConnection: close\r\n\r\n";
+            let _ = client.write_all(&[head.as_bytes(), &body].concat());
+        }
+    });
+    port
+}
+
+fn replay(sandbox: &Sandbox) -> Ran {
+    let trace = sandbox.trace();
+    sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")])
+}
+
+#[test]
+fn failures_are_the_same_failures() {
+    let port = serve();
+    everyone(|sandbox| {
+        sandbox.file("odd", b"\xff\xfe not UTF-8");
+        sandbox.policy(&format!("read: .\nexec: python3\nnet: localhost:{port}"));
+        sandbox.file(
+            "agent.py",
+            format!(
+                "import os, subprocess, sys, threading, urllib.error, urllib.request
+def get():
+    try: urllib.request.urlopen('http://localhost:{port}/x')
+    except urllib.error.HTTPError as error: return error.code, error.read()
+    return 'no answer'
+print(get()[0], get()[1] == bytes(range(256)), flush=True)
+sys.stdout.buffer.write(open('odd', 'rb').read() + bytes(range(256)))
+try: subprocess.run(['no-such-program'])
+except FileNotFoundError: print('missing')
+try: open('odd').read()
+except UnicodeDecodeError: print('odd')
+lock = threading.Lock(); said = []
+def work(number):
+    for _ in range(20):
+        with lock: said.append((number, open('odd', 'rb').read(1)))
+threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(said), flush=True)
+os._exit(3)
+"
+            ),
+        );
+        // Twice in one run: each process has its own place in the record.
+        let twice =
+            "python3 agent.py; echo first $?; python3 agent.py; code=$?; echo second $code; exit $code";
+        let ran = sandbox.run(&["sh", "-c", twice]);
+        ran.exits(3);
+        assert!(ran.stdout.contains("404 True") && ran.stdout.contains("second 3"), "{ran}");
+        replay(sandbox).exits(0).complains("replay ok");
+        sandbox.file("odd", b"\xff\xfe not UTF-9");
+        replay(sandbox).exits(1).complains("odd");
+    });
+}
+
+#[test]
+fn the_last_byte_of_a_large_input_counts() {
+    everyone(|sandbox| {
+        let mut input = vec![b'x'; 1_000_001];
+        sandbox.file("input", &input);
+        sandbox.policy("read: .\nexec: cat");
+        sandbox.run(&["sh", "-c", "cat input >/dev/null"]).exits(0);
+        replay(sandbox).exits(0).complains("replay ok");
+        input[1_000_000] = b'y';
+        sandbox.file("input", &input);
+        replay(sandbox).exits(1).complains("input");
+    });
+}
+
+#[test]
+fn promises_of_node_may_come_in_any_order() {
+    if !has("node") {
+        return skip("node", "it is not installed");
+    }
+    let port = serve();
+    everyone(|sandbox| {
+        sandbox.policy(&format!("read: .\nnet: localhost:{port}"));
+        let program = "const http = require('http'), get = (path, wait) => new Promise(done => setTimeout(() =>
+                http.get(`http://localhost:${process.argv[1]}${path}`, answer => { let size = 0
+                    answer.on('data', piece => size += piece.length).on('end', () => done(`${path} ${answer.statusCode} ${size}`)) }), wait))
+            Promise.all([get('/slow', 300), get('/fast', 0), get('/middle', 100)]).then(all => console.log(all.join('\\n')))";
+        let ran = sandbox.run(&["node", "-e", program, &port.to_string()]);
+        ran.exits(0).prints("/slow 404 256\n/fast 404 256\n/middle 404 256\n");
+        replay(sandbox).exits(0).complains("replay ok");
+    });
+}

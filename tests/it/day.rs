@@ -1,0 +1,143 @@
+//! A replay on another day: what the clock of the machine says does not matter, nor what it says of itself.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::support::{Ran, Running, Sandbox, User, everyone, has, skip};
+use crate::tls::{Origin, Shown};
+
+/// Moves the time of day of the program that it is loaded into; the kernel's stays.
+const OTHER_DAY: &str = r#"
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static const long days = DAYS * 86400L;
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int done = syscall(SYS_clock_gettime, clock, time);
+    if (!done && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) time->tv_sec += days;
+    return done;
+}
+int gettimeofday(struct timeval *time, void *zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    time->tv_sec = now.tv_sec, time->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return at ? *at = now.tv_sec : now.tv_sec;
+}
+"#;
+
+/// A library that makes it so many days later; `None` without a compiler.
+fn days_later(directory: &TempDir, days: i32) -> Option<PathBuf> {
+    if !has("gcc") {
+        skip("on another day", "there is no gcc");
+        return None;
+    }
+    let (source, library) = (directory.path().join("day.c"), directory.path().join(format!("day{days}.so")));
+    std::fs::write(&source, OTHER_DAY).expect("a file");
+    let mut compile = Command::new("gcc");
+    compile.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(format!("-DDAYS={days}L")).arg(&source);
+    assert!(compile.status().expect("gcc").success());
+    std::os::unix::fs::chown(directory.path(), None, None).expect("chown");
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    Some(library)
+}
+
+/// Replays with this library in agentbox.
+fn replay(sandbox: &Sandbox, library: &Path) -> Ran {
+    let mut command = sandbox.command(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+    command.env("LD_PRELOAD", library);
+    Running::start(command).finish()
+}
+
+#[test]
+fn certificates_are_as_valid_as_they_were() {
+    if !has("curl") {
+        return skip("curl", "it is not installed");
+    }
+    let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let origin = Origin::start(Shown::Good);
+    everyone(|sandbox| {
+        let Some(library) = days_later(&directory, 4000) else { return };
+        let ran = origin.curl(sandbox, "net: {}", &[], &["-w", "%{ssl_verify_result} %{certs}"]);
+        ran.exits(0);
+        assert!(ran.stdout.contains("page\n0 "), "{ran}");
+        replay(sandbox, &library).exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
+#[test]
+fn files_and_clocks_show_the_recorded_day() {
+    let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    everyone(|sandbox| {
+        let Some(library) = days_later(&directory, 400) else { return };
+        sandbox.policy(
+            "write: .\nexec: sh\nexec: date\nexec: ls\nexec: touch\nexec: find\nexec: make\nexec: stat\nexec: sleep\n\
+             exec: sort\nexec: test\n",
+        );
+        sandbox.file("in", "in\n");
+        sandbox.file("Makefile", "out: in\n\tdate > out\n");
+        let script = "date; date -r in; touch new; ls -l; ls -la --full-time . .. /dev/shm /var; [ new -nt in ] && echo newer; \
+                      find . -newermt '1 hour ago' | sort; find . -mmin +100 | sort; touch -d 'next year' far; ls -l far; \
+                      make; make; sleep 2; touch in; make; stat -c '%y %z %w %x' out in new .";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(0);
+        let again = replay(sandbox, &library);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
+#[test]
+fn the_machine_says_of_itself_what_it_said() {
+    everyone(|sandbox| {
+        sandbox.policy(
+            "write: .\nread: /var/tmp\nexec: sh\nexec: grep\nexec: cut\nexec: uptime\nexec: cat\nexec: python3\nexec: ls\n\
+             exec: stat\nexec: nproc\nexec: sha256sum\nexec: sleep\n",
+        );
+        let script = "grep btime /proc/stat; uptime -s; cut -d. -f1 /proc/uptime; cat /proc/loadavg; grep MemTotal /proc/meminfo; \
+                      cat /proc/cpuinfo | grep -v MHz | sha256sum; cat /proc/version; nproc --all; \
+                      cat /sys/devices/system/cpu/online; sleep 3; grep btime /proc/stat; cut -d. -f1 /proc/uptime; \
+                      cat /etc/passwd /etc/hostname | sha256sum; ls -l --full-time /etc/passwd /etc/hostname /bin; \
+                      ls -ld --full-time /tmp /dev/shm /; stat -c %y /proc; python3 -c '
+import os, ctypes, time
+class Info(ctypes.Structure):
+    _fields_ = [(\"up\", ctypes.c_long), (\"loads\", ctypes.c_ulong * 3), (\"ram\", ctypes.c_ulong), (\"rest\", ctypes.c_byte * 88)]
+info = Info()
+print(ctypes.CDLL(None).sysinfo(ctypes.byref(info)), info.ram)
+assert abs(info.up - time.clock_gettime(time.CLOCK_BOOTTIME)) < 2, info.up
+r, w = os.pipe()
+now = time.time()
+for made in os.stat(r).st_mtime, os.stat(\"/proc/%d\" % os.getpid()).st_ctime:
+    assert abs(made - now) < 2, (made, now)
+print(os.cpu_count(), os.sysconf(\"SC_PHYS_PAGES\"))
+'";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(0);
+        sleep(Duration::from_millis(2100));
+        let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
+#[test]
+fn what_hides_a_file_has_the_recorded_time() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("write: .\nread: ..\nexec: ls\ndeny: read hidden\n");
+    sandbox.file("hidden", "secret\n");
+    sandbox.file("agentbox.policy", "");
+    let ran = sandbox.run(&["ls", "-la", "--full-time", ".", ".."]);
+    ran.exits(0);
+    sleep(Duration::from_millis(20));
+    let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+    again.exits(0).prints(&ran.stdout).complains("replay ok");
+}

@@ -1,0 +1,193 @@
+//! What the commands say: lost output, mistakes on the command line, entries about the run, each in one line.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use crate::support::{Ran, Running, Sandbox, User, everyone};
+
+/// One recorded run that changes a file, packed as well, so that every command has something to say.
+fn recorded() -> Sandbox {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("write: .");
+    sandbox.run(&["sh", "-c", "echo x >new; exit 0"]).exits(0);
+    let trace = sandbox.trace();
+    sandbox.agentbox(&["pack", trace.to_str().expect("a name"), "-o", "run.pack"]).exits(0);
+    sandbox
+}
+
+fn with_output(sandbox: &Sandbox, words: &[&str], output: impl Into<Stdio>) -> Ran {
+    let mut command = sandbox.command(words);
+    command.stdout(output);
+    Running::start(command).finish()
+}
+
+#[test]
+fn output_that_cannot_be_written_is_said_in_one_line() {
+    let sandbox = recorded();
+    let trace = sandbox.trace();
+    let trace = trace.to_str().expect("a name");
+    let policy = sandbox.beside("agentbox.policy");
+    let policy = policy.to_str().expect("a name");
+    fs::write(sandbox.path("cut.jsonl"), cut_off(trace)).expect("a trace");
+    let asked: [&[&str]; 13] = [
+        &["--version"],
+        &["--help"],
+        &["run", "--help"],
+        &["verify", trace],
+        &["show", trace],
+        &["show", "--json", trace],
+        &["diff", trace, trace],
+        &["diff", "--json", trace, trace],
+        &["spec", "-p", policy, "--", "true"],
+        &["policy", "show", "-p", policy],
+        &["policy", "show", "--json", "-p", policy],
+        &["init", "-p", "one.policy"],
+        &["init", "-p", "two.policy"],
+    ];
+    for words in &asked[..12] {
+        let full = with_output(&sandbox, words, File::options().write(true).open("/dev/full").expect("full"));
+        full.exits(2).complains("agentbox: standard output: ENOSPC");
+        assert_eq!(full.stderr.lines().count(), 1, "{full}");
+    }
+    for words in asked.iter().filter(|words| words[1..] != ["-p", "one.policy"]) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let closed = with_output(&sandbox, words, writer);
+        assert_eq!(closed.exits(0).stderr, "", "{closed}");
+    }
+    // What is worse than lost words keeps its code.
+    let full = || File::options().write(true).open("/dev/full").expect("full");
+    let cut = with_output(&sandbox, &["verify", "cut.jsonl"], full());
+    cut.exits(3).complains("agentbox: standard output: ENOSPC");
+    with_output(&sandbox, &["diff", trace, "cut.jsonl"], full())
+        .exits(1)
+        .complains("standard output: ENOSPC");
+}
+
+/// The trace without its last entries.
+fn cut_off(trace: &str) -> Vec<u8> {
+    let whole = fs::read(trace).expect("the trace");
+    let lines: Vec<&[u8]> = whole.split_inclusive(|&byte| byte == b'\n').collect();
+    lines[..lines.len() - 5].concat()
+}
+
+#[test]
+fn a_mistake_on_the_command_line_is_one_line_with_the_remedy() {
+    let sandbox = Sandbox::new(User::Caller);
+    let cases: [(&[&str], &[&str]); 12] = [
+        (&["--frob"], &["unexpected argument '--frob'", "see `agentbox --help`"]),
+        (&["frob"], &["'frob'", "agentbox run -- PROGRAM", "see `agentbox --help`"]),
+        (&["shwo"], &["'shwo'", "'show'"]),
+        (&["run"], &["<CMD>", "see `agentbox run --help`"]),
+        (&["run", "-p"], &["--policy", "see `agentbox run --help`"]),
+        (&["run", "--observ", "true"], &["'--observ'", "'--observe'"]),
+        (&["run", "-q", "-v", "true"], &["'--quiet' cannot be used with '--verbose'"]),
+        (&["run", "--idle-timeout", "x", "true"], &["'x'", "whole number with its unit"]),
+        (&["verify", "a", "b"], &["'b'", "see `agentbox verify --help`"]),
+        (&["show", "--kind", "x"], &["'x'", "meta, effect, observe, deny"]),
+        (&["policy", "show", "--frob"], &["see `agentbox policy show --help`"]),
+        (&["show", "--a\nb\u{1b}[2K"], &["see `agentbox show --help`"]),
+    ];
+    for (words, expected) in cases {
+        let said = sandbox.agentbox(words);
+        said.exits(2).prints("");
+        assert!(said.stderr.starts_with("agentbox: "), "{said}");
+        assert_eq!(said.stderr.lines().count(), 1, "{said}");
+        assert!(!said.stderr.contains('\u{1b}'), "{said}");
+        for part in expected {
+            said.complains(part);
+        }
+    }
+}
+
+#[test]
+fn a_torn_trace_that_was_moved_without_its_bodies_is_torn() {
+    let sandbox = recorded();
+    let whole = fs::read(sandbox.trace()).expect("the trace");
+    sandbox.file("moved/trace.jsonl", &whole[..whole.len() - 20]);
+    let verify = || sandbox.agentbox(&["verify", "moved/trace.jsonl"]);
+    let torn = verify();
+    assert!(torn.exits(3).stdout.contains("torn"), "{torn}");
+    assert!(torn.stdout.contains("without its bodies"), "{torn}");
+    sandbox
+        .agentbox(&["replay", "-t", "moved/trace.jsonl"])
+        .exits(2)
+        .complains("its bodies are not beside it");
+    sandbox.agentbox(&["pack", "moved/trace.jsonl", "-o", "y.pack"]).exits(2).complains("without its bodies");
+    sandbox.file("moved/trace.jsonl", cut_off(sandbox.trace().to_str().expect("a name")));
+    assert!(verify().exits(3).stdout.contains("not sealed"));
+    // Of a whole one they are part, and so is what is between the lines.
+    sandbox.file("moved/trace.jsonl", &whole);
+    assert!(verify().exits(1).stdout.contains("TAMPERED"));
+    let edited = String::from_utf8_lossy(&whole[..whole.len() - 20]).replacen("\"umask\":", "\"umasc\":", 1);
+    sandbox.file("moved/trace.jsonl", edited);
+    assert!(verify().exits(1).stdout.contains("TAMPERED"));
+}
+
+#[test]
+fn a_closed_directory_for_the_trace_is_refused_before_the_start() {
+    everyone(|sandbox| {
+        if sandbox.user == User::Caller && nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let directory = sandbox.directory("closed");
+        for mode in [0o000, 0o300, 0o500, 0o600] {
+            // Both ways of writing: under a granted root, and beside it.
+            for policy in ["", "write: ."] {
+                sandbox.policy(policy);
+                fs::set_permissions(&directory, Permissions::from_mode(mode)).expect("chmod");
+                let policy = sandbox.beside("agentbox.policy");
+                let words = ["run", "-p", policy.to_str().expect("a name"), "-t", "closed/t.jsonl"];
+                let said = sandbox.agentbox(&[&words[..], &["--", "sh", "-c", "echo started"]].concat());
+                said.exits(2).prints("").complains("EACCES").complains("with -t");
+                assert_eq!(said.stderr.lines().count(), 1, "{mode:o}: {said}");
+            }
+        }
+        fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("chmod");
+    });
+}
+
+#[test]
+fn entries_about_the_run_are_shown_in_words() {
+    let sandbox = recorded();
+    let trace = sandbox.trace();
+    let name = trace.to_str().expect("a name");
+    let shown = sandbox.agentbox(&["show", "--kind", "meta", name]);
+    for expected in ["exit code 0, ", "umask 022, ", "statuses of files", "entries, head "] {
+        assert!(shown.exits(0).stdout.contains(expected), "{expected}: {shown}");
+    }
+    let raw = shown.stdout.lines().filter(|line| !line.starts_with('#') && line.contains("{\""));
+    assert_eq!(raw.count(), 0, "{shown}");
+    // The stored lines are what was stored.
+    let stored = sandbox.agentbox(&["show", "--json", name]);
+    assert_eq!(stored.exits(0).stdout, fs::read_to_string(&trace).expect("the trace"));
+}
+
+#[test]
+fn a_replay_that_a_variable_prevents_names_what_accepts_it() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("env: MODE").environment("MODE", "first");
+    sandbox.run(&["true"]).exits(0);
+    sandbox.environment("MODE", "second");
+    let trace = sandbox.trace();
+    let replay = ["replay", "-t", trace.to_str().expect("a name")];
+    sandbox.agentbox(&replay).exits(1).complains("MODE").complains("--lenient environment-changed");
+    let lenient = [&replay[..], &["--lenient", "environment-changed"]].concat();
+    sandbox.agentbox(&lenient).exits(0).complains("replay ok");
+}
+
+#[test]
+fn former_traces_are_kept_and_counted() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.run(&["true"]).exits(0);
+    let name = |number: usize| sandbox.beside(format!("trace.jsonl.{number}"));
+    for number in 1..=19 {
+        fs::copy(sandbox.trace(), name(number)).expect("copied");
+    }
+    let run = |options: &[&str]| Running::start(sandbox.run_command(options, &["true"])).finish();
+    // The one in place becomes the twentieth.
+    assert!(run(&["-q"]).exits(0).stderr.is_empty());
+    assert!(name(20).exists() && (1..=19).all(|number| name(number).exists()));
+    run(&[]).exits(0).complains("21 former traces are kept");
+}
