@@ -110,8 +110,12 @@ impl Queue {
         if state.wakes(waits) {
             self.work_arrived.notify_one();
         }
-        let done = if waits { self.wait_until_stored(state, ticket) } else { Ok(drop(state)) };
+        if waits {
+            return self.wait_until_stored(state, ticket);
+        }
+        // Not under the lock.
+        drop(state);
         drop(spent);
-        done
+        Ok(())
     }
 }
