@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nix::errno::Errno;
 
@@ -29,7 +30,9 @@ impl Supervisor {
             // Older kernels know no difference.
             let _ = seccomp::wake_here(self.listener.as_fd(), !was_here);
         }
-        let sent = match self.judge_call(&notification)? {
+        let (reply, task) = self.judge_call(&notification)?;
+        let begun = Instant::now();
+        let sent = match (reply, task) {
             (Reply::Later(find), Some(task)) => match self.wait_for(notification.id, &task, find) {
                 Ok(()) => return Ok(()),
                 Err(errno) => answer(&self.listener, notification.id, Reply::Errno(errno)),
@@ -39,7 +42,7 @@ impl Supervisor {
             }
             (reply, _) => answer(&self.listener, notification.id, reply),
         };
-        self.hand_over.answered();
+        self.hand_over.answered(begun.elapsed());
         self.keep_statuses(false)?;
         sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
     }

@@ -9,7 +9,8 @@
 //!
 //! All of that is for one task that calls again and again. Where two call in turns, as the compilers of a
 //! parallel make do, the one CPU would be handed on from one to the other while the next one is idle: then
-//! each answered task is woken where it was.
+//! each answered task is woken where it was. Only to take a descriptor, for which this thread waits, it
+//! comes to this CPU: where one call after another waits long for that, as in a search with several threads.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -28,6 +29,8 @@ const STAY: u32 = 32;
 const APART: u32 = 64;
 /// Calls after two tasks have called in turns that are answered where the task was.
 const TURNS: u32 = 256;
+/// An answer that takes longer waits for another CPU to wake.
+const SLOW: Duration = Duration::from_micros(25);
 /// Work beside the program that is worth a CPU of its own.
 const LONG: Duration = Duration::from_micros(300);
 /// The calling thread (sched_setaffinity(2)).
@@ -47,6 +50,8 @@ pub(super) struct HandOver {
     before: [i32; 2],
     /// Calls to come of several tasks in turns.
     turns: u32,
+    /// How many more of the last answers took long than not, within bounds.
+    slow: u32,
     stay: Option<Stay>,
 }
 
@@ -70,21 +75,23 @@ impl HandOver {
     /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
     fn new(wakes_here: bool) -> Self {
         let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
-        Self { usable, task: 0, row: 0, apart: 0, before: [0; 2], turns: 0, stay: None }
+        Self { usable, task: 0, row: 0, apart: 0, before: [0; 2], turns: 0, slow: 0, stay: None }
     }
 
     /// A call of `task` is about to be served.
     pub(super) fn called(&mut self, task: i32) {
         self.turns = self.turns.saturating_sub(1);
         if self.task != task {
-            self.leave();
             if self.before == [task, self.task] {
                 self.turns = TURNS;
             }
             self.before = [self.task, self.before[0]];
             self.task = task;
+            if !self.gives_in_turns() {
+                self.leave();
+            }
         }
-        if self.apart > 0 || self.turns > 0 {
+        if self.apart > 0 || (self.turns > 0 && !self.gives_in_turns()) {
             self.apart = self.apart.saturating_sub(1);
             return;
         }
@@ -96,14 +103,24 @@ impl HandOver {
         }
     }
 
+    /// Tasks that call in turns take long to take descriptors.
+    fn gives_in_turns(&self) -> bool {
+        self.turns > 0 && self.slow >= ROW
+    }
+
     /// Whether an answered task is to run on this CPU.
     pub(super) fn is_here(&self) -> bool {
         self.turns == 0
     }
 
-    /// The call was answered: the next one wakes us where the task is by then.
-    pub(super) fn answered(&mut self) {
+    /// The call was answered, which took so long: the next one wakes us where the task is by then.
+    pub(super) fn answered(&mut self, took: Duration) {
+        if self.stay.is_none() {
+            self.slow = if took > SLOW { (self.slow + 1).min(ROW) } else { self.slow.saturating_sub(1) };
+        }
         if self.stay.as_ref().is_some_and(|stay| stay.calls >= STAY) {
+            // Whether they still take long is to be seen.
+            self.slow = 0;
             self.go();
         }
     }
@@ -219,7 +236,7 @@ mod tests {
             drop(drawn_in);
             assert_eq!(allowed(task), its);
             (0..STAY).for_each(|_| hand_over.called(task));
-            hand_over.answered();
+            hand_over.answered(Duration::ZERO);
             assert_eq!(allowed(0), own);
             hand_over.called(task);
             assert!(!several(&allowed(0)));
@@ -242,6 +259,38 @@ mod tests {
         assert!(call(7) && call(6) && !call(7));
         assert!((1..TURNS).all(|_| !call(7)));
         assert!(call(7));
+    }
+
+    #[test]
+    fn tasks_that_take_long_for_their_descriptors_take_them_on_this_cpu() {
+        let (mut child, task) = sleeper();
+        let (mut other_child, other) = sleeper();
+        let mut hand_over = HandOver::new(true);
+        let (own, its) = (allowed(0), allowed(task));
+        let both = |hand_over: &mut HandOver, took| {
+            for task in [task, other] {
+                hand_over.called(task);
+                hand_over.answered(took);
+            }
+        };
+        (0..3 * ROW).for_each(|_| both(&mut hand_over, Duration::ZERO));
+        assert!(!hand_over.is_here() && hand_over.draw_in().is_none());
+        (0..2 * ROW).for_each(|_| both(&mut hand_over, 2 * SLOW));
+        assert!(!hand_over.is_here());
+        hand_over.called(task);
+        if hand_over.usable {
+            let drawn_in = hand_over.draw_in().expect("can be moved");
+            assert_eq!(allowed(task), allowed(0));
+            drop(drawn_in);
+        }
+        assert_eq!(allowed(task), its);
+        // After a while it is seen anew whether that is still so.
+        (0..STAY).for_each(|_| both(&mut hand_over, Duration::ZERO));
+        assert!(hand_over.draw_in().is_none());
+        assert_eq!(allowed(0), own);
+        for child in [&mut child, &mut other_child] {
+            child.kill().and_then(|()| child.wait()).expect("ends");
+        }
     }
 
     #[test]
