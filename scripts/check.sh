@@ -25,6 +25,12 @@ gate() {
 gate format cargo fmt --check
 gate lints cargo clippy --quiet --locked --all-targets -- -D warnings
 gate docs env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --quiet --locked --no-deps --document-private-items
+# libFuzzer is C++. The targets need no nightly compiler (see fuzz.sh).
+if command -v c++ >/dev/null; then
+    gate fuzz env RUSTC_BOOTSTRAP=1 cargo check --quiet --locked --manifest-path tests/fuzz/Cargo.toml
+else
+    echo "fuzz targets: there is no C++ compiler" >>"$CHECK_SKIPS"
+fi
 
 tests() { cargo test --locked --no-fail-fast -- "$@" 2>&1 | tee "$work/tests"; }
 echo "== tests: cargo test"

@@ -252,7 +252,7 @@ fn named(policy: &Policy) -> Vec<PathBuf> {
             ExecProgram::Word { .. } => None,
             _ => Some(plain(&Path::new("/r").join(&rule.value))),
         },
-        RuleBody::Net(_) | RuleBody::Env(_) | RuleBody::Listen(_) => None,
+        RuleBody::Net(_) | RuleBody::Env(_) | RuleBody::Listen(_) | RuleBody::Secret(_) => None,
     };
     policy.rules.iter().filter_map(place).take(8).collect()
 }
