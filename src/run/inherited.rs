@@ -90,7 +90,9 @@ impl Inherited {
         (own.ignored, own.blocked) = (self.ignored, self.blocked);
         for (name, limit) in &mut own.limits {
             let (Some(&(soft, hard)), (_, most)) = (self.limits.get(name), *limit) else { continue };
-            *limit = (soft.min(most), hard.min(most));
+            // One above the other is no limit of anybody.
+            let highest = hard.min(most);
+            *limit = (soft.min(highest), highest);
             // Nobody gets core files.
             if *limit != (soft, hard) && name != "core" {
                 less.push(format!("{name} {} instead of {}", shown(*limit), shown((soft, hard))));

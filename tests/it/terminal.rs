@@ -188,6 +188,25 @@ fn nobody_in_the_background_gives_the_terminal_away() {
     });
 }
 
+/// The kernel lets whoever ignores SIGTTOU take the terminal, and with it what is typed next.
+#[test]
+fn nobody_in_the_background_takes_the_terminal_from_the_shell() {
+    with(&["python3"], |sandbox, terminal| {
+        let program = "import os, signal\nsignal.signal(signal.SIGTTOU, signal.SIG_IGN)\n\
+             tty = os.open('/dev/tty', os.O_RDWR)\nos.setpgid(0, 0)\n\
+             try: os.tcsetpgrp(tty, os.getpid()); print('st' + 'olen')\n\
+             except OSError as error: print('n' + 'ot stolen:', error.strerror)\n\
+             open('out/tried', 'w')\n";
+        sandbox.file("steal.py", program);
+        terminal.types("box python3 steal.py &\r").sees("not stolen: Operation not permitted");
+        terminal.types("wait; echo stil''l\r").sees("still");
+        assert!(sandbox.path("out/tried").exists());
+        // Brought to the foreground, it has it.
+        terminal.types("box sh -c 'sleep 1; python3 steal.py' & fg\r").sees("stolen").sees("host$ ");
+        terminal.types("echo stil''l\r").sees("still");
+    });
+}
+
 #[test]
 fn editors_pagers_and_prompts_work() {
     with(&["less", "vim", "python3"], |_, terminal| {
@@ -233,5 +252,14 @@ fn nothing_is_typed_into_the_terminal() {
         terminal.types("box python3 typing.py\r").sees("done").sees("host$ ");
         let told = terminal.seen.matches("-1 Operation not permitted").count();
         assert_eq!(told, 9, "{}", terminal.seen);
+    });
+}
+
+/// No key starts it again: not even that of flow control.
+#[test]
+fn the_terminal_is_not_stopped_for_good() {
+    with(&["python3"], |_, terminal| {
+        terminal.types("box python3 -c 'import termios as t; t.tcflow(0, t.TCOOFF)'; echo co''de=$?\r");
+        terminal.sees("Operation not permitted").sees("code=1").sees("host$ ");
     });
 }

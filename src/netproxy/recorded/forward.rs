@@ -107,7 +107,7 @@ impl Service {
             self.inform(one, exchange, head.version).await?;
         }
         if !recording.is_paced() {
-            delays::until(delays::now() + recorded.first_byte()).await;
+            delays::until(delays::now().saturating_add(recorded.first_byte())).await;
         }
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),

@@ -74,7 +74,7 @@ impl Clock {
     /// from outside, well before.
     pub(in crate::supervisor) fn horizon(&self) -> u64 {
         let lasted = self.tapes.as_ref().map_or(Duration::ZERO, |tapes| tapes.lasted);
-        let far = (lasted + lasted / 8 + GRACE).as_nanos();
+        let far = lasted.saturating_add(lasted / 8).saturating_add(GRACE).as_nanos();
         self.base.monotonic_ns.saturating_add(u64::try_from(far).unwrap_or(u64::MAX))
     }
 

@@ -171,8 +171,17 @@ const TIOCSETD: u32 = 0x5423;
 const TIOCSPGRP: u32 = 0x5410;
 
 /// What else outlives the run: TIOCEXCL closes the terminal to others (`/dev/tty` too); KDSETMODE, KDSKBMODE,
-/// VT_SETMODE and VT_ACTIVATE leave a console dark, deaf, held, or another one in its place.
-const LASTING: [u32; 5] = [0x540c, 0x4b3a, 0x4b45, 0x5602, 0x5606];
+/// VT_SETMODE, VT_ACTIVATE and VT_SETACTIVATE leave a console dark, deaf, held, or another one in its place.
+const LASTING: [u32; 6] = [0x540c, 0x4b3a, 0x4b45, 0x5602, 0x5606, 0x560f];
+
+/// And what leaves every console of one size, or unreadable: VT_RESIZE, VT_RESIZEX, KDFONTOP, and the PIO_ calls for
+/// maps, fonts and colours.
+const LOOKS: [u32; 11] =
+    [0x5609, 0x560a, 0x4b72, 0x4b41, 0x4b61, 0x4b67, 0x4b68, 0x4b6a, 0x4b6c, 0x4b6d, 0x4b71];
+
+/// TCXONC with TCOOFF (tcflow(3)): what stops by it shows nothing more, whatever key is pressed.
+const TCXONC: u32 = 0x540a;
+const TCOOFF: u32 = 0;
 
 /// Type and number of an ioctl, without the size and direction above them.
 const TYPE_AND_NUMBER: u32 = 0xffff;
@@ -195,6 +204,8 @@ const IOCTL: ArgumentRules = ArgumentRules {
     clauses: &[
         clause(&[one_of(1, &[TIOCSTI, TIOCLINUX, TIOCSETD])], Action::Errno(NOT_PERMITTED)),
         clause(&[one_of(1, &LASTING)], Action::Errno(NOT_PERMITTED)),
+        clause(&[one_of(1, &LOOKS)], Action::Errno(NOT_PERMITTED)),
+        clause(&[one_of(1, &[TCXONC]), one_of(2, &[TCOOFF])], Action::Errno(NOT_PERMITTED)),
         clause(&[one_of(1, &[TIOCSPGRP])], Action::Notify),
         clause(&[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)], Action::Errno(EOPNOTSUPP)),
         clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),

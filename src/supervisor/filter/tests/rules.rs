@@ -134,9 +134,12 @@ fn the_limits_of_pid_1_stay() {
 #[test]
 fn terminals_are_not_typed_into() {
     let program = program(OPEN);
-    for command in [0x5412, 0x541c, 0x5423, 0x540c, 0x4b3a, 0x4b45, 0x5602, 0x5606] {
+    for command in [0x5412, 0x541c, 0x5423, 0x540c, 0x4b3a, 0x4b45, 0x5602, 0x5606, 0x560f, 0x5609, 0x4b72] {
         expect_ints(&program, Sysno::ioctl, [0, command], refuse(EPERM));
     }
+    // TCXONC: TCOOFF, and TCOON
+    expect_ints(&program, Sysno::ioctl, [0, 0x540a, 0], refuse(EPERM));
+    expect_ints(&program, Sysno::ioctl, [0, 0x540a, 1], ALLOW);
     // TIOCSPGRP
     expect_ints(&program, Sysno::ioctl, [0, 0x5410], NOTIFY);
     // TCGETS, TCSETS, TIOCGWINSZ, TIOCSCTTY, FIONREAD, FIONBIO, FIOCLEX, TIOCGPTN, SIOCGIFCONF
