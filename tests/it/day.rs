@@ -120,9 +120,14 @@ now = time.time()
 for made in os.stat(r).st_mtime, os.stat(\"/proc/%d\" % os.getpid()).st_ctime:
     assert abs(made - now) < 2, (made, now)
 print(os.cpu_count(), os.sysconf(\"SC_PHYS_PAGES\"))
+load = os.open(\"/proc/loadavg\", os.O_RDONLY)
+print(oct(os.fstat(load).st_mode))
+try: os.fchmod(load, 0o777); print(os.write(os.open(\"/proc/self/fd/%d\" % load, os.O_RDWR), b\"written\"))
+except OSError: print(\"kept as it is\")
 '";
         let ran = sandbox.run(&["sh", "-c", script]);
         ran.exits(0);
+        assert!(ran.stdout.ends_with("0o100444\nkept as it is\n"), "{ran}");
         sleep(Duration::from_millis(2100));
         let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
         again.exits(0).prints(&ran.stdout).complains("replay ok");

@@ -13,9 +13,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::{Mode, SFlag, fchmod};
 
 pub use self::recorded::{LONGEST as LONGEST_MACHINE_FILE, RecordedMachine};
 use super::access::{Area, Decision};
@@ -195,10 +195,13 @@ fn given(request: &Request, content: &[u8]) -> Option<Reply> {
     Some(Reply::Descriptor { file: holding(content).ok()?, close_on_exec })
 }
 
-/// A file that can be read and holds this.
+/// A file that can be read, and that holds nothing else ever.
 fn holding(content: &[u8]) -> std::io::Result<OwnedFd> {
-    let mut file = File::from(memfd_create(c"machine", MFdFlags::MFD_CLOEXEC)?);
+    let mut file = File::from(memfd_create(c"machine", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
     file.write_all(content)?;
+    // As it is in /proc. Whoever has it owns it, and changes that again.
+    fchmod(&file, Mode::from_bits_truncate(0o444))?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::all()))?;
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     Ok(nix::fcntl::open(own_path(file.as_fd()).as_str(), flags, Mode::empty())?)
 }
