@@ -57,7 +57,10 @@ mod tests {
         assert_eq!(began(&moved), Some(&b"12"[..]));
         assert!(moved.ends_with(b" 12 2703360 230 18446744073709551615\n"));
         assert_eq!(begun_at(STAT, b"4597006"), None);
-        assert_eq!([&b""[..], b"x", b"1 2", &[b'1'; 21]].map(|began| begun_at(STAT, began)), [const { None }; 4]);
+        assert_eq!(
+            [&b""[..], b"x", b"1 2", &[b'1'; 21]].map(|began| begun_at(STAT, began)),
+            [const { None }; 4]
+        );
         assert_eq!(began(b"7 (sh) S 1 7 7 0 -1 4194560 151 0 0"), None);
     }
 
