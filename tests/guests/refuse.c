@@ -3,7 +3,8 @@
 //   refuse CALL=ERRNO ... -- PROGRAM [WORD ...]
 //
 // CALL is a number; CALL:AT:VALUE refuses it where argument AT (0-5) is VALUE (low 32 bits), and
-// CALL:AT&MASK where argument AT has one of the bits MASK (both halves are looked at).
+// CALL:AT&MASK where argument AT has one of the bits MASK (both halves are looked at). CALL:AT:VALUE,OTHER
+// wants of argument OTHER that it is not 0, as well.
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -40,6 +41,10 @@ static void rule(const char *word) {
         kind = *rest;
         value = strtoul(rest + 1, &rest, 0);
     }
+    unsigned int other = 0;
+    if (*rest == ',') {
+        other = (unsigned int)strtoul(rest + 1, &rest, 0);
+    }
     if (*rest != '=') {
         fprintf(stderr, "refuse: what is %s?\n", word);
         exit(2);
@@ -49,6 +54,12 @@ static void rule(const char *word) {
     load(offsetof(struct seccomp_data, nr));
     if (kind == '=') {
         add(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, call);
+    } else if (kind == ':' && other) {
+        add(BPF_JMP | BPF_JEQ | BPF_K, 0, 5, call);
+        load(low);
+        add(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, (unsigned int)value);
+        load(offsetof(struct seccomp_data, args) + 8 * other);
+        add(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
     } else if (kind == ':') {
         add(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, call);
         load(low);

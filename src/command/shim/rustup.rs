@@ -123,7 +123,10 @@ fn installed(home: &Path, settings: &str, label: &str) -> Option<PathBuf> {
     let arch = std::env::consts::ARCH;
     let hosts = ["gnu", "musl"].map(|libc| format!("{arch}-unknown-linux-{libc}"));
     let names = configured.into_iter().chain(hosts).map(|host| format!("{label}-{host}"));
-    std::iter::once(label.to_owned()).chain(names).map(|name| toolchains.join(name)).find(|dir| looks::is_dir(dir))
+    std::iter::once(label.to_owned())
+        .chain(names)
+        .map(|name| toolchains.join(name))
+        .find(|dir| looks::is_dir(dir))
 }
 
 /// The string at `key` in `[section]` ("" for the top) of the little TOML that rustup writes.

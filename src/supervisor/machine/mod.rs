@@ -2,15 +2,17 @@
 //!
 //! While a run is recorded that can be replayed, each file in /proc and /sys that says such a thing is noted when it
 //! is opened. The kernel opens it, so that what is read from the same descriptor later is newer, but for the shortest
-//! ones: those are given as they were noted. A replay gives the noted content. Of sysinfo(2) is noted what it says at the start of the run; how long the machine has been up
-//! follows the clock.
+//! ones: those are given as they were noted. A replay gives the noted content. Of sysinfo(2) is noted what it says at
+//! the start of the run; how long the machine has been up follows the clock. Of processes is noted when they began.
 
+mod process;
 mod recorded;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
@@ -62,13 +64,16 @@ const FILES: [&str; 17] = [
     "/sys/devices/system",
 ];
 
+/// When each process began whose file was opened.
+type Began = HashMap<PathBuf, Vec<u8>>;
+
 /// The machine of a run.
 #[derive(Debug)]
 pub(super) enum Machine {
     /// Nobody asks.
     Unseen,
     /// It is noted, so many opens so far.
-    Kept(usize),
+    Kept(usize, Began),
     /// In a replay: as it was.
     Shown(Box<RecordedMachine>),
 }
@@ -78,7 +83,7 @@ impl Machine {
     pub(super) fn new(keeps: bool, recorded: Option<RecordedMachine>) -> Self {
         match recorded {
             Some(recorded) => Self::Shown(Box::new(recorded)),
-            None if keeps => Self::Kept(0),
+            None if keeps => Self::Kept(0, Began::new()),
             None => Self::Unseen,
         }
     }
@@ -87,7 +92,7 @@ impl Machine {
 impl Supervisor {
     /// Notes what is asked for without opening anything.
     pub(super) fn note_machine(&mut self) -> Result<(), TraceError> {
-        let (Machine::Kept(_), Ok(info)) = (&self.machine, system::info()) else { return Ok(()) };
+        let (Machine::Kept(..), Ok(info)) = (&self.machine, system::info()) else { return Ok(()) };
         let event = Event::new(Kind::Meta, OPERATION).arg("path", SYSINFO_NAME);
         self.recorder.record(event.arg("content", hex(&info)))
     }
@@ -103,16 +108,20 @@ impl Supervisor {
             && !request
                 .flags
                 .intersects(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CREAT | OFlag::O_TRUNC);
-        if !only_reads || found.kind() != SFlag::S_IFREG || !is_of_machine(&found.path) {
+        let is_stat = process::is_stat(&found.path);
+        if !only_reads || found.kind() != SFlag::S_IFREG || !(is_stat || is_of_machine(&found.path)) {
             return Ok(None);
         }
         if self.decide_file(PathAccess::Read, found) != Decision::Allow(Area::System) {
             return Ok(None);
         }
+        if is_stat {
+            return self.open_stat(call, request, found);
+        }
         match &mut self.machine {
             Machine::Unseen => {}
-            Machine::Kept(count) if *count >= MOST => {}
-            Machine::Kept(count) => {
+            Machine::Kept(count, _) if *count >= MOST => {}
+            Machine::Kept(count, _) => {
                 let Ok(mut content) = read(found) else { return Ok(None) };
                 *count += 1;
                 if found.path == Path::new("/proc/loadavg") {
@@ -129,6 +138,30 @@ impl Supervisor {
             }
         }
         Ok(None)
+    }
+
+    /// The file of a process: in a replay it began when it did.
+    fn open_stat(&mut self, call: &Call, request: &Request, found: &Found) -> Result<Option<Reply>, Stop> {
+        if matches!(self.machine, Machine::Unseen) {
+            return Ok(None);
+        }
+        let Ok(content) = read(found) else { return Ok(None) };
+        match &mut self.machine {
+            Machine::Kept(count, known) if *count < MOST => {
+                let Some(began) = process::began(&content) else { return Ok(None) };
+                if known.insert(found.path.clone(), began.to_vec()).is_none_or(|former| former != began) {
+                    *count += 1;
+                    note(&self.recorder, call, &found.path, began)?;
+                }
+                Ok(None)
+            }
+            Machine::Shown(recorded) => {
+                let began = recorded.next(&found.path, &call.task.lineage);
+                let shown = began.and_then(|began| process::begun_at(&content, began));
+                Ok(shown.and_then(|shown| given(request, &shown)))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// sysinfo(2), in a replay.

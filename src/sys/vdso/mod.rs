@@ -13,8 +13,8 @@ pub const BASE: u64 = 0x7000_0000;
 /// Where the image reads the machine's clock by a call, where the kernel's vDSO does not: the instruction
 /// pointer that the filter sees. The layout puts it there.
 pub const REAL_CLOCK: u64 = BASE + 0x507;
-/// Where a new program makes the call that stands in its registers, on the way to the address at the end of the
-/// head of its control page.
+/// Where a new program makes the call that stands in its registers, on the way to the address in the head of its
+/// control page.
 pub const WAY_IN: u64 = BASE + 0x510;
 /// From [`BASE`] to the control page.
 pub const CONTROL: u64 = 0x2000;
@@ -144,6 +144,9 @@ fn symbol(image: &[u8], name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// From [`CONTROL`] to the address of the program's first instruction.
+    const ENTRY: usize = 112;
+
     #[test]
     fn the_image_offers_what_programs_look_for() {
         let functions = functions_of(IMAGE);
@@ -158,7 +161,7 @@ mod tests {
         assert_eq!(IMAGE[rest..rest + 2], [0xff, 0x25], "jmp");
         let place = IMAGE[rest + 2..].first_chunk().map(|word| i32::from_le_bytes(*word)).expect("a word");
         let place = usize::try_from(place).expect("lies behind") + rest + 6;
-        assert_eq!(place, usize::try_from(CONTROL).expect("is small") + TABLE - 8, "its address");
+        assert_eq!(place, usize::try_from(CONTROL).expect("is small") + ENTRY, "its address");
     }
 
     #[test]
