@@ -169,6 +169,11 @@ mod tests {
         recorded.nice += 1;
         let (own, said) = recorded.within(&here);
         assert_eq!((own.limits.get("nofile"), own.nice, said), (Some(&(10, 20)), recorded.nice, Vec::new()));
+        recorded.limits.insert("nofile".to_owned(), (30, 20));
+        let (own, said) = recorded.within(&here);
+        assert_eq!(own.limits.get("nofile"), Some(&(20, 20)));
+        assert!(said[0].contains("nofile 20 instead of 30:20"), "{said:?}");
+        recorded.limits.insert("nofile".to_owned(), (10, 20));
         let (own, said) = here.within(&recorded);
         assert_eq!((own.limits.get("nofile"), own.nice), (Some(&(20, 20)), recorded.nice));
         assert!(said[0].contains("nofile 20 instead of") && said[1].contains("niceness"), "{said:?}");
