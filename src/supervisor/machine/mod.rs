@@ -157,7 +157,9 @@ impl Supervisor {
             }
             Machine::Shown(recorded) => {
                 let began = recorded.next(&found.path, &call.task.lineage);
-                let shown = began.and_then(|began| process::begun_at(&content, began));
+                let own = format!("/proc/{}/stat", call.task.inner_tgid());
+                let is_own = found.path == Path::new(&own);
+                let shown = began.and_then(|began| process::begun_at(&content, began, is_own));
                 Ok(shown.and_then(|shown| given(request, &shown)))
             }
             _ => Ok(None),

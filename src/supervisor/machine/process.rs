@@ -34,14 +34,19 @@ pub(super) fn began(content: &[u8]) -> Option<&[u8]> {
     content.get(place(content)?)
 }
 
-/// The same content of a process that began then; `None` where it says so already, or cannot.
-pub(super) fn begun_at(content: &[u8], began: &[u8]) -> Option<Vec<u8>> {
+/// The same content of a process that began then; `None` where it says so already, or cannot. Who reads its own runs,
+/// though it waits for us.
+pub(super) fn begun_at(content: &[u8], began: &[u8], is_own: bool) -> Option<Vec<u8>> {
     let place = place(content)?;
     let is_number = !began.is_empty() && began.len() <= 20 && began.iter().all(u8::is_ascii_digit);
     if !is_number || &content[place.clone()] == began {
         return None;
     }
-    Some([&content[..place.start], began, &content[place.end..]].concat())
+    let mut begun = [&content[..place.start], began, &content[place.end..]].concat();
+    if is_own && let Some(name) = content.iter().rposition(|&byte| byte == b')') {
+        begun[name + 2] = b'R';
+    }
+    Some(begun)
 }
 
 #[cfg(test)]
@@ -53,12 +58,15 @@ mod tests {
     #[test]
     fn the_beginning_stands_behind_any_name() {
         assert_eq!(began(STAT), Some(&b"4597006"[..]));
-        let moved = begun_at(STAT, b"12").expect("another time");
+        let moved = begun_at(STAT, b"12", false).expect("another time");
         assert_eq!(began(&moved), Some(&b"12"[..]));
-        assert!(moved.ends_with(b" 12 2703360 230 18446744073709551615\n"));
-        assert_eq!(begun_at(STAT, b"4597006"), None);
+        assert!(
+            moved.starts_with(b"7 (a) b) S 1 ") && moved.ends_with(b" 12 2703360 230 18446744073709551615\n")
+        );
+        assert!(begun_at(STAT, b"12", true).expect("another time").starts_with(b"7 (a) b) R 1 "));
+        assert_eq!(begun_at(STAT, b"4597006", true), None);
         assert_eq!(
-            [&b""[..], b"x", b"1 2", &[b'1'; 21]].map(|began| begun_at(STAT, began)),
+            [&b""[..], b"x", b"1 2", &[b'1'; 21]].map(|began| begun_at(STAT, began, false)),
             [const { None }; 4]
         );
         assert_eq!(began(b"7 (sh) S 1 7 7 0 -1 4194560 151 0 0"), None);
