@@ -135,6 +135,25 @@ except OSError: print(\"kept as it is\")
     });
 }
 
+/// C libraries make their buffers by the status of a file, and what lies behind them moves.
+#[test]
+fn files_of_the_machine_look_as_they_did() {
+    let look = "
+import os
+for name in '/proc/meminfo', '/proc/stat', '/proc/uptime', '/sys/devices/system/cpu/online', '/proc/self/stat':
+    status = os.fstat(os.open(name, os.O_RDONLY))
+    print(name, status.st_blksize, status.st_size, status.st_blocks, oct(status.st_mode), status.st_nlink)
+";
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3\n");
+        let ran = sandbox.run(&["python3", "-c", look]);
+        ran.exits(0);
+        sleep(Duration::from_millis(20));
+        let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
 #[test]
 fn what_hides_a_file_has_the_recorded_time() {
     let sandbox = Sandbox::new(User::Caller);

@@ -9,6 +9,7 @@ mod process;
 mod recorded;
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -34,6 +35,12 @@ pub const OPERATION: &str = "machine.file";
 
 /// What stands for sysinfo(2) among the files.
 pub(super) const SYSINFO_NAME: &str = "sysinfo(2)";
+
+/// What a file of ours is named that holds the same in a run and in its replay, and what one that stands for a file of
+/// the kernel's in a replay alone: C libraries make their buffers by the status of a file.
+const NOTED: &CStr = c"machine";
+const STAND_IN: &CStr = c"file of procfs";
+const STAND_IN_OF_SYS: &CStr = c"file of sysfs";
 
 /// What changes all the time, and is opened anew by whoever asks again.
 const CHANGING: [&str; 2] = ["/proc/loadavg", "/proc/uptime"];
@@ -118,6 +125,7 @@ impl Supervisor {
         if is_stat {
             return self.open_stat(call, request, found);
         }
+        let changes = CHANGING.iter().any(|name| found.path == Path::new(name));
         match &mut self.machine {
             Machine::Unseen => {}
             Machine::Kept(count, _) if *count >= MOST => {}
@@ -128,13 +136,19 @@ impl Supervisor {
                     end_with(&mut content, call.task.inner_tgid());
                 }
                 note(&self.recorder, call, &found.path, &content)?;
-                if CHANGING.iter().any(|name| found.path == Path::new(name)) {
-                    return Ok(given(request, &content));
+                if changes {
+                    return Ok(given(request, &content, NOTED));
                 }
             }
             Machine::Shown(recorded) => {
-                let content = recorded.next(&found.path, &call.task.lineage);
-                return Ok(content.and_then(|content| given(request, content)));
+                let Some(content) = recorded.next(&found.path, &call.task.lineage) else { return Ok(None) };
+                if changes {
+                    return Ok(given(request, content, NOTED));
+                }
+                let name = if found.path.starts_with("/sys") { STAND_IN_OF_SYS } else { STAND_IN };
+                // What says the same today is left as it is.
+                let is_same = read(found).is_ok_and(|today| today == content);
+                return Ok(if is_same { None } else { given(request, content, name) });
             }
         }
         Ok(None)
@@ -160,7 +174,7 @@ impl Supervisor {
                 let own = format!("/proc/{}/stat", call.task.inner_tgid());
                 let is_own = found.path == Path::new(&own);
                 let shown = began.and_then(|began| process::begun_at(&content, began, is_own));
-                Ok(shown.and_then(|shown| given(request, &shown)))
+                Ok(shown.and_then(|shown| given(request, &shown, STAND_IN)))
             }
             _ => Ok(None),
         }
@@ -225,20 +239,41 @@ fn note(recorder: &Recorder, call: &Call, path: &Path, content: &[u8]) -> Result
 }
 
 /// The answer to an open of a file that holds this.
-fn given(request: &Request, content: &[u8]) -> Option<Reply> {
+fn given(request: &Request, content: &[u8], name: &CStr) -> Option<Reply> {
     let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
-    Some(Reply::Descriptor { file: holding(content).ok()?, close_on_exec })
+    Some(Reply::Descriptor { file: holding(content, name).ok()?, close_on_exec })
 }
 
 /// A file that can be read, and that holds nothing else ever.
-fn holding(content: &[u8]) -> std::io::Result<OwnedFd> {
-    let mut file = File::from(memfd_create(c"machine", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
+fn holding(content: &[u8], name: &CStr) -> std::io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
     file.write_all(content)?;
     // As it is in /proc. Whoever has it owns it, and changes that again.
     fchmod(&file, Mode::from_bits_truncate(0o444))?;
     fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::all()))?;
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     Ok(nix::fcntl::open(own_path(file.as_fd()).as_str(), flags, Mode::empty())?)
+}
+
+/// Makes `status` that of the kernel's file for which this stands, a file that has lost its name; false if it is
+/// another.
+pub(super) fn show_stand_in(path: &Path, status: &mut libc::statx) -> bool {
+    let Some(name) = path.to_str().and_then(|path| path.strip_prefix("/memfd:")) else { return false };
+    let is = |own: &CStr| name.as_bytes() == own.to_bytes();
+    (status.stx_blksize, status.stx_size, status.stx_blocks) = match () {
+        () if is(STAND_IN) => (1024, 0, 0),
+        () if is(STAND_IN_OF_SYS) => (4096, 4096, 0),
+        () => return false,
+    };
+    status.stx_nlink = 1;
+    true
+}
+
+/// Whether a descriptor leads to such a file.
+pub(super) fn is_stand_in(link: &Path) -> bool {
+    let link = link.as_os_str().as_encoded_bytes();
+    let is = |own: &CStr| link == [b"/memfd:", own.to_bytes(), b" (deleted)"].concat();
+    is(STAND_IN) || is(STAND_IN_OF_SYS)
 }
 
 /// The bytes of sysinfo(2), as they stand in the trace.

@@ -16,6 +16,7 @@ use super::Statuses;
 use super::sample::{nanoseconds_of as nanoseconds, set};
 use super::shown::Known;
 use crate::supervisor::call::{Call, Reply, low_half};
+use crate::supervisor::machine::{is_stand_in, show_stand_in};
 use crate::supervisor::view::{Spelled, View};
 use crate::supervisor::{Stop, Supervisor};
 use crate::sys::status;
@@ -113,8 +114,9 @@ impl Supervisor {
         let is_diverted = self.view.is_diverted(path);
         let Statuses::Shown(shown) = &mut self.statuses else { return Ok(Reply::Continue) };
         let host = || is_diverted.then(|| lstat(path).ok()).flatten().map(|status| (&status).into());
-        let known = shown.put(path, &mut status, host);
-        if known != Known::All && !self.date_back(&mut status) && known == Known::Nothing {
+        let stands_in = status.stx_nlink == 0 && show_stand_in(path, &mut status);
+        let known = if stands_in { Known::Nothing } else { shown.put(path, &mut status, host) };
+        if known != Known::All && !self.date_back(&mut status) && known == Known::Nothing && !stands_in {
             return Ok(Reply::Continue);
         }
         map_owner(&mut status, self.view.ids);
@@ -143,7 +145,7 @@ impl Supervisor {
     fn asked_for(&self, call: &Call, asked: &Asked) -> Option<(OwnedFd, PathBuf)> {
         let Some(path) = asked.path else {
             let path = PathBuf::from(call.task.link(&format!("fd/{}", asked.directory)).ok()?);
-            let file = (self.may_show(&path) || is_the_kernel_s(&path))
+            let file = (self.may_show(&path) || is_the_kernel_s(&path) || is_stand_in(&path))
                 .then(|| call.task.descriptor(asked.directory))?;
             return Some((file.ok()?, path));
         };
