@@ -145,8 +145,9 @@ fn socket(path: &Path) -> Option<String> {
 }
 
 fn variable(name: &str) -> Option<String> {
-    let is_plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    is_plain.then(|| format!("env: {name}"))
+    let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let is_name = is_plain && name.bytes().next().is_some_and(|b| !b.is_ascii_digit());
+    is_name.then(|| format!("env: {name}"))
 }
 
 /// Quotes a value where a character in it would mean more than itself.
