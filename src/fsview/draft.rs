@@ -89,7 +89,7 @@ impl Draft {
     /// Copies what `spec` has beside the draft.
     ///
     /// # Errors
-    /// As [`build`].
+    /// As [`build()`].
     pub fn copies(draft: Option<&Self>, spec: &FsSpec) -> Result<Copies, FsviewError> {
         let drafted = |op: &MountOp| Some(Copied::Drafted { key: draft?.made(op)?.key });
         Copies::make(spec, drafted)

@@ -158,6 +158,7 @@ fn texts(
 
 /// signal(7).
 const SIGPIPE: i64 = 13;
+const SIGTERM: i64 = 15;
 
 /// Whether these are two ends of a process other than the command, of which one came because the reader of its
 /// pipe had gone: which of two that end at once is the first is chance.
@@ -168,11 +169,33 @@ pub(super) fn tell_of_a_closed_pipe(recorded: &Map<String, Value>, live: &Map<St
     !is_command && both.iter().any(|entry| signal(entry) == Some(SIGPIPE))
 }
 
+/// Whether these are two ends of a worker, of which one came by itself and the other by its manager: a pool that is
+/// closed ends those that have not yet ended.
+pub(super) fn tell_of_a_closed_pool(recorded: &Map<String, Value>, live: &Map<String, Value>) -> bool {
+    let argument = |entry: &Map<String, Value>, name: &str| entry.get("args")?.get(name)?.as_i64();
+    let is_ended = |entry| argument(entry, "signal") == Some(SIGTERM);
+    let has_ended = |entry| argument(entry, "code") == Some(0);
+    (is_ended(recorded) && has_ended(live)) || (has_ended(recorded) && is_ended(live))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_worker_ends_by_itself_or_with_its_pool() {
+        let entry = |args: Value| match json!({"proc": "0.1", "args": args}) {
+            Value::Object(entry) => entry,
+            _ => Map::new(),
+        };
+        let [killed, ended, failed, other] =
+            [json!({"signal": 15}), json!({"code": 0}), json!({"code": 1}), json!({"signal": 9})].map(entry);
+        assert!(tell_of_a_closed_pool(&killed, &ended) && tell_of_a_closed_pool(&ended, &killed));
+        assert!(!tell_of_a_closed_pool(&killed, &failed) && !tell_of_a_closed_pool(&other, &ended));
+        assert!(!tell_of_a_closed_pool(&ended, &failed));
+    }
 
     #[test]
     fn only_what_differs_is_named() {

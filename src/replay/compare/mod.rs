@@ -186,7 +186,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         });
         let mut told = BTreeSet::new();
         for finding in &findings {
-            if self.is_a_closed_pipe(finding)? {
+            if self.ends_by_chance(finding)? {
                 continue;
             }
             if let Some(step) = finding.recorded.map(|step| &self.ours.steps[step as usize])
@@ -209,14 +209,17 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         Ok(())
     }
 
-    /// Whether a process was killed in one run alone for want of a reader.
-    fn is_a_closed_pipe(&mut self, finding: &Finding) -> io::Result<bool> {
+    /// Whether a process was killed in one run alone for want of a reader, or as a worker that its pool no longer needs.
+    fn ends_by_chance(&mut self, finding: &Finding) -> io::Result<bool> {
         let (Some(ours), Some(theirs)) = (finding.recorded, finding.live) else { return Ok(false) };
-        Ok(finding.cause == Cause::ExitStatusChanged
-            && fields::tell_of_a_closed_pipe(
-                &self.ours.entry(ours, self.recorded)?,
-                &self.theirs.entry(theirs, self.live)?,
-            ))
+        if finding.cause != Cause::ExitStatusChanged {
+            return Ok(false);
+        }
+        let process = self.ours.steps[ours as usize].process;
+        let is_worker = self.pairs.works(process) || self.ours.processes.only_forked(process);
+        let (recorded, live) = (self.ours.entry(ours, self.recorded)?, self.theirs.entry(theirs, self.live)?);
+        Ok(fields::tell_of_a_closed_pipe(&recorded, &live)
+            || (is_worker && fields::tell_of_a_closed_pool(&recorded, &live)))
     }
 
     /// Whose numbers a finding is told by, and its step.

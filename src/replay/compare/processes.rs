@@ -116,6 +116,11 @@ impl Processes {
         &self.all[process as usize]
     }
 
+    /// Whether it never started a program: it was forked, as the workers of a pool are.
+    pub(super) fn only_forked(&self, process: u32) -> bool {
+        self.get(process).argv == ARGV_UNKNOWN
+    }
+
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
