@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -11,6 +11,8 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     /// Connections so far, and [`END`] more when it is to end.
     accepted: Arc<AtomicUsize>,
+    /// It answers no more.
+    is_silent: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -23,18 +25,22 @@ impl Server {
         let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&accepted);
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let (counter, silent) = (Arc::clone(&accepted), Arc::clone(&is_silent));
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let count = counter.fetch_add(1, Ordering::Relaxed);
                 if count >= END {
                     return;
                 }
+                if silent.load(Ordering::Relaxed) {
+                    continue;
+                }
                 let serve = serve.clone();
                 std::thread::spawn(move || serve(stream, count));
             }
         });
-        Self { port, accepted, thread: Some(thread) }
+        Self { port, accepted, is_silent, thread: Some(thread) }
     }
 
     /// Answers each request with `answer`, which may be changed, and its path.
@@ -51,11 +57,11 @@ impl Server {
         })
     }
 
-    /// At the same port, and nobody may come.
+    /// At the same port, which nobody else gets meanwhile, and nobody may come.
     pub(crate) fn canary(self) -> Self {
-        let port = self.port;
-        drop(self);
-        Self::start(port, |_, _| {})
+        self.is_silent.store(true, Ordering::Relaxed);
+        self.forget();
+        self
     }
 
     /// How many connections there were since the start, or since [`Server::forget`].
