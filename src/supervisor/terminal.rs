@@ -60,7 +60,11 @@ impl Supervisor {
 /// Whether our terminal has a foreground group of others than us and the run. One of which nobody is left is no
 /// one's.
 fn is_held_outside() -> bool {
-    let Ok(terminal) = fs::File::open("/dev/tty") else { return false };
+    let terminal = match fs::File::open("/dev/tty") {
+        Ok(terminal) => terminal,
+        // Without a terminal there is nobody to take it from (tty(4)); what cannot be looked at is not given.
+        Err(error) => return error.raw_os_error() != Some(Errno::ENXIO as i32),
+    };
     match tcgetpgrp(&terminal) {
         Ok(group) if group != getpgrp() => members(group).any(|member| !is_inside(member)),
         _ => false,
