@@ -6,7 +6,7 @@ use crate::supervisor::clock::space::Head;
 use crate::sys::vdso::BY_CALLER;
 
 /// How far a read of another clock is looked for.
-const NEAR: usize = 1 << 16;
+pub(super) const NEAR: usize = 1 << 16;
 
 /// Points that are kept for threads that went too far.
 const BEHIND: usize = 1 << 14;

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::ahead::NEAR as FARTHEST;
 use super::{Replay, place_of};
 use crate::supervisor::clock::space::{Head, Lane, Next};
 use crate::sys::vdso::{BY_CALLER, KINDS};
@@ -13,7 +14,10 @@ const NEAR_READS: usize = 8;
 impl Replay {
     /// The thread makes a call: puts it back to where it was then, if it is not there.
     pub(in crate::supervisor::clock) fn call(&mut self, number: u64, lane: Option<&Lane>) -> io::Result<()> {
-        let Some(reads) = self.marks.call(number) else { return Ok(()) };
+        // Beyond the end there is nothing to go on from.
+        let Some(reads) = self.marks.call(number).filter(|reads| *reads <= self.recorded) else {
+            return Ok(());
+        };
         let place = match (reads.checked_sub(self.before), lane) {
             (Some(place), _) => place,
             (None, Some(lane)) => return self.rewind(lane, reads),
@@ -49,6 +53,10 @@ impl Replay {
     /// Goes on behind what the lane holds, and so many points further; what is unread of times of day is kept.
     fn skip(&mut self, lane: &Lane, head: Head, skipped: u64) -> io::Result<()> {
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        // Marks of a trace may say anything: so many points are held in memory, and no more.
+        let far = skipped.saturating_sub(FARTHEST);
+        self.before += (0..far).map_while(|_| self.pull()).count() as u64;
+        let skipped = skipped - far;
         while self.ahead.len() < skipped
             && let Some(point) = self.points.next()
         {

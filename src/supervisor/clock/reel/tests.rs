@@ -207,3 +207,20 @@ fn what_comes_just_before_a_call_or_just_after_it_is_as_recorded() {
         let _ = fourth;
     }
 }
+
+#[test]
+fn a_mark_far_away_holds_few_points_in_memory() {
+    const OPEN: u64 = 257;
+    for reads in [150_000, 199_999, u64::MAX] {
+        let lane = lane();
+        let mut marker = Marker::default();
+        let mut replay = tape(&[(MONOTONIC, 200_000), (MONOTONIC, 1)], &lane);
+        marker.call(OPEN, reads);
+        replay.marks = Marks::new(marker.take());
+        replay.call(OPEN, Some(&lane)).expect("a file of ours");
+        assert!(replay.ahead.capacity() <= 1 << 17, "{}", replay.ahead.capacity());
+        // Nothing is beyond the end.
+        let next = if reads == u64::MAX { 1 } else { reads + 1 };
+        assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), next);
+    }
+}
