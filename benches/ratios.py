@@ -1,4 +1,4 @@
-"""Prepares the trees, times each load in turns, prints medians and their ratio."""
+"""Prepares the trees, times each load in turns, prints medians and their ratio: of the whole, and inside the sandbox."""
 import os
 import shlex
 import shutil
@@ -30,6 +30,11 @@ LOADS = {
     "exec": ("1000 x fork+exec", RUNS, ["/bin/sh", DIR + "/exec.sh"]),
     "git": ("git status, %s files" % FILES, RUNS, ["git", "-C", REPOSITORY, "status", "--short"]),
 }
+
+
+# These loads are the start itself; the others are also timed from inside, without it.
+STARTS = ("true", "python")
+TIMER = DIR + "/timed"
 
 
 def fill(directory):
@@ -68,13 +73,14 @@ def make_repository():
 
 
 def timed(command):
+    """Milliseconds of the whole, and those that the command's own timer printed (None where it has none)."""
     started = time.perf_counter()
-    done = subprocess.run(command, cwd=DIR, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    done = subprocess.run(command, cwd=DIR, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     took = time.perf_counter() - started
     if done.returncode:
         words = " ".join(map(shlex.quote, command))
         sys.exit("bench: %s\nended with %d: %s" % (words, done.returncode, done.stderr.decode(errors="replace")))
-    return took * 1000
+    return took * 1000, float(done.stdout) if TIMER in command else None
 
 
 def confined(command, trace):
@@ -84,14 +90,20 @@ def confined(command, trace):
 
 def measure(name):
     title, runs, command = LOADS[name]
+    if name not in STARTS:
+        command = [TIMER, *command]
     bare, ours = [], []
     for turn in range(runs + 1):
         times = timed(command), timed(confined(command, "%s/%s-%d.jsonl" % (DIR, name, turn)))
         if turn:  # the first turn warms the caches
             bare.append(times[0])
             ours.append(times[1])
-    before, after = statistics.median(bare), statistics.median(ours)
-    print("%-28s %5d %10.2f %10.2f %8.2f" % (title, runs, before, after, after / before), flush=True)
+    whole = [statistics.median(whole for whole, _ in times) for times in (bare, ours)]
+    row = "%-28s %5d %10.2f %10.2f %8.2f" % (title, runs, *whole, whole[1] / whole[0])
+    if name not in STARTS:
+        inside = [statistics.median(inside for _, inside in times) for times in (bare, ours)]
+        row += " %10.2f %10.2f %8.2f" % (*inside, inside[1] / inside[0])
+    print(row, flush=True)
 
 
 def main():
@@ -107,7 +119,8 @@ def main():
         make_project()
     if "git" in names:
         make_repository()
-    print("%-28s %5s %10s %10s %8s" % ("load", "runs", "bare ms", "ours ms", "ratio"))
+    columns = ("load", "runs", "bare ms", "ours ms", "ratio", "bare, in", "ours, in", "ratio")
+    print("%-28s %5s %10s %10s %8s %10s %10s %8s" % columns)
     for name in names:
         measure(name)
 

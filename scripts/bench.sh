@@ -7,7 +7,8 @@
 # LOAD: true python read write find search make exec git (all of them by default). `-n` is how many
 # times each load runs (start-up loads five times as often), `-f` how many small files there are
 # (5000). AGENTBOX names the binary, RUN_OPTIONS holds further options of `agentbox run`. The table
-# goes to stdout.
+# goes to stdout: first the whole, with the launcher's start and end, then what a timer inside the
+# sandbox saw of the command alone.
 #
 # NETWORK_LOAD: http http-new https https-new download gets gets-kept idle (all of them by default),
 # each against a server on this machine; `-s` is how long a load by wrk lasts (3). They need nginx,
@@ -41,6 +42,7 @@ mkdir -p "$dir"
 dir=$(realpath "$dir")
 [ -n "$keep" ] || trap 'rm -rf "$dir"' EXIT
 cp benches/loads/* "$dir"
+cc -O2 -o "$dir/timed" benches/loads/timed.c
 if [ -n "$network" ]; then
     RUNS=$runs LASTING=$seconds DIR=$dir AGENTBOX=$agentbox PYTHONDONTWRITEBYTECODE=1 python3 benches/network.py "$@"
     exit
@@ -48,13 +50,15 @@ fi
 mkdir -p "$dir/tree" "$dir/out" "$dir/repository" "$dir/nested" "$dir/project"
 
 cat > "$dir/bench.policy" <<POLICY
+read: $dir/read.py, $dir/write.py, $dir/exec.sh
 read: $dir/tree
 read: $dir/nested
 write: $dir/out
 write: $dir/repository
 write: $dir/project
-exec: true, sh, cc, as
+exec: true, sh, cc, as, make, git, find, rg, grep
 exec: /usr/lib/gcc/**, /usr/libexec/gcc/**
+exec: $dir/timed, $(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
 net: example.org
 POLICY
 
