@@ -42,6 +42,8 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, MONOTONIC_COARSE, CLOCK_TA
 #define OTHERS 8
 /* How far a read of CLOCK_MONOTONIC_COARSE is looked for. */
 #define TICK 64
+/* Bytes of the frames of a function of the JVM that reads the clock, and of the C library's below it. */
+#define JAVA_FRAME 256
 
 enum mode { PASS, RECORD, REPLAY, SHIFT, RECORD_SHIFT };
 
@@ -64,7 +66,7 @@ struct control {
 	u32 mode;
 	/* The lane of the only thread; in the shift modes that of all threads. */
 	u32 lane;
-	/* There are several: each is looked for in the table below. */
+	/* There are several: each is looked for in the table below. In the shift modes, those that have a lane are. */
 	u32 threaded;
 	/* The instruction that reads the base of FS is there. */
 	u32 has_fs_base;
@@ -76,7 +78,7 @@ struct control {
 	u64 offsets[CLOCK_KINDS];
 	/* The first instruction of the program. */
 	u64 entry;
-	/* The code of the program itself. */
+	/* The code of the program itself; in the shift modes, that of the JVM. */
 	u64 text, text_size;
 	struct thread threads[THREADS];
 };
@@ -410,6 +412,23 @@ static long shifted(const struct control *control, u32 kind, clock_id id, struct
 	return give(point + control->offsets[kind], time);
 }
 
+/*
+ * The kind of a read in a thread of the JVM, where it is on the thread's own tape; KINDS where it is not. Java code
+ * calls a function of the JVM that calls the C library, at once or by a jump from another. The JVM itself reads
+ * CLOCK_MONOTONIC as it happens: then this function returns into the JVM. Its code keeps frame pointers, which
+ * clock_gettime of the C library leaves as they are.
+ */
+static inline u32 kind_in_java(const struct control *control, u32 kind, const u64 *frame)
+{
+	u64 up = frame[-1];
+	if (up & 7 || up - (u64)frame > JAVA_FRAME)
+		return KINDS;
+	u64 from = ((const u64 *)up)[1];
+	if (from - control->text >= control->text_size)
+		return kind;
+	return kind == REALTIME ? REALTIME_BY_CALLER + (u32)(from * 0x9e3779b97f4a7c15ul >> 60) % CALLERS : KINDS;
+}
+
 /* `frame` is where the return address of the caller lies. */
 static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 {
@@ -418,8 +437,14 @@ static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 	if ((u32)id > CLOCK_TAI || !(CLOCKS >> id & 1))
 		return call(CLOCK_GETTIME, id, (long)time, 0);
 	u32 kind = id == CLOCK_TAI ? TAI : (u32)id;
-	if (control->mode == SHIFT || control->mode == RECORD_SHIFT)
-		return shifted(control, kind, id, time);
+	if (control->mode == SHIFT || control->mode == RECORD_SHIFT) {
+		u32 own = control->threaded ? kind_in_java(control, kind, frame) : KINDS;
+		struct lane *lane = own < KINDS ? own_lane(control) : 0;
+		if (!lane)
+			return shifted(control, kind, id, time);
+		return control->mode == SHIFT ? replay(control, lane, own, id, time)
+					      : record(control, lane, own, id, time);
+	}
 	if (control->mode != RECORD && control->mode != REPLAY)
 		return real(control, id, time);
 	struct lane *lane = own_lane(control);
