@@ -34,6 +34,7 @@ use std::collections::HashMap;
 pub use self::tapes::{OPERATION, TapeError, Tapes};
 
 use self::control::{Control, Mode};
+use self::java::Methods;
 pub(in crate::supervisor) use self::kind::{Pace, Text};
 use self::reel::{Record, Reel, Replay};
 use self::space::Lane;
@@ -98,6 +99,8 @@ struct Program {
     days: Option<Box<Thread>>,
     /// Threads of it have tapes all the same.
     has_readers: bool,
+    /// What they run.
+    methods: Box<Methods>,
 }
 
 /// A thread of a program.
@@ -204,7 +207,7 @@ impl Clock {
             None
         };
         if space.is_some() || at_real_rate {
-            self.programs.insert(process, Program { control, days, has_readers });
+            self.programs.insert(process, Program { control, days, has_readers, methods: Box::default() });
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::points::Point;
 use super::reel::Reel;
 use super::{Clock, Thread};
 use crate::sys::clock;
-use crate::sys::vdso::KIND_IS;
+use crate::sys::vdso::{KIND_IS, METHOD_IS};
 use crate::trace::TraceError;
 
 const SECOND: u64 = 1_000_000_000;
@@ -49,8 +49,14 @@ impl Supervisor {
 
     /// A call that reads a clock.
     pub(in crate::supervisor) fn read_clock(&mut self, call: &Call) -> Result<Reply, Stop> {
-        let [first, second, third, ..] = call.arguments;
+        let [first, second, third, fourth, ..] = call.arguments;
         let number = i64::from(call.number);
+        if let Some(clocks) = &mut self.clock
+            && third >> 32 == METHOD_IS
+            && number == libc::SYS_clock_gettime
+        {
+            return Ok(Reply::Value(clocks.class_of(call.task.tgid, fourth)));
+        }
         let (clock, place) = match number {
             libc::SYS_clock_gettime => (call.int(first), second),
             libc::SYS_time => (libc::CLOCK_REALTIME_COARSE, first),

@@ -3,11 +3,16 @@
 //! The JVM reads CLOCK_MONOTONIC for itself, in all of its threads, as it happens; these reads see the clock at real
 //! rate. What Java code asks for (`System.nanoTime`, `System.currentTimeMillis`, `Instant.now`) is the program's own:
 //! the threads of a program ask for it in the order in which they did, each for itself. The image tells them apart by
-//! who has called the function of the JVM (`kind_in_java` in `image.c`).
+//! who has called the function of the JVM (`kind_in_java` in `image.c`), and leaves the clock at real rate to Java code
+//! that waits for other threads (`methods`).
+
+mod methods;
+mod structs;
 
 use std::fs;
 use std::ops::Range;
 
+pub(super) use self::methods::Methods;
 use super::{Clock, Lane, Thread};
 use crate::sys::tracee;
 
