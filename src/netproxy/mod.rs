@@ -96,6 +96,7 @@ pub mod sniff;
 pub mod socks;
 mod spec;
 mod spelling;
+pub mod standstill;
 mod stream;
 mod tapped;
 mod target;
