@@ -58,6 +58,9 @@ impl Supervisor {
                 let event = spelled.add_to(event, "path", &path).proc(call.task.lineage.clone()).rule(label);
                 self.recorder.record_folded(event)?;
             }
+            if area == Area::Private {
+                self.denials.missed_in_private(&path);
+            }
             return Ok(Reply::Errno(errno));
         }
         let exists = match wish {

@@ -153,6 +153,27 @@ fn the_last_words_count_and_name_the_rules_that_would_allow() {
 }
 
 #[test]
+fn a_command_that_fails_is_told_what_it_could_not_see() {
+    everyone(|sandbox| {
+        sandbox.policy("read: ./data");
+        sandbox.file("data/in.txt", "in");
+        sandbox.file("helpers.py", "");
+        sandbox.file("main.py", "import helpers");
+        let told = "was listed, and shows only what rules name in it (to show all of it: read: .)";
+        sandbox.run(&["python3", "main.py"]).exits(1).complains("ModuleNotFoundError").complains(told);
+        let ran = sandbox.python("import os; os.listdir('.'); os.listdir('/'); os.listdir('/etc')");
+        assert!(!ran.exits(0).stderr.contains("was listed"), "{ran}");
+        let ran =
+            sandbox.python("import os; os.listdir('/'); os.listdir('/etc'); os.listdir('data'); exit(1)");
+        assert!(!ran.exits(1).stderr.contains("was listed"), "{ran}");
+        let told = "~/.npmrc was looked for (to show it: env: HOME and read: ~/.npmrc)";
+        sandbox.run(&["sh", "-c", "read line <~/.npmrc || exit 4"]).exits(4).complains(told);
+        let ran = sandbox.run(&["sh", "-c", "[ -e ~/.npmrc ] || read line <~/.npmrc || exit 0"]);
+        assert!(!ran.exits(0).stderr.contains("HOME was private"), "{ran}");
+    });
+}
+
+#[test]
 fn a_refusal_is_recorded_with_the_rule_that_would_allow_it() {
     everyone(|sandbox| {
         sandbox.file("a.txt", "a");
