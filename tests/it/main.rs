@@ -18,6 +18,7 @@ mod evasions;
 mod exec_rules;
 mod foreign;
 mod fs;
+mod given;
 mod hosts;
 mod ids;
 mod intersection;
