@@ -1,7 +1,5 @@
 //! Processes and threads come and go: each has a tape of its own, which ends up in the trace.
 
-use std::io::Write as _;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -154,10 +152,7 @@ impl Clock {
         if bytes.len() <= INLINE {
             return Ok(Value::from(STANDARD.encode(bytes)));
         }
-        let mut blob = self.recorder.blob()?;
-        // What fails here fails the recorder, which `finish` says.
-        let _ = blob.write_all(bytes);
-        Ok(blob.finish()?.into())
+        Ok(self.recorder.keep(bytes)?.into())
     }
 
     /// Task `task` makes a call, which is not one that reads a clock.

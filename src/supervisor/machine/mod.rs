@@ -229,11 +229,7 @@ fn note(recorder: &Recorder, call: &Call, path: &Path, content: &[u8]) -> Result
     let event = Event::new(Kind::Meta, OPERATION).path("path", path).proc(call.task.lineage.clone());
     let event = match std::str::from_utf8(content) {
         Ok(text) if text.len() <= INLINE => event.arg("content", text),
-        _ => {
-            let mut blob = recorder.blob()?;
-            blob.write_all(content).map_err(|source| TraceError::StoreBlob { source })?;
-            event.arg("content", blob.finish()?.private())
-        }
+        _ => event.arg("content", recorder.keep(content)?.private()),
     };
     recorder.record(event)
 }
