@@ -21,6 +21,7 @@ mod fs;
 mod hosts;
 mod ids;
 mod intersection;
+mod java;
 mod killed;
 mod layers;
 mod life;
