@@ -26,7 +26,7 @@ use super::tapped::Tapped;
 use super::target::Origin;
 use super::trailers::Trailers;
 use super::transcript::Transcript;
-use super::{alternative, attempts};
+use super::{alternative, attempts, framing};
 
 /// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
 /// names.
@@ -270,6 +270,10 @@ impl Service {
         }
         exchange.set_response(&head)?;
         if !switched {
+            if head.headers.contains_key(header::TRANSFER_ENCODING) {
+                // The chunks say where the body ends, whatever the other says (RFC 9112 section 6.3).
+                head.headers.remove(header::CONTENT_LENGTH);
+            }
             strip(&mut head.headers);
             head.headers.remove(header::UPGRADE);
             if alternative::withhold(&mut head.headers) {
@@ -315,6 +319,7 @@ fn prepare(mut head: http::request::Parts, origin: &Origin, upgrades: bool) -> h
     }
     // 100 is answered by the inner side as soon as the body is wanted.
     head.headers.remove(header::EXPECT);
+    framing::write_length(&mut head.headers);
     match upgrade {
         Some(protocol) if upgrades => {
             head.headers.insert(header::UPGRADE, protocol);
@@ -342,7 +347,9 @@ fn takes_trailers(headers: &HeaderMap) -> bool {
 fn fit<B>(request: &mut Request<B>, origin: &Origin, wire: Wire) {
     match wire {
         Wire::Http1 => {
-            *request.version_mut() = Version::HTTP_11;
+            // Only requests of HTTP/1.0 may name nobody (RFC 9112 section 3.2).
+            let named = request.headers().contains_key(header::HOST);
+            *request.version_mut() = if named { Version::HTTP_11 } else { Version::HTTP_10 };
             *request.uri_mut() = origin_form(request.method(), request.uri());
         }
         Wire::Http2 => {

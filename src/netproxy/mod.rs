@@ -96,6 +96,7 @@ pub mod sniff;
 pub mod socks;
 mod spec;
 mod spelling;
+pub mod standstill;
 mod stream;
 mod tapped;
 mod target;
@@ -105,6 +106,7 @@ mod transcript;
 mod turning;
 mod unix;
 mod unread;
+mod unresolved;
 
 #[cfg(test)]
 mod tests;

@@ -150,7 +150,7 @@ impl Supervisor {
                     Err(errno) => Ok(Reply::Errno(errno)),
                 }
             }
-            Err(Errno::ENOENT) => self.absent(call, request.access(), &spelled),
+            Err(errno @ Errno::ENOENT) => self.absent(call, request, &spelled, errno),
             Err(errno) => Ok(Reply::Errno(errno)),
         }
     }
@@ -175,7 +175,7 @@ impl Supervisor {
             Err(Errno::ENOENT) if self.look_again(&lexical(&spelled.absolute))? => {
                 self.open_resolved(call, request, spelled, links)
             }
-            Err(Errno::ENOENT | Errno::ENOTDIR) => self.absent(call, request.access(), spelled),
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => self.absent(call, request, spelled, errno),
             Err(errno) => self.unreachable(call, request.access(), spelled, errno),
         }
     }

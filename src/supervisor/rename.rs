@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::RenameFlags;
 use nix::sys::stat::SFlag;
 
+use super::absent::Wish;
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
 use super::mutate::{Target, status_of};
@@ -26,11 +27,11 @@ impl Supervisor {
         if flags.contains(RenameFlags::RENAME_WHITEOUT) {
             return Ok(Reply::Errno(Errno::EPERM));
         }
-        let source = match self.name(call, from.0, from.1)? {
+        let source = match self.name(call, Wish::Change, from.0, from.1)? {
             Ok(source) => source,
             Err(reply) => return Ok(reply),
         };
-        let target = match self.name(call, to.0, to.1)? {
+        let target = match self.name(call, Wish::Make, to.0, to.1)? {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };

@@ -33,9 +33,14 @@ fn mistakes_on_the_command_line_exit_2_and_print_nothing_on_stdout() {
     {
         sandbox.agentbox(words).exits(2).prints("");
     }
-    for words in [["run", "--dry-run", "true"], ["run", "--sign=key", "true"], ["show", "--tree", "x"]] {
+    for words in [
+        ["run", "--dry-run", "true"],
+        ["run", "--sign=key", "true"],
+        ["show", "--tree", "x"],
+        ["show", "-f", "x"],
+    ] {
         let said = sandbox.agentbox(&words);
-        said.exits(2).prints("").complains("agentbox: this version does not have `--");
+        said.exits(2).prints("").complains("agentbox: this version does not have `-");
         assert_eq!(said.stderr.lines().count(), 1, "{said}");
     }
     // What stands behind the command is the command's.

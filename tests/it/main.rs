@@ -49,6 +49,7 @@ mod sample;
 mod secrets;
 mod skip;
 mod socks;
+mod standstill;
 mod stat_times;
 mod stdio;
 mod streams;
