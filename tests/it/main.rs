@@ -22,6 +22,7 @@ mod given;
 mod hosts;
 mod ids;
 mod intersection;
+mod java;
 mod killed;
 mod layers;
 mod life;
