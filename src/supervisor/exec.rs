@@ -251,7 +251,7 @@ impl Supervisor {
         let wanted = argv.first().and_then(|word| Path::new(word).file_name());
         // A runtime below a write root is the agent's to change.
         let writable = self.access.decide(PathAccess::Write, &file.path, Some(self.view.id_of(file)));
-        let fixed = self.access.is_system(&file.path) && matches!(writable, Decision::Deny { .. });
+        let fixed = self.access.is_system(&file.path) && !matches!(writable, Decision::Allow(_));
         expected == argv && name == wanted && fixed
     }
 

@@ -237,7 +237,7 @@ impl Supervisor {
         }
         let id = status.map(|status| self.view.id_at(&path, &status));
         let decision = self.access.decide(PathAccess::Write, &path, id);
-        if let Decision::Deny { rule: None, .. } = &decision
+        if let Decision::Deny { rule: None, .. } | Decision::Own { .. } = &decision
             && creates(call)
             && status.is_some()
         {

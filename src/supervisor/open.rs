@@ -325,26 +325,24 @@ impl Supervisor {
         resolved: &Path,
         decision: &Decision,
     ) -> Result<Option<Area>, Stop> {
-        let (rule, reason) = match decision {
+        let (rule, reason, enforced) = match decision {
             Decision::Allow(area) => return Ok(Some(*area)),
-            Decision::Deny { rule, reason } => (*rule, reason),
+            Decision::Deny { rule, reason } => (*rule, reason.as_str(), self.access.enforce),
+            Decision::Own { reason } => (None, *reason, true),
         };
-        let op = match access {
-            PathAccess::Read => "read",
-            PathAccess::Write => "write",
-        };
-        let event = Event::new(Kind::Deny, op).arg("enforced", self.access.enforce);
+        let op = if access == PathAccess::Read { "read" } else { "write" };
+        let event = Event::new(Kind::Deny, op).arg("enforced", enforced);
         let event = spelled.add_to(event, "target", resolved);
         let event = event.arg("pid", call.task.inner_tgid());
         let label = self.access.label(rule, reason);
         let event = event.proc(call.task.lineage.clone()).rule(label);
-        if self.access.is_protected(resolved, None) {
+        if matches!(decision, Decision::Own { .. }) {
             // No rule opens it: the last words, which name one, leave it out.
             self.recorder.deny(event)?;
         } else {
             self.deny(event, super::denials::path(access, resolved), rule)?;
         }
-        Ok((!self.access.enforce).then_some(Area::Private))
+        Ok((!enforced).then_some(Area::Private))
     }
 
     pub(super) fn record_open(

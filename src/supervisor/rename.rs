@@ -79,14 +79,14 @@ impl Supervisor {
         if !is_directory(&moved.place) {
             return Ok(None);
         }
-        let reason = if self.access.holds_protected(&path) {
-            "it holds a file of the launcher"
+        let decision = if self.access.holds_protected(&path) {
+            Decision::Own { reason: "it holds a file of the launcher" }
         } else if self.full_mediation && self.subtree_changes_meaning(&moved.place, to) {
-            "a rule decides differently about something below it at the new name"
+            let reason = "a rule decides differently about something below it at the new name";
+            Decision::Deny { rule: None, reason: reason.to_owned() }
         } else {
             return Ok(None);
         };
-        let decision = Decision::Deny { rule: None, reason: reason.to_owned() };
         let allowed = self.judge(call, PathAccess::Write, &moved.spelled, &path, &decision)?;
         Ok(allowed.is_none().then_some(Reply::Errno(Errno::EACCES)))
     }
