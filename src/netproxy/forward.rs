@@ -221,9 +221,11 @@ impl Service {
     ) -> Result<Response<Reply>, NetproxyError> {
         let place = treatment.place.as_ref();
         let upgraded = hyper::upgrade::on(&mut response);
-        let masking = place.map(Arc::clone);
-        let origin = async move { Some(Masking::new(TokioIo::new(upgraded.await.ok()?), masking.as_ref())) };
         let (mut head, body) = response.into_parts();
+        let (masking, is_framed) = (place.map(Arc::clone), is_websocket(&head.headers));
+        let origin = async move {
+            Some(Masking::new(TokioIo::new(upgraded.await.ok()?), masking.as_ref(), is_framed))
+        };
         let body = match place {
             Some(place) => {
                 let decoder = place.mask_head(&mut head);
@@ -257,11 +259,7 @@ impl Service {
         }
         if let (true, Some(mut switch)) = (switched, switch) {
             self.heads.stop();
-            if head
-                .headers
-                .get(header::UPGRADE)
-                .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
-            {
+            if is_websocket(&head.headers) {
                 switch.lookout.unmask();
             }
             let transcript = exchange.transcribe();
@@ -287,6 +285,11 @@ impl Service {
         let body = if ends_by_close { body.ending_by_close() } else { body };
         Ok(Response::from_parts(head, Reply::Origin(Box::new(body))))
     }
+}
+
+/// Whether a change of protocol makes a WebSocket (RFC 6455 section 4.2.2).
+fn is_websocket(headers: &HeaderMap) -> bool {
+    headers.get(header::UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Relays what an upgrade has made of a connection.

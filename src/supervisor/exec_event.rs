@@ -64,6 +64,7 @@ impl Supervisor {
             }
         }
         self.expected.insert(tid, expected);
+        self.hand_over.expect_stop();
         Ok(Reply::Continue)
     }
 

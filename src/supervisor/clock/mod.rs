@@ -5,7 +5,7 @@
 //! onto it; in a replay each read is taken from it. Reads that reach the kernel as calls are answered from the
 //! same tape (`raw`). Programs that read the clock in threads of their own as it happens (`kind`) have a clock
 //! at real rate instead, set to the recorded time at the start of each program; their times of day alone are
-//! on a tape, one for all threads (`days`).
+//! on a tape, one for all threads (`days`). What Java code reads is on a tape for each thread all the same (`java`).
 //!
 //! One timeline lies under all clocks: nanoseconds of CLOCK_MONOTONIC. The others differ from it by what
 //! they did when the run began.
@@ -229,7 +229,9 @@ impl Clock {
             // Never behind the kernel: to that the program's deadlines would be over before they come, and it
             // would ask again and again.
             let anchor = tapes.anchor(strand);
-            return Ok(anchor.map_or((self.skipped, false), |(at, threads)| (at.saturating_sub(now), threads && is_java)));
+            return Ok(anchor.map_or((self.skipped, false), |(at, threads)| {
+                (at.saturating_sub(now), threads && is_java)
+            }));
         }
         let event = Event::new(Kind::Meta, OPERATION).arg("clock", "shift").arg("reads", 0).arg("at", now);
         let event = if is_java { event.arg("threads", true) } else { event };

@@ -1,7 +1,5 @@
 //! Processes and threads come and go: each has a tape of its own, which ends up in the trace.
 
-use std::io::Write as _;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -41,7 +39,8 @@ impl Clock {
             let _ = control.clear_table(child);
         }
         self.begin_thread(child, child, strand, lane, start);
-        self.programs.insert(child, Program { control, days: None, has_readers: false, methods: Box::default() });
+        self.programs
+            .insert(child, Program { control, days: None, has_readers: false, methods: Box::default() });
     }
 
     /// Task `maker` of `process`, which stands still, has made thread `child`, which has not run yet.
@@ -154,10 +153,7 @@ impl Clock {
         if bytes.len() <= INLINE {
             return Ok(Value::from(STANDARD.encode(bytes)));
         }
-        let mut blob = self.recorder.blob()?;
-        // What fails here fails the recorder, which `finish` says.
-        let _ = blob.write_all(bytes);
-        Ok(blob.finish()?.into())
+        Ok(self.recorder.keep(bytes)?.into())
     }
 
     /// Task `task` makes a call, which is not one that reads a clock.

@@ -56,7 +56,7 @@ enum mode { PASS, RECORD, REPLAY, SHIFT, RECORD_SHIFT };
 /* Entries of the table that are looked at. */
 #define NEAR_METHODS 16
 #define LANES 1024
-#define POINTS 2026
+#define POINTS 2025
 #define NO_LANE 0xffffffffu
 #define SECOND 1000000000ul
 /* What a recorded time of day may be behind a clock at real rate, beyond what the one before was. */
@@ -106,6 +106,8 @@ struct lane {
 	union { u64 mismatches, late; };
 	/* Where the next read of each kind is looked for. */
 	unsigned short next[KINDS];
+	/* The last time of CLOCK_MONOTONIC that Java code was given: there it never goes back. */
+	u64 floor;
 	u64 points[POINTS];
 };
 
@@ -113,7 +115,7 @@ struct lane {
 _Static_assert(__builtin_offsetof(struct control, methods) == 4232, "the table of methods");
 _Static_assert(__builtin_offsetof(struct control, threads) == 136, "head of the control page");
 _Static_assert(sizeof(struct control) <= 0x2000, "the control page");
-_Static_assert(__builtin_offsetof(struct lane, points) == 176, "head of a lane");
+_Static_assert(__builtin_offsetof(struct lane, points) == 184, "head of a lane");
 _Static_assert(sizeof(struct lane) == 0x4000, "a lane");
 
 extern const char __ehdr_start[] HIDDEN;
@@ -487,6 +489,20 @@ static inline u32 kind_in_java(const struct control *control, u32 kind, const u6
 	return kind == REALTIME ? REALTIME_BY_CALLER + (u32)(from * 0x9e3779b97f4a7c15ul >> 60) % CALLERS : KINDS;
 }
 
+/* What Java code reads in a replay, which goes on from call to call of the program (`marked.rs`). */
+static long replay_in_java(const struct control *control, struct lane *lane, u32 kind, clock_id id,
+			   struct timespec *time)
+{
+	long failed = replay(control, lane, kind, id, time);
+	if (failed || kind != MONOTONIC)
+		return failed;
+	u64 now = nanoseconds(time);
+	if (now < lane->floor)
+		return give(lane->floor, time);
+	lane->floor = now;
+	return 0;
+}
+
 /* `frame` is where the return address of the caller lies. */
 static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 {
@@ -500,7 +516,7 @@ static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 		struct lane *lane = own < KINDS ? own_lane(control) : 0;
 		if (!lane)
 			return shifted(control, kind, id, time);
-		return control->mode == SHIFT ? replay(control, lane, own, id, time)
+		return control->mode == SHIFT ? replay_in_java(control, lane, own, id, time)
 					      : record(control, lane, own, id, time);
 	}
 	if (control->mode != RECORD && control->mode != REPLAY)

@@ -25,9 +25,9 @@ pub const LANES: u32 = 1024;
 /// Bytes of a lane.
 pub const LANE: u64 = 0x4000;
 /// Bytes of a lane before its points.
-pub const LANE_HEAD: usize = 176;
+pub const LANE_HEAD: usize = 184;
 /// Points of a lane.
-pub const POINTS: usize = 2026;
+pub const POINTS: usize = 2025;
 /// Threads in the table of the control page.
 pub const THREADS: usize = 256;
 /// From [`CONTROL`] to that table.

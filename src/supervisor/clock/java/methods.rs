@@ -4,6 +4,7 @@
 //! happen to be woken: the clock at real rate is theirs, by which they wait. Generators of random numbers read it for
 //! their seed: that is as recorded.
 
+use super::super::super::call::low_half;
 use super::super::Clock;
 use super::structs::Structs;
 use crate::sys::memory;
@@ -68,7 +69,7 @@ impl Methods {
             return;
         }
         self.table.resize(count, 0);
-        let first = ((method >> 3) as u32).wrapping_mul(2_654_435_761) >> 24;
+        let first = low_half(method >> 3).wrapping_mul(2_654_435_761) >> 24;
         let near = (0..NEAR).map(|step| (first as usize + step) % count);
         let table = &mut self.table;
         let Some(place) = near.into_iter().find(|place| table[*place] == 0) else { return };

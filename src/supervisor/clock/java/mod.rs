@@ -38,6 +38,8 @@ impl Clock {
         let own = program.days.as_ref().and_then(|days| days.lane.as_ref());
         // Where all are taken the thread has the clock at real rate alone.
         let Some(lane) = own.and_then(Lane::another) else { return };
+        // It is a file of ours: it can be written.
+        let _ = lane.set_floor(0);
         let mut thread = self.thread(process, strand, Some(lane), start);
         thread.made_at = Some(tracee::registers(maker).map_or(0, |registers| registers.fs_base));
         self.readers.insert(child, thread);
@@ -76,6 +78,9 @@ mod tests {
         assert_eq!(line(&jvm.replace("r-xp", "r--p")), None);
         assert_eq!(line(&jvm.replace("libjvm.so", "libjvm.so.1")), None);
         assert_eq!(line(&jvm.replace("6fa4000", "6252000")), None);
-        assert_eq!(["", "/libjvm.so", "1-2 r-xp /libjvm.so", "2-1 r-xp /libjvm.so"].map(line), [None; 4].map(|_: Option<()>| None));
+        assert_eq!(
+            ["", "/libjvm.so", "1-2 r-xp /libjvm.so", "2-1 r-xp /libjvm.so"].map(line),
+            [None; 4].map(|_: Option<()>| None)
+        );
     }
 }
