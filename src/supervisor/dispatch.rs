@@ -24,7 +24,12 @@ impl Supervisor {
         };
         // An effect whose entry has no room must not happen.
         self.recorder.make_room()?;
+        let was_here = self.hand_over.is_here();
         self.hand_over.called(notification.pid);
+        if was_here != self.hand_over.is_here() {
+            // Older kernels know no difference.
+            let _ = seccomp::wake_here(self.listener.as_fd(), !was_here);
+        }
         let (reply, task) = self.judge_call(&notification)?;
         let begun = Instant::now();
         let sent = match (reply, task) {
@@ -35,24 +40,11 @@ impl Supervisor {
             (Reply::Descriptor { file, close_on_exec }, _) => {
                 self.give_at_hand(notification.id, &file, close_on_exec)
             }
-            (reply, _) => self.answer_at_hand(notification.id, reply),
+            (reply, _) => answer(&self.listener, notification.id, reply),
         };
         self.hand_over.answered(begun.elapsed());
         self.keep_statuses(false)?;
         sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
-    }
-
-    /// Answers on this CPU, or where another task waits for that on whichever is idle.
-    fn answer_at_hand(&mut self, id: u64, reply: Reply) -> Result<(), Refused> {
-        if self.hand_over.is_here() {
-            self.hand_over.woke_here();
-            return answer(&self.listener, id, reply);
-        }
-        // Older kernels know no difference.
-        let _ = seccomp::wake_here(self.listener.as_fd(), false);
-        let answered = answer(&self.listener, id, reply);
-        let _ = seccomp::wake_here(self.listener.as_fd(), true);
-        answered
     }
 
     /// Answers with a descriptor: in one step, or where the task is drawn in to this CPU in two, so
@@ -66,7 +58,6 @@ impl Supervisor {
         };
         let number = seccomp::add_descriptor(self.listener.as_fd(), id, file.as_fd(), close_on_exec);
         drop(drawn_in);
-        self.hand_over.woke_here();
         tolerant(match number {
             Ok(number) => send(&self.listener, id, Answer::Value(number)),
             Err(error) => no_descriptor(&self.listener, id, error),

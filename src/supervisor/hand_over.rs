@@ -10,10 +10,9 @@
 //! its call returns: no instruction of the program runs without them.
 //!
 //! All of that is for one task that calls again and again. Where two call in turns, as the compilers of a
-//! parallel make do, this thread goes to the CPU of each. Where the next one has called before the last one
-//! could run, both would be put on one CPU while the other is idle: then the next one is woken where it was.
-//! Only to take a descriptor, for which this thread waits, it comes to this CPU: where one call after another
-//! waits long for that, as in a search with several threads.
+//! parallel make do, the one CPU would be handed on from one to the other while the next one is idle: then
+//! each answered task is woken where it was. Only to take a descriptor, for which this thread waits, it
+//! comes to this CPU: where one call after another waits long for that, as in a search with several threads.
 
 mod astray;
 
@@ -37,8 +36,6 @@ const APART: u32 = 64;
 const TURNS: u32 = 256;
 /// An answer that takes longer waits for another CPU to wake.
 const SLOW: Duration = Duration::from_micros(25);
-/// Who looks for calls for so long has slept meanwhile: then others had this CPU.
-const SLEPT: Duration = Duration::from_micros(3);
 /// Work beside the program that is worth a CPU of its own.
 const LONG: Duration = Duration::from_micros(300);
 /// The calling thread (sched_setaffinity(2)).
@@ -62,8 +59,6 @@ pub(super) struct HandOver {
     slow: u32,
     stay: Option<Stay>,
     astray: Astray,
-    /// A task that was answered may still wait for this CPU.
-    waits_here: bool,
 }
 
 /// This thread stays on one CPU.
@@ -96,7 +91,6 @@ impl HandOver {
             slow: 0,
             stay: None,
             astray: Astray::default(),
-            waits_here: false,
         }
     }
 
@@ -130,19 +124,9 @@ impl HandOver {
         self.turns > 0 && self.slow >= ROW
     }
 
-    /// Whether the task that is answered next is to run on this CPU: not behind another one.
+    /// Whether an answered task is to run on this CPU.
     pub(super) fn is_here(&self) -> bool {
-        !self.waits_here
-    }
-
-    /// A task was woken on this CPU.
-    pub(super) fn woke_here(&mut self) {
-        self.waits_here = true;
-    }
-
-    /// This thread has looked for calls, and that took so long.
-    pub(super) fn looked(&mut self, took: Duration) {
-        self.waits_here &= took < SLEPT;
+        self.turns == 0
     }
 
     /// The call was answered, which took so long: the next one wakes us where the task is by then.
@@ -154,13 +138,6 @@ impl HandOver {
             // Whether they still take long is to be seen.
             self.slow = 0;
             self.go();
-        }
-    }
-
-    /// The task that is being served is about to stop for us, as its tracer: that wakes us here.
-    pub(super) fn expect_stop(&mut self) {
-        if self.usable && self.stay.is_none() && self.turns == 0 {
-            self.stay();
         }
     }
 
@@ -201,8 +178,6 @@ impl HandOver {
 
     /// A descriptor was given in one step, which took so long.
     pub(super) fn gave(&mut self, took: Duration) {
-        // It was waited for.
-        self.waits_here = false;
         if self.stay.is_some() && self.turns == 0 {
             self.astray.answered(took > SLOW);
         }
@@ -301,32 +276,17 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_call_in_turns_are_no_row() {
+    fn tasks_that_call_in_turns_stay_where_they_are() {
         let mut hand_over = HandOver::new(false);
         let mut call = |task: i32| {
             hand_over.called(task);
-            hand_over.turns == 0
+            hand_over.is_here()
         };
         // One after the other is no turn, nor is a parent between its children.
         assert!([1, 1, 2, 3, 4, 1, 5, 1, 6].into_iter().all(&mut call));
         assert!(call(7) && call(6) && !call(7));
         assert!((1..TURNS).all(|_| !call(7)));
         assert!(call(7));
-    }
-
-    #[test]
-    fn a_task_that_is_answered_right_after_another_runs_elsewhere() {
-        let mut hand_over = HandOver::new(false);
-        assert!(hand_over.is_here());
-        hand_over.woke_here();
-        hand_over.looked(SLEPT / 2);
-        assert!(!hand_over.is_here());
-        // The first one has had this CPU meanwhile.
-        hand_over.looked(SLEPT);
-        assert!(hand_over.is_here());
-        hand_over.woke_here();
-        hand_over.gave(SLEPT);
-        assert!(hand_over.is_here());
     }
 
     #[test]
@@ -342,9 +302,9 @@ mod tests {
             }
         };
         (0..3 * ROW).for_each(|_| both(&mut hand_over, Duration::ZERO));
-        assert!(hand_over.turns > 0 && hand_over.draw_in().is_none());
+        assert!(!hand_over.is_here() && hand_over.draw_in().is_none());
         (0..2 * ROW).for_each(|_| both(&mut hand_over, 2 * SLOW));
-        assert!(hand_over.turns > 0);
+        assert!(!hand_over.is_here());
         hand_over.called(task);
         if hand_over.usable {
             let drawn_in = hand_over.draw_in().expect("can be moved");

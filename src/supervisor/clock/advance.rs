@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use super::{Clock, Thread};
 use super::reel::{Reel, Replay};
 use super::space::{Head, Lane};
+use super::{Clock, Thread};
 use crate::sys::clock;
 
 /// What a replay may wait longer than the recorded run, and more.

@@ -229,7 +229,9 @@ impl Clock {
             // Never behind the kernel: to that the program's deadlines would be over before they come, and it
             // would ask again and again.
             let anchor = tapes.anchor(strand);
-            return Ok(anchor.map_or((self.skipped, false), |(at, threads)| (at.saturating_sub(now), threads && is_java)));
+            return Ok(anchor.map_or((self.skipped, false), |(at, threads)| {
+                (at.saturating_sub(now), threads && is_java)
+            }));
         }
         let event = Event::new(Kind::Meta, OPERATION).arg("clock", "shift").arg("reads", 0).arg("at", now);
         let event = if is_java { event.arg("threads", true) } else { event };

@@ -138,7 +138,10 @@ mod tests {
         add(&mut tapes, json!({"clock": "tape", "reads": 2, "tape": text})).expect("a tape");
         add(&mut tapes, json!({"clock": "tape", "reads": 1, "tape": {"blob": "x"}})).expect("a tape");
         add(&mut tapes, json!({"clock": "shift", "reads": 0, "at": 7})).expect("an anchor");
-        assert_eq!((tapes.anchor("0.1:1"), tapes.anchor("0.1:1"), tapes.anchor("0")), (Some((7, false)), None, None));
+        assert_eq!(
+            (tapes.anchor("0.1:1"), tapes.anchor("0.1:1"), tapes.anchor("0")),
+            (Some((7, false)), None, None)
+        );
         let strip = tapes.take("0.1:1");
         let points: Vec<_> = Unpacker::new(strip.parts).map(|point| point.at).collect();
         assert_eq!((points, strip.reads), (vec![10, 20, 30], 3));

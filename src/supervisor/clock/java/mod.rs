@@ -76,6 +76,9 @@ mod tests {
         assert_eq!(line(&jvm.replace("r-xp", "r--p")), None);
         assert_eq!(line(&jvm.replace("libjvm.so", "libjvm.so.1")), None);
         assert_eq!(line(&jvm.replace("6fa4000", "6252000")), None);
-        assert_eq!(["", "/libjvm.so", "1-2 r-xp /libjvm.so", "2-1 r-xp /libjvm.so"].map(line), [None; 4].map(|_: Option<()>| None));
+        assert_eq!(
+            ["", "/libjvm.so", "1-2 r-xp /libjvm.so", "2-1 r-xp /libjvm.so"].map(line),
+            [None; 4].map(|_: Option<()>| None)
+        );
     }
 }
