@@ -24,12 +24,7 @@ impl Supervisor {
         };
         // An effect whose entry has no room must not happen.
         self.recorder.make_room()?;
-        let was_here = self.hand_over.is_here();
         self.hand_over.called(notification.pid);
-        if was_here != self.hand_over.is_here() {
-            // Older kernels know no difference.
-            let _ = seccomp::wake_here(self.listener.as_fd(), !was_here);
-        }
         let (reply, task) = self.judge_call(&notification)?;
         let begun = Instant::now();
         let sent = match (reply, task) {
@@ -40,11 +35,23 @@ impl Supervisor {
             (Reply::Descriptor { file, close_on_exec }, _) => {
                 self.give_at_hand(notification.id, &file, close_on_exec)
             }
-            (reply, _) => answer(&self.listener, notification.id, reply),
+            (reply, _) => self.answer_at_hand(notification.id, reply),
         };
         self.hand_over.answered(begun.elapsed());
         self.keep_statuses(false)?;
         sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
+    }
+
+    /// Answers: the task is woken on this CPU, or where it was.
+    fn answer_at_hand(&mut self, id: u64, reply: Reply) -> Result<(), Refused> {
+        if self.hand_over.is_here() {
+            return answer(&self.listener, id, reply);
+        }
+        // Older kernels know no difference.
+        let _ = seccomp::wake_here(self.listener.as_fd(), false);
+        let answered = answer(&self.listener, id, reply);
+        let _ = seccomp::wake_here(self.listener.as_fd(), true);
+        answered
     }
 
     /// Answers with a descriptor: in one step, or where the task is drawn in to this CPU in two, so

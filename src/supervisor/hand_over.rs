@@ -10,9 +10,10 @@
 //! its call returns: no instruction of the program runs without them.
 //!
 //! All of that is for one task that calls again and again. Where two call in turns, as the compilers of a
-//! parallel make do, the one CPU would be handed on from one to the other while the next one is idle: then
-//! each answered task is woken where it was. Only to take a descriptor, for which this thread waits, it
-//! comes to this CPU: where one call after another waits long for that, as in a search with several threads.
+//! parallel make do, this thread goes to the CPU of each. Once it hears both on one CPU, that would be handed
+//! on from one to the other while the next one is idle: then the answered task is woken on any CPU. Only to
+//! take a descriptor, for which this thread waits, it comes to this CPU: where one call after another waits
+//! long for that, as in a search with several threads.
 
 mod astray;
 
@@ -59,6 +60,8 @@ pub(super) struct HandOver {
     slow: u32,
     stay: Option<Stay>,
     astray: Astray,
+    /// On which CPU this thread heard `task`, and who called before.
+    heard: [Option<usize>; 2],
 }
 
 /// This thread stays on one CPU.
@@ -91,13 +94,19 @@ impl HandOver {
             slow: 0,
             stay: None,
             astray: Astray::default(),
+            heard: [None; 2],
         }
     }
 
     /// A call of `task` is about to be served.
     pub(super) fn called(&mut self, task: i32) {
+        self.called_on(task, sched_getcpu().ok());
+    }
+
+    fn called_on(&mut self, task: i32, cpu: Option<usize>) {
         self.turns = self.turns.saturating_sub(1);
         if self.task != task {
+            self.heard[1] = self.heard[0];
             if self.before == [task, self.task] {
                 self.turns = TURNS;
             }
@@ -107,6 +116,7 @@ impl HandOver {
                 self.leave();
             }
         }
+        self.heard[0] = cpu;
         if self.apart > 0 || (self.turns > 0 && !self.gives_in_turns()) {
             self.apart = self.apart.saturating_sub(1);
             return;
@@ -124,9 +134,9 @@ impl HandOver {
         self.turns > 0 && self.slow >= ROW
     }
 
-    /// Whether an answered task is to run on this CPU.
+    /// Whether an answered task is to run on this CPU: not where another one is that calls in turns with it.
     pub(super) fn is_here(&self) -> bool {
-        self.turns == 0
+        self.turns == 0 || self.heard[0] != self.heard[1]
     }
 
     /// The call was answered, which took so long: the next one wakes us where the task is by then.
@@ -276,10 +286,10 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_call_in_turns_stay_where_they_are() {
+    fn tasks_that_call_in_turns_on_one_cpu_are_woken_on_any() {
         let mut hand_over = HandOver::new(false);
         let mut call = |task: i32| {
-            hand_over.called(task);
+            hand_over.called_on(task, Some(0));
             hand_over.is_here()
         };
         // One after the other is no turn, nor is a parent between its children.
@@ -287,6 +297,18 @@ mod tests {
         assert!(call(7) && call(6) && !call(7));
         assert!((1..TURNS).all(|_| !call(7)));
         assert!(call(7));
+    }
+
+    #[test]
+    fn tasks_that_call_in_turns_on_two_cpus_stay_there() {
+        let mut hand_over = HandOver::new(false);
+        let mut call = |task: i32, cpu| {
+            hand_over.called_on(task, Some(cpu));
+            hand_over.is_here()
+        };
+        assert!((0..TURNS).all(|_| call(7, 0) && call(8, 1)));
+        // Both on one, until one has gone.
+        assert!(!call(7, 1) && !call(8, 1) && call(7, 0) && call(8, 1));
     }
 
     #[test]
@@ -302,9 +324,9 @@ mod tests {
             }
         };
         (0..3 * ROW).for_each(|_| both(&mut hand_over, Duration::ZERO));
-        assert!(!hand_over.is_here() && hand_over.draw_in().is_none());
+        assert!(hand_over.turns > 0 && hand_over.draw_in().is_none());
         (0..2 * ROW).for_each(|_| both(&mut hand_over, 2 * SLOW));
-        assert!(!hand_over.is_here());
+        assert!(hand_over.turns > 0);
         hand_over.called(task);
         if hand_over.usable {
             let drawn_in = hand_over.draw_in().expect("can be moved");
