@@ -121,7 +121,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use self::decide::Refusal;
 pub use self::error::{Blame, NetproxyError};
@@ -139,6 +139,10 @@ use self::recorded::Recording;
 use self::scribe::Scribe;
 use self::tls::Tls;
 use self::turning::Turning;
+use crate::sys::image;
+
+/// A run that takes longer than this lasts: what only its beginning needed of the program is let go of.
+const BEGUN: Duration = Duration::from_millis(250);
 
 /// How long the threads wait before they close what they hold, when nothing is left to be done.
 const LINGER: Duration = Duration::from_millis(5);
@@ -309,7 +313,7 @@ fn serve(
     runtime: Runtime,
     bound: Bound,
     egress: &Arc<Egress>,
-    stopping: oneshot::Receiver<()>,
+    mut stopping: oneshot::Receiver<()>,
     report: &mpsc::Sender<Left>,
 ) {
     let tasks = runtime.metrics();
@@ -317,7 +321,10 @@ fn serve(
         bound.spawn(egress);
         let listening = tasks.num_alive_tasks();
         // An error means that the handle was dropped: the run is over as well.
-        let _ = stopping.await;
+        if timeout(BEGUN, &mut stopping).await.is_err() {
+            image::let_go();
+            let _ = stopping.await;
+        }
         last_bytes(egress).await;
         egress.pool.clear();
         // The tasks of what was closed end.
