@@ -8,6 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::gathered;
+
 /// The most that is read ahead.
 const PIECE: usize = 64 * 1024;
 
@@ -109,7 +111,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Ahead<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        gathered::poll_write(Pin::new(&mut self.stream), cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {

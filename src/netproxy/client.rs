@@ -13,6 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::doubt::Doubt;
 use super::flow::{Flow, now};
+use super::gathered;
 use super::head_clock::HeadClock;
 use super::head_tap::HeadTap;
 use super::idle::IdleClock;
@@ -301,8 +302,8 @@ impl AsyncWrite for Transport {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Plain(stream) => gathered::poll_write(Pin::new(stream), cx, slices),
+            Self::Tls(stream) => gathered::poll_write(Pin::new(stream), cx, slices),
         }
     }
 

@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::authority::{Host, target};
+use super::authority::target;
+pub(crate) use super::claim::Claim;
+use super::judged::Judged;
 use super::pins::Pins;
 use super::rates::Rates;
 use crate::policy::{
@@ -18,27 +20,6 @@ pub(crate) const LOCALHOST: &str = "localhost";
 
 /// A port that stands for all that no rule names.
 const UNNAMED_PORT: u16 = 1;
-
-/// Whom the client says it wants at an address.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Claim<'a> {
-    /// It has said nothing yet: a fresh stream, or bytes that name nobody.
-    Silent,
-    /// A name: TLS server name, Host field, request target.
-    Name(&'a str),
-    /// The address itself.
-    Literal,
-}
-
-impl<'a> Claim<'a> {
-    /// The claim that a host in a request makes.
-    pub(crate) fn of(host: &'a Host) -> Self {
-        match host {
-            Host::Name(name) => Self::Name(name),
-            Host::Address(_) => Self::Literal,
-        }
-    }
-}
 
 /// A destination that may be dialled.
 #[derive(Clone, Debug)]
@@ -142,6 +123,7 @@ pub(crate) struct Judge {
     /// What the confined program calls its own machine.
     own_name: Option<String>,
     rates: Rates,
+    judged: Judged<Grant>,
     /// Some rule looks at more than destinations.
     looks_closer: bool,
 }
@@ -153,7 +135,7 @@ impl Judge {
             RuleBody::Secret(_) => true,
             _ => false,
         });
-        Self { looks_closer, policy, pins, own_name, rates: Rates::default() }
+        Self { looks_closer, policy, pins, own_name, rates: Rates::default(), judged: Judged::default() }
     }
 
     pub(crate) fn policy(&self) -> &Policy {
@@ -213,6 +195,28 @@ impl Judge {
         // What is judged is what is dialled, and not what stands around it.
         let address = canonical_address(destination.ip());
         let destination = SocketAddr::new(address, destination.port());
+        if transport == Transport::Udp {
+            return self.decide(destination, claim, transport);
+        }
+        // Besides the policy, which stays, it depends on the names that were resolved.
+        let known = self.pins.count();
+        if let Some(grant) = self.judged.find(destination, claim, known) {
+            return Ok(grant);
+        }
+        let decided = self.decide(destination, claim, transport);
+        if let Ok(grant) = &decided {
+            self.judged.keep(destination, claim, known, grant);
+        }
+        decided
+    }
+
+    fn decide(
+        &self,
+        destination: SocketAddr,
+        claim: Claim<'_>,
+        transport: Transport,
+    ) -> Result<Grant, Refusal> {
+        let address = destination.ip();
         let mut grant = Grant { destination, names: Vec::new(), literal: None, observed: false };
         let mut refusal = None;
         let mut names = self.known_names(address);

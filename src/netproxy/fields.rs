@@ -84,7 +84,9 @@ impl Fields {
         let mut start = 0;
         self.ends.iter().map(move |&(name_ends, ends)| {
             // The name of a field is a token (RFC 9110 section 5.1).
-            let name = String::from_utf8_lossy(&self.bytes[start..name_ends]);
+            let name = &self.bytes[start..name_ends];
+            let name =
+                std::str::from_utf8(name).map_or_else(|_| String::from_utf8_lossy(name), Cow::Borrowed);
             start = ends;
             (name, &self.bytes[name_ends..ends])
         })

@@ -1,10 +1,12 @@
 //! The accept loops, one for each socket that was handed over.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -159,8 +161,16 @@ async fn accept_unix(
 
 fn tcp(fd: OwnedFd, kind: &'static str) -> Result<TcpListener, NetproxyError> {
     let listener = std::net::TcpListener::from(fd);
+    // What is accepted comes from the run, on this machine.
+    send_unpaced(&listener);
     let ready = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     ready.map_err(|source| NetproxyError::Listener { kind, source })
+}
+
+/// For what never leaves the machine: what measures a path and paces for it, as BBR, has nothing to do there. The
+/// kernel has this one always, and where it may not be taken, the other does as well.
+pub(crate) fn send_unpaced(socket: &impl AsFd) {
+    let _ = setsockopt(socket, sockopt::TcpCongestion, &OsString::from("reno"));
 }
 
 fn unix_listener(fd: OwnedFd) -> Result<UnixListener, NetproxyError> {

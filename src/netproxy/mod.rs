@@ -40,6 +40,7 @@ mod attempts;
 pub mod authority;
 mod body;
 pub mod ca;
+mod claim;
 mod client;
 mod connect;
 mod datagram;
@@ -59,6 +60,7 @@ mod fields;
 mod flow;
 mod forward;
 pub mod framing;
+mod gathered;
 mod head_clock;
 mod head_tap;
 mod hear;
@@ -66,6 +68,7 @@ mod http;
 mod idle;
 mod informational;
 mod intercept;
+mod judged;
 mod link;
 mod listen;
 mod malformed;
@@ -120,7 +123,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use self::decide::Refusal;
 pub use self::error::{Blame, NetproxyError};
@@ -138,6 +141,10 @@ use self::recorded::Recording;
 use self::scribe::Scribe;
 use self::tls::Tls;
 use self::turning::Turning;
+use crate::sys::image;
+
+/// A run that takes longer than this lasts: what only its beginning needed of the program is let go of.
+const BEGUN: Duration = Duration::from_millis(250);
 
 /// How long the threads wait before they close what they hold, when nothing is left to be done.
 const LINGER: Duration = Duration::from_millis(5);
@@ -308,7 +315,7 @@ fn serve(
     runtime: Runtime,
     bound: Bound,
     egress: &Arc<Egress>,
-    stopping: oneshot::Receiver<()>,
+    mut stopping: oneshot::Receiver<()>,
     report: &mpsc::Sender<Left>,
 ) {
     let tasks = runtime.metrics();
@@ -316,7 +323,10 @@ fn serve(
         bound.spawn(egress);
         let listening = tasks.num_alive_tasks();
         // An error means that the handle was dropped: the run is over as well.
-        let _ = stopping.await;
+        if timeout(BEGUN, &mut stopping).await.is_err() {
+            image::let_go();
+            let _ = stopping.await;
+        }
         last_bytes(egress).await;
         egress.pool.clear();
         // The tasks of what was closed end.

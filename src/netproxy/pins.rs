@@ -45,6 +45,11 @@ impl Pins {
         table.addresses.get(name).is_some_and(|list| list.contains(&canonical_address(address)))
     }
 
+    /// How many pairs there are. Where that is what it was, nothing was added.
+    pub(crate) fn count(&self) -> usize {
+        self.table().pairs
+    }
+
     /// Keeps a pair. False when the run's budget is used up and the address must not be given.
     pub(crate) fn pin(&self, name: &str, address: IpAddr) -> bool {
         let address = canonical_address(address);

@@ -16,9 +16,10 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::OnceCell;
 
+use super::listen::send_unpaced;
 use super::origin::OriginStream;
 use super::recorded::PlayedDatagrams;
-use crate::policy::is_special;
+use crate::policy::{is_loopback, is_special};
 
 /// How long a name server may take, all tries together.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -216,11 +217,20 @@ impl Outside for HostNetwork {
     fn connect<'a>(&'a self, wanted: Wanted<'a>) -> Pending<'a, io::Result<OriginStream>> {
         Box::pin(async move {
             match tokio::time::timeout(DIAL_TIMEOUT, dial(wanted.destination)).await {
-                Ok(connected) => connected.and_then(|stream| watch(&stream).map(|()| stream.into())),
+                Ok(connected) => {
+                    connected.and_then(|stream| prepare(&stream, wanted.destination).map(|()| stream.into()))
+                }
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             }
         })
     }
+}
+
+fn prepare(stream: &TcpStream, destination: SocketAddr) -> io::Result<()> {
+    if is_loopback(destination.ip()) {
+        send_unpaced(stream);
+    }
+    watch(stream)
 }
 
 /// Has the kernel ask a silent origin whether it is still there (RFC 9293 section 3.8.4). A client's

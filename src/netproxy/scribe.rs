@@ -5,7 +5,6 @@
 //! stored, nothing is read any more. Bytes are handed over before they pass, and the disk has room for them then:
 //! what passed is stored, also where the disk is full.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -13,10 +12,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
 
 use super::error::NetproxyError;
-use crate::trace::{BlobRef, BlobWriter, Effect, Event, Promise, Recorder, TraceError};
+use crate::trace::{Event, Promise, Recorder, TraceError};
+
+mod desk;
+
+pub(crate) use self::desk::Desk;
+pub(super) use self::desk::Parts;
 
 /// Bytes that may wait to be stored.
 const MOST: usize = 2 << 20;
@@ -38,10 +41,6 @@ const KEPT: usize = 256;
 
 /// What each piece is counted as, besides its bytes.
 const PIECE: usize = 64;
-
-/// What a body takes of the disk besides its bytes, at first and for each piece: a block, and headers.
-const BLOCK: u64 = 4 << 10;
-const HEADERS: u64 = 64;
 
 /// Hands work over to the thread, in order.
 pub(crate) struct Scribe {
@@ -148,7 +147,7 @@ impl Scribe {
             next: AtomicU64::new(1),
             recorder,
         });
-        let desk = Desk { scribe: Arc::clone(&scribe), reels: HashMap::new() };
+        let desk = Desk::new(Arc::clone(&scribe));
         let thread = std::thread::Builder::new()
             .name("scribe".to_owned())
             .spawn(move || desk.run())
@@ -167,12 +166,8 @@ impl Scribe {
 
     /// Makes sure that so many bytes of a body, which `begins` with them, can be stored: what is held for them.
     pub(super) fn hold(&self, length: usize, begins: bool) -> Result<u64, NetproxyError> {
-        let (length, block) = (length as u64, if begins { BLOCK } else { 0 });
-        // What cannot be compressed grows a little (RFC 8878 section 3.1.1).
-        let held = length + length / 128 + HEADERS + block;
-        let held_for = self.recorder.hold(held);
-        held_for.map_err(|error| NetproxyError::Trace { reason: error.to_string() })?;
-        Ok(held)
+        let held = self.recorder.hold(length, begins);
+        held.map_err(|error| NetproxyError::Trace { reason: error.to_string() })
     }
 
     /// Hands over the making of an entry, which comes after everything that was handed over before.
@@ -297,100 +292,5 @@ impl Scribe {
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The thread's side: the bodies that are open.
-pub(crate) struct Desk {
-    scribe: Arc<Scribe>,
-    reels: HashMap<u64, BlobWriter>,
-}
-
-impl Desk {
-    /// Ends a body and gives it its name.
-    pub(crate) fn finish(&mut self, reel: Reel) -> Result<BlobRef, TraceError> {
-        self.take(reel)?.finish()
-    }
-
-    /// Ends a body of a message: what the entry says of it. A small text that `may_stand` there does.
-    pub(crate) fn finish_body(
-        &mut self,
-        reel: Reel,
-        may_stand: impl FnOnce(&str) -> bool,
-    ) -> Result<Value, TraceError> {
-        self.take(reel)?.finish_in_entry(may_stand)
-    }
-
-    /// The same of one that is there as a whole, for which so many bytes are held.
-    pub(crate) fn small_body(
-        &mut self,
-        bytes: &[u8],
-        held: u64,
-        may_stand: impl FnOnce(&str) -> bool,
-    ) -> Result<Value, TraceError> {
-        self.scribe.recorder.small_body(bytes, held, may_stand)
-    }
-
-    /// Records an effect for which room was kept.
-    pub(super) fn record(&self, effect: Effect<'_>, promise: Promise) -> Result<(), TraceError> {
-        self.scribe.recorder.record_effect(effect, promise)
-    }
-
-    /// Stores a body that is there as a whole.
-    pub(crate) fn store(&mut self, bytes: &[u8]) -> Result<BlobRef, TraceError> {
-        let mut writer = self.scribe.recorder.blob()?;
-        std::io::Write::write_all(&mut writer, bytes).map_err(|source| TraceError::StoreBlob { source })?;
-        writer.finish()
-    }
-
-    fn take(&mut self, mut reel: Reel) -> Result<BlobWriter, TraceError> {
-        let number = std::mem::take(&mut reel.number);
-        match self.reels.remove(&number) {
-            Some(writer) => Ok(writer),
-            // Nothing was ever written.
-            None => Ok(self.scribe.recorder.held_blob()),
-        }
-    }
-
-    /// Adds to a body from here.
-    pub(crate) fn write(&mut self, reel: &Reel, bytes: &[u8]) -> Result<(), TraceError> {
-        self.append(reel.number, bytes, 0)
-    }
-
-    fn run(mut self) {
-        let scribe = Arc::clone(&self.scribe);
-        let (mut list, mut spent) = (Vec::new(), Vec::new());
-        while scribe.next(&mut list, &mut spent) {
-            for work in list.drain(..) {
-                let (done, bytes) = match work {
-                    Work::Write { reel, bytes, held } => {
-                        (self.append(reel, &bytes, held), bytes.len() + PIECE)
-                    }
-                    Work::Discard { reel } => {
-                        self.reels.remove(&reel);
-                        (Ok(()), 0)
-                    }
-                    Work::Once(once) => (once(&mut self), ENTRY),
-                    Work::Entry(entry, weight) => {
-                        let made = entry.make(&mut self);
-                        spent.push(entry);
-                        (made, weight)
-                    }
-                };
-                if let Err(error) = done {
-                    scribe.fail(&error);
-                }
-                scribe.stored(bytes);
-            }
-            // Handed over next time; but one that a burst made large is given back.
-            list.shrink_to(KEPT);
-        }
-    }
-
-    fn append(&mut self, reel: u64, bytes: &[u8], held: u64) -> Result<(), TraceError> {
-        let writer = self.reels.entry(reel).or_insert_with(|| self.scribe.recorder.held_blob());
-        // A transfer that waits for the disk must not wait for the compression as well.
-        writer.hurry(self.scribe.waiting.load(Ordering::Relaxed) >= FEW);
-        writer.write_held(bytes, held).map_err(|source| TraceError::StoreBlob { source })
     }
 }

@@ -150,11 +150,14 @@ impl Segments {
     }
 
     /// What the entry says of them; nothing when that would be nothing new.
-    pub(crate) fn describe(mut self, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
+    pub(crate) fn describe(&mut self, desk: &mut Desk) -> Result<Option<Value>, TraceError> {
         let last = self.open.take().map(|(last, _)| last);
-        let Some((reel, mut lines)) = self.many else {
+        let Some((reel, mut lines)) = self.many.take() else {
+            if !self.telling {
+                return Ok(None);
+            }
             let all = self.few.iter().chain(&last).map(Segment::value).collect();
-            return Ok(self.telling.then_some(Value::Array(all)));
+            return Ok(Some(Value::Array(all)));
         };
         lines.extend(last.map(|last| last.line()));
         desk.write(&reel, lines.as_bytes())?;

@@ -49,7 +49,7 @@ impl Sighted {
     }
 
     /// Adds to a reference what may be shown instead of the body, if that is not all of it.
-    pub(super) fn describe(self, redactor: &Redactor, reference: &mut Value) {
+    pub(super) fn describe(&self, redactor: &Redactor, reference: &mut Value) {
         let (bytes, is_whole) = self.plain();
         let shown = match is_whole.then(|| std::str::from_utf8(&bytes)) {
             Some(Ok(text)) => redacted(self.kind, text, redactor),

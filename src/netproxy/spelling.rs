@@ -13,12 +13,13 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use memchr::{memchr, memmem};
+use memchr::{memchr, memchr_iter, memmem};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
 
 use super::client::MAX_HEAD;
+use super::gathered;
 
 /// Room for a head whose fields hold [`MAX_HEAD`] bytes.
 const ROOM: usize = 4 * MAX_HEAD;
@@ -63,7 +64,10 @@ impl Spelling {
     pub(crate) fn unusual(&self) -> Vec<String> {
         let seen = self.lock();
         let mut unusual: Vec<String> = Vec::new();
-        for line in seen.bytes.split(|&byte| byte == b'\n').skip(1) {
+        // Behind the status line.
+        let mut ends = memchr_iter(b'\n', &seen.bytes).peekable();
+        while let Some(end) = ends.next() {
+            let line = &seen.bytes[end + 1..ends.peek().map_or(seen.bytes.len(), |&next| next)];
             let Some(name) = memchr(b':', line).map(|at| &line[..at]).filter(|name| !is_title(name)) else {
                 continue;
             };
@@ -211,7 +215,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Spelled<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        gathered::poll_write(Pin::new(&mut self.stream), cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -17,8 +17,8 @@ use nix::sys::uio::pwrite;
 use nix::unistd::Pid;
 
 use super::channel;
-use crate::sys::address;
 use crate::sys::ptrace::{self, End, Stop};
+use crate::sys::{address, image};
 
 /// How the command ended, as pid 1 reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +135,9 @@ pub fn answer_to(request: &[u8], bytes: &[u8]) -> Option<i32> {
     Some(i32::from_le_bytes(rest.try_into().ok()?))
 }
 
+/// Where nothing happens for so many milliseconds, the run lasts: what only its beginning needed is let go of.
+const QUIET: u8 = 250;
+
 /// Serves as pid 1 until `command` has ended, and with it everything else, or until the process behind
 /// `launcher` is gone. The caller exits then, and the kernel kills whatever is left in the namespace.
 ///
@@ -150,7 +153,7 @@ pub fn run(
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    let mut end = None;
+    let (mut end, mut patience) = (None, PollTimeout::from(QUIET));
     loop {
         let reaped = reap(command)?;
         if reaped.command.is_some() {
@@ -165,7 +168,12 @@ pub fn run(
         let fixed = [launcher.as_fd(), children.as_fd(), report];
         let watched = fixed.into_iter().chain(dialler);
         let mut watched: Vec<_> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match poll(&mut watched, PollTimeout::NONE) {
+        match poll(&mut watched, patience) {
+            Ok(0) => {
+                patience = PollTimeout::NONE;
+                image::let_go();
+                continue;
+            }
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }

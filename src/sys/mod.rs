@@ -10,6 +10,7 @@ pub mod clock;
 pub mod clone;
 pub mod dents;
 pub mod descriptor;
+pub mod image;
 pub mod injection;
 pub mod memory;
 pub mod mount;

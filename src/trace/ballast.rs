@@ -65,6 +65,12 @@ impl Ballast {
         state.space = None;
     }
 
+    /// Bytes that passed and are not stored.
+    #[cfg(test)]
+    pub(super) fn needed(&self) -> u64 {
+        self.lock().needed
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,6 +19,8 @@ mod inline;
 
 use self::file::Temporary;
 use self::held::Held;
+pub(super) use self::held::room_for;
+pub use self::inline::BodyRef;
 use super::ballast::Ballast;
 use super::error::{Named, TraceError};
 use super::event::hex;

@@ -63,46 +63,80 @@ pub(super) fn for_each_member<'a>(
     members.into_iter().enumerate().for_each(|(position, (key, value))| each(position, key, value));
 }
 
-/// The bytes that do not stand in a string as they are.
-const ESCAPED: [bool; 256] = {
-    let mut escaped = [false; 256];
+/// What stands for a byte in a string: itself, the letter behind a backslash, or `\\u` and four digits.
+const PLAIN: u8 = 0;
+const LONG: u8 = 1;
+const ESCAPES: [u8; 256] = {
+    let mut escapes = [PLAIN; 256];
     let mut byte = 0;
     while byte < 0x20 {
-        escaped[byte] = true;
+        escapes[byte] = LONG;
         byte += 1;
     }
-    escaped[b'"' as usize] = true;
-    escaped[b'\\' as usize] = true;
-    escaped
+    escapes[0x08] = b'b';
+    escapes[0x0c] = b'f';
+    escapes[b'\n' as usize] = b'n';
+    escapes[b'\r' as usize] = b'r';
+    escapes[b'\t' as usize] = b't';
+    escapes[b'"' as usize] = b'"';
+    escapes[b'\\' as usize] = b'\\';
+    escapes
 };
+
+/// Text that is looked at together: most of it needs no escape at all.
+const PART: usize = 64;
 
 /// Appends `text` to `out` as a JSON string: only `"`, `\` and the C0 controls are escaped.
 pub fn write_string(out: &mut String, text: &str) {
     out.reserve(text.len() + 2);
     out.push('"');
-    let mut plain_from = 0;
-    let is_escaped = |byte: &u8| ESCAPED[usize::from(*byte)];
-    while let Some(length) = text.as_bytes()[plain_from..].iter().position(is_escaped) {
-        let at = plain_from + length;
-        out.push_str(&text[plain_from..at]);
-        plain_from = at + 1;
-        match text.as_bytes()[at] {
-            b'"' => out.push_str("\\\""),
-            b'\\' => out.push_str("\\\\"),
-            0x08 => out.push_str("\\b"),
-            0x0c => out.push_str("\\f"),
-            b'\n' => out.push_str("\\n"),
-            b'\r' => out.push_str("\\r"),
-            b'\t' => out.push_str("\\t"),
-            control => {
-                out.push_str("\\u00");
-                out.push(hex_digit(control >> 4));
-                out.push(hex_digit(control));
-            }
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut length = rest.len().min(PART);
+        while !rest.is_char_boundary(length) {
+            length -= 1;
+        }
+        let (part, after) = rest.split_at(length);
+        write_part(out, part);
+        rest = after;
+    }
+    out.push('"');
+}
+
+fn write_part(out: &mut String, part: &str) {
+    let is_escaped = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
+    // Without a branch for each byte, so that many are looked at by one instruction.
+    if !part.bytes().fold(false, |found, byte| found | is_escaped(byte)) {
+        return out.push_str(part);
+    }
+    let (mut escaped, mut length, mut is_long) = ([0; 2 * PART + 1], 0, false);
+    for byte in part.bytes() {
+        let escape = ESCAPES[usize::from(byte)];
+        escaped[length] = if escape == PLAIN { byte } else { b'\\' };
+        escaped[length + 1] = escape;
+        length += 1 + usize::from(escape != PLAIN);
+        is_long |= escape == LONG;
+    }
+    match std::str::from_utf8(&escaped[..length]) {
+        Ok(escaped) if !is_long => out.push_str(escaped),
+        _ => part.chars().for_each(|letter| write_letter(out, letter)),
+    }
+}
+
+fn write_letter(out: &mut String, letter: char) {
+    let byte = u8::try_from(letter).unwrap_or(b'?');
+    match ESCAPES[usize::from(byte)] {
+        PLAIN => out.push(letter),
+        LONG => {
+            out.push_str("\\u00");
+            out.push(hex_digit(byte >> 4));
+            out.push(hex_digit(byte));
+        }
+        escape => {
+            out.push('\\');
+            out.push(char::from(escape));
         }
     }
-    out.push_str(&text[plain_from..]);
-    out.push('"');
 }
 
 /// Appends a float as Python's `repr` prints it: the shortest digits that read back the same,
@@ -112,11 +146,32 @@ pub fn write_float(out: &mut String, value: f64) {
     if has_exponent || !value.is_finite() {
         return out.push_str(&with_exponent(value));
     }
+    if let Some(micros) = as_micros(value) {
+        let _ = write!(out, "{}.{:06}", micros / MICROS, micros % MICROS);
+        let digits = out.trim_end_matches('0').len();
+        // One digit stays behind the point.
+        let length = if out.as_bytes()[..digits].ends_with(b".") { digits + 1 } else { digits };
+        return out.truncate(length);
+    }
     let from = out.len();
     let _ = write!(out, "{value}");
     if !out[from..].contains('.') {
         out.push_str(".0");
     }
+}
+
+const MICROS: u64 = 1_000_000;
+
+/// The millionths that a number is made of, where there is no other with six decimals as near to it: then these are
+/// the shortest that read back the same. Below 2^32 two floats that follow each other are less than a millionth apart.
+fn as_micros(value: f64) -> Option<u64> {
+    const PRECISE: std::ops::Range<f64> = 1e-4..4_294_967_296.0;
+    if !PRECISE.contains(&value) {
+        return None;
+    }
+    let micros = (value * 1e6).round();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^32 millions")]
+    (micros / 1e6 == value).then_some(micros as u64)
 }
 
 fn with_exponent(value: f64) -> String {

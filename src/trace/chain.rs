@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::canonical;
 use super::effect::Effect;
-use super::event::{Event, Kind, hex};
+use super::event::{Event, Kind, hex, write_hex};
 use super::layout::ZERO_SHA;
 use super::mentions::{find_blobs, find_blobs_in_value};
 
@@ -96,11 +96,14 @@ pub(super) struct Chain {
     head: String,
     blob_root: String,
     last_micros: u64,
+    /// What stands behind the hash of the entry that is made.
+    end: String,
 }
 
 impl Chain {
     pub(super) fn new() -> Self {
-        Self { next: 0, head: ZERO_SHA.to_owned(), blob_root: ZERO_SHA.to_owned(), last_micros: 0 }
+        let (head, blob_root) = (ZERO_SHA.to_owned(), ZERO_SHA.to_owned());
+        Self { next: 0, head, blob_root, last_micros: 0, end: String::new() }
     }
 
     /// Number of entries so far.
@@ -142,22 +145,26 @@ impl Chain {
             ",\"i\":{},\"kind\":\"{}\",\"op\":\"{}\",\"prev\":\"{}\"",
             self.next, body.kind, body.op, self.head
         );
-        for (name, text) in [("proc", &body.proc), ("result", &body.result), ("rule", &body.rule)] {
+        let others = [(",\"proc\":", &body.proc), (",\"result\":", &body.result), (",\"rule\":", &body.rule)];
+        for (name, text) in others {
             if let Some(text) = text {
-                let _ = write!(line, ",\"{name}\":{text}");
+                line.push_str(name);
+                line.push_str(text);
             }
         }
-        let hash_goes_here = line.len();
-        line.push_str(",\"ts\":");
-        write_seconds(line, self.last_micros);
-        line.push('}');
-        let sha = hex(&entry_sha(self.head.as_bytes(), line.as_bytes(), &[]));
-        line.insert_str(hash_goes_here, &format!(",\"sha\":\"{sha}\""));
-        line.push('\n');
+        self.end.clear();
+        self.end.push_str(",\"ts\":");
+        write_seconds(&mut self.end, self.last_micros);
+        self.end.push('}');
+        let sha = entry_sha(self.head.as_bytes(), line.as_bytes(), self.end.as_bytes());
+        self.head.clear();
+        write_hex(&mut self.head, &sha);
+        for part in [",\"sha\":\"", &self.head, "\"", &self.end, "\n"] {
+            line.push_str(part);
+        }
         for blob in &body.blobs {
             self.blob_root = next_blob_root(&self.blob_root, blob);
         }
-        self.head = sha;
         self.next += 1;
     }
 }
@@ -185,9 +192,8 @@ fn write_seconds(line: &mut String, micros: u64) {
     let _ = write!(line, "{}", micros / 1_000_000);
     let fraction = micros % 1_000_000;
     if fraction != 0 {
-        let digits = format!("{fraction:06}");
-        line.push('.');
-        line.push_str(digits.trim_end_matches('0'));
+        let _ = write!(line, ".{fraction:06}");
+        line.truncate(line.trim_end_matches('0').len());
     }
 }
 
@@ -273,16 +279,20 @@ mod tests {
     #[test]
     fn its_line_is_that_of_the_same_event() {
         let (first, second) = ("a".repeat(64), "b".repeat(64));
-        let effect = || {
-            let (mut args, mut result) = (Members::new(), Members::new());
+        let (mut args, mut result) = (Members::new(), Members::new());
+        let fill = |args: &mut Members, result: &mut Members| {
+            args.clear();
+            result.clear();
             args.string("url", "http://a.test/\"x\"");
             args.value("body", &serde_json::json!({"blob": first, "size": 1}));
             result.value("z", &serde_json::json!([1.5, {"blob": first, "size": 3}]));
             result.string("status", "overwritten");
             result.value("body".to_owned(), &serde_json::json!({"blob": second, "size": 2}));
             result.write("status", |out| out.push_str("200"));
-            Effect { op: "http.exchange", args, result, proc: Some("0.1"), rule: "a.policy:1" }
         };
+        fn effect<'a>(args: &'a mut Members, result: &'a mut Members) -> Effect<'a> {
+            Effect { op: "http.exchange", args, result, proc: Some("0.1"), rule: "a.policy:1" }
+        }
         let event = Event::new(Kind::Effect, "http.exchange")
             .arg("body", serde_json::json!({"blob": first, "size": 1}))
             .arg("url", "http://a.test/\"x\"")
@@ -291,10 +301,12 @@ mod tests {
             }))
             .proc("0.1")
             .rule("a.policy:1");
-        assert_eq!(Event::from(effect()), event);
+        fill(&mut args, &mut result);
+        assert_eq!(Event::from(effect(&mut args, &mut result)), event);
         let (mut line, mut other) = (String::new(), String::new());
         let (mut one, mut two) = (Chain::new(), Chain::new());
-        one.append(&Body::of_effect(effect()), None, 1, &mut line);
+        fill(&mut args, &mut result);
+        one.append(&Body::of_effect(effect(&mut args, &mut result)), None, 1, &mut line);
         two.append(&Body::new(&event), None, 1, &mut other);
         assert_eq!(line, other);
         assert_eq!(one.checkpoint("run.seal"), two.checkpoint("run.seal"));

@@ -15,16 +15,17 @@ pub struct Effect<'a> {
     /// The operation, as `http.exchange`.
     pub op: &'static str,
     /// What the operation was applied to.
-    pub args: Members,
+    pub args: &'a mut Members,
     /// What came of it.
-    pub result: Members,
+    pub result: &'a mut Members,
     /// The lineage of the process.
     pub proc: Option<&'a str>,
     /// Which rule allowed it.
     pub rule: &'a str,
 }
 
-/// The members of an object, each as canonical text.
+/// The members of an object, each as canonical text. Whoever makes many clears it in between, and takes no new memory
+/// for each.
 #[derive(Debug, Default)]
 pub struct Members {
     text: String,
@@ -42,11 +43,37 @@ struct Member {
 const TEXT: usize = 1 << 10;
 const LIST: usize = 12;
 
+/// Room that is kept for the next ones.
+const KEPT: usize = 32 << 10;
+
 impl Members {
     /// None yet.
     #[must_use]
     pub fn new() -> Self {
         Self { text: String::with_capacity(TEXT), list: Vec::with_capacity(LIST) }
+    }
+
+    /// Takes all of them away.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.text.clear();
+        if self.text.capacity() > KEPT {
+            self.text.shrink_to(TEXT);
+        }
+    }
+
+    /// Adds one that is a list of strings.
+    pub fn strings<'a>(&mut self, key: &'static str, texts: impl IntoIterator<Item = &'a str>) {
+        self.write(key, |out| {
+            out.push('[');
+            for (position, text) in texts.into_iter().enumerate() {
+                if position > 0 {
+                    out.push(',');
+                }
+                canonical::write_string(out, text);
+            }
+            out.push(']');
+        });
     }
 
     /// Adds one that is a string.
@@ -65,17 +92,28 @@ impl Members {
 
     /// Adds one whose canonical text, without references to blobs, is written by `write`.
     pub fn write(&mut self, key: &'static str, write: impl FnOnce(&mut String)) {
-        let from = self.text.len();
-        write(&mut self.text);
-        self.list.push(Member { key: key.into(), text: from..self.text.len(), blobs: Vec::new() });
+        self.write_if(key, |out| {
+            write(out);
+            true
+        });
     }
 
-    /// The object, and the blobs that it refers to in the order of its text.
-    pub(super) fn object(mut self, blobs: &mut Vec<String>) -> String {
+    /// The same where `write` has written it and says so; else it writes nothing.
+    pub fn write_if(&mut self, key: &'static str, write: impl FnOnce(&mut String) -> bool) -> bool {
+        let from = self.text.len();
+        let is_written = write(&mut self.text);
+        if is_written {
+            self.list.push(Member { key: key.into(), text: from..self.text.len(), blobs: Vec::new() });
+        }
+        is_written
+    }
+
+    /// The object, and the blobs that it refers to in the order of its text. Once.
+    pub(super) fn object(&mut self, blobs: &mut Vec<String>) -> String {
         self.list.sort_by(|one, other| one.key.cmp(&other.key));
         let mut out = String::with_capacity(self.text.len() + 32 * self.list.len() + 2);
         out.push('{');
-        let mut list = self.list.into_iter().peekable();
+        let mut list = self.list.iter_mut().peekable();
         while let Some(member) = list.next() {
             if list.peek().is_some_and(|next| next.key == member.key) {
                 continue;
@@ -85,8 +123,8 @@ impl Members {
             }
             canonical::write_string(&mut out, &member.key);
             out.push(':');
-            out.push_str(&self.text[member.text]);
-            blobs.extend(member.blobs);
+            out.push_str(&self.text[member.text.clone()]);
+            blobs.append(&mut member.blobs);
         }
         out.push('}');
         out
@@ -95,7 +133,7 @@ impl Members {
 
 impl From<Effect<'_>> for Event {
     fn from(effect: Effect<'_>) -> Self {
-        let read = |members: Members| -> Map<String, Value> {
+        let read = |members: &mut Members| -> Map<String, Value> {
             // What was written here is JSON.
             serde_json::from_str(&members.object(&mut Vec::new())).unwrap_or_default()
         };

@@ -145,13 +145,18 @@ pub fn display_bytes(bytes: &[u8]) -> String {
 
 /// Returns `bytes` in lower-case hex.
 pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(bytes.len() * 2);
+    write_hex(&mut text, bytes);
+    text
+}
+
+/// Appends the same to `text`.
+pub(super) fn write_hex(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in bytes {
         text.push(char::from(DIGITS[usize::from(byte >> 4)]));
         text.push(char::from(DIGITS[usize::from(byte & 0x0f)]));
     }
-    text
 }
 
 /// Reads hex of either case; `None` when it is not hex.

@@ -37,7 +37,7 @@ mod ustar;
 mod verify;
 mod writer;
 
-pub use blob::{BlobRef, BlobWriter};
+pub use blob::{BlobRef, BlobWriter, BodyRef};
 pub use effect::{Effect, Members};
 pub use error::TraceError;
 pub use event::{Event, Kind, display_bytes, hex, path_value, unhex};

@@ -4,9 +4,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
-
-use super::blob::{BlobRef, BlobStore, BlobWriter};
+use super::blob::{BlobRef, BlobStore, BlobWriter, BodyRef, room_for};
 use super::effect::Effect;
 use super::error::TraceError;
 use super::event::Event;
@@ -153,15 +151,18 @@ impl Recorder {
         }
     }
 
-    /// Makes sure that so many bytes of bodies, which are about to pass, can be stored.
+    /// Makes sure that so many bytes of a body, which `begins` with them or not and which are about to pass, can be
+    /// stored: what is held for them.
     ///
     /// # Errors
     /// As [`record`](Self::record): they must not pass.
-    pub fn hold(&self, bytes: u64) -> Result<(), TraceError> {
+    pub fn hold(&self, length: usize, begins: bool) -> Result<u64, TraceError> {
         if let Some(reason) = self.failure() {
             return Err(TraceError::Failed { reason });
         }
-        self.blobs.hold(bytes)
+        let bytes = room_for(length, begins);
+        self.blobs.hold(bytes)?;
+        Ok(bytes)
     }
 
     /// Starts a body whose bytes are each [held](Self::hold) before they are written to it by
@@ -176,12 +177,12 @@ impl Recorder {
     ///
     /// # Errors
     /// As for any other body.
-    pub fn small_body(
+    pub fn small_body<'a>(
         &self,
-        bytes: &[u8],
+        bytes: &'a [u8],
         held: u64,
         may_stand: impl FnOnce(&str) -> bool,
-    ) -> Result<Value, TraceError> {
+    ) -> Result<BodyRef<'a>, TraceError> {
         self.blobs.small(bytes, held, may_stand)
     }
 

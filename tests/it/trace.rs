@@ -143,8 +143,8 @@ fn what_passed_before_the_disk_was_full_is_stored() {
     let (recorder, writer) = start(&path);
     let promise = recorder.promise(4096).expect("room");
     let (mut blob, mut small) = (recorder.held_blob(), recorder.held_blob());
-    recorder.hold(5000).expect("room");
-    small.write_held(b"a few bytes", 5000).expect("kept");
+    let held = recorder.hold(11, true).expect("room");
+    small.write_held(b"a few bytes", held).expect("kept");
     // Somebody else fills the disk.
     fs::write(place.join("filler"), vec![0; 64 << 20]).expect_err("the disk is full");
     let stopper = recorder.clone();
@@ -155,14 +155,14 @@ fn what_passed_before_the_disk_was_full_is_stored() {
         stopper.give_up_ballast();
     });
     let (mut passed, mut noise) = (0, 1_u64);
-    while recorder.hold(1024 + 64).is_ok() {
+    while let Ok(held) = recorder.hold(1024, passed == 0) {
         let piece: Vec<u8> = (0..1024)
             .map(|_| {
                 noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 noise.to_be_bytes()[0]
             })
             .collect();
-        blob.write_held(&piece, 1024 + 64).expect("kept");
+        blob.write_held(&piece, held).expect("kept");
         passed += 1024;
     }
     end.join().expect("it ended");

@@ -10,8 +10,8 @@ use super::super::error::NetproxyError;
 use super::super::fields::Fields;
 use super::super::scribe::{Desk, Reel, Scribe};
 use super::super::sighted::Sighted;
-use crate::trace::TraceError;
 use crate::trace::redact::Redactor;
+use crate::trace::{Members, TraceError};
 
 /// The most bytes of a body that wait for its end here: they are handed over with the entry, at once.
 const SMALL: usize = 4 << 10;
@@ -80,14 +80,15 @@ impl Copy {
         }
     }
 
-    /// The body as the entry says it; none for no body at all.
+    /// Adds to `members` what the entry says of the body, unless there is none.
     pub(super) fn describe(
         &mut self,
         redactor: &Redactor,
         desk: &mut Desk,
-    ) -> Result<Option<Value>, TraceError> {
+        members: &mut Members,
+    ) -> Result<(), TraceError> {
         let mut marks = Value::Object(Map::new());
-        if let Some(sighted) = self.sighted.take() {
+        if let Some(sighted) = &self.sighted {
             sighted.describe(redactor, &mut marks);
         }
         let is_private = marks.get("private").is_some();
@@ -97,11 +98,18 @@ impl Copy {
             !is_private && !names_credentials.get()
         };
         let mut body = match &mut self.stored {
-            Stored::None => return Ok(None),
-            Stored::Here { bytes, held } => desk.small_body(bytes, std::mem::take(held), may_stand)?,
+            Stored::None => return Ok(()),
+            Stored::Here { bytes, held } => {
+                let body = desk.small_body(bytes, std::mem::take(held), may_stand)?;
+                let is_marked = !self.whole || marks.as_object().is_some_and(|marks| !marks.is_empty());
+                if !is_marked && members.write_if("body", |out| body.write_text(out)) {
+                    return Ok(());
+                }
+                body.into()
+            }
             Stored::Reel(reel) => match reel.take() {
                 Some(reel) => desk.finish_body(reel, may_stand)?,
-                None => return Ok(None),
+                None => return Ok(()),
             },
         };
         if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
@@ -113,6 +121,7 @@ impl Copy {
         if !self.whole {
             body["whole"] = false.into();
         }
-        Ok(Some(body))
+        members.value("body", &body);
+        Ok(())
     }
 }

@@ -6,26 +6,26 @@ use std::sync::PoisonError;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::scribe::{Desk, Entry};
+use super::super::scribe::{Desk, Entry, Parts};
 use super::super::segments::Way;
 use super::{Kept, Progress, Upgraded};
 use crate::trace::redact::Redactor;
-use crate::trace::{Effect, Members, TraceError, canonical};
+use crate::trace::{Members, TraceError, canonical};
 
 impl Entry for Kept {
     fn make(&self, desk: &mut Desk) -> Result<(), TraceError> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let promise = std::mem::take(&mut progress.promise);
-        let (args, result) = progress.members(self, desk)?;
-        let (proc, rule) = (progress.proc.as_deref(), progress.rule.as_str());
-        desk.record(Effect { op: "http.exchange", args, result, proc, rule }, promise)
+        let mut parts = desk.parts();
+        progress.members(self, desk, &mut parts)?;
+        desk.record("http.exchange", parts, (progress.proc.as_deref(), &progress.rule), promise)
     }
 }
 
 impl Progress {
-    fn members(&mut self, kept: &Kept, desk: &mut Desk) -> Result<(Members, Members), TraceError> {
+    fn members(&mut self, kept: &Kept, desk: &mut Desk, parts: &mut Parts) -> Result<(), TraceError> {
         let redactor = &kept.redactor;
-        let (mut args, mut result) = (Members::new(), Members::new());
+        let Parts { args, result } = parts;
         args.string("method", self.method.as_str());
         args.string("url", &redactor.url(&self.url));
         args.write("version", |out| _ = write!(out, "\"{:?}\"", self.version));
@@ -33,20 +33,16 @@ impl Progress {
         if let Some(trailers) = &self.request.trailers {
             args.write("trailers", |out| trailers.write(redactor, out));
         }
-        if let Some(body) = self.request.describe(redactor, desk)? {
-            args.value("body", &body);
-        }
-        self.come_of_it(redactor, &mut result);
+        self.request.describe(redactor, desk, args)?;
+        self.come_of_it(redactor, result);
         if kept.replayable
             && let Some(wire) = self.wire(redactor)
         {
             let wire = desk.store(wire.to_string().as_bytes())?.private();
             result.value("wire", &wire.into());
         }
-        if let Some(body) = self.response.describe(redactor, desk)? {
-            result.value("body", &body);
-        }
-        if let Some(segments) = std::mem::take(&mut self.segments).describe(desk)? {
+        self.response.describe(redactor, desk, result)?;
+        if let Some(segments) = self.segments.describe(desk)? {
             result.value("segments", &segments);
         }
         if let Some(upgraded) = self.upgraded.take() {
@@ -55,7 +51,7 @@ impl Progress {
         for (key, value) in &self.beside {
             result.value(key.clone(), value);
         }
-        Ok((args, result))
+        Ok(())
     }
 
     /// The fields of the answer as they came, where the entry does not have them so.
@@ -84,16 +80,16 @@ impl Progress {
     fn come_of_it(&mut self, redactor: &Redactor, result: &mut Members) {
         if let Some((destination, names)) = &self.origin {
             result.write("address", |out| _ = write!(out, "\"{destination}\""));
-            result.value("names", &json!(names));
+            result.strings("names", names.iter().map(String::as_str));
         }
         if let Some(facts) = &self.tls {
-            result.value("tls", &facts.record);
+            facts.describe(result);
         }
         if !self.secrets.is_empty() {
-            result.value("secrets", &json!(self.secrets));
+            result.strings("secrets", self.secrets.iter().map(String::as_str));
         }
         if let Some(field) = self.withheld {
-            result.value("withheld", &json!([field]));
+            result.strings("withheld", [field]);
         }
         if !self.informational.is_empty() {
             let all = self.informational.iter().map(|(status, fields)| one(*status, fields.value(redactor)));

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use webpki::EndEntityCert;
 
 use super::super::authority::normalize;
+use crate::trace::{Members, canonical};
 
 /// What was agreed on with an origin, and what it proved.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) wants_certificate: bool,
     /// As the record says it.
     pub(crate) record: Value,
+    /// The same as canonical text, for every exchange says it. None of those that a stranger may have written.
+    text: Option<String>,
 }
 
 impl Facts {
@@ -45,7 +48,16 @@ impl Facts {
             "certificate_sha256": certificate,
             "verified": true,
         });
-        Self { names, name: name.to_owned(), protocol, wants_certificate, record }
+        let text = Some(canonical::to_string(&record));
+        Self { names, name: name.to_owned(), protocol, wants_certificate, record, text }
+    }
+
+    /// Says it in the result of an exchange.
+    pub(crate) fn describe(&self, result: &mut Members) {
+        match &self.text {
+            Some(text) => result.write("tls", |out| out.push_str(text)),
+            None => result.value("tls", &self.record),
+        }
     }
 
     /// As a replay needs them: besides what is recorded, the names that the client is shown.
@@ -64,7 +76,8 @@ impl Facts {
         let wants_certificate = record.remove("wants_certificate")?.as_bool()?;
         let protocol = record.get("alpn")?.as_str().map(|protocol| protocol.as_bytes().to_vec());
         let name = record.get("sni")?.as_str()?.to_owned();
-        Some(Self { names, name, protocol, wants_certificate, record: Value::Object(record) })
+        let record = Value::Object(record);
+        Some(Self { names, name, protocol, wants_certificate, record, text: None })
     }
 }
 

@@ -7,7 +7,21 @@ use nix::errno::Errno;
 
 use super::super::error::TraceError;
 use super::file::nameless;
-use super::{BlobStore, BlobWriter, Directory};
+use super::{BlobStore, BlobWriter, Directory, PIECE};
+
+/// What a body takes of the disk besides its bytes, at first and for each piece: a block, and headers.
+const BLOCK: u64 = 4 << 10;
+const HEADERS: u64 = 64;
+
+/// So much is given back at once, where a body goes on.
+const LEAST: u64 = PIECE as u64 / 2;
+
+/// The most that so many bytes of a body, which `begins` with them or not, take of the disk.
+pub(in crate::trace) fn room_for(length: usize, begins: bool) -> u64 {
+    let (length, block) = (length as u64, if begins { BLOCK } else { 0 });
+    // What cannot be compressed grows a little (RFC 8878 section 3.1.1).
+    length + length / 128 + HEADERS + block
+}
 
 /// Bytes of one body that are held and not on the disk.
 #[derive(Default)]
@@ -48,10 +62,14 @@ impl BlobWriter {
             passed.owed += held;
         }
         self.write_all(bytes)?;
-        if self.held.is_empty()
-            && let BlobStore::Directory(directory) = self.store.clone()
+        // What still waits in memory is short of a piece, and so is what it needs of the disk.
+        let waits = if self.held.is_empty() { 0 } else { room_for(self.held.len(), true) };
+        if let BlobStore::Directory(directory) = &self.store
+            && let Some(passed) = &mut self.passed
+            && passed.owed >= waits + LEAST
         {
-            self.settle(&directory);
+            directory.ballast.settle(passed.owed - waits);
+            passed.owed = waits;
         }
         Ok(())
     }

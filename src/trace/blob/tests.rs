@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use super::held::room_for;
 use super::*;
 
 fn store() -> (tempfile::TempDir, BlobStore) {
@@ -83,6 +84,26 @@ fn many_bodies_at_once_hold_little() {
         assert_eq!((blob.size, blob.sha256), (40_000, hex(&Sha256::digest(&content))));
     }
     assert_eq!(inner.held.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_is_stored_of_a_long_body_is_held_no_longer() {
+    let (_directory, store) = store();
+    let BlobStore::Directory(inner) = &store else { panic!("a directory") };
+    for part in [1000, PIECE / 8, PIECE / 8 + 7, PIECE - 1, PIECE, 3 * PIECE + 5] {
+        let mut writer = store.start_held();
+        for round in 0..200 {
+            let held = room_for(part, round == 0);
+            store.hold(held).expect("there is room");
+            writer.write_held(&vec![7; part], held).expect("it writes");
+            let most = room_for(writer.held.len(), true);
+            let needed = inner.ballast.needed();
+            assert!(needed <= most + PIECE as u64, "{needed} bytes are held for pieces of {part}");
+            assert!(needed >= writer.held.len() as u64, "{needed} bytes are held for {most}");
+        }
+        writer.finish().expect("it is stored");
+        assert_eq!(inner.ballast.needed(), 0);
+    }
 }
 
 #[test]
