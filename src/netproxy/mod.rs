@@ -106,6 +106,7 @@ mod transcript;
 mod turning;
 mod unix;
 mod unread;
+mod unresolved;
 
 #[cfg(test)]
 mod tests;

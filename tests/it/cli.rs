@@ -33,9 +33,14 @@ fn mistakes_on_the_command_line_exit_2_and_print_nothing_on_stdout() {
     {
         sandbox.agentbox(words).exits(2).prints("");
     }
-    for words in [["run", "--dry-run", "true"], ["run", "--sign=key", "true"], ["show", "--tree", "x"]] {
+    for words in [
+        ["run", "--dry-run", "true"],
+        ["run", "--sign=key", "true"],
+        ["show", "--tree", "x"],
+        ["show", "-f", "x"],
+    ] {
         let said = sandbox.agentbox(&words);
-        said.exits(2).prints("").complains("agentbox: this version does not have `--");
+        said.exits(2).prints("").complains("agentbox: this version does not have `-");
         assert_eq!(said.stderr.lines().count(), 1, "{said}");
     }
     // What stands behind the command is the command's.
@@ -74,7 +79,7 @@ fn every_exit_code_of_the_command_is_the_exit_code() {
 #[test]
 fn a_signal_that_ends_the_command_is_128_and_its_number() {
     everyone(|sandbox| {
-        for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15] {
+        for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15, 31, 34, 50, 64] {
             let ran = sandbox.run(&["sh", "-c", &format!("ulimit -c 0; kill -{signal} $$")]);
             ran.exits(128 + signal);
             assert_eq!(ran.of("run.end")[0]["args"]["returncode"], -signal, "{ran}");
