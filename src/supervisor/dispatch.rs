@@ -133,6 +133,7 @@ impl Supervisor {
             }
             libc::SYS_clock_gettime | libc::SYS_gettimeofday | libc::SYS_time => self.read_clock(call),
             libc::SYS_sysinfo => Ok(self.show_sysinfo(call)),
+            libc::SYS_statfs | libc::SYS_fstatfs => self.show_space(call),
             libc::SYS_getrandom => Ok(self.get_random(call)),
             libc::SYS_alarm | libc::SYS_setitimer | libc::SYS_timer_settime | libc::SYS_timerfd_create => {
                 Ok(self.note_timer(call))
