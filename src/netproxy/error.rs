@@ -204,7 +204,7 @@ pub enum NetproxyError {
         /// Whose body it was.
         blame: Blame,
         /// What was wrong.
-        source: hyper::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 

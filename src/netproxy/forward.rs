@@ -17,9 +17,10 @@ use super::exchange::{Exchange, Side};
 use super::flow::Flow;
 use super::framing::origin_form;
 use super::http::{Beneath, Scope, Service};
-use super::informational::Sent;
+use super::informational::{Asker, Sent};
 use super::intercept::Secure;
 use super::link::{Link, Wire};
+use super::received::Received;
 use super::relay::relay;
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
 use super::tapped::Tapped;
@@ -50,8 +51,8 @@ impl Service {
     /// Sends the request to the first of `origins` that can be reached, and returns its response.
     pub(crate) async fn forward(
         &self,
-        head: http::request::Parts,
-        body: Incoming,
+        mut head: http::request::Parts,
+        body: Received,
         upgrade: Option<OnUpgrade>,
         origins: &[Origin],
         mut treatment: Treatment,
@@ -64,7 +65,8 @@ impl Service {
             let how = (treatment, exchange);
             return Box::pin(self.replay(recording, head, body, upgrade, origins, how)).await;
         }
-        let client = head.version;
+        let asker = Asker::take(&mut head);
+        let client = asker.version();
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
         self.fill(&mut head.headers, &treatment, exchange);
@@ -81,7 +83,7 @@ impl Service {
             let slot = slot.is_none().then_some(slot);
             exchange.set_tls(link.facts.as_ref());
             fit(&mut request, &origins[0], link.wire());
-            match self.send(&mut link, request, exchange, client, treatment.place.as_ref()).await {
+            match self.send(&mut link, request, exchange, &asker, treatment.place.as_ref()).await {
                 Sent::Answered(response) => {
                     self.note_spelling(&response, &link, exchange);
                     let flow = self.flow(&link);
@@ -221,7 +223,7 @@ impl Service {
     ) -> Result<Response<Reply>, NetproxyError> {
         let place = treatment.place.as_ref();
         let upgraded = hyper::upgrade::on(&mut response);
-        let (mut head, body) = response.into_parts();
+        let (mut head, body) = response.map(Received::from).into_parts();
         let (masking, is_framed) = (place.map(Arc::clone), is_websocket(&head.headers));
         let origin = async move {
             Some(Masking::new(TokioIo::new(upgraded.await.ok()?), masking.as_ref(), is_framed))

@@ -1,15 +1,16 @@
-//! Answers that precede the one (RFC 9110 section 15.2): kept in the record, and passed on to clients of HTTP/1.1.
+//! Answers that precede the one (RFC 9110 section 15.2): kept in the record, and passed on.
 //!
-//! The library that serves clients cannot send them. They go out beneath it, while it has nothing to send itself:
-//! the answer that follows waits until they have.
+//! The library that serves clients of HTTP/1.1 cannot send them. They go out beneath it, while it has nothing to send
+//! itself: the answer that follows waits until they have.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::request;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use hyper::header::{CONTENT_LENGTH, HeaderMap};
+use hyper::header::{CONTENT_LENGTH, HeaderMap, UPGRADE};
 use hyper::{Request, Response, StatusCode, Version};
 use tokio::sync::Notify;
 
@@ -17,6 +18,7 @@ use super::error::NetproxyError;
 use super::exchange::Exchange;
 use super::forward::strip;
 use super::http::Service;
+use super::http2::Responder;
 use super::link::{Link, Wire};
 use super::secret::Place;
 use super::spelling::title;
@@ -42,6 +44,14 @@ pub(crate) struct Arrivals {
 struct Waiting {
     all: VecDeque<Informational>,
     count: usize,
+}
+
+/// The client of a request, as far as answers that precede its own are concerned.
+pub(crate) enum Asker {
+    /// A request after another, in a version of HTTP/1.
+    Connection(Version),
+    /// One of many, in HTTP/2.
+    Stream(Arc<Responder>),
 }
 
 /// How a request went.
@@ -82,6 +92,27 @@ impl Arrivals {
     }
 }
 
+impl Asker {
+    pub(crate) fn of(head: &request::Parts) -> Self {
+        match head.extensions.get() {
+            Some(responder) => Self::Stream(Arc::clone(responder)),
+            None => Self::Connection(head.version),
+        }
+    }
+
+    /// The same, where the head is sent on without it.
+    pub(crate) fn take(head: &mut request::Parts) -> Self {
+        head.extensions.remove().map_or(Self::Connection(head.version), Self::Stream)
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        match self {
+            Self::Connection(version) => *version,
+            Self::Stream(_) => Version::HTTP_2,
+        }
+    }
+}
+
 impl Service {
     /// Sends a request, and passes on what precedes its answer.
     pub(crate) async fn send(
@@ -89,7 +120,7 @@ impl Service {
         link: &mut Link,
         mut request: Request<Tapped>,
         exchange: &Exchange,
-        client: Version,
+        asker: &Asker,
         place: Option<&Arc<Place>>,
     ) -> Sent {
         if link.wire() == Wire::Http2 {
@@ -114,7 +145,7 @@ impl Service {
                         if let Some(place) = place {
                             place.mask(&mut one.headers);
                         }
-                        if let Err(error) = Box::pin(self.inform(one, exchange, client)).await {
+                        if let Err(error) = Box::pin(self.inform(one, exchange, asker)).await {
                             return Sent::Broken(error);
                         }
                     }
@@ -134,15 +165,22 @@ impl Service {
         &self,
         mut one: Informational,
         exchange: &Exchange,
-        client: Version,
+        asker: &Asker,
     ) -> Result<(), NetproxyError> {
         exchange.add_informational(&one)?;
-        if client == Version::HTTP_11 {
-            strip(&mut one.headers);
-            // It has none (RFC 9110 section 8.6): a client that takes it for one would read the next answers otherwise.
-            one.headers.remove(CONTENT_LENGTH);
-            self.heads.send_ahead(head(&one));
-            poll_fn(|cx| self.heads.poll_sent(cx)).await;
+        strip(&mut one.headers);
+        // It has none (RFC 9110 section 8.6): a client that takes it for one would read the next answers otherwise.
+        one.headers.remove(CONTENT_LENGTH);
+        match asker {
+            Asker::Stream(responder) => {
+                one.headers.remove(UPGRADE);
+                responder.inform(one.status, one.headers).await;
+            }
+            Asker::Connection(Version::HTTP_11) => {
+                self.heads.send_ahead(head(&one));
+                poll_fn(|cx| self.heads.poll_sent(cx)).await;
+            }
+            Asker::Connection(_) => {}
         }
         Ok(())
     }
