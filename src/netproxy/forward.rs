@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::upgrade::OnUpgrade;
@@ -19,7 +18,7 @@ use super::framing::origin_form;
 use super::http::{Beneath, Scope, Service};
 use super::informational::{Asker, Sent};
 use super::intercept::Secure;
-use super::link::{Link, Wire};
+use super::link::{Link, Unanswered, Wire};
 use super::received::Received;
 use super::relay::relay;
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
@@ -93,14 +92,14 @@ impl Service {
                     let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
                     return self.finish(response, switch, exchange, client, &treatment);
                 }
-                Sent::Unanswered(mut error) => match error.take_message() {
+                Sent::Unanswered(Unanswered { error, unsent }) => match unsent {
                     // The origin closed an idle connection before any byte of this request went out.
                     Some(unsent) if reused => {
                         link.uncount(self.stream());
                         request = unsent;
                     }
                     _ => {
-                        let failure = link.failure(error.into_error(), !reused);
+                        let failure = link.failure(error, !reused);
                         return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(failure));
                     }
                 },
@@ -118,7 +117,7 @@ impl Service {
     }
 
     /// Keeps for a replay how the head of an answer is written.
-    fn note_spelling(&self, response: &Response<Incoming>, link: &Link, exchange: &Exchange) {
+    fn note_spelling(&self, response: &Response<Received>, link: &Link, exchange: &Exchange) {
         if self.egress.replayable {
             let reason = response.extensions().get::<ReasonPhrase>();
             exchange.set_spelled(link.unusual(), reason.map(ReasonPhrase::as_bytes));
@@ -215,7 +214,7 @@ impl Service {
     /// Turns the origin's response into the client's.
     fn finish(
         &self,
-        mut response: Response<Incoming>,
+        mut response: Response<Received>,
         switch: Option<Switch>,
         exchange: &Arc<Exchange>,
         client: Version,
@@ -223,7 +222,7 @@ impl Service {
     ) -> Result<Response<Reply>, NetproxyError> {
         let place = treatment.place.as_ref();
         let upgraded = hyper::upgrade::on(&mut response);
-        let (mut head, body) = response.map(Received::from).into_parts();
+        let (mut head, body) = response.into_parts();
         let (masking, is_framed) = (place.map(Arc::clone), is_websocket(&head.headers));
         let origin = async move {
             Some(Masking::new(TokioIo::new(upgraded.await.ok()?), masking.as_ref(), is_framed))

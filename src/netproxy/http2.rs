@@ -2,25 +2,24 @@
 //!
 //! The library that serves HTTP/1.1 cannot send what precedes an answer in HTTP/2. The one beneath it can.
 
-use std::error::Error;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
-use http::header::{CONTENT_LENGTH, HeaderMap, UPGRADE};
+use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap, UPGRADE};
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 
-use super::body::Reply;
 use super::client::Client;
 use super::forward::strip;
 use super::http::Service;
 use super::link::MAX_HEADER_LIST;
 use super::received::{Received, Streamed};
+use super::sending::give;
 
 /// Requests that may be under way at once on one connection. Clients that have not heard of it yet take it for
 /// 100 (RFC 9113 section 6.5.2), and what they send beyond it is refused.
@@ -61,7 +60,10 @@ pub(super) async fn serve(client: Client, service: &Arc<Service>) -> Result<(), 
 async fn answer(service: &Arc<Service>, request: Request<RecvStream>, reply: SendResponse<Bytes>) {
     let responder = Arc::new(Responder(Mutex::new(Answering { reply, has_begun: false })));
     let (mut head, body) = request.into_parts();
-    let body = Received::Stream(Streamed::new(body, &head.headers, &responder));
+    let expected = head.headers.get(EXPECT);
+    let waits = expected.is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let waiting = waits.then(|| Arc::clone(&responder));
+    let body = Received::Stream(Streamed::new(body, &head.headers, waiting));
     head.extensions.insert(Arc::clone(&responder));
     let response = {
         let mut answer = pin!(service.answer(Request::from_parts(head, body)));
@@ -88,70 +90,6 @@ async fn answer(service: &Arc<Service>, request: Request<RecvStream>, reply: Sen
     }
 }
 
-/// Sends a body, as fast as the client takes it.
-async fn give(mut body: Reply, mut stream: SendStream<Bytes>) -> Result<(), h2::Error> {
-    loop {
-        let next = poll_fn(|cx| match stream.poll_reset(cx) {
-            Poll::Ready(reset) => Poll::Ready(Err(reset.map_or_else(|error| error, Into::into))),
-            Poll::Pending => Pin::new(&mut body).poll_frame(cx).map(Ok),
-        });
-        let frame = match next.await? {
-            None => return stream.send_data(Bytes::new(), true),
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => {
-                stream.send_reset(reason(&error));
-                return Ok(());
-            }
-        };
-        match frame.into_data() {
-            Ok(data) => {
-                let is_last = body.is_end_stream();
-                if !data.is_empty() {
-                    make_room(&mut stream).await?;
-                }
-                stream.send_data(data, is_last)?;
-                if is_last {
-                    return Ok(());
-                }
-            }
-            Err(frame) => {
-                let Ok(mut trailers) = frame.into_trailers() else { continue };
-                strip(&mut trailers);
-                trailers.remove(UPGRADE);
-                stream.reserve_capacity(0);
-                return stream.send_trailers(trailers);
-            }
-        }
-    }
-}
-
-/// Waits until the client takes more. A whole piece is sent then, and what is kept of it is bounded by the piece: room
-/// that is asked for sooner, or for all of it, would be kept from other streams (RFC 9113 section 5.2).
-async fn make_room(stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
-    stream.reserve_capacity(1);
-    while stream.capacity() == 0 {
-        let room = poll_fn(|cx| match stream.poll_reset(cx) {
-            Poll::Ready(reset) => Poll::Ready(Some(Err(reset.map_or_else(|error| error, Into::into)))),
-            Poll::Pending => stream.poll_capacity(cx),
-        });
-        // None where the stream has ended.
-        room.await.unwrap_or_else(|| Err(Reason::STREAM_CLOSED.into()))?;
-    }
-    Ok(())
-}
-
-/// The code with which a body breaks off: the origin's own where it gave one.
-fn reason(error: &(dyn Error + 'static)) -> Reason {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(reason) = error.downcast_ref::<h2::Error>().and_then(h2::Error::reason) {
-            return reason;
-        }
-        cause = error.source();
-    }
-    Reason::INTERNAL_ERROR
-}
-
 /// Where the answer to one request goes, and what precedes it.
 pub(crate) struct Responder(Mutex<Answering>);
 
@@ -175,10 +113,6 @@ impl Responder {
 
     /// Sends an answer that precedes the one, from the task that answers.
     pub(super) async fn inform(&self, status: StatusCode, headers: HeaderMap) {
-        // There is no such thing in HTTP/2 (RFC 9113 section 8.6).
-        if status == StatusCode::SWITCHING_PROTOCOLS {
-            return;
-        }
         let is_reset = poll_fn(|cx| Poll::Ready(self.poll_reset(cx).is_ready()));
         if !is_reset.await {
             self.precede(status, headers);

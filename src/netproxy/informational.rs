@@ -8,8 +8,6 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::request;
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
 use hyper::header::{CONTENT_LENGTH, HeaderMap, UPGRADE};
 use hyper::{Request, Response, StatusCode, Version};
 use tokio::sync::Notify;
@@ -19,7 +17,8 @@ use super::exchange::Exchange;
 use super::forward::strip;
 use super::http::Service;
 use super::http2::Responder;
-use super::link::{Link, Wire};
+use super::link::{Link, Unanswered};
+use super::received::Received;
 use super::secret::Place;
 use super::spelling::title;
 use super::tapped::Tapped;
@@ -56,27 +55,26 @@ pub(crate) enum Asker {
 
 /// How a request went.
 pub(crate) enum Sent {
-    Answered(Response<Incoming>),
-    Unanswered(Box<TrySendError<Request<Tapped>>>),
+    Answered(Response<Received>),
+    Unanswered(Unanswered),
     Broken(NetproxyError),
 }
 
 impl Arrivals {
-    /// Takes those to `request` from now on.
-    pub(crate) fn of<B>(request: &mut Request<B>) -> Arc<Self> {
-        let arrivals = Arc::<Self>::default();
-        let taking = Arc::clone(&arrivals);
-        hyper::ext::on_informational(request, move |answer| {
-            // Beyond the most nothing is kept: the exchange fails.
-            let mut waiting = taking.lock();
-            waiting.count += 1;
-            if waiting.count <= MOST {
-                let (status, headers) = (answer.status(), answer.headers().clone());
-                waiting.all.push_back(Informational { status, headers });
-            }
-            taking.arrived.notify_one();
-        });
-        arrivals
+    /// Takes those that come to `request` in HTTP/1.1.
+    pub(super) fn watch<B>(self: &Arc<Self>, request: &mut Request<B>) {
+        let taking = Arc::clone(self);
+        hyper::ext::on_informational(request, move |answer| taking.take(answer.status(), answer.headers()));
+    }
+
+    /// Takes one. Beyond the most nothing is kept: the exchange fails.
+    pub(super) fn take(&self, status: StatusCode, headers: &HeaderMap) {
+        let mut waiting = self.lock();
+        waiting.count += 1;
+        if waiting.count <= MOST {
+            waiting.all.push_back(Informational { status, headers: headers.clone() });
+        }
+        self.arrived.notify_one();
     }
 
     fn next(&self) -> Result<Option<Informational>, NetproxyError> {
@@ -84,7 +82,11 @@ impl Arrivals {
         if waiting.count > MOST {
             return Err(NetproxyError::Informational { most: MOST });
         }
-        Ok(waiting.all.pop_front())
+        match waiting.all.pop_front() {
+            // In HTTP/2 nothing may switch (RFC 9113 section 8.6).
+            Some(one) if one.status == StatusCode::SWITCHING_PROTOCOLS => Err(NetproxyError::Switched),
+            next => Ok(next),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -118,20 +120,13 @@ impl Service {
     pub(crate) async fn send(
         &self,
         link: &mut Link,
-        mut request: Request<Tapped>,
+        request: Request<Tapped>,
         exchange: &Exchange,
         asker: &Asker,
         place: Option<&Arc<Place>>,
     ) -> Sent {
-        if link.wire() == Wire::Http2 {
-            // The library keeps them to itself.
-            return match link.send(request).await {
-                Ok(response) => Sent::Answered(response),
-                Err(error) => Sent::Unanswered(Box::new(error)),
-            };
-        }
-        let arrivals = Arrivals::of(&mut request);
-        let mut answer = std::pin::pin!(link.send(request));
+        let arrivals = Arc::<Arrivals>::default();
+        let mut answer = std::pin::pin!(link.send(request, &arrivals));
         loop {
             let answered = tokio::select! {
                 biased;
@@ -155,7 +150,7 @@ impl Service {
             match answered {
                 None => {}
                 Some(Ok(response)) => return Sent::Answered(response),
-                Some(Err(error)) => return Sent::Unanswered(Box::new(error)),
+                Some(Err(error)) => return Sent::Unanswered(error),
             }
         }
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::{Reason, RecvStream};
-use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
+use http::header::{CONTENT_LENGTH, HeaderMap};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -21,24 +21,23 @@ pub(crate) enum Received {
     Stream(Streamed),
 }
 
-/// The body of a request on a stream of HTTP/2.
+/// The body of a request or of an answer on a stream of HTTP/2.
 pub(crate) struct Streamed {
     stream: RecvStream,
     /// What is still to come, where its head says so; the library holds it to that.
     rest: Option<u64>,
     /// Only trailers may follow.
     has_ended: bool,
-    /// The client may wait until it is told to go on (RFC 9110 section 10.1.1).
+    /// The client that may wait until it is told to go on (RFC 9110 section 10.1.1).
     waiting: Option<Arc<Responder>>,
 }
 
 impl Streamed {
-    /// What follows a head with these fields.
-    pub(super) fn new(stream: RecvStream, fields: &HeaderMap, responder: &Arc<Responder>) -> Self {
+    /// What follows a head with these fields; `waiting` may be for a word that it is wanted.
+    pub(super) fn new(stream: RecvStream, fields: &HeaderMap, waiting: Option<Arc<Responder>>) -> Self {
         let length = fields.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let rest = length.or_else(|| stream.is_end_stream().then_some(0));
-        let waits = fields.get(EXPECT).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        Self { stream, rest, has_ended: false, waiting: waits.then(|| Arc::clone(responder)) }
+        Self { stream, rest, has_ended: false, waiting }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled<h2::Error> {
@@ -50,7 +49,7 @@ impl Streamed {
             }
             match ready!(polled) {
                 Some(Ok(data)) => {
-                    // It is taken: the client may send as much again. A stream that has ended needs no room.
+                    // It is taken: as much again may be sent. A stream that has ended needs no room.
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     self.rest = self.rest.map(|rest| rest.saturating_sub(data.len() as u64));
                     return Poll::Ready(Some(Ok(Frame::data(data))));
