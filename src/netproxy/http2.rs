@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
@@ -13,6 +14,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap, UPGRADE};
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
+use tokio::time::timeout;
 
 use super::client::Client;
 use super::forward::strip;
@@ -33,6 +35,10 @@ const MAX_SENT_AHEAD: usize = 128 * 1024;
 
 /// Streams that may be reset here for what the client did, before its connection is closed (CVE-2023-44487).
 const MAX_RESET: usize = 1024;
+
+/// How long a client that has its answer may take to see that the rest of its request is not wanted. Then it is told by
+/// a reset (RFC 9113 section 8.1), for which some drop the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves a connection until the client ends it, or has broken the protocol.
 pub(super) async fn serve(client: Client, service: &Arc<Service>) -> Result<(), h2::Error> {
@@ -58,12 +64,11 @@ pub(super) async fn serve(client: Client, service: &Arc<Service>) -> Result<(), 
 
 /// Answers one request. One that the client has reset is dropped with all that it began.
 async fn answer(service: &Arc<Service>, request: Request<RecvStream>, reply: SendResponse<Bytes>) {
-    let responder = Arc::new(Responder(Mutex::new(Answering { reply, has_begun: false })));
+    let responder = Arc::new(Responder(Mutex::new(Answering { reply, has_begun: false, is_left: false })));
     let (mut head, body) = request.into_parts();
     let expected = head.headers.get(EXPECT);
     let waits = expected.is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    let waiting = waits.then(|| Arc::clone(&responder));
-    let body = Received::Stream(Streamed::new(body, &head.headers, waiting));
+    let body = Received::Stream(Streamed::new(body, &head.headers).answered_by(&responder, waits));
     head.extensions.insert(Arc::clone(&responder));
     let response = {
         let mut answer = pin!(service.answer(Request::from_parts(head, body)));
@@ -83,10 +88,10 @@ async fn answer(service: &Arc<Service>, request: Request<RecvStream>, reply: Sen
         head.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
     }
     // Where it fails, the client has gone, or has been told by a reset.
-    if let Ok(stream) = responder.begin(Response::from_parts(head, ()), has_ended)
-        && !has_ended
-    {
-        let _ = give(body, stream).await;
+    let Ok(mut stream) = responder.begin(Response::from_parts(head, ()), has_ended) else { return };
+    let given = if has_ended { Ok(()) } else { give(body, &mut stream).await };
+    if given.is_ok() && responder.lock().is_left {
+        let _ = timeout(PATIENCE, poll_fn(|cx| stream.poll_reset(cx))).await;
     }
 }
 
@@ -97,6 +102,8 @@ struct Answering {
     reply: SendResponse<Bytes>,
     /// What precedes it comes too late.
     has_begun: bool,
+    /// Nobody reads the rest of the request.
+    is_left: bool,
 }
 
 impl Responder {
@@ -117,6 +124,11 @@ impl Responder {
         if !is_reset.await {
             self.precede(status, headers);
         }
+    }
+
+    /// The rest of the request is not read.
+    pub(super) fn leave(&self) {
+        self.lock().is_left = true;
     }
 
     fn precede(&self, status: StatusCode, headers: HeaderMap) {

@@ -115,17 +115,17 @@ impl Multiplexed {
         {
             head.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
-        let (mut answer, stream) =
+        let (mut answer, mut stream) =
             self.0.send_request(Request::from_parts(head, ()), ends).map_err(failed)?;
         let mut sending = JoinSet::new();
         if !ends {
             // Where it fails, the answer tells.
-            sending.spawn(async move { _ = give(body, stream).await });
+            sending.spawn(async move { _ = give(body, &mut stream).await });
         }
         let response = poll_fn(|cx| poll_answer(&mut answer, arrivals, cx)).await.map_err(failed)?;
         sending.detach_all();
         let (head, body) = response.into_parts();
-        let body = Received::Stream(Streamed::new(body, &head.headers, None));
+        let body = Received::Stream(Streamed::new(body, &head.headers));
         Ok(Response::from_parts(head, body))
     }
 }

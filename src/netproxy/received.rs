@@ -28,23 +28,35 @@ pub(crate) struct Streamed {
     rest: Option<u64>,
     /// Only trailers may follow.
     has_ended: bool,
-    /// The client that may wait until it is told to go on (RFC 9110 section 10.1.1).
-    waiting: Option<Arc<Responder>>,
+    /// Whom a request's answer goes to.
+    responder: Option<Arc<Responder>>,
+    /// It may wait until it is told to go on (RFC 9110 section 10.1.1).
+    waits: bool,
 }
 
 impl Streamed {
-    /// What follows a head with these fields; `waiting` may be for a word that it is wanted.
-    pub(super) fn new(stream: RecvStream, fields: &HeaderMap, waiting: Option<Arc<Responder>>) -> Self {
+    /// What follows a head with these fields.
+    pub(super) fn new(stream: RecvStream, fields: &HeaderMap) -> Self {
         let length = fields.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let rest = length.or_else(|| stream.is_end_stream().then_some(0));
-        Self { stream, rest, has_ended: false, waiting }
+        Self { stream, rest, has_ended: false, responder: None, waits: false }
+    }
+
+    /// The same of a request that is answered there; whether the client waits for a word that its body is wanted.
+    pub(super) fn answered_by(mut self, responder: &Arc<Responder>, waits: bool) -> Self {
+        self.responder = Some(Arc::clone(responder));
+        self.waits = waits;
+        self
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled<h2::Error> {
         if !self.has_ended {
             let polled = self.stream.poll_data(cx);
             // Whoever has sent something waits for nothing.
-            if let Some(responder) = self.waiting.take().filter(|_| polled.is_pending()) {
+            if std::mem::take(&mut self.waits)
+                && polled.is_pending()
+                && let Some(responder) = &self.responder
+            {
                 responder.go_on();
             }
             match ready!(polled) {
@@ -61,6 +73,16 @@ impl Streamed {
         match ready!(self.stream.poll_trailers(cx)) {
             Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
             Err(error) => Poll::Ready(unless_done(error).map(Err)),
+        }
+    }
+}
+
+impl Drop for Streamed {
+    fn drop(&mut self) {
+        if !self.stream.is_end_stream()
+            && let Some(responder) = &self.responder
+        {
+            responder.leave();
         }
     }
 }

@@ -17,7 +17,7 @@ use super::forward::strip;
 ///
 /// # Errors
 /// When the stream has ended before, by a reset or with its connection.
-pub(super) async fn give<B>(mut body: B, mut stream: SendStream<Bytes>) -> Result<(), h2::Error>
+pub(super) async fn give<B>(mut body: B, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error>
 where
     B: Body<Data = Bytes, Error = NetproxyError> + Unpin,
 {
@@ -38,7 +38,7 @@ where
             Ok(data) => {
                 let is_last = body.is_end_stream();
                 if !data.is_empty() {
-                    make_room(&mut stream).await?;
+                    make_room(stream).await?;
                 }
                 stream.send_data(data, is_last)?;
                 if is_last {
