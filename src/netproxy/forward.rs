@@ -18,7 +18,7 @@ use super::framing::origin_form;
 use super::http::{Beneath, Scope, Service};
 use super::informational::{Asker, Sent};
 use super::intercept::Secure;
-use super::link::{Link, Unanswered, Wire};
+use super::link::{Link, Wire};
 use super::received::Received;
 use super::relay::relay;
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
@@ -92,13 +92,13 @@ impl Service {
                     let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
                     return self.finish(response, switch, exchange, client, &treatment);
                 }
-                Sent::Unanswered(Unanswered { error, unsent }) => match unsent {
+                Sent::Unanswered(failed) => match (failed.unsent, failed.error) {
                     // The origin closed an idle connection before any byte of this request went out.
-                    Some(unsent) if reused => {
+                    (Some(unsent), _) if reused => {
                         link.uncount(self.stream());
                         request = unsent;
                     }
-                    _ => {
+                    (_, error) => {
                         let failure = link.failure(error, !reused);
                         return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(failure));
                     }

@@ -89,7 +89,12 @@ async fn answer(service: &Arc<Service>, request: Request<RecvStream>, reply: Sen
     }
     // Where it fails, the client has gone, or has been told by a reset.
     let Ok(mut stream) = responder.begin(Response::from_parts(head, ()), has_ended) else { return };
-    let given = if has_ended { Ok(()) } else { give(body, &mut stream).await };
+    let given = if has_ended {
+        drop(body); // What it holds is recorded now.
+        Ok(())
+    } else {
+        give(body, &mut stream).await
+    };
     if given.is_ok() && responder.lock().is_left {
         let _ = timeout(PATIENCE, poll_fn(|cx| stream.poll_reset(cx))).await;
     }

@@ -56,7 +56,7 @@ pub(crate) enum Asker {
 /// How a request went.
 pub(crate) enum Sent {
     Answered(Response<Received>),
-    Unanswered(Unanswered),
+    Unanswered(Box<Unanswered>),
     Broken(NetproxyError),
 }
 
@@ -150,7 +150,7 @@ impl Service {
             match answered {
                 None => {}
                 Some(Ok(response)) => return Sent::Answered(response),
-                Some(Err(error)) => return Sent::Unanswered(error),
+                Some(Err(error)) => return Sent::Unanswered(Box::new(error)),
             }
         }
     }
