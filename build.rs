@@ -1,7 +1,7 @@
-//! Builds the image that stands in for the kernel's vDSO in replayable runs, and links the unwinder into
-//! the program: a library less to be loaded at each start.
+//! Builds the image that stands in for the kernel's vDSO in replayable runs, and links the C library and the unwinder
+//! into the program: nothing is loaded and looked up at each start.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The image is mapped as it is: it needs nothing of any library, and nothing in it is to be relocated.
@@ -30,7 +30,7 @@ const IMAGE: [&str; 19] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     build_image();
-    link_unwinder();
+    link_libraries();
 }
 
 fn build_image() {
@@ -53,18 +53,65 @@ fn build_image() {
     }
 }
 
-fn link_unwinder() {
+fn link_libraries() {
     let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|found| found == value);
     let for_this_host = std::env::var("HOST") == std::env::var("TARGET");
     if !for_this_host || !is("CARGO_CFG_TARGET_ENV", "gnu") || std::env::var_os("RUSTC_LINKER").is_some() {
         return;
     }
-    // Where the compiler that links has it; it says the bare name where it has none.
-    let Ok(said) = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output() else { return };
-    let said = String::from_utf8_lossy(&said.stdout);
-    if let Some(directory) = Path::new(said.trim()).parent().filter(|directory| directory.is_absolute()) {
-        println!("cargo::rustc-link-search=native={}", directory.display());
-        // As a whole: what asks for it is linked after it, where libgcc_s.so is no longer needed.
-        println!("cargo::rustc-link-lib=static:+whole-archive=gcc_eh");
+    // What asks for libgcc_s.so gets by that name what is not in the unwinder.
+    if !offer(
+        "unwinder",
+        &[("libgcc_eh.a", "libgcc_eh.a"), ("libgcc_s.a", "libgcc.a")],
+        "rustc-link-search=native=",
+    ) {
+        return;
     }
+    // As a whole: what asks for it is linked after it.
+    println!("cargo::rustc-link-lib=static:+whole-archive=gcc_eh");
+    let is_static = std::env::var("CARGO_CFG_TARGET_FEATURE")
+        .is_ok_and(|features| features.split(',').any(|feature| feature == "crt-static"));
+    if !is_static {
+        link_c_library();
+    }
+}
+
+/// As `-C target-feature=+crt-static` does, which cannot be asked for here, nor for the program alone. Where there is no
+/// such library the program loads the shared one.
+fn link_c_library() {
+    const LIBRARIES: [&str; 6] = ["libc.a", "libm.a", "libdl.a", "libpthread.a", "librt.a", "libutil.a"];
+    // The linker takes the first directory that has a library of the name, be it shared or not.
+    if found("rcrt1.o").is_some() && offer("c", &LIBRARIES.map(|name| (name, name)), "rustc-link-arg-bins=-L")
+    {
+        println!("cargo::rustc-link-arg-bins=-static-pie");
+    }
+}
+
+/// Makes a directory with these names for files of the compiler, and names it by `word`; false where one is missing.
+fn offer(directory: &str, names: &[(&str, &str)], word: &str) -> bool {
+    let output = std::env::var("OUT_DIR").expect("cargo names a directory");
+    let directory = Path::new(&output).join(directory);
+    let Some(files) = names.iter().map(|(_, file)| found(file)).collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    std::fs::create_dir_all(&directory).expect("the directory of cargo can be written");
+    for ((name, _), file) in names.iter().zip(files) {
+        let link = directory.join(name);
+        if std::fs::read_link(&link).is_ok_and(|former| former == file) {
+            continue;
+        }
+        // There may be another.
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(file, &link).expect("the directory of cargo can be written");
+    }
+    println!("cargo::{word}{}", directory.display());
+    true
+}
+
+/// Where the compiler that links has a file.
+fn found(name: &str) -> Option<PathBuf> {
+    let said = Command::new("cc").arg(format!("-print-file-name={name}")).output().ok()?;
+    // It says the bare name where it has none.
+    let path = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim());
+    (path.is_absolute() && path.exists()).then_some(path)
 }

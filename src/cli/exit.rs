@@ -46,7 +46,7 @@ impl Failure {
         Self { code: if code == 0 { 2 } else { code }, text }
     }
 
-    /// Prints it on stderr, each line under our name, and gives its code.
+    /// Prints it on stderr under our name, and gives its code.
     pub fn report(self) -> ExitCode {
         let mut stderr = std::io::stderr().lock();
         // A closed stderr has no reader to tell.
@@ -55,9 +55,9 @@ impl Failure {
     }
 }
 
-/// Paths and words that a trace or a program names do nothing to a terminal.
+/// One line: paths and words that a user, a trace or a program names do nothing to a terminal.
 fn harmless(text: &str) -> String {
-    text.lines().map(escape::text).collect::<Vec<_>>().join("\n")
+    escape::text(text.trim_end())
 }
 
 impl From<Report> for Failure {

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::command::{self, profiles};
+use crate::trace::escape;
 
 mod starter;
 
@@ -44,7 +45,7 @@ impl InitCommand {
         let text = survey(self.profile.as_deref(), &env, &cwd).to_string();
         match write_new(&self.policy, &text) {
             Ok(()) => {
-                let path = self.policy.display();
+                let path = escape::text(&self.policy.to_string_lossy());
                 written(0, writeln!(io::stdout(), "wrote {path}"))
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

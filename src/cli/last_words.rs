@@ -2,7 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
+use crate::plan::PRIVATE_HOME;
 use crate::policy::{self, PathAccess, Policy, RuleId};
 use crate::run::Outcome;
 use crate::supervisor::is_probe;
@@ -25,7 +27,11 @@ enum Hint<'a> {
 impl Hint<'_> {
     fn text(&self, policy: &Policy) -> String {
         match self {
-            Self::Allow(denied) => format!("to allow it: {}", policy.suggestion(denied)),
+            Self::Allow(denied) => {
+                let rule = policy.suggestion(denied);
+                // A comment says why there is none.
+                rule.strip_prefix("# ").map_or_else(|| format!("to allow it: {rule}"), ToOwned::to_owned)
+            }
             Self::Remedy(remedy) => format!("to allow it: {remedy}"),
             Self::DeniedBy(id) => {
                 let label = policy.rule_label(*id);
@@ -70,6 +76,10 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
             "agentbox: port {port} is held inside for the host's own ({rule}): no server inside can have it"
         )
     }));
+    if outcome.code != 0 && enforce {
+        lines.extend(shown_in_part(outcome));
+        lines.extend(private_home(outcome));
+    }
     let refused = refused(outcome);
     // Runtimes size themselves by these; a command that has done its work needed none.
     let needed = |refused: &&Refused<'_>| outcome.code != 0 || !refused.is_of_sys;
@@ -87,6 +97,34 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
         more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
     }
     lines
+}
+
+/// What a command may have missed that listed a directory of which rules name only parts.
+fn shown_in_part(outcome: &Outcome) -> Option<String> {
+    let rule = |directory: &PathBuf| {
+        let path = directory.clone();
+        outcome.policy.suggestion(&policy::Denied::Path { access: PathAccess::Read, path })
+    };
+    let mut own = outcome.denials.partial.iter().map(|directory| (directory, rule(directory)));
+    // Not those above, nor the system's, which hardly anybody wants to see whole.
+    let (directory, rule) = own.find(|(_, rule)| rule.starts_with("read: ."))?;
+    let directory = directory.display();
+    Some(format!(
+        "agentbox: {directory} was listed, and shows only what rules name in it (to show all of it: {rule})"
+    ))
+}
+
+/// That HOME was private, where something was looked for in it.
+fn private_home(outcome: &Outcome) -> Option<String> {
+    let mut missed = outcome.denials.missed.iter().filter_map(|path| path.strip_prefix(PRIVATE_HOME).ok());
+    let plain = |name: &&Path| {
+        name.to_str()
+            .is_some_and(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)))
+    };
+    let name = missed.find(plain)?.display();
+    Some(format!(
+        "agentbox: HOME was private and empty, and ~/{name} was looked for (to show it: env: HOME and read: ~/{name})"
+    ))
 }
 
 /// One kind of refusal.

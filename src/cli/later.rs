@@ -21,6 +21,7 @@ const OPTIONS: &[&str] = &[
     "--learn",
     "--tree",
     "--html",
+    "-f",
 ];
 
 /// The answer, if the words after the program's name begin with such a command.

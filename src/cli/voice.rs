@@ -1,6 +1,9 @@
 //! How much is said: `--quiet` leaves what went wrong.
 
+use std::borrow::Cow;
 use std::io::Write as _;
+
+use crate::trace::escape;
 
 /// How much is said.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -28,7 +31,11 @@ impl Voice {
 pub(super) fn tell(lines: impl IntoIterator<Item = String>) {
     let mut stderr = std::io::stderr().lock();
     for line in lines {
+        let line = line.trim_end();
+        // What stands under our name is one line, whatever the paths in it are called; drawings of a
+        // policy's faults escape what they quote.
+        let line = if line.starts_with("agentbox: ") { escape::text(line).into() } else { Cow::from(line) };
         // A closed stderr has no reader to tell.
-        let _ = writeln!(stderr, "{}", line.trim_end());
+        let _ = writeln!(stderr, "{line}");
     }
 }

@@ -15,6 +15,8 @@ use crate::policy::lossless;
 
 /// Most bytes of a file of the host that are read: bundles of roots have less than one MiB.
 const MOST: u64 = 16 << 20;
+/// So many are read at once.
+const PIECE: usize = 32 << 10;
 
 /// What a generated file holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +72,7 @@ impl Content {
             Self::Bytes(bytes) => written(to.write_all(bytes)),
             Self::Bundle { of } => {
                 for path in of {
-                    written(take_certificates(&read(path)?, to))?;
+                    take_certificates_of(path, to)?;
                 }
                 written(take_certificates(and.as_bytes(), to))
             }
@@ -90,6 +92,37 @@ impl Content {
             }
         }
     }
+}
+
+/// Takes the certificates of a file, piece by piece: a bundle is larger than what a run otherwise needs of memory, and
+/// each page of it would have to be given by the kernel first.
+fn take_certificates_of(path: &Path, to: &mut dyn Write) -> Result<(), FsviewError> {
+    let written = |error| FsviewError::new("write", "the content of a generated file", error);
+    let (mut file, _) = open(path)?;
+    let (mut text, mut left) = (Vec::new(), MOST);
+    loop {
+        let kept = text.len();
+        text.resize(kept + PIECE, 0);
+        let read = match file.read(&mut text[kept..]) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => None,
+            other => Some(other.map_err(|error| FsviewError::new("read", path, error))?),
+        };
+        text.truncate(kept + read.unwrap_or_default());
+        left = left.saturating_sub(read.unwrap_or_default() as u64);
+        if read == Some(0) || left == 0 {
+            return take_certificates(&text, to).map_err(written);
+        }
+        let end = end_of_blocks(&text);
+        take_certificates(&text[..end], to).map_err(written)?;
+        text.drain(..end);
+    }
+}
+
+/// Where the last line that ends a block does: none goes on behind it.
+fn end_of_blocks(text: &[u8]) -> usize {
+    let whole = memchr::memrchr(b'\n', text).map_or(0, |end| end + 1);
+    let Some(last) = memmem::rfind(&text[..whole], b"-----END ") else { return 0 };
+    memchr::memchr(b'\n', &text[last..]).map_or(0, |length| last + length + 1)
 }
 
 /// Takes the blocks of certificates and nothing else: whoever could put another file in the place
@@ -218,6 +251,33 @@ mod tests {
             taken(&format!("{ONE}{}{two}", ONE.replace("-----\n", "----- \n"))),
             format!("{ONE}{}{two}", ONE)
         );
+    }
+
+    #[test]
+    fn a_file_is_taken_like_a_text() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().canonicalize().expect("it exists").join("bundle");
+        let long = ONE.replace("AAAA\n", &"ABCD/+=\n".repeat(9000));
+        let broken = long.replace("END", "ENDE");
+        let parts = [
+            ONE,
+            "# a comment\n",
+            &long,
+            &broken,
+            &ONE.repeat(700),
+            &long,
+            "secret -----END \n",
+            ONE.trim_end(),
+        ];
+        for lead in [0, 1, 11, PIECE - 9, PIECE - 1] {
+            let text = format!("{}{}", "x".repeat(lead), parts.concat());
+            std::fs::write(&path, &text).expect("a file");
+            let mut whole = Vec::new();
+            take_certificates_of(&path, &mut whole).expect("a file");
+            assert!(whole == taken(&text).as_bytes(), "{lead}");
+        }
+        std::fs::write(&path, "").expect("a file");
+        take_certificates_of(&path, &mut Vec::new()).expect("a file");
     }
 
     #[test]

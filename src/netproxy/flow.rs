@@ -15,7 +15,7 @@ use super::failure::Failure;
 use super::idle::IdleClock;
 use super::metered::Metered;
 use super::origin::OriginStream;
-use super::recorded::Played;
+use super::recorded::{Carries, Diverged, Playback, Played};
 use super::relay::End;
 use super::resolve::Wanted;
 use super::tls::Facts;
@@ -60,6 +60,8 @@ struct Learned {
     tls: Option<Value>,
     /// In a replay: what it is played from.
     played: Option<Arc<Played>>,
+    /// In a replay: why nothing is played.
+    missed: Option<Diverged>,
 }
 
 impl Flow {
@@ -130,7 +132,7 @@ impl Flow {
                 Ok(self.meter(stream))
             }
             Err(source) => {
-                self.fail(&format!("cannot connect: {source}"), Failure::io(&source, Blame::Upstream));
+                self.fail_to_connect(&source);
                 Err(NetproxyError::Dial { address: destination, source })
             }
         }
@@ -190,6 +192,32 @@ impl Flow {
         self.learn(|learned| learned.played = Some(Arc::clone(played)));
     }
 
+    /// In a replay: it is known what is said on it. An error means that nothing of the kind was recorded; whoever
+    /// reads or writes it gets that as well.
+    pub(crate) fn settle(&self, stream: &mut Playback, carries: Carries) -> std::io::Result<()> {
+        let name = self.learn(|learned| learned.server_name.clone());
+        stream.settle(carries, name.as_deref())
+    }
+
+    /// The same of bytes that are passed on unread.
+    pub(crate) fn settle_unread(&self, stream: &mut OriginStream) {
+        if let OriginStream::Recorded(playback) = stream {
+            let is_tls = self.learn(|learned| learned.protocol.is_some());
+            // Its first reader is told.
+            let _ = self.settle(playback, if is_tls { Carries::Tls } else { Carries::Bytes });
+        }
+    }
+
+    /// Nobody has accepted.
+    pub(crate) fn fail_to_connect(&self, error: &std::io::Error) {
+        self.note_missed(error);
+        self.fail(&format!("cannot connect: {error}"), Failure::io(error, Blame::Upstream));
+    }
+
+    fn note_missed(&self, error: &std::io::Error) {
+        self.learn(|learned| learned.missed = learned.missed.take().or_else(|| Diverged::of(error)));
+    }
+
     /// Why it ended; the first reason stays.
     pub(crate) fn set_end(&self, reason: &str) {
         self.learn(|learned| {
@@ -209,6 +237,9 @@ impl Flow {
 
     /// The end of a relay.
     pub(crate) fn set_relayed(&self, end: &End) {
+        if let End::Upstream(error) = end {
+            self.note_missed(error);
+        }
         match end.failure() {
             Some(failure) => self.fail(&end.reason(), failure),
             None => self.set_end(&end.reason()),
@@ -222,8 +253,8 @@ impl Flow {
         transcript
     }
 
-    fn learn(&self, change: impl FnOnce(&mut Learned)) {
-        change(&mut self.learned.lock().unwrap_or_else(PoisonError::into_inner));
+    fn learn<T>(&self, change: impl FnOnce(&mut Learned) -> T) -> T {
+        change(&mut self.learned.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -265,6 +296,9 @@ impl Drop for Flow {
         }
         if let Some(failure) = learned.failure {
             result["failure"] = failure.value(self.down.load(Ordering::Relaxed));
+            if let Some(missed) = &learned.missed {
+                missed.describe(&mut result["failure"]);
+            }
         }
         if self.egress.replayable {
             result["opened"] = self.opened_at.into();

@@ -26,7 +26,7 @@ use super::tapped::Tapped;
 use super::target::Origin;
 use super::trailers::Trailers;
 use super::transcript::Transcript;
-use super::{alternative, attempts};
+use super::{alternative, attempts, framing};
 
 /// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
 /// names.
@@ -221,9 +221,11 @@ impl Service {
     ) -> Result<Response<Reply>, NetproxyError> {
         let place = treatment.place.as_ref();
         let upgraded = hyper::upgrade::on(&mut response);
-        let masking = place.map(Arc::clone);
-        let origin = async move { Some(Masking::new(TokioIo::new(upgraded.await.ok()?), masking.as_ref())) };
         let (mut head, body) = response.into_parts();
+        let (masking, is_framed) = (place.map(Arc::clone), is_websocket(&head.headers));
+        let origin = async move {
+            Some(Masking::new(TokioIo::new(upgraded.await.ok()?), masking.as_ref(), is_framed))
+        };
         let body = match place {
             Some(place) => {
                 let decoder = place.mask_head(&mut head);
@@ -257,11 +259,7 @@ impl Service {
         }
         if let (true, Some(mut switch)) = (switched, switch) {
             self.heads.stop();
-            if head
-                .headers
-                .get(header::UPGRADE)
-                .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
-            {
+            if is_websocket(&head.headers) {
                 switch.lookout.unmask();
             }
             let transcript = exchange.transcribe();
@@ -270,6 +268,10 @@ impl Service {
         }
         exchange.set_response(&head)?;
         if !switched {
+            if head.headers.contains_key(header::TRANSFER_ENCODING) {
+                // The chunks say where the body ends, whatever the other says (RFC 9112 section 6.3).
+                head.headers.remove(header::CONTENT_LENGTH);
+            }
             strip(&mut head.headers);
             head.headers.remove(header::UPGRADE);
             if alternative::withhold(&mut head.headers) {
@@ -283,6 +285,11 @@ impl Service {
         let body = if ends_by_close { body.ending_by_close() } else { body };
         Ok(Response::from_parts(head, Reply::Origin(Box::new(body))))
     }
+}
+
+/// Whether a change of protocol makes a WebSocket (RFC 6455 section 4.2.2).
+fn is_websocket(headers: &HeaderMap) -> bool {
+    headers.get(header::UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Relays what an upgrade has made of a connection.
@@ -315,6 +322,7 @@ fn prepare(mut head: http::request::Parts, origin: &Origin, upgrades: bool) -> h
     }
     // 100 is answered by the inner side as soon as the body is wanted.
     head.headers.remove(header::EXPECT);
+    framing::write_length(&mut head.headers);
     match upgrade {
         Some(protocol) if upgrades => {
             head.headers.insert(header::UPGRADE, protocol);
@@ -342,7 +350,9 @@ fn takes_trailers(headers: &HeaderMap) -> bool {
 fn fit<B>(request: &mut Request<B>, origin: &Origin, wire: Wire) {
     match wire {
         Wire::Http1 => {
-            *request.version_mut() = Version::HTTP_11;
+            // Only requests of HTTP/1.0 may name nobody (RFC 9112 section 3.2).
+            let named = request.headers().contains_key(header::HOST);
+            *request.version_mut() = if named { Version::HTTP_11 } else { Version::HTTP_10 };
             *request.uri_mut() = origin_form(request.method(), request.uri());
         }
         Wire::Http2 => {

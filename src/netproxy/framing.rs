@@ -2,7 +2,7 @@
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::uri::PathAndQuery;
-use http::{Method, Uri, Version, request};
+use http::{HeaderMap, Method, Uri, Version, request};
 
 use super::authority::Authority;
 use super::error::NetproxyError;
@@ -41,6 +41,15 @@ pub fn check_length(request: &request::Parts, head: &[u8]) -> Result<(), Netprox
         return Err(ambiguous("it is chunked and was sent before the answer to the one before it"));
     }
     Ok(())
+}
+
+/// Writes a length that has been read as it is usually written: one with zeros before it may be read as octal.
+pub(super) fn write_length(headers: &mut HeaderMap) {
+    let length =
+        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.trim().parse::<u64>().ok());
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
 }
 
 /// Whom the request is for: the target's authority, else the Host field. None for HTTP/1.0

@@ -35,7 +35,7 @@ use super::target::Origin;
 use crate::policy::{canonical_address, is_loopback};
 
 /// The port of `http://` targets that name none.
-const HTTP_PORT: u16 = 80;
+pub(super) const HTTP_PORT: u16 = 80;
 
 /// Requests that may be under way at once on one HTTP/2 connection. Clients that have not heard of it yet take it for
 /// 100 (RFC 9113 section 6.5.2), and what they send beyond it is refused.
@@ -329,11 +329,14 @@ impl Service {
 
     /// Answers a request that was refused. What it still sends is taken first, so that the connection stays usable.
     async fn turn_away(
-        &self,
+        self: &Arc<Self>,
         head: &http::request::Parts,
         body: Incoming,
         error: &NetproxyError,
     ) -> Response<Reply> {
+        if let Err(error) = self.note_unresolved(head, error).await {
+            return refusal(&error);
+        }
         if drain(&head.headers, body).await {
             self.heads.resume();
         }

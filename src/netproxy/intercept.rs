@@ -21,7 +21,7 @@ use super::link::{Link, Wire};
 use super::origin::OriginStream;
 use super::pool::{Carrier, Destination};
 use super::reached::Reached;
-use super::recorded::Playback;
+use super::recorded::{Carries, Playback};
 use super::relay::relay;
 use super::secret::{Lookout, Watching};
 use super::sniff::{Server, Speech, listen};
@@ -158,12 +158,7 @@ pub(crate) async fn serve(egress: Arc<Egress>, tls: Arc<Tls>, reading: Reading, 
     }
     let offer = tls::offer(&hello.protocols);
     let outer = match leg {
-        Leg::Dialled(OriginStream::Recorded(playback)) => match playback.facts() {
-            Ok(facts) => Reached::Recorded(playback, Arc::new(facts)),
-            // It was not asked then either.
-            Err(NetproxyError::NotRecorded { .. }) => Reached::Waits,
-            Err(error) => Reached::Failed(error),
-        },
+        Leg::Dialled(OriginStream::Recorded(playback)) => Reached::played(playback, flow.as_deref()),
         Leg::Dialled(OriginStream::Socket(stream)) => {
             match tls.outer.connect(&host, grant.destination, offer.clone(), stream).await {
                 Ok((stream, facts)) => Reached::Fresh(Box::new(stream), Arc::new(facts)),
@@ -252,7 +247,7 @@ impl Inside {
         drop(link);
         match self.secure.connect(&self.egress, &self.grant).await {
             Ok(Some((mut stream, _))) => self.pass(client, &mut stream, break_off).await,
-            Ok(None) => client.reset(),
+            Ok(None) => self.give_up(client, &NetproxyError::NotRecorded { what: "bytes".to_owned() }),
             Err(error) => self.give_up(client, &error),
         }
     }
@@ -262,7 +257,13 @@ impl Inside {
         match self.speech(&mut client, Server::Recorded(&playback)).await {
             Err(error) => self.give_up(client, &error),
             Ok(speech) => match speech.wire() {
-                None => self.pass(client, &mut playback, |_| {}).await,
+                None => {
+                    if let Some(flow) = &self.secure.flow {
+                        // Its first reader is told.
+                        let _ = flow.settle(&mut playback, Carries::Within);
+                    }
+                    self.pass(client, &mut playback, |_| {}).await;
+                }
                 Some(wire) => {
                     let link = Link::recorded(Some(facts), self.grant.destination);
                     self.exchange(client, Some(link), wire).await;

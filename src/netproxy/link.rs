@@ -20,7 +20,7 @@ use super::failure::Failure;
 use super::flow::Flow;
 use super::metered::Metered;
 use super::origin::OriginStream;
-use super::recorded::Played;
+use super::recorded::{Carries, Played};
 use super::spelling::{Spelled, Spelling};
 use super::tapped::Tapped;
 use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
@@ -106,13 +106,17 @@ pub(crate) struct Standing {
 impl Link {
     /// Begins HTTP on a leg that was dialled.
     pub(crate) async fn open(
-        upstream: Metered<OriginStream>,
+        mut upstream: Metered<OriginStream>,
         wire: Wire,
         destination: SocketAddr,
     ) -> Result<Self, NetproxyError> {
         let flow = Arc::clone(upstream.flow());
         flow.set_protocol("http");
         let weak = Arc::downgrade(&flow);
+        if let OriginStream::Recorded(playback) = upstream.stream_mut() {
+            // Requests that are on no recorded connection are answered each by itself.
+            let _ = flow.settle(playback, Carries::Requests);
+        }
         if let Some(played) = upstream.stream().played() {
             let played = Some(Arc::clone(played));
             let sender = Sender::Recorded(Arc::new(Standing { _flow: Some(flow), played }));

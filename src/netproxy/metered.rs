@@ -26,6 +26,10 @@ impl<S> Metered<S> {
         &self.stream
     }
 
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
     /// The leg and its record, which counts it no longer.
     pub(crate) fn into_inner(self) -> (S, Arc<Flow>) {
         (self.stream, self.flow)

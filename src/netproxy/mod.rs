@@ -99,6 +99,7 @@ pub mod sniff;
 pub mod socks;
 mod spec;
 mod spelling;
+pub mod standstill;
 mod stream;
 mod tapped;
 mod target;
@@ -108,6 +109,7 @@ mod transcript;
 mod turning;
 mod unix;
 mod unread;
+mod unresolved;
 
 #[cfg(test)]
 mod tests;

@@ -7,8 +7,9 @@ use serde_json::json;
 use super::authority::Host;
 use super::egress::Egress;
 use super::error::NetproxyError;
+use super::flow::Flow;
 use super::link::Link;
-use super::recorded::Playback;
+use super::recorded::{Carries, Playback};
 use super::tls::{Facts, H2, HTTP_1_1, OuterStream, StoredLeaf};
 use crate::trace::{Event, Kind};
 
@@ -26,6 +27,20 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
+    /// What was recorded of one that had proved itself to a client that asked for the same.
+    pub(crate) fn played(mut playback: Box<Playback>, flow: Option<&Flow>) -> Self {
+        if let Some(flow) = flow {
+            // Where there is none there are no facts either.
+            let _ = flow.settle(&mut playback, Carries::ReadTls);
+        }
+        match playback.facts() {
+            Ok(facts) => Self::Recorded(playback, Arc::new(facts)),
+            // It was not asked then either.
+            Err(NetproxyError::NotRecorded { .. }) => Self::Waits,
+            Err(error) => Self::Failed(error),
+        }
+    }
+
     /// What it proved.
     pub(crate) fn facts(&self) -> Option<&Arc<Facts>> {
         match self {

@@ -12,8 +12,10 @@ use tokio::time::{Instant, timeout_at};
 use super::client::{Client, MAX_HEAD};
 use super::error::NetproxyError;
 use super::link::Wire;
+use super::moments;
 use super::origin::OriginStream;
 use super::recorded::Playback;
+use super::standstill;
 use super::tls::OuterStream;
 
 /// How long the rest of a request line or ClientHello may take once it has begun.
@@ -21,6 +23,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long text that may yet become an unknown kind of request is held back.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a client has for its first bytes in a replay where it is not clear who is to speak first.
+const CLIENT_FIRST: Duration = Duration::from_millis(50);
 
 /// Methods of RFC 9110, PATCH, and WebDAV: a client that begins with one means HTTP.
 const METHODS: [&[u8]; 20] = [
@@ -148,12 +153,23 @@ async fn server_speaks(server: &mut Server<'_>) {
             let seen = stream.peek(&mut first).await.unwrap_or(0);
             is_settings(&first[..seen])
         }
-        Server::Recorded(playback) => playback.opening().is_none_or(is_settings),
+        Server::Recorded(playback) => return recorded_speaks(playback).await,
         Server::Tls(stream) => is_settings(stream.fill_buf().await.unwrap_or_default()),
         Server::None => true,
     };
     if settings {
         std::future::pending().await
+    }
+}
+
+/// The same of what is played. Where the recorded connections to a place differ, the client says first which of them it
+/// is, if it says anything.
+async fn recorded_speaks(playback: &Playback) {
+    match playback.opening() {
+        Some(opening) if is_settings(opening) => std::future::pending().await,
+        Some(_) if !playback.is_mixed() => {}
+        None if !playback.is_mixed() => standstill::comes().await,
+        _ => moments::pass(CLIENT_FIRST).await,
     }
 }
 

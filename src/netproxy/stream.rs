@@ -200,7 +200,9 @@ async fn relay_admitted(
 /// Relays bytes that nobody reads.
 async fn pass(egress: &Arc<Egress>, mut client: Client, mut upstream: Metered<OriginStream>, grant: &Grant) {
     client.heads().stop();
-    let transcript = upstream.flow().transcribe();
+    let flow = Arc::clone(upstream.flow());
+    flow.settle_unread(upstream.stream_mut());
+    let transcript = flow.transcribe();
     let lookout = Lookout::new(egress, grant, None, client.proc.as_deref());
     let mut watching = Watching::new(&mut client, lookout);
     let end = relay(&mut watching, &mut upstream, &transcript).await;

@@ -19,10 +19,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::decide::Refusal;
 use super::egress::Egress;
-use super::error::{Blame, NetproxyError};
-use super::failure::Failure;
+use super::error::NetproxyError;
 use super::flow::{Door, Flow};
 use super::idle::IdleClock;
+use super::recorded::Carries;
 use super::relay::relay;
 use super::secret::{Lookout, Watching};
 use crate::policy::{PathAccess, Policy, Verdict};
@@ -98,7 +98,9 @@ pub(crate) async fn carry(
     let client = BytesOnly::new(client, watch("the agent"));
     let connected = match egress.played() {
         Some(recording) => match recording.connect_unix(path, None).await {
-            Ok(playback) => {
+            Ok(mut playback) => {
+                // Its first reader is told.
+                let _ = flow.settle(&mut playback, Carries::Bytes);
                 if let Some(played) = playback.played() {
                     flow.set_played(played);
                 }
@@ -114,7 +116,7 @@ pub(crate) async fn carry(
             join(&egress, &flow, path, client, upstream).await;
         }
         Err(error) => {
-            flow.fail(&format!("cannot connect: {error}"), Failure::io(&error, Blame::Upstream));
+            flow.fail_to_connect(&error);
         }
     }
 }

@@ -14,10 +14,10 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::TimeValLike;
 use nix::sys::uio::pwrite;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::channel;
+use crate::sys::ptrace::{self, End, Stop};
 use crate::sys::{address, image};
 
 /// How the command ended, as pid 1 reports it.
@@ -261,17 +261,20 @@ struct Reaped {
     all: bool,
 }
 
-fn reap(command: Pid) -> nix::Result<Reaped> {
+fn reap(command: Pid) -> io::Result<Reaped> {
     loop {
-        let (pid, code, signal) = match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
-            Ok(WaitStatus::Exited(pid, code)) => (pid, code, 0),
-            Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32, signal as i32),
-            Ok(WaitStatus::StillAlive) => return Ok(Reaped::default()),
-            Err(Errno::ECHILD) => return Ok(Reaped { command: None, all: true }),
-            Ok(_) | Err(Errno::EINTR) => continue,
-            Err(errno) => return Err(errno),
+        // Not by nix's WaitStatus, which knows no real-time signals.
+        let (pid, End { code, signal, .. }) = match ptrace::next_stop() {
+            Ok(Some((pid, Stop::Ended(end)))) => (pid, end),
+            Ok(None) => return Ok(Reaped::default()),
+            Ok(Some(_)) => continue,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ECHILD) => return Ok(Reaped { command: None, all: true }),
+                Some(libc::EINTR) => continue,
+                _ => return Err(error),
+            },
         };
-        if pid == command {
+        if Pid::from_raw(pid) == command {
             let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
             let cpu = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
             let end = CommandEnd { code, signal, cpu_micros: cpu, peak_kib: usage.max_rss() };

@@ -1,6 +1,7 @@
 //! The view as a list of mounts, computed from one merged tree of roots.
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::roots::{PRIVATE, Root, exec_reaches, of_every_run};
@@ -168,7 +169,8 @@ pub(super) fn of_every_view() -> Vec<MountOp> {
 }
 
 fn outer_first(mounts: &mut [MountOp]) {
-    let depth = |op: &MountOp| op.target.components().count();
+    // Among paths of one slash the root comes first by itself.
+    let depth = |op: &MountOp| op.target.as_os_str().as_bytes().iter().filter(|&&byte| byte == b'/').count();
     mounts.sort_by(|a, b| depth(a).cmp(&depth(b)).then_with(|| a.target.cmp(&b.target)));
 }
 

@@ -215,6 +215,14 @@ fn refuse_other_forms(first: &str) -> Result<(), HostFault> {
     if first.starts_with("udp:") {
         return Err(syntax("methods do not go with `udp:`", "write `net: udp:HOST:PORT`"));
     }
+    for prefix in ["unix:", "udp:"] {
+        if first.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
+            return Err(syntax(
+                format!("`{prefix}` is written in small letters"),
+                format!("write `net: {prefix}…`"),
+            ));
+        }
+    }
     let Some((host, path)) = first.split_once('/') else { return Ok(()) };
     let length = path.split(':').next().unwrap_or("");
     let is_range = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()

@@ -24,8 +24,9 @@ thread_local! {
     static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
 
-/// What was seen at each path, no link followed on the way or at its end.
-type Seen = HashMap<PathBuf, Result<Rc<Sight>, Errno>>;
+/// What was seen at each path, no link followed on the way or at its end. By its bytes: as a path it would be taken
+/// apart for each question.
+type Seen = HashMap<OsString, Result<Rc<Sight>, Errno>>;
 
 /// What is at a path.
 #[derive(Debug)]
@@ -262,11 +263,11 @@ impl Rest {
 }
 
 fn look(path: &Path) -> Result<Rc<Sight>, Errno> {
-    let known = SEEN.with_borrow(|seen| seen.as_ref().and_then(|seen| seen.get(path).cloned()));
+    let known = SEEN.with_borrow(|seen| seen.as_ref().and_then(|seen| seen.get(path.as_os_str()).cloned()));
     known.unwrap_or_else(|| {
         let found = look_now(path).map(Rc::new);
         SEEN.with_borrow_mut(|seen| {
-            seen.as_mut().map(|seen| seen.insert(path.to_owned(), found.clone()));
+            seen.as_mut().map(|seen| seen.insert(path.as_os_str().to_owned(), found.clone()));
         });
         found
     })

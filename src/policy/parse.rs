@@ -166,7 +166,7 @@ impl<'s, 'a> Parser<'s, 'a> {
         };
         let help = match near {
             Some(near) => format!("write `{near}: …`"),
-            None => "the rules are read, write, net, exec, env, deny, allow, runtime and include; \
+            None => "the rules are read, write, net, exec, env, deny, allow, secret, listen, runtime and include; \
                      a value that begins like this one goes in quotes"
                 .to_owned(),
         };

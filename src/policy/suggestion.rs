@@ -23,6 +23,12 @@ impl Policy {
             Denied::Connect { port: 0, .. } | Denied::Request { port: 0, .. } => {
                 return "# no rule can name port 0".to_owned();
             }
+            Denied::Exec { argv, .. } if argv.is_empty() => {
+                return "# no rule allows a program under a name that is another's".to_owned();
+            }
+            Denied::Path { path, .. } if is_of_a_process(path) => {
+                return "# no rule can name a process of the run".to_owned();
+            }
             _ => {}
         }
         let line = match denied {
@@ -137,6 +143,12 @@ impl Policy {
             None => format!("net: {udp}{}", std::net::SocketAddr::new(address, port)),
         }
     }
+}
+
+/// Whether it lies in the directory of one process (proc(5)): a rule would name one of the host's.
+fn is_of_a_process(path: &Path) -> bool {
+    let below = path.strip_prefix("/proc").ok().and_then(|below| below.iter().next());
+    below.is_some_and(|name| name.as_bytes().iter().all(u8::is_ascii_digit))
 }
 
 fn socket(path: &Path) -> Option<String> {

@@ -223,8 +223,14 @@ impl UrlPattern {
     /// Whether some server could take a path in normal form for what the rule says.
     pub(super) fn may_match(&self, path: &str) -> bool {
         let Some(below) = path.strip_prefix('/') else { return false };
-        let segments = loosened(&below.split('/').collect::<Vec<_>>(), false);
-        match_parts(&self.loose, &segments.iter().map(String::as_str).collect::<Vec<_>>())
+        // A server behind another one may take off a further layer of escapes.
+        let layers = std::iter::successors(Some(below.to_owned()), |layer| {
+            layer.contains("%25").then(|| layer.replace("%25", "%"))
+        });
+        layers.take(MOST_LAYERS + 1).any(|layer| {
+            let segments = loosened(&layer.split('/').collect::<Vec<_>>(), false);
+            match_parts(&self.loose, &segments.iter().map(String::as_str).collect::<Vec<_>>())
+        })
     }
 
     /// Segments that are named, and bytes that are pinned: more is more specific.
@@ -257,7 +263,8 @@ impl Part {
     }
 }
 
-/// Segments without parameters and without the empty one of a last slash; whatever is not unreserved is escaped.
+/// Segments in lower case, without parameters and without the empty one of a last slash; whatever is not unreserved is
+/// escaped.
 fn loosened(segments: &[&str], stars: bool) -> Vec<String> {
     let mut segments: Vec<String> = segments.iter().map(|segment| escaped(segment, stars)).collect();
     if segments.last().is_some_and(String::is_empty) {
@@ -281,7 +288,7 @@ fn escaped(segment: &str, stars: bool) -> String {
     let end = plain.iter().position(|(byte, _)| *byte == b';').unwrap_or(plain.len());
     plain[..end].iter().fold(String::new(), |mut text, (byte, is_star)| {
         match *byte {
-            byte if *is_star || is_unreserved(byte) => text.push(char::from(byte)),
+            byte if *is_star || is_unreserved(byte) => text.push(char::from(byte.to_ascii_lowercase())),
             byte => text.push_str(&format!("%{byte:02X}")),
         }
         text

@@ -40,7 +40,7 @@ pub use until::{Ahead, Next, Until};
 use crate::fsview::Door;
 use crate::netproxy::{Listeners, Proxy, StreamOptions};
 use crate::ns::init::CommandEnd;
-use crate::plan::{Enforcement, LaunchPlan, PlanError};
+use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
 use crate::supervisor::{Denials, Finished, Supervisor};
@@ -65,6 +65,8 @@ pub struct Outcome {
     pub trace: Closing,
     /// Time that a replay has left out.
     pub left_out: Duration,
+    /// Pid 1, which ends by itself meanwhile: when this is dropped it has.
+    _ending: Option<launch::KillOnDrop>,
 }
 
 /// Carries `plan` out, in what [`begin`] began; `streams` are treated as the user wants. It can be repeated as
@@ -145,44 +147,37 @@ fn arm(
         let streams = (tls, streams);
         network::start(policy, sockets, listeners, (recorder, redactor), &connections, enforce, streams)
     };
-    let listen = || {
-        if plan.unix.is_empty() && plan.net.published.is_empty() {
-            let network = start(sockets, Listeners::default())?;
-            return Ok((begun.view()?, network, Vec::new()));
-        }
+    let note = || repeat.begin(umask, (recorder, turn.as_deref()));
+    let (entered, network, relayed, noted) = if plan.unix.is_empty() && plan.net.published.is_empty() {
+        let network = start(sockets, Listeners::default())?;
+        // While the child builds the view.
+        let noted = note();
+        plan.check_document()?;
+        (begun.view()?, network, Vec::new(), noted)
+    } else {
+        let noted = note();
+        plan.check_document()?;
         // It listens at the doors too, which are made with the view, or asks pid 1 for sockets.
         let mut entered = begun.view()?;
         let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut entered.doors));
         let dialler = begun.dialler().map_err(RunError::call("dup"))?;
         let listeners = publish::listeners(published, unix, dialler);
-        Ok((entered, start(sockets, listeners)?, relayed))
+        (entered, start(sockets, listeners)?, relayed, noted)
     };
-    let (entered, network, relayed) = beside_check(&plan, listen)?;
     let (policy, seeded, enforce) = (Arc::clone(&plan.access.policy), plan.replay, plan.access.enforce);
     let (mut header, environment) = (plan.header.clone(), environment(&plan));
     let former = signals.former;
     let network::Network { proxy, loopback } = network;
     let around =
-        watch::Around { begun: &begun, proxy: &proxy, loopback, connections, relayed, signals, state, umask };
-    let watched = watch::watch(plan, entered, around, (recorder, repeat, turn));
+        watch::Around { begun: &begun, proxy: &proxy, loopback, connections, relayed, signals, state };
+    let watched =
+        noted.and_then(|noted| watch::watch(plan, entered, around, (recorder, repeat, turn, noted)));
     launch::look_for_room()?;
     let launched = begun.finish()?;
     let (landlock, stdio) = (launched.landlock, launched.stdio.manifest());
     let enforcement = Enforcement { landlock, capture, reads_tls, idle_timeout, redacted, seeded, stdio };
     enforcement.add_to(&mut header, policy.full_mediation(), enforce);
     Ok(Armed { launched, proxy, header, environment, policy, former, watched })
-}
-
-/// Does `work` while another thread looks whether the document that `spec` prints says all of `plan`: what is not in
-/// it is not in the run.
-fn beside_check<T>(plan: &LaunchPlan, work: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
-    std::thread::scope(|scope| {
-        let check = std::thread::Builder::new().name("document".to_owned());
-        let check = check.spawn_scoped(scope, || plan.check_document()).map_err(RunError::call("clone"))?;
-        let done = work();
-        check.join().unwrap_or(Err(PlanError::Incomplete))?;
-        done
-    })
 }
 
 /// A run that waits for nothing but the word.
@@ -242,7 +237,7 @@ fn carry_out(ready: Ready) -> Result<Ended, RunError> {
 
 /// Records how the run ended, and closes the trace.
 fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
-    let Ended { finished, streams, policy, guard: _guard } = ended;
+    let Ended { finished, streams, policy, guard } = ended;
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,
@@ -274,6 +269,7 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
         policy,
         trace,
         left_out: finished.left_out,
+        _ending: guard,
     })
 }
 

@@ -18,9 +18,9 @@ use crate::trace::redact::Redactor;
 
 /// What the proxy has under way in a replay.
 pub(super) fn under_way() -> UnderWay {
-    use netproxy::{delays, moments};
+    use netproxy::{delays, moments, standstill};
     let (next, leave_out, want) = (delays::next, delays::leave_out, delays::want);
-    UnderWay { is_any: moments::any, next, leave_out, want }
+    UnderWay { is_any: moments::any, next, leave_out, want, stands_still: standstill::tell }
 }
 
 /// The ways out of a run.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek as _, SeekFrom};
+use std::io::{BufWriter, Read, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -232,8 +232,16 @@ impl Contents {
         };
         let (start, length) = *parts.get(number).ok_or(Errno::EBADMSG)?;
         file.seek(SeekFrom::Start(start))?;
-        let copied = std::io::copy(&mut Read::by_ref(file).take(length), to)?;
-        if copied == length { Ok(()) } else { Err(Errno::EIO.into()) }
+        let mut left = Read::by_ref(file).take(length);
+        // sendfile(2), which `std::io::copy` takes, goes page by page through a pipe.
+        let mut block = vec![0; SMALL];
+        while left.limit() > 0 {
+            match left.read(&mut block)? {
+                0 => return Err(Errno::EIO.into()),
+                read => to.write_all(&block[..read])?,
+            }
+        }
+        Ok(())
     }
 }
 

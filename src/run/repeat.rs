@@ -196,6 +196,14 @@ impl Private {
     }
 }
 
+/// The first moment of a run.
+pub(super) struct Beginning {
+    /// Its clocks, or those of the recorded run.
+    pub(super) base: ClockBase,
+    /// To be recorded when the run is.
+    pub(super) replay: Option<Event>,
+}
+
 impl Repeat {
     /// What reads the run's TLS is known by now.
     pub(super) fn keep_authority(&mut self, tls: Option<&Interception>) {
@@ -247,7 +255,7 @@ impl Repeat {
     }
 
     /// The clocks when the run began, or when the recorded one did.
-    pub(super) fn clock(&self) -> Result<ClockBase, RunError> {
+    fn clock(&self) -> Result<ClockBase, RunError> {
         match self {
             Self::Replayed(replayed) => Ok(replayed.clock),
             Self::Never | Self::Recorded { .. } => ClockBase::now().map_err(RunError::call("clock_gettime")),
@@ -279,8 +287,17 @@ impl Repeat {
         matches!(self, Self::Replayed(replayed) if !replayed.paced)
     }
 
-    /// What a replay needs to know first, to be recorded when the run is; its blob is stored already.
-    pub(super) fn event(
+    /// When the run begins, and what a replay needs to know first; its blob is stored then.
+    pub(super) fn begin(
+        &self,
+        umask: Mode,
+        (recorder, turn): (&Recorder, Option<&Turn>),
+    ) -> Result<Beginning, RunError> {
+        let base = self.clock()?;
+        Ok(Beginning { base, replay: self.event(umask, base, (recorder, turn))? })
+    }
+
+    fn event(
         &self,
         umask: Mode,
         base: ClockBase,
@@ -289,8 +306,7 @@ impl Repeat {
         let Some(private) = self.private() else { return Ok(None) };
         let text = serde_json::to_vec(private)
             .map_err(|error| RunError::call("the private blob")(std::io::Error::from(error)))?;
-        let mut blob = recorder.blob()?;
-        std::io::Write::write_all(&mut blob, &text).map_err(|source| TraceError::StoreBlob { source })?;
+        let blob = recorder.keep(&text)?;
         let mut event = Event::new(Kind::Meta, "run.replay");
         if self.captures() {
             event = event.arg("captured", true);
@@ -303,7 +319,7 @@ impl Repeat {
             .arg("umask", umask.bits())
             .arg("clock", serde_json::json!(base))
             .arg("processors", serde_json::json!(Processors::here()))
-            .arg("private", blob.finish()?.private());
+            .arg("private", blob.private());
         Ok(Some(event))
     }
 }

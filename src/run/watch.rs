@@ -4,10 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nix::sys::stat::Mode;
-
 use super::launch::{Begun, Entered};
-use super::repeat::Repeat;
+use super::repeat::{Beginning, Repeat};
 use super::signals::HeldSignals;
 use super::{RunError, diverted, network};
 use crate::netproxy::Proxy;
@@ -29,8 +27,6 @@ pub(super) struct Around<'a> {
     pub(super) signals: HeldSignals,
     /// The private state directory, if there is one.
     pub(super) state: Option<OwnedFd>,
-    /// What the launcher was started with, and the command has.
-    pub(super) umask: Mode,
 }
 
 /// The supervisor, which knows the view.
@@ -49,11 +45,10 @@ pub(super) fn watch(
     plan: LaunchPlan,
     entered: Entered,
     around: Around<'_>,
-    (recorder, repeat, turn): (&Recorder, Repeat, Option<Arc<Turn>>),
+    (recorder, repeat, turn, beginning): (&Recorder, Repeat, Option<Arc<Turn>>, Beginning),
 ) -> Result<Watched, RunError> {
     let begun = around.begun;
-    let base = repeat.clock()?;
-    let replay = repeat.event(around.umask, base, (recorder, turn.as_deref()))?;
+    let Beginning { base, replay } = beginning;
     let skips_waits = repeat.skips_waits();
     let (diverted, kept) = entered.layers.prepare(&plan.fs, &entered.root, repeat.files())?;
     let (keeps, captures) = (repeat.private().is_some(), repeat.captures());

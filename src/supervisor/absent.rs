@@ -19,14 +19,34 @@ use crate::trace::{Event, Kind};
 /// How many links a path may lead through (path_resolution(7)).
 pub(super) const LINKS: usize = 40;
 
+/// What a call wants of a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// To read what is there.
+    Read,
+    /// To change, move or remove what is there.
+    Change,
+    /// To have something there, made where it is not.
+    Make,
+}
+
+impl Wish {
+    fn access(self) -> PathAccess {
+        if self == Self::Read { PathAccess::Read } else { PathAccess::Write }
+    }
+}
+
 impl Supervisor {
-    /// What is not in the view: refused if the host has it, absent otherwise.
+    /// What is not in the view: refused if the host has it, absent otherwise. `errno` is what the view says.
     pub(super) fn absent(
         &mut self,
         call: &Call,
-        access: PathAccess,
+        wish: impl Into<Wish>,
         spelled: &Spelled,
+        errno: Errno,
     ) -> Result<Reply, Stop> {
+        let wish = wish.into();
+        let access = wish.access();
         let path = self.view.leads_to(&spelled.absolute);
         let decision = self.access.decide(access, &path, None);
         if let Decision::Allow(area) = decision {
@@ -38,21 +58,29 @@ impl Supervisor {
                 let event = spelled.add_to(event, "path", &path).proc(call.task.lineage.clone()).rule(label);
                 self.recorder.record_folded(event)?;
             }
-            return Ok(Reply::Errno(Errno::ENOENT));
+            if area == Area::Private {
+                self.denials.missed_in_private(&path);
+            }
+            return Ok(Reply::Errno(errno));
         }
-        // The look is made with the caller's rights: it tells nothing that they could not see.
-        let exists = match access {
-            // What is made inside alone is all there is.
-            PathAccess::Read => !self.view.is_diverted(&path) && path.symlink_metadata().is_ok(),
-            PathAccess::Write => path.parent().is_some_and(|parent| parent.symlink_metadata().is_ok()),
+        let exists = match wish {
+            Wish::Make => path.parent().is_some_and(|parent| !is_the_runs_own(parent) && parent.is_dir()),
+            Wish::Read | Wish::Change => self.host_has(&path),
         };
         if !exists {
-            return Ok(Reply::Errno(Errno::ENOENT));
+            return Ok(Reply::Errno(errno));
         }
         match self.judge(call, access, spelled, &path, &decision)? {
-            Some(_) => Ok(Reply::Errno(Errno::ENOENT)),
+            Some(_) => Ok(Reply::Errno(errno)),
             None => Ok(Reply::Errno(Errno::EACCES)),
         }
+    }
+
+    /// Whether the host has something there that the view does not show. The look is made with the
+    /// caller's rights: it tells nothing that they could not see.
+    pub(super) fn host_has(&self, path: &Path) -> bool {
+        // What is made inside alone is all there is.
+        !self.view.is_diverted(path) && is_on_host(path)
     }
 
     /// What cannot be looked at: below a directory that a rule closed by a mount, it is refused by
@@ -72,6 +100,17 @@ impl Supervisor {
         }
         Ok(Reply::Errno(errno))
     }
+}
+
+/// Whether the host has something at this path. Of its processes and terminals it is not asked: who
+/// could try their numbers would see them.
+pub(super) fn is_on_host(path: &Path) -> bool {
+    !is_the_runs_own(path) && path.symlink_metadata().is_ok()
+}
+
+/// Whether the view has a file system of its own there, which says all that there is.
+fn is_the_runs_own(path: &Path) -> bool {
+    ["/proc", "/dev/pts"].iter().any(|own| path.starts_with(own))
 }
 
 impl View {

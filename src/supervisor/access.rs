@@ -89,6 +89,11 @@ pub enum Decision {
         /// Why.
         reason: String,
     },
+    /// It is the launcher's own: refused under `--observe` too.
+    Own {
+        /// Why.
+        reason: &'static str,
+    },
 }
 
 impl AccessTable {
@@ -96,10 +101,10 @@ impl AccessTable {
     #[must_use]
     pub fn decide(&self, access: PathAccess, resolved: &Path, id: Option<FileId>) -> Decision {
         if self.is_protected(resolved, id) {
-            return Decision::Deny { rule: None, reason: "it belongs to the launcher".to_owned() };
+            return Decision::Own { reason: "it belongs to the launcher" };
         }
         if is_below(resolved, Path::new("/proc/1")) {
-            return Decision::Deny { rule: None, reason: "pid 1 is the launcher's".to_owned() };
+            return Decision::Own { reason: "pid 1 is the launcher's" };
         }
         match self.policy.decide_path(access, resolved) {
             Verdict::Allow { rule } => Decision::Allow(Area::Rule(Some(rule))),

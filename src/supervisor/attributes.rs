@@ -9,6 +9,7 @@ use nix::sys::stat::{FchmodatFlags, Mode, SFlag, UtimensatFlags, fchmodat, utime
 use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::unistd::{Gid, Uid};
 
+use super::absent::Wish;
 use super::access::Area;
 use super::call::{Call, Reply};
 use super::first_change::Kept;
@@ -166,8 +167,8 @@ impl Supervisor {
     ) -> Result<Reply, Stop> {
         let (spelled, file) = match self.file_of(call, which) {
             Ok(file) => file,
-            Err((Errno::ENOENT | Errno::ENOTDIR, Some(spelled))) => {
-                return self.absent(call, PathAccess::Write, &spelled);
+            Err((errno @ (Errno::ENOENT | Errno::ENOTDIR), Some(spelled))) => {
+                return self.absent(call, Wish::Change, &spelled, errno);
             }
             Err((errno, Some(spelled))) => {
                 return self.unreachable(call, PathAccess::Write, &spelled, errno);

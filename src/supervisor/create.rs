@@ -6,12 +6,23 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, readlinkat};
 use nix::sys::stat::Mode;
 
+use super::absent::Wish;
 use super::access::Area;
 use super::call::{Call, Reply};
 use super::open::Request;
 use super::view::{Found, Place, Spelled, found};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
+
+impl From<&Request> for Wish {
+    fn from(request: &Request) -> Self {
+        match request.access() {
+            PathAccess::Read => Self::Read,
+            PathAccess::Write if request.flags.contains(OFlag::O_CREAT) => Self::Make,
+            PathAccess::Write => Self::Change,
+        }
+    }
+}
 
 impl Supervisor {
     /// Creates the file, in a directory that cannot be swapped any more.
@@ -24,7 +35,9 @@ impl Supervisor {
     ) -> Result<Reply, Stop> {
         let place = match self.view.place(&spelled.absolute) {
             Ok(place) => place,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return self.absent(call, PathAccess::Write, spelled),
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => {
+                return self.absent(call, Wish::Make, spelled, errno);
+            }
             Err(errno) => return self.unreachable(call, PathAccess::Write, spelled, errno),
         };
         if place.trailing_slash {

@@ -1,9 +1,10 @@
 //! What was refused most often, and by which rule: the last words of a run.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Stop, Supervisor};
 use crate::policy::{Denied, FileId, PathAccess, RuleId};
@@ -21,9 +22,29 @@ pub struct Denials {
     lookups: HashMap<i32, Lookup>,
     /// Ports that servers inside could not have, each with the rule that has it stand for the host's.
     pub held: BTreeMap<u16, String>,
+    /// Directories that were listed and show only what rules name in them; some of them, if they are many.
+    pub partial: BTreeSet<PathBuf>,
+    /// Dot files that were looked for in private directories and are not there; the same.
+    pub missed: BTreeSet<PathBuf>,
 }
 
+/// Places that are remembered to be named at the end.
+const PLACES: usize = 64;
+
 impl Denials {
+    pub(super) fn listed_in_part(&mut self, directory: &Path) {
+        if self.partial.len() < PLACES && !self.partial.contains(directory) {
+            self.partial.insert(directory.to_owned());
+        }
+    }
+
+    pub(super) fn missed_in_private(&mut self, path: &Path) {
+        let is_dot_file = path.iter().any(|name| name.as_bytes().starts_with(b"."));
+        if is_dot_file && self.missed.len() < PLACES && !self.missed.contains(path) {
+            self.missed.insert(path.to_owned());
+        }
+    }
+
     /// `rule` is the `deny:` rule that refused it.
     pub(super) fn count(&mut self, denied: Denied, rule: Option<RuleId>) {
         let key = format!("{denied:?} {rule:?}");

@@ -105,8 +105,8 @@ impl Digests {
         self.block.resize(length.max(self.block.len()), 0);
         let mut hash = Sha256::new();
         let mut size: u64 = 0;
-        let own = Instant::now() + LONGEST;
-        let until = self.until.map_or(own, |until| until.min(own));
+        // Of what is small nobody asks for the time.
+        let mut until = None;
         loop {
             let at = i64::try_from(size).map_err(io::Error::other)?;
             let count = pread(file, &mut self.block, at)?;
@@ -118,8 +118,13 @@ impl Digests {
             if count == 0 || whole {
                 break;
             }
+            let now = Instant::now();
+            let until = *until.get_or_insert_with(|| {
+                let own = now + LONGEST;
+                self.until.map_or(own, |until| until.min(own))
+            });
             // A writer can keep ahead of us for ever.
-            if size > LARGEST || (size > BLOCK as u64 && Instant::now() > until) {
+            if size > LARGEST || (size > BLOCK as u64 && now > until) {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long"));
             }
         }

@@ -24,12 +24,7 @@ impl Supervisor {
         };
         // An effect whose entry has no room must not happen.
         self.recorder.make_room()?;
-        let was_here = self.hand_over.is_here();
         self.hand_over.called(notification.pid);
-        if was_here != self.hand_over.is_here() {
-            // Older kernels know no difference.
-            let _ = seccomp::wake_here(self.listener.as_fd(), !was_here);
-        }
         let (reply, task) = self.judge_call(&notification)?;
         let begun = Instant::now();
         let sent = match (reply, task) {
@@ -40,21 +35,38 @@ impl Supervisor {
             (Reply::Descriptor { file, close_on_exec }, _) => {
                 self.give_at_hand(notification.id, &file, close_on_exec)
             }
-            (reply, _) => answer(&self.listener, notification.id, reply),
+            (reply, _) => self.answer_at_hand(notification.id, reply),
         };
         self.hand_over.answered(begun.elapsed());
         self.keep_statuses(false)?;
         sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
     }
 
-    /// Answers with a descriptor, on this CPU if the task is called in to it: then in two steps, so
+    /// Answers on this CPU, or where another task waits for that on whichever is idle.
+    fn answer_at_hand(&mut self, id: u64, reply: Reply) -> Result<(), Refused> {
+        if self.hand_over.is_here() {
+            self.hand_over.woke_here();
+            return answer(&self.listener, id, reply);
+        }
+        // Older kernels know no difference.
+        let _ = seccomp::wake_here(self.listener.as_fd(), false);
+        let answered = answer(&self.listener, id, reply);
+        let _ = seccomp::wake_here(self.listener.as_fd(), true);
+        answered
+    }
+
+    /// Answers with a descriptor: in one step, or where the task is drawn in to this CPU in two, so
     /// that it goes on only when it may run anywhere again.
     fn give_at_hand(&mut self, id: u64, file: &OwnedFd, close_on_exec: bool) -> Result<(), Refused> {
         let Some(drawn_in) = self.hand_over.draw_in() else {
-            return tolerant(give(&self.listener, id, file, close_on_exec));
+            let begun = Instant::now();
+            let given = give(&self.listener, id, file, close_on_exec);
+            self.hand_over.gave(begun.elapsed());
+            return tolerant(given);
         };
         let number = seccomp::add_descriptor(self.listener.as_fd(), id, file.as_fd(), close_on_exec);
         drop(drawn_in);
+        self.hand_over.woke_here();
         tolerant(match number {
             Ok(number) => send(&self.listener, id, Answer::Value(number)),
             Err(error) => no_descriptor(&self.listener, id, error),
@@ -62,15 +74,18 @@ impl Supervisor {
     }
 
     fn judge_call(&mut self, notification: &Notification) -> Result<(Reply, Option<Rc<Task>>), Stop> {
-        // Gone, or out of sight: it gets no answer that it could use.
-        let task = match self.tasks.find(notification.pid) {
+        let known = self.tasks.known(notification.pid);
+        // What has its number still had it when it called; and an open is asked about once its path was read.
+        let is_asked_later = known.is_some() && is_open(notification.number);
+        let task = match known.map_or_else(|| self.tasks.meet(notification.pid), Ok) {
             Ok(task) => task,
+            // Gone, or out of sight: it gets no answer that it could use.
             Err(errno) => {
                 self.host_refused("open(/proc/PID)", errno.into());
                 return Ok((Reply::Errno(Errno::ESRCH), None));
             }
         };
-        if !seccomp::still_waits(self.listener.as_fd(), notification.id) {
+        if !is_asked_later && !seccomp::still_waits(self.listener.as_fd(), notification.id) {
             return Ok((Reply::Errno(Errno::ESRCH), None));
         }
         if self.command_pid.is_none() {
@@ -90,7 +105,7 @@ impl Supervisor {
         let here = libc::AT_FDCWD;
         let at = |register: u64| call.int(register);
         match i64::from(call.number) {
-            libc::SYS_open | libc::SYS_creat | libc::SYS_openat | libc::SYS_openat2 => self.open(call),
+            _ if is_open(call.number) => self.open(call),
             libc::SYS_execve | libc::SYS_execveat => self.exec(call),
             libc::SYS_connect => self.connect(call),
             libc::SYS_bind => self.bind(call),
@@ -189,6 +204,10 @@ impl Supervisor {
             Err(errno) => Ok(Reply::Errno(errno)),
         }
     }
+}
+
+fn is_open(number: i32) -> bool {
+    [libc::SYS_open, libc::SYS_creat, libc::SYS_openat, libc::SYS_openat2].contains(&i64::from(number))
 }
 
 /// Sends the answer. A task that was killed meanwhile needs none: ENOENT.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::absent::is_on_host;
 use super::access::Decision;
 use super::arguments::{quoted, read_words};
 use super::call::{Call, Reply};
@@ -250,7 +251,7 @@ impl Supervisor {
         let wanted = argv.first().and_then(|word| Path::new(word).file_name());
         // A runtime below a write root is the agent's to change.
         let writable = self.access.decide(PathAccess::Write, &file.path, Some(self.view.id_of(file)));
-        let fixed = self.access.is_system(&file.path) && matches!(writable, Decision::Deny { .. });
+        let fixed = self.access.is_system(&file.path) && !matches!(writable, Decision::Allow(_));
         expected == argv && name == wanted && fixed
     }
 
@@ -304,7 +305,7 @@ impl Supervisor {
     fn exec_absent(&mut self, call: &Call, absolute: &[u8], argv: &[OsString]) -> Result<Reply, Stop> {
         let path = super::spelling::lexical(absolute);
         let shown = matches!(self.access.decide(PathAccess::Read, &path, None), Decision::Allow(_));
-        if shown || path.symlink_metadata().is_err() {
+        if shown || !is_on_host(&path) {
             return Ok(Reply::Errno(Errno::ENOENT));
         }
         self.refuse_exec(call, &path, argv, None, "it is not in the view", false)?;

@@ -64,6 +64,7 @@ impl Supervisor {
             }
         }
         self.expected.insert(tid, expected);
+        self.hand_over.expect_stop();
         Ok(Reply::Continue)
     }
 
@@ -135,13 +136,7 @@ impl Supervisor {
     ) -> Result<(), Stop> {
         let strand = self.tasks.kin().and_then(|kin| kin.strand(pid));
         if let (Some(clock), Some(strand)) = (&mut self.clock, strand) {
-            clock.executed(
-                former,
-                pid,
-                strand.to_string(),
-                beginning,
-                (runtime.at_real_rate, runtime.text),
-            )?;
+            clock.executed(former, pid, strand.to_string(), beginning, (runtime.pace, runtime.text))?;
             if let Some(skip) = &self.skip {
                 skip.begins(clock);
             }

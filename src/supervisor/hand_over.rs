@@ -4,13 +4,18 @@
 //! (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP). An answer with a descriptor knows no such hand-over: the
 //! kernel wakes the task, and then us, on whichever CPU is idle, and to wake an idle CPU of a virtual
 //! machine takes longer than all the rest of the call. So for a row of calls of one task this thread
-//! stays where it is, and the task may run nowhere else while it takes its descriptor. It has its own
-//! CPUs again before its call returns: no instruction of the program runs without them.
+//! stays where it is. Most often the kernel leaves the task there too, for a CPU that has been idle for
+//! long is none that it looks for. Once it has taken the task elsewhere it goes on to do so: then, for some
+//! calls, the task may run nowhere else while it takes its descriptor. It has its own CPUs again before
+//! its call returns: no instruction of the program runs without them.
 //!
 //! All of that is for one task that calls again and again. Where two call in turns, as the compilers of a
-//! parallel make do, the one CPU would be handed on from one to the other while the next one is idle: then
-//! each answered task is woken where it was. Only to take a descriptor, for which this thread waits, it
-//! comes to this CPU: where one call after another waits long for that, as in a search with several threads.
+//! parallel make do, this thread goes to the CPU of each. Where the next one has called before the last one
+//! could run, both would be put on one CPU while the other is idle: then the next one is woken where it was.
+//! Only to take a descriptor, for which this thread waits, it comes to this CPU: where one call after another
+//! waits long for that, as in a search with several threads.
+
+mod astray;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -19,6 +24,7 @@ use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 
+use self::astray::Astray;
 use crate::sys::{process, seccomp};
 
 /// Calls of one task without another's between them that make a row.
@@ -31,6 +37,8 @@ const APART: u32 = 64;
 const TURNS: u32 = 256;
 /// An answer that takes longer waits for another CPU to wake.
 const SLOW: Duration = Duration::from_micros(25);
+/// Who looks for calls for so long has slept meanwhile: then others had this CPU.
+const SLEPT: Duration = Duration::from_micros(3);
 /// Work beside the program that is worth a CPU of its own.
 const LONG: Duration = Duration::from_micros(300);
 /// The calling thread (sched_setaffinity(2)).
@@ -53,6 +61,9 @@ pub(super) struct HandOver {
     /// How many more of the last answers took long than not, within bounds.
     slow: u32,
     stay: Option<Stay>,
+    astray: Astray,
+    /// A task that was answered may still wait for this CPU.
+    waits_here: bool,
 }
 
 /// This thread stays on one CPU.
@@ -75,7 +86,18 @@ impl HandOver {
     /// `wakes_here`: a call wakes this thread on the CPU that it was made on.
     fn new(wakes_here: bool) -> Self {
         let usable = wakes_here && sched_getaffinity(SELF).is_ok_and(|cpus| several(&cpus));
-        Self { usable, task: 0, row: 0, apart: 0, before: [0; 2], turns: 0, slow: 0, stay: None }
+        Self {
+            usable,
+            task: 0,
+            row: 0,
+            apart: 0,
+            before: [0; 2],
+            turns: 0,
+            slow: 0,
+            stay: None,
+            astray: Astray::default(),
+            waits_here: false,
+        }
     }
 
     /// A call of `task` is about to be served.
@@ -108,9 +130,19 @@ impl HandOver {
         self.turns > 0 && self.slow >= ROW
     }
 
-    /// Whether an answered task is to run on this CPU.
+    /// Whether the task that is answered next is to run on this CPU: not behind another one.
     pub(super) fn is_here(&self) -> bool {
-        self.turns == 0
+        !self.waits_here
+    }
+
+    /// A task was woken on this CPU.
+    pub(super) fn woke_here(&mut self) {
+        self.waits_here = true;
+    }
+
+    /// This thread has looked for calls, and that took so long.
+    pub(super) fn looked(&mut self, took: Duration) {
+        self.waits_here &= took < SLEPT;
     }
 
     /// The call was answered, which took so long: the next one wakes us where the task is by then.
@@ -122,6 +154,13 @@ impl HandOver {
             // Whether they still take long is to be seen.
             self.slow = 0;
             self.go();
+        }
+    }
+
+    /// The task that is being served is about to stop for us, as its tracer: that wakes us here.
+    pub(super) fn expect_stop(&mut self) {
+        if self.usable && self.stay.is_none() && self.turns == 0 {
+            self.stay();
         }
     }
 
@@ -160,10 +199,22 @@ impl HandOver {
         }
     }
 
+    /// A descriptor was given in one step, which took so long.
+    pub(super) fn gave(&mut self, took: Duration) {
+        // It was waited for.
+        self.waits_here = false;
+        if self.stay.is_some() && self.turns == 0 {
+            self.astray.answered(took > SLOW);
+        }
+    }
+
     /// Lets the task that is being served, which waits in its call, run on this CPU alone, until the
     /// result is dropped. `None` where that gains nothing.
     pub(super) fn draw_in(&mut self) -> Option<DrawnIn> {
         let here = self.stay.as_ref()?.here;
+        if self.turns == 0 && !self.astray.draws() {
+            return None;
+        }
         let task = Pid::from_raw(self.task);
         let everywhere = sched_getaffinity(task).ok().filter(several)?;
         if sched_setaffinity(task, &here).is_err() {
@@ -218,10 +269,12 @@ mod tests {
         sched_getaffinity(Pid::from_raw(task)).expect("is there")
     }
 
-    /// `None` where there is one CPU alone.
+    /// The kernel takes the task elsewhere. `None` where there is one CPU alone.
     fn in_a_row(task: i32) -> Option<HandOver> {
         let mut hand_over = HandOver::new(true);
         (0..ROW).for_each(|_| hand_over.called(task));
+        assert!(hand_over.draw_in().is_none());
+        (0..astray::SLOW_ANSWERS).for_each(|_| hand_over.gave(2 * SLOW));
         hand_over.stay.is_some().then_some(hand_over)
     }
 
@@ -248,17 +301,32 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_call_in_turns_stay_where_they_are() {
+    fn tasks_that_call_in_turns_are_no_row() {
         let mut hand_over = HandOver::new(false);
         let mut call = |task: i32| {
             hand_over.called(task);
-            hand_over.is_here()
+            hand_over.turns == 0
         };
         // One after the other is no turn, nor is a parent between its children.
         assert!([1, 1, 2, 3, 4, 1, 5, 1, 6].into_iter().all(&mut call));
         assert!(call(7) && call(6) && !call(7));
         assert!((1..TURNS).all(|_| !call(7)));
         assert!(call(7));
+    }
+
+    #[test]
+    fn a_task_that_is_answered_right_after_another_runs_elsewhere() {
+        let mut hand_over = HandOver::new(false);
+        assert!(hand_over.is_here());
+        hand_over.woke_here();
+        hand_over.looked(SLEPT / 2);
+        assert!(!hand_over.is_here());
+        // The first one has had this CPU meanwhile.
+        hand_over.looked(SLEPT);
+        assert!(hand_over.is_here());
+        hand_over.woke_here();
+        hand_over.gave(SLEPT);
+        assert!(hand_over.is_here());
     }
 
     #[test]
@@ -274,9 +342,9 @@ mod tests {
             }
         };
         (0..3 * ROW).for_each(|_| both(&mut hand_over, Duration::ZERO));
-        assert!(!hand_over.is_here() && hand_over.draw_in().is_none());
+        assert!(hand_over.turns > 0 && hand_over.draw_in().is_none());
         (0..2 * ROW).for_each(|_| both(&mut hand_over, 2 * SLOW));
-        assert!(!hand_over.is_here());
+        assert!(hand_over.turns > 0);
         hand_over.called(task);
         if hand_over.usable {
             let drawn_in = hand_over.draw_in().expect("can be moved");

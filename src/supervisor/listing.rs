@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -197,9 +196,7 @@ fn record(path: &Path, directory: &OwnedFd, recorder: &Recorder) -> Result<(), T
     if names.len() <= INLINE {
         event.args.extend(path_value("names", &names));
     } else {
-        let mut blob = recorder.blob()?;
-        blob.write_all(&names).map_err(|source| TraceError::StoreBlob { source })?;
-        event = event.arg("names", blob.finish()?.private());
+        event = event.arg("names", recorder.keep(&names)?.private());
     }
     recorder.record_folded(event)
 }

@@ -9,6 +9,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{LinkatFlags, UnlinkatFlags};
 
+use super::absent::Wish;
 use super::access::{Area, Decision};
 use super::attributes::{DEVICE, SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
@@ -40,7 +41,7 @@ impl Supervisor {
         if mode & SET_ID != 0 {
             return self.refuse_at(call, directory, path, SET_ID_REFUSED);
         }
-        let target = match self.name(call, directory, path)? {
+        let target = match self.name(call, Wish::Make, directory, path)? {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
@@ -83,7 +84,7 @@ impl Supervisor {
         if mode & SET_ID != 0 {
             return self.refuse_at(call, directory, path, SET_ID_REFUSED);
         }
-        let target = match self.name(call, directory, path)? {
+        let target = match self.name(call, Wish::Make, directory, path)? {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
@@ -105,7 +106,7 @@ impl Supervisor {
         if flags & !libc::AT_REMOVEDIR != 0 {
             return Ok(Reply::Errno(Errno::EINVAL));
         }
-        let target = match self.name(call, directory, path)? {
+        let target = match self.name(call, Wish::Change, directory, path)? {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
@@ -137,7 +138,7 @@ impl Supervisor {
             Ok(text) => text,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        let target = match self.name(call, directory, path)? {
+        let target = match self.name(call, Wish::Make, directory, path)? {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
@@ -164,7 +165,7 @@ impl Supervisor {
             Err(errno @ (Errno::ENOENT | Errno::EACCES)) => {
                 let spelled = call.path(from.1).and_then(|path| View::absolute(&call.task, from.0, &path));
                 return match spelled {
-                    Ok(spelled) if errno == Errno::ENOENT => self.absent(call, PathAccess::Read, &spelled),
+                    Ok(spelled) if errno == Errno::ENOENT => self.absent(call, Wish::Read, &spelled, errno),
                     Ok(spelled) => self.unreachable(call, PathAccess::Read, &spelled, errno),
                     Err(errno) => Ok(Reply::Errno(errno)),
                 };
@@ -177,7 +178,7 @@ impl Supervisor {
         if self.judge(call, PathAccess::Write, &spelled, &source.path, &decision)?.is_none() {
             return Ok(Reply::Errno(Errno::EACCES));
         }
-        let target = match self.name(call, to.0, to.1)? {
+        let target = match self.name(call, Wish::Make, to.0, to.1)? {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
@@ -211,15 +212,21 @@ impl Supervisor {
     }
 
     /// Judges a change of the name at `path`.
-    pub(super) fn name(&mut self, call: &Call, directory: i32, path: u64) -> Result<Judged, Stop> {
+    pub(super) fn name(
+        &mut self,
+        call: &Call,
+        wish: Wish,
+        directory: i32,
+        path: u64,
+    ) -> Result<Judged, Stop> {
         let spelled = match call.path(path).and_then(|path| View::absolute(&call.task, directory, &path)) {
             Ok(spelled) => spelled,
             Err(errno) => return Ok(Err(Reply::Errno(errno))),
         };
         let place = match self.view.place(&spelled.absolute) {
             Ok(place) => place,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => {
-                return Ok(Err(self.absent(call, PathAccess::Write, &spelled)?));
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => {
+                return Ok(Err(self.absent(call, wish, &spelled, errno)?));
             }
             Err(errno) => return Ok(Err(self.unreachable(call, PathAccess::Write, &spelled, errno)?)),
         };
@@ -230,13 +237,17 @@ impl Supervisor {
         }
         let id = status.map(|status| self.view.id_at(&path, &status));
         let decision = self.access.decide(PathAccess::Write, &path, id);
-        if let Decision::Deny { rule: None, .. } = &decision
+        if let Decision::Deny { rule: None, .. } | Decision::Own { .. } = &decision
             && creates(call)
             && status.is_some()
         {
             // `mkdir -p` and its like make every directory above; what exists already is no wish
             // to change it.
             return Ok(Err(Reply::Errno(Errno::EEXIST)));
+        }
+        if wish == Wish::Change && status.is_none() && !self.host_has(&path) {
+            // `rm -f` and its like are content with what is absent.
+            return Ok(Err(Reply::Errno(Errno::ENOENT)));
         }
         match self.judge(call, PathAccess::Write, &spelled, &path, &decision)? {
             Some(area) => {

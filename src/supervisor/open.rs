@@ -12,13 +12,13 @@ use nix::sys::stat::{FileStat, Mode, SFlag};
 use super::absent::LINKS;
 use super::access::{Area, Decision};
 use super::attributes::{SET_ID, SET_ID_REFUSED};
-use super::call::{Call, PATH_MAX, Reply};
+use super::call::{Call, Reply};
 use super::first_change::{Before, Kept};
 use super::spelling::lexical;
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
-use crate::sys::memory;
+use crate::sys::{memory, seccomp};
 use crate::trace::{Event, Kind};
 
 /// An open as it was asked for.
@@ -55,10 +55,13 @@ impl Supervisor {
             Ok(request) => request,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
+        // Killed meanwhile, or gone by another thread's execve(2): what was read may be of the next program.
+        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
+            return Ok(Reply::Errno(Errno::ESRCH));
+        }
         if request.flags.contains(OFlag::O_PATH) {
-            // A handle without content: whatever it leads to is judged when it is used. The flags of
-            // openat2(2) stand in memory, and we cannot give a handle (SECCOMP_IOCTL_NOTIF_ADDFD, EBADF):
-            // programs fall back to openat(2).
+            // A handle without content: whatever it leads to is judged when it is used. The flags of openat2(2)
+            // stand in memory, and we cannot give a handle (NOTIF_ADDFD, EBADF): programs fall back to openat(2).
             return Ok(if request.fixed { Reply::Continue } else { Reply::Errno(Errno::ENOSYS) });
         }
         let spelled = match View::absolute(&call.task, request.directory, &request.path) {
@@ -83,10 +86,7 @@ impl Supervisor {
 
     fn read_request(&self, call: &Call) -> nix::Result<Request> {
         let [a, b, c, d, ..] = call.arguments;
-        let path = |address| {
-            memory::read_string(call.task.tid, address, PATH_MAX)
-                .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT)))
-        };
+        let path = |address| call.path(address);
         let flags = |word: u64| OFlag::from_bits_retain(call.int(word));
         let request = |directory, path, flags, mode: u64| Request {
             directory,
@@ -150,7 +150,7 @@ impl Supervisor {
                     Err(errno) => Ok(Reply::Errno(errno)),
                 }
             }
-            Err(Errno::ENOENT) => self.absent(call, request.access(), &spelled),
+            Err(errno @ Errno::ENOENT) => self.absent(call, request, &spelled, errno),
             Err(errno) => Ok(Reply::Errno(errno)),
         }
     }
@@ -175,7 +175,7 @@ impl Supervisor {
             Err(Errno::ENOENT) if self.look_again(&lexical(&spelled.absolute))? => {
                 self.open_resolved(call, request, spelled, links)
             }
-            Err(Errno::ENOENT | Errno::ENOTDIR) => self.absent(call, request.access(), spelled),
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => self.absent(call, request, spelled, errno),
             Err(errno) => self.unreachable(call, request.access(), spelled, errno),
         }
     }
@@ -242,7 +242,8 @@ impl Supervisor {
     }
 
     /// Records that a directory was listed that shows only what rules name in it.
-    fn record_listing(&self, call: &Call, spelled: &Spelled, found: &Found) -> Result<(), Stop> {
+    fn record_listing(&mut self, call: &Call, spelled: &Spelled, found: &Found) -> Result<(), Stop> {
+        self.denials.listed_in_part(&found.path);
         let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
         let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
         Ok(self.recorder.record_folded(event.proc(call.task.lineage.clone()))?)
@@ -325,26 +326,24 @@ impl Supervisor {
         resolved: &Path,
         decision: &Decision,
     ) -> Result<Option<Area>, Stop> {
-        let (rule, reason) = match decision {
+        let (rule, reason, enforced) = match decision {
             Decision::Allow(area) => return Ok(Some(*area)),
-            Decision::Deny { rule, reason } => (*rule, reason),
+            Decision::Deny { rule, reason } => (*rule, reason.as_str(), self.access.enforce),
+            Decision::Own { reason } => (None, *reason, true),
         };
-        let op = match access {
-            PathAccess::Read => "read",
-            PathAccess::Write => "write",
-        };
-        let event = Event::new(Kind::Deny, op).arg("enforced", self.access.enforce);
+        let op = if access == PathAccess::Read { "read" } else { "write" };
+        let event = Event::new(Kind::Deny, op).arg("enforced", enforced);
         let event = spelled.add_to(event, "target", resolved);
         let event = event.arg("pid", call.task.inner_tgid());
         let label = self.access.label(rule, reason);
         let event = event.proc(call.task.lineage.clone()).rule(label);
-        if self.access.is_protected(resolved, None) {
+        if matches!(decision, Decision::Own { .. }) {
             // No rule opens it: the last words, which name one, leave it out.
             self.recorder.deny(event)?;
         } else {
             self.deny(event, super::denials::path(access, resolved), rule)?;
         }
-        Ok((!self.access.enforce).then_some(Area::Private))
+        Ok((!enforced).then_some(Area::Private))
     }
 
     pub(super) fn record_open(

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::RenameFlags;
 use nix::sys::stat::SFlag;
 
+use super::absent::Wish;
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
 use super::mutate::{Target, status_of};
@@ -26,11 +27,11 @@ impl Supervisor {
         if flags.contains(RenameFlags::RENAME_WHITEOUT) {
             return Ok(Reply::Errno(Errno::EPERM));
         }
-        let source = match self.name(call, from.0, from.1)? {
+        let source = match self.name(call, Wish::Change, from.0, from.1)? {
             Ok(source) => source,
             Err(reply) => return Ok(reply),
         };
-        let target = match self.name(call, to.0, to.1)? {
+        let target = match self.name(call, Wish::Make, to.0, to.1)? {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
@@ -78,14 +79,14 @@ impl Supervisor {
         if !is_directory(&moved.place) {
             return Ok(None);
         }
-        let reason = if self.access.holds_protected(&path) {
-            "it holds a file of the launcher"
+        let decision = if self.access.holds_protected(&path) {
+            Decision::Own { reason: "it holds a file of the launcher" }
         } else if self.full_mediation && self.subtree_changes_meaning(&moved.place, to) {
-            "a rule decides differently about something below it at the new name"
+            let reason = "a rule decides differently about something below it at the new name";
+            Decision::Deny { rule: None, reason: reason.to_owned() }
         } else {
             return Ok(None);
         };
-        let decision = Decision::Deny { rule: None, reason: reason.to_owned() };
         let allowed = self.judge(call, PathAccess::Write, &moved.spelled, &path, &decision)?;
         Ok(allowed.is_none().then_some(Reply::Errno(Errno::EACCES)))
     }

@@ -264,7 +264,8 @@ impl Supervisor {
         if [&b"/proc/"[..], b"/dev/"].iter().any(|tree| spelled.absolute.starts_with(tree)) {
             return Ok(None);
         }
-        let start = if spelled.typed.starts_with(b"/") { Ok("/".into()) } else { call.task.link("cwd") };
+        let start =
+            if spelled.typed.starts_with(b"/") { Ok("/".into()) } else { call.task.working_directory() };
         let directory = match start.and_then(|start| self.view.find(start.as_bytes(), true)) {
             Ok(directory) => directory.file,
             Err(errno) => return Ok(Some(Err(errno))),

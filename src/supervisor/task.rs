@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::rc::Rc;
 
 use nix::errno::Errno;
@@ -12,7 +13,7 @@ use nix::sys::stat::{Mode, fstat, fstatat};
 
 use super::beginning::{self, Beginning};
 use super::controls::Kin;
-use crate::sys::pidfd;
+use crate::sys::{descriptor, pidfd};
 
 /// A task of the run.
 #[derive(Debug)]
@@ -32,9 +33,20 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// A link of the task's directory: `cwd`, `exe`, `fd/3`.
+    /// A link of the task's directory: `exe`, `fd/3`.
     pub(super) fn link(&self, name: &str) -> nix::Result<OsString> {
         readlinkat(&self.directory, name)
+    }
+
+    /// Its working directory.
+    pub(super) fn working_directory(&self) -> nix::Result<OsString> {
+        // Asked for at nearly every open: the other way allocates a page.
+        let mut target = [0; 256];
+        match descriptor::read_link(self.directory.as_fd(), c"cwd", &mut target) {
+            Ok(length) if length < target.len() => Ok(OsString::from_vec(target[..length].to_vec())),
+            Ok(_) => self.link("cwd"),
+            Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))),
+        }
     }
 
     /// Opens what descriptor `number` refers to, as O_PATH.
@@ -188,11 +200,19 @@ impl Tasks {
 
     /// Finds the task `tid`, or looks at it for the first time.
     pub(super) fn find(&mut self, tid: i32) -> nix::Result<Rc<Task>> {
-        if let Some(task) = self.known.get(&tid)
-            && task.is_alive()
-        {
-            return Ok(Rc::clone(task));
+        match self.known(tid) {
+            Some(task) => Ok(task),
+            None => self.meet(tid),
         }
+    }
+
+    /// The task `tid`, if it has that number since it was looked at first.
+    pub(super) fn known(&self, tid: i32) -> Option<Rc<Task>> {
+        self.known.get(&tid).filter(|task| task.is_alive()).map(Rc::clone)
+    }
+
+    /// Looks at whoever is `tid` now.
+    pub(super) fn meet(&mut self, tid: i32) -> nix::Result<Rc<Task>> {
         let task = Rc::new(self.look_at(tid)?);
         if self.known.len() >= REMEMBERED {
             self.known.retain(|_, task| task.is_alive());

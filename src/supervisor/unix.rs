@@ -14,6 +14,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
 use nix::sys::socket::{SockFlag, SockType};
 use nix::sys::stat::{Mode, SFlag, fstat, stat};
 
+use super::absent::is_on_host;
 use super::access::AccessTable;
 use super::call::{Call, Reply};
 use super::sockets::connect_now;
@@ -137,7 +138,7 @@ impl Supervisor {
         let outside = stat(parent).map(|status| FileId { dev: status.st_dev, ino: status.st_ino });
         // The host's own directory shows what there is.
         let shown = inside.is_ok() && inside == outside;
-        if shown || path.symlink_metadata().is_err() {
+        if shown || !is_on_host(&path) {
             return Ok(Reply::Errno(Errno::ENOENT));
         }
         self.refuse_unix(call, &path)?;

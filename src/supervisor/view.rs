@@ -149,7 +149,7 @@ impl View {
             return Ok(name_self(task, path).into_owned());
         }
         let base = if directory == libc::AT_FDCWD {
-            task.link("cwd")?
+            task.working_directory()?
         } else {
             task.link(&format!("fd/{directory}"))
                 .map_err(|errno| if errno == Errno::ENOENT { Errno::EBADF } else { errno })?
@@ -213,7 +213,7 @@ impl View {
                 found(openat2(&self.root, path, how)?)
             }
             Some(libc::AT_FDCWD) => {
-                found(openat2(self.find(task.link("cwd")?.as_bytes(), true)?.file, path, how)?)
+                found(openat2(self.find(task.working_directory()?.as_bytes(), true)?.file, path, how)?)
             }
             Some(number) => found(openat2(task.descriptor(number)?, path, how)?),
         }

@@ -1,5 +1,6 @@
 //! What the kernel knows of an open descriptor, and holds for it: kcmp(2), statx(2), flock(2).
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -21,6 +22,19 @@ pub fn same_open_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<
         libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_FILE, one.as_raw_fd(), other.as_raw_fd())
     })?;
     Ok(order == 0)
+}
+
+/// Reads the link `name` in `directory` into `target`; gives its length, which is that of `target` where there may be
+/// more (readlink(2)).
+///
+/// # Errors
+/// The errno of readlinkat(2).
+pub fn read_link(directory: BorrowedFd<'_>, name: &CStr, target: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `name` is a C string, and the kernel writes at most the length of `target` to it.
+    let length = unsafe {
+        libc::readlinkat(directory.as_raw_fd(), name.as_ptr(), target.as_mut_ptr().cast(), target.len())
+    };
+    usize::try_from(super::checked(length as libc::c_long)?).map_err(io::Error::other)
 }
 
 /// Bytes that wait in a pipe (pipe(7), FIONREAD).

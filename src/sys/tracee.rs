@@ -124,6 +124,8 @@ impl Visit {
             let status = loop {
                 match waitid(Id::Pid(self.task), peek) {
                     Err(Errno::EINTR) => {}
+                    // nix has no name for a real-time signal, and with all blocked it can only have killed.
+                    Err(Errno::EINVAL) => return Err(VisitError::Gone),
                     other => break other?,
                 }
             };

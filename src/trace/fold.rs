@@ -3,6 +3,7 @@
 //! The first of them is stored at once; what repeats it is counted here and stored later as one entry whose `count`
 //! says how many there were. So the sum of all counts (one where there is none) is the number of events.
 
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +36,8 @@ pub(super) struct Repeats {
 /// sorted.
 #[derive(Default)]
 pub(super) struct Folds {
-    open: Vec<Open>,
+    /// The oldest first.
+    open: VecDeque<Open>,
 }
 
 struct Open {
@@ -48,17 +50,21 @@ struct Open {
 impl Folds {
     /// Offers an event with its [`hash_of`], which is best made before anything is locked.
     pub(super) fn offer(&mut self, hash: u64, body: &Arc<Body>, now: Instant) -> Fold {
-        let known = self.open.iter_mut().find(|open| open.hash == hash && open.body.says_the_same(body));
-        if let Some(open) = known {
+        let known = self.open.iter().position(|open| open.hash == hash && open.body.says_the_same(body));
+        if let Some(open) = known.and_then(|at| self.open.get_mut(at)) {
             open.repeats += 1;
-            let first_repeat = (open.repeats == 1).then(|| body.line_bound());
-            if first_repeat.is_some() {
-                open.since = now;
+            if open.repeats > 1 {
+                return Fold::Counted { first_repeat: None };
             }
-            return Fold::Counted { first_repeat };
+            open.since = now;
+            // It is the youngest now.
+            if let Some(open) = known.and_then(|at| self.open.remove(at)) {
+                self.open.push_back(open);
+            }
+            return Fold::Counted { first_repeat: Some(body.line_bound()) };
         }
         let evicted = if self.open.len() >= MOST_OPEN { self.evict_oldest() } else { None };
-        self.open.push(Open { hash, body: Arc::clone(body), repeats: 0, since: now });
+        self.open.push_back(Open { hash, body: Arc::clone(body), repeats: 0, since: now });
         Fold::Store { evicted }
     }
 
@@ -80,19 +86,19 @@ impl Folds {
     }
 
     fn take(&mut self, is_due: impl Fn(&Open) -> bool) -> Vec<Repeats> {
-        let mut due: Vec<(Instant, Repeats)> = self
-            .open
-            .extract_if(.., |open| is_due(open))
-            .filter(|open| open.repeats > 0)
-            .map(|open| (open.since, Repeats { body: open.body, count: open.repeats }))
-            .collect();
-        due.sort_by_key(|(since, _)| *since);
-        due.into_iter().map(|(_, repeats)| repeats).collect()
+        let mut due = Vec::new();
+        self.open.retain(|open| {
+            let is_due = is_due(open);
+            if is_due && open.repeats > 0 {
+                due.push(Repeats { body: Arc::clone(&open.body), count: open.repeats });
+            }
+            !is_due
+        });
+        due
     }
 
     fn evict_oldest(&mut self) -> Option<Repeats> {
-        let (oldest, _) = self.open.iter().enumerate().min_by_key(|(_, open)| open.since)?;
-        let open = self.open.swap_remove(oldest);
+        let open = self.open.pop_front()?;
         (open.repeats > 0).then_some(Repeats { body: open.body, count: open.repeats })
     }
 }

@@ -52,8 +52,10 @@ pub const LEDGER_NAME: &str = "traces";
 pub const JOURNAL_NAME: &str = "journal.json";
 /// Name, in the state directory, of the directory in which the traces of replays are written.
 pub const REPLAYS_NAME: &str = "replays";
-/// Name, in the state directory, of the directory that holds a file for each trace that was made here.
+/// Name, in the state directory, of the directory that says which traces were made here.
 pub const HEADS_NAME: &str = "heads";
+/// The list in there.
+pub const HEADS_LIST: &str = "list";
 
 /// Returns the name of the directory of blobs that belongs to the trace `name`.
 pub fn blobs_name(name: &OsStr) -> OsString {

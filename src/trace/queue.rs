@@ -159,6 +159,7 @@ impl Queue {
         state.promise(bound)?;
         state.tally.count(event);
         state.enqueue(Item { body, count: None, micros: now_micros() }, bound);
+        let spent = std::mem::take(&mut state.spent);
         let ticket = state.accepted;
         if state.space.as_ref().is_some_and(Space::write_through) {
             if state.wakes(true) {
@@ -167,6 +168,8 @@ impl Queue {
             return self.wait_until_stored(state, ticket);
         }
         self.wake(state);
+        // Not under the lock.
+        drop(spent);
         Ok(())
     }
 

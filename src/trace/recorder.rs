@@ -1,9 +1,10 @@
 //! The recorder: the handle by which every part of the run says what happened.
 
 use std::fmt;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::blob::{BlobStore, BlobWriter, BodyRef, room_for};
+use super::blob::{BlobRef, BlobStore, BlobWriter, BodyRef, room_for};
 use super::effect::Effect;
 use super::error::TraceError;
 use super::event::Event;
@@ -98,6 +99,19 @@ impl Recorder {
             return Err(TraceError::Failed { reason });
         }
         Ok(self.blobs.start())
+    }
+
+    /// Stores something of the launcher's own as a whole. A short one stands there as it is: it may be the only one of a
+    /// run, and to make what compresses it would take longer than all else about it.
+    ///
+    /// # Errors
+    /// As for any other body.
+    pub fn keep(&self, bytes: &[u8]) -> Result<BlobRef, TraceError> {
+        const SHORT: usize = 8 << 10;
+        let mut blob = self.blob()?;
+        blob.hurry(bytes.len() <= SHORT);
+        blob.write_all(bytes).map_err(|source| TraceError::StoreBlob { source })?;
+        blob.finish()
     }
 
     /// Keeps room for the entry, of about so many bytes, of something that is about to begin.

@@ -50,7 +50,7 @@ impl Redactor {
         Self { chosen, ..self }
     }
 
-    /// Whether the values of this query parameter are secret. A name with percent signs is judged by what they stand for.
+    /// Whether the values of this query parameter are secret: `accessToken` is taken as `access_token`. A name with percent signs is judged by what they stand for.
     #[must_use]
     pub fn is_secret_parameter(&self, name: &str) -> bool {
         names::is_secret_parameter(name) || self.chosen.hold(name)
@@ -154,7 +154,9 @@ impl Redactor {
             let end = rest.find(['&', ';']).unwrap_or(rest.len());
             let (pair, after) = rest.split_at(end);
             match pair.split_once('=') {
-                Some((name, value)) if self.is_secret_parameter(name) && !value.is_empty() => {
+                Some((name, value))
+                    if !value.is_empty() && (self.is_secret_parameter(name) || self.holds_secrets(value)) =>
+                {
                     out.push_str(name);
                     out.push('=');
                     out.push_str(&self.redacted(value));
@@ -168,6 +170,16 @@ impl Redactor {
             out.push(separator);
             rest = chars.as_str();
         }
+    }
+
+    /// Whether the value of a parameter is a URL or a query with secrets of its own, escaped or not.
+    fn holds_secrets(&self, value: &str) -> bool {
+        if !value.contains(['=', '%']) {
+            return false;
+        }
+        let plain = names::percent_decoded(value);
+        let mut pairs = plain.split(['?', '#', '&', ';']).filter_map(|pair| pair.split_once('='));
+        pairs.any(|(name, value)| !value.is_empty() && self.is_secret_parameter(name))
     }
 
     /// Redacts the secret members of a JSON body, however deep.
@@ -281,6 +293,11 @@ mod tests {
             ("X-Api-Key", "hunter2"),
             ("X-Goog-Api-Key", "hunter2"),
             ("Private-Token", "hunter2"),
+            ("X-Shopify-Access-Token", "hunter2"),
+            ("CF-Access-Client-Secret", "hunter2"),
+            ("X-Auth-Key", "hunter2"),
+            ("apikey", "hunter2"),
+            ("X-Authorization", "hunter2"),
             ("Location", "https://u:hunter2@h/cb?code=hunter2#access_token=hunter2"),
         ] {
             let shown = redactor.header(name, value.as_bytes());
@@ -288,7 +305,10 @@ mod tests {
         }
         assert!(redactor.header("Authorization", b"Bearer t").starts_with("Bearer redacted:"));
         assert!(redactor.header("Set-Cookie", b"sid=1; Path=/").ends_with("; Path=/"));
-        assert_eq!(redactor.header("Accept", b"*/*"), "*/*");
+        for name in ["Accept", "Anthropic-RateLimit-Tokens-Remaining", "Sec-WebSocket-Key", "Idempotency-Key"]
+        {
+            assert_eq!(redactor.header(name, b"1"), "1", "{name}");
+        }
     }
 
     #[test]
@@ -301,6 +321,13 @@ mod tests {
             ("/p?a=1&token=s&b=2", format!("/p?a=1&token={digest}&b=2")),
             ("/p?API-Key=s", format!("/p?API-Key={digest}")),
             ("/p?%74oken=s", format!("/p?%74oken={digest}")),
+            ("/p?accessToken=s", format!("/p?accessToken={digest}")),
+            ("/p?subject_token=s&user_code=s", format!("/p?subject_token={digest}&user_code={digest}")),
+            (
+                "/p?to=https%3A%2F%2Fh%2F%3Faccess_token%3Ds",
+                format!("/p?to={}", redactor.redacted("https%3A%2F%2Fh%2F%3Faccess_token%3Ds")),
+            ),
+            ("/p?to=https%3A%2F%2Fh%2F%3Fq%3Ds", "/p?to=https%3A%2F%2Fh%2F%3Fq%3Ds".to_owned()),
             ("h:443", "h:443".to_owned()),
             ("/users/@s", "/users/@s".to_owned()),
             ("/p?token=", "/p?token=".to_owned()),

@@ -33,9 +33,14 @@ fn mistakes_on_the_command_line_exit_2_and_print_nothing_on_stdout() {
     {
         sandbox.agentbox(words).exits(2).prints("");
     }
-    for words in [["run", "--dry-run", "true"], ["run", "--sign=key", "true"], ["show", "--tree", "x"]] {
+    for words in [
+        ["run", "--dry-run", "true"],
+        ["run", "--sign=key", "true"],
+        ["show", "--tree", "x"],
+        ["show", "-f", "x"],
+    ] {
         let said = sandbox.agentbox(&words);
-        said.exits(2).prints("").complains("agentbox: this version does not have `--");
+        said.exits(2).prints("").complains("agentbox: this version does not have `-");
         assert_eq!(said.stderr.lines().count(), 1, "{said}");
     }
     // What stands behind the command is the command's.
@@ -74,7 +79,7 @@ fn every_exit_code_of_the_command_is_the_exit_code() {
 #[test]
 fn a_signal_that_ends_the_command_is_128_and_its_number() {
     everyone(|sandbox| {
-        for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15] {
+        for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15, 31, 34, 50, 64] {
             let ran = sandbox.run(&["sh", "-c", &format!("ulimit -c 0; kill -{signal} $$")]);
             ran.exits(128 + signal);
             assert_eq!(ran.of("run.end")[0]["args"]["returncode"], -signal, "{ran}");
@@ -144,6 +149,27 @@ fn the_last_words_count_and_name_the_rules_that_would_allow() {
         ran.exits(0).complains("/.env (denied by ").complains("agentbox.policy:2 `deny: read **/.env`)");
         assert!(!ran.stderr.contains("to allow it"), "{ran}");
         ran.complains("no such program along PATH, so the rule allows nothing: `nosuchprogram` (");
+    });
+}
+
+#[test]
+fn a_command_that_fails_is_told_what_it_could_not_see() {
+    everyone(|sandbox| {
+        sandbox.policy("read: ./data");
+        sandbox.file("data/in.txt", "in");
+        sandbox.file("helpers.py", "");
+        sandbox.file("main.py", "import helpers");
+        let told = "was listed, and shows only what rules name in it (to show all of it: read: .)";
+        sandbox.run(&["python3", "main.py"]).exits(1).complains("ModuleNotFoundError").complains(told);
+        let ran = sandbox.python("import os; os.listdir('.'); os.listdir('/'); os.listdir('/etc')");
+        assert!(!ran.exits(0).stderr.contains("was listed"), "{ran}");
+        let ran =
+            sandbox.python("import os; os.listdir('/'); os.listdir('/etc'); os.listdir('data'); exit(1)");
+        assert!(!ran.exits(1).stderr.contains("was listed"), "{ran}");
+        let told = "~/.npmrc was looked for (to show it: env: HOME and read: ~/.npmrc)";
+        sandbox.run(&["sh", "-c", "read line <~/.npmrc || exit 4"]).exits(4).complains(told);
+        let ran = sandbox.run(&["sh", "-c", "[ -e ~/.npmrc ] || read line <~/.npmrc || exit 0"]);
+        assert!(!ran.exits(0).stderr.contains("HOME was private"), "{ran}");
     });
 }
 

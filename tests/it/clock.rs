@@ -57,7 +57,7 @@ fn is_now(seconds: f64) {
 fn every_way_to_read_a_clock_gives_the_recorded_time() {
     everyone(|sandbox| {
         prepare(sandbox);
-        // Beyond a lane as well, which holds 2026 reads.
+        // Beyond a lane as well, which holds 2025 reads.
         for count in [100, 7000] {
             let ran = both(sandbox, &["./guest", "read", &count.to_string()]);
             is_now(number(&ran.stdout, "real") / 1e9);

@@ -53,6 +53,41 @@ print()",
 }
 
 #[test]
+fn a_change_of_what_is_absent_is_no_such_file_and_no_denial() {
+    everyone(|sandbox| {
+        sandbox.file("data/in.txt", "in");
+        sandbox.file("other.txt", "other");
+        sandbox.directory("out");
+        for policy in
+            ["read: ./data\nwrite: ./out", "read: ./data\nwrite: ./out\ndeny: write **/none, /**/none"]
+        {
+            sandbox.policy(policy);
+            let ran = python(
+                sandbox,
+                "for path in ('data/none', 'none', 'out/none', '/usr/none', '/none', '/etc/none', 'none/none'):
+    act(os.chmod, path, 0o600); act(os.utime, path, (1, 1)); act(os.truncate, path, 0); act(os.unlink, path)
+    act(os.rmdir, path); act(os.rename, path, 'out/taken'); act(os.link, path, 'out/taken')
+    act(os.setxattr, path, 'user.x', b'1'); act(os.removexattr, path, 'user.x'); act(os.chown, path, -1, -1)
+    act(os.open, path, os.O_WRONLY); act(os.open, path, os.O_RDWR | os.O_TRUNC); act(os.open, path, os.O_TMPFILE | os.O_RDWR)
+print()
+for path in ('data/in.txt/x', 'out/file/x'):
+    open('out/file', 'w').close()
+    act(os.open, path, os.O_RDONLY); act(os.open, path, os.O_WRONLY); act(os.open, path, os.O_WRONLY | os.O_CREAT)
+    act(os.unlink, path); act(os.mkdir, path); act(os.chmod, path, 0o600)
+print()",
+            );
+            ran.exits(0);
+            let mut lines = ran.stdout.lines();
+            let all = |errno, line: Option<&str>| {
+                line.is_some_and(|line| line.split_whitespace().all(|it| it == errno))
+            };
+            assert!(all("ENOENT", lines.next()) && all("ENOTDIR", lines.next()), "{ran}");
+            assert!(ran.stderr.contains(" 0 denials"), "{ran}");
+        }
+    });
+}
+
+#[test]
 fn a_hard_link_needs_rights_on_both_names() {
     everyone(|sandbox| {
         sandbox.file("secret.txt", "hidden");

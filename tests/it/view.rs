@@ -311,6 +311,36 @@ os.kill(child, 9)",
 
 /// Who may mount gives the run's own mounts to nobody, and what is mounted later to no run.
 #[test]
+fn processes_of_the_host_cannot_be_found_by_their_numbers() {
+    everyone(|sandbox| {
+        let pid = std::process::id();
+        sandbox.directory("out");
+        for policy in
+            ["write: ./out", "write: ./out\ndeny: read /proc/*/environ", "write: ./out\nread: ./**/*.py"]
+        {
+            sandbox.policy(policy);
+            let ran = sandbox.python(&format!(
+                "import errno, os, socket
+def act(function, *words):
+    try: function(*words); print('done')
+    except OSError as error: print(errno.errorcode[error.errno])
+def tried(own):
+    for path in (own, f'{{own}}/mem', f'{{own}}/environ', f'{{own}}/fd/0', f'{{own}}/cwd', f'{{own}}/root/etc/passwd', f'{{own}}/root/tmp'):
+        for flags in (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY | os.O_CREAT): act(os.open, path, flags)
+        act(os.chmod, path, 0o600); act(os.unlink, path); act(os.mkdir, path); act(os.rename, path, 'out/x')
+        act(os.link, path, 'out/x'); act(os.posix_spawn, path, ['x'], {{}}); act(os.chdir, path)
+        act(socket.socket(socket.AF_UNIX).connect, path)
+assert os.getpid() + 100 < {pid}
+tried('/proc/{pid}'); print('--'); tried('/proc/4194303')"
+            ));
+            ran.exits(0);
+            let (host, none) = ran.stdout.split_once("--\n").expect("both");
+            assert!(host == none && host.contains("ENOENT") && !host.contains("done"), "{ran}");
+        }
+    });
+}
+
+#[test]
 fn what_the_host_mounts_meanwhile_is_not_seen() {
     if !nix::unistd::geteuid().is_root() || !has("unshare") {
         return skip("mounts", "they take root and unshare");

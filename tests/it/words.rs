@@ -73,6 +73,35 @@ fn cut_off(trace: &str) -> Vec<u8> {
 }
 
 #[test]
+fn names_that_the_user_gives_draw_nothing_on_the_terminal() {
+    let sandbox = Sandbox::new(User::Caller);
+    let odd = "a\nagentbox: forged\u{1b}[2K";
+    sandbox.file("good.policy", "read: .\n");
+    sandbox.directory(odd);
+    let (trace, here) = (format!("{odd}/t.jsonl"), format!("{odd}/none"));
+    let cases: [(&[&str], i32); 12] = [
+        (&["run", "-p", "good.policy", "-t", &trace, "cat", "/etc/shadow"], 1),
+        (&["run", "-p", "good.policy", "-t", &trace, odd], 127),
+        (&["run", "-p", "good.policy", "-t", odd, "true"], 2),
+        (&["run", "-p", &here, "true"], 2),
+        (&["init", "-p", &here], 0),
+        (&["init", "-p", &here], 2),
+        (&["policy", "show", "-p", odd], 2),
+        (&["spec", "-p", odd, "true"], 2),
+        (&["show", &format!("{odd}/x")], 2),
+        (&["verify", odd], 2),
+        (&["replay", "-t", odd], 2),
+        (&["diff", odd, &trace], 2),
+    ];
+    for (words, code) in cases {
+        let said = sandbox.agentbox(words);
+        said.exits(code);
+        let text = format!("{}{}", said.stdout, said.stderr);
+        assert!(!text.contains('\u{1b}') && !text.contains("\nagentbox: forged"), "{said}");
+    }
+}
+
+#[test]
 fn a_mistake_on_the_command_line_is_one_line_with_the_remedy() {
     let sandbox = Sandbox::new(User::Caller);
     let cases: [(&[&str], &[&str]); 12] = [

@@ -1,5 +1,6 @@
 //! The copy of one body of an exchange.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -91,7 +92,11 @@ impl Copy {
             sighted.describe(redactor, &mut marks);
         }
         let is_private = marks.get("private").is_some();
-        let may_stand = |text: &str| !is_private && !redactor.names_credentials(text);
+        let names_credentials = Cell::new(false);
+        let may_stand = |text: &str| {
+            names_credentials.set(redactor.names_credentials(text));
+            !is_private && !names_credentials.get()
+        };
         let mut body = match &mut self.stored {
             Stored::None => return Ok(()),
             Stored::Here { bytes, held } => {
@@ -109,6 +114,9 @@ impl Copy {
         };
         if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
             body.extend(marks);
+        }
+        if names_credentials.get() {
+            body["private"] = true.into();
         }
         if !self.whole {
             body["whole"] = false.into();

@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::Recording;
+use super::diverged::Diverged;
 use super::entry::Entry;
-use super::playback::Diverged;
 use super::records::{Records, What};
 use super::shelf::Shelf;
 use super::streams::told;
 use crate::netproxy::failure::Failure;
 use crate::netproxy::segments::Way;
+use crate::netproxy::standstill;
 
 /// The largest datagram of IP (RFC 768).
 const LARGEST: u64 = 65_535;
@@ -22,6 +23,8 @@ const LARGEST: u64 = 65_535;
 /// One session: its entries in order.
 #[derive(Default)]
 pub(super) struct RecordedSession {
+    /// The first of its entries.
+    entry: u64,
     proc: Option<String>,
     key: String,
     parts: Vec<Part>,
@@ -49,7 +52,10 @@ impl Opened {
         let number = entry.args.get("session")?.as_u64()?;
         let counts = entry.result.get("datagrams")?;
         let count = |way: &str| counts.get(way).and_then(Value::as_u64).unwrap_or_default();
-        let session = self.0.entry(number).or_default();
+        let session = self
+            .0
+            .entry(number)
+            .or_insert_with(|| RecordedSession { entry: entry.number, ..Default::default() });
         session.proc = entry.proc.map(str::to_owned);
         session.key = key;
         session.parts.push(Part {
@@ -73,7 +79,9 @@ impl Recording {
     /// The next session to `key`.
     pub(super) fn session(&self, key: &str, proc: Option<&str>) -> io::Result<PlayedDatagrams> {
         let mut shelf = self.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (session, _) = shelf.take_by(key, proc).ok_or(Diverged::NotRecorded)?;
+        let Some((session, _)) = shelf.take_by(key, proc) else {
+            return Err(Diverged::NotRecorded(miss(&shelf, key)).into());
+        };
         let names = || session.parts.iter().filter_map(|part| part.transcript.clone());
         let mut ends = HashSet::new();
         let mut passed = 0;
@@ -126,7 +134,7 @@ impl PlayedDatagrams {
     /// Compares what the program sends.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.has_diverged {
-            return Ok(());
+            return Err(self.diverged());
         }
         let recorded = loop {
             match self.said.next()? {
@@ -137,7 +145,7 @@ impl PlayedDatagrams {
         };
         if recorded.as_deref() != Some(bytes) {
             self.has_diverged = true;
-            return Err(Diverged::At { byte: 0, record: Some(format!("datagram {}", self.up + 1)) }.into());
+            return Err(self.diverged());
         }
         self.up += 1;
         self.passed += 1;
@@ -161,8 +169,19 @@ impl PlayedDatagrams {
                 self.advance()?;
                 return Ok(bytes);
             }
-            self.sent.notified().await;
+            tokio::select! {
+                () = self.sent.notified() => {}
+                // It waits for an answer that came after more had been sent, and nothing else of the run goes on.
+                () = standstill::comes() => {
+                    self.has_diverged = true;
+                    return Err(self.diverged());
+                }
+            }
         }
+    }
+
+    fn diverged(&self) -> io::Error {
+        Diverged::At { byte: 0, record: Some(format!("datagram {}", self.up + 1)) }.into()
     }
 
     /// Whether the entry ended here: it does so again.
@@ -184,6 +203,13 @@ impl PlayedDatagrams {
         }
         Ok(())
     }
+}
+
+/// The first session to `key`, where all have been played.
+fn miss(shelf: &Shelf<RecordedSession>, key: &str) -> Option<Box<Value>> {
+    let entry = shelf.of(key).next()?.entry;
+    let differs = json!([{"field": "count", "recorded": shelf.of(key).count(), "live": "one more"}]);
+    Some(Box::new(json!({"entry": entry, "differs": differs})))
 }
 
 fn read(records: &mut Records, what: What) -> io::Result<Vec<u8>> {

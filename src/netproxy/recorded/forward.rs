@@ -33,6 +33,14 @@ struct Taken {
     content: Option<Vec<u8>>,
 }
 
+impl Recording {
+    /// Finds the recorded exchange that did not reach its origin either.
+    pub(crate) fn note_unsent(&self, exchange: &Exchange, proc: Option<&str>) {
+        let matched = self.exchanges.take_unsent(&exchange.asked(None), proc);
+        matched.iter().for_each(|matched| exchange.set_matched(matched));
+    }
+}
+
 impl Service {
     /// Answers from the recording, as `forward` does from the origin.
     pub(crate) async fn replay(
@@ -52,8 +60,7 @@ impl Service {
         let mut link = match self.link_to(slot.take(), origins, exchange, head.version).await {
             Ok(link) => link,
             Err(error) => {
-                let matched = recording.exchanges.take_unsent(&exchange.asked(None), proc);
-                matched.iter().for_each(|matched| exchange.set_matched(matched));
+                recording.note_unsent(exchange, proc);
                 return Err(error);
             }
         };

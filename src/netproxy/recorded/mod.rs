@@ -4,8 +4,10 @@
 //! Unix sockets end at [`Outside`](super::Outside), which a recording is as well, and requests at `forward`.
 
 mod answer;
+mod carries;
 mod closest;
 mod datagrams;
+mod diverged;
 mod entry;
 mod exchanges;
 mod forward;
@@ -17,6 +19,7 @@ mod outside;
 mod pieces;
 mod playback;
 mod records;
+mod script;
 mod shelf;
 mod streams;
 
@@ -31,8 +34,9 @@ pub use self::datagrams::PlayedDatagrams;
 pub use self::playback::Playback;
 
 pub(crate) use self::answer::RecordedBody;
+pub(crate) use self::carries::Carries;
+pub(crate) use self::diverged::Diverged;
 pub(crate) use self::exchanges::{Asked, Matched};
-pub(crate) use self::playback::Diverged;
 pub(crate) use self::streams::Played;
 
 use super::tls::StoredLeaf;

@@ -21,15 +21,17 @@ const HOP_BY_HOP: [&str; 7] = [
 ];
 
 /// Fields that differ in each call: times, identifiers of a call, what follows from the body.
-const VOLATILE: [&str; 26] = [
+const VOLATILE: [&str; 28] = [
     "amz-sdk-invocation-id",
     "amz-sdk-request",
     "b3",
     "baggage",
+    "connect-timeout-ms",
     "content-length",
     "content-md5",
     "date",
     "expect",
+    "grpc-timeout",
     "idempotency-key",
     "if-modified-since",
     "request-id",
@@ -220,6 +222,7 @@ mod tests {
         let one = fields(&[
             ("accept", "*/*"),
             ("date", "Mon"),
+            ("grpc-timeout", "3940m"),
             ("authorization", "Bearer redacted:0011"),
             ("cookie", "b=redacted:1; a=redacted:2"),
             ("user-agent", "curl/8.1 (linux 6.18) libx/2"),

@@ -12,7 +12,7 @@ use super::super::moments;
 use super::super::origin::OriginStream;
 use super::super::resolve::{Datagrams, Family, Found, Outside, Pending, Question, Wanted};
 use super::Recording;
-use super::playback::{Diverged, Ending, Playback};
+use super::playback::{Ending, Playback};
 use super::streams::Dialled;
 
 /// A dial that took so long was not the only one: the next address was tried beside it.
@@ -51,16 +51,17 @@ impl Recording {
     }
 
     async fn dial(&self, key: &str, proc: Option<&str>) -> io::Result<Playback> {
-        let played = self.streams.take(key, proc).ok_or(Diverged::NotRecorded)?;
-        if played.stream().waited() > LONG {
+        let played = self.streams.take(key, proc)?;
+        let (dialled, waited) = played.dialled();
+        if waited > LONG {
             moments::pass(LONG_ENOUGH).await;
         }
-        match played.stream().dialled() {
+        match dialled {
             Dialled::Failed(error) => return Err(error),
             Dialled::GivenUp => std::future::pending().await,
             Dialled::Accepted => {}
         }
-        let (transcripts, ending) = (played.stream().transcripts(), played.stream().ending());
+        let (transcripts, ending) = (played.transcripts(), played.ending());
         Playback::new(self, Some(played), transcripts, ending)
     }
 

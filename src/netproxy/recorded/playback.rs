@@ -1,8 +1,6 @@
 //! One recorded stream, played to a client: the origin's bytes when the client has said what it had said before
 //! they came, and a break where the client says something else.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,21 +13,17 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::delays;
 use super::super::error::NetproxyError;
-use super::super::failure::{Failure, NOT_RECORDED};
+use super::super::failure::Failure;
 use super::super::moments;
-use super::super::segments::Way;
+use super::super::standstill::{self, Standstill};
 use super::super::tls::Facts;
 use super::super::transcript::Stop;
-use super::Recording;
-use super::framing::Framing;
-use super::records::{Record, Records, What};
+use super::carries::Carries;
+use super::diverged::Diverged;
+use super::records::What;
+use super::script::Script;
 use super::streams::{Played, told};
-
-/// The client's bytes that are compared at once.
-const PIECE: usize = 4096;
-
-/// What of an origin's first bytes is told before they are played.
-const OPENING: usize = 16;
+use super::{Blobs, Recording};
 
 /// What came so many microseconds apart was read apart, and is read so again.
 pub(super) const APART: u64 = 1_000;
@@ -40,61 +34,13 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// Such a time.
 pub(super) type Pause = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
-/// Why a replay cannot go on with a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Diverged {
-    /// Nothing like it was recorded.
-    NotRecorded,
-    /// The client said something else than it had said, from this byte on.
-    At {
-        /// From 0.
-        byte: u64,
-        /// The record of TLS that holds it.
-        record: Option<String>,
-    },
-}
-
-impl Diverged {
-    /// The kind of the failure.
-    pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Self::NotRecorded => NOT_RECORDED,
-            Self::At { .. } => "diverged",
-        }
-    }
-}
-
-impl Diverged {
-    fn place(&self) -> String {
-        match self {
-            Self::NotRecorded => "nowhere".to_owned(),
-            Self::At { byte, record: None } => format!("byte {byte}"),
-            Self::At { byte, record: Some(record) } => format!("byte {byte}, in {record}"),
-        }
-    }
-}
-
-impl fmt::Display for Diverged {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotRecorded => formatter.write_str("replay: nothing like it was recorded"),
-            Self::At { .. } => write!(formatter, "replay: diverged at {}", self.place()),
-        }
-    }
-}
-
-impl Error for Diverged {}
-
-impl From<Diverged> for io::Error {
-    fn from(diverged: Diverged) -> Self {
-        Self::other(diverged)
-    }
-}
-
 /// A recorded stream that is played.
 pub struct Playback {
     /// None for what an exchange has become.
     played: Option<Arc<Played>>,
+    /// The entry that the script is of.
+    entry: Option<u64>,
+    blobs: Blobs,
     ending: Ending,
     script: Option<Script>,
     diverged: Option<Diverged>,
@@ -105,6 +51,8 @@ pub struct Playback {
     begun: Duration,
     /// Keeps the recorded pace.
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
+    /// Comes when nothing of the run can go on but by what is read here.
+    standstill: Option<Standstill>,
 }
 
 /// How a stream ended, as it was recorded.
@@ -130,30 +78,6 @@ impl Ending {
     }
 }
 
-/// What was said, as it is compared and as it is played.
-struct Script {
-    /// What the client said.
-    said: Records,
-    /// What the origin said.
-    heard: Records,
-    due: Due,
-    opening: Vec<u8>,
-    framing: Framing,
-    /// Bytes of the client's so far.
-    up: u64,
-    /// It has ended its half.
-    ended: bool,
-    /// It has said all that it had said, and goes on.
-    beyond: bool,
-}
-
-/// What the origin does next, and what the client must have done before.
-struct Due {
-    up: u64,
-    ended: bool,
-    next: Option<(What, u64)>,
-}
-
 impl Playback {
     /// Plays the transcripts of these names; without any, the stream is answered otherwise, request by request.
     pub(super) fn new(
@@ -162,13 +86,41 @@ impl Playback {
         names: Vec<String>,
         ending: Ending,
     ) -> io::Result<Self> {
-        let script = if names.is_empty() { None } else { Some(Script::new(recording, names)?) };
+        let blobs = Arc::clone(recording.blobs());
+        let script = Script::of(&blobs, names)?;
         let pace = recording.is_paced().then(|| (Instant::now(), Box::pin(sleep_until(Instant::now()))));
-        let begun = delays::now();
-        let mut playback =
-            Self { played, ending, script, diverged: None, reader: None, pause: None, begun, pace };
+        let mut playback = Self {
+            entry: played.as_ref().and_then(|played| played.entry()),
+            played,
+            blobs,
+            ending,
+            script,
+            diverged: None,
+            reader: None,
+            pause: None,
+            begun: delays::now(),
+            pace,
+            standstill: None,
+        };
         playback.await_next(None);
         Ok(playback)
+    }
+
+    /// It is known what the client speaks: it is played from what carried the same, or not at all.
+    pub(crate) fn settle(&mut self, carries: Carries, name: Option<&str>) -> io::Result<()> {
+        let Some(played) = &self.played else { return Ok(()) };
+        if let Err(diverged) = played.settle(carries, name) {
+            self.diverged = Some(diverged.clone());
+            return Err(diverged.into());
+        }
+        // Another may have got what was to be played here.
+        if self.entry != played.entry() {
+            self.entry = played.entry();
+            self.ending = played.ending();
+            self.script = Script::of(&self.blobs, played.transcripts())?;
+            self.await_next(None);
+        }
+        Ok(())
     }
 
     pub(crate) fn played(&self) -> Option<&Arc<Played>> {
@@ -185,9 +137,13 @@ impl Playback {
 
     /// The first bytes of an origin that speaks before its client does.
     pub(crate) fn opening(&self) -> Option<&[u8]> {
-        let script = self.script.as_ref()?;
-        let begins = script.up == 0 && script.due.up == 0 && !script.due.ended && script.due.next.is_some();
-        begins.then_some(&script.opening[..])
+        self.script.as_ref().and_then(Script::opening)
+    }
+
+    /// Whether there may be two minds about who speaks first: the recorded connections to this place differ in what
+    /// they carried.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.played.as_ref().is_some_and(|played| played.is_mixed())
     }
 
     fn poll_play(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -195,8 +151,11 @@ impl Playback {
             return Poll::Ready(Err(diverged.clone().into()));
         }
         self.reader = Some(cx.waker().clone());
-        let Some(script) = &mut self.script else { return Poll::Pending };
-        let Some((what, micros)) = script.due.next.filter(|_| script.is_due()) else { return Poll::Pending };
+        let due = self.script.as_ref().and_then(Script::due);
+        let (Some((what, micros)), Some(script)) = (due, &mut self.script) else {
+            return self.poll_standstill(cx).map(Err);
+        };
+        self.standstill = None;
         if let Some((begun, sleep)) = &mut self.pace {
             let at = *begun + Duration::from_micros(micros);
             if sleep.deadline() != at {
@@ -219,9 +178,22 @@ impl Playback {
         }
     }
 
+    /// Nothing is due before the client says more. When nothing else of the run can go on, it never does.
+    fn poll_standstill(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let standstill = self.standstill.get_or_insert_with(standstill::comes);
+        ready!(standstill.as_mut().poll(cx));
+        self.standstill = None;
+        let diverged = Diverged::Waits { byte: self.script.as_ref().map_or(0, Script::said) };
+        if let Some(played) = &self.played {
+            played.set_diverged(diverged.place());
+        }
+        self.diverged = Some(diverged.clone());
+        Poll::Ready(diverged.into())
+    }
+
     /// What comes next is read apart from what came at `last`, and does not come before its time.
     fn await_next(&mut self, last: Option<u64>) {
-        let next = self.script.as_ref().and_then(|script| script.due.next);
+        let next = self.script.as_ref().and_then(Script::next);
         let Some((_, next)) = next.filter(|_| self.pace.is_none()) else { return };
         let is_apart = last.is_some_and(|last| next >= last.saturating_add(APART));
         let at = self.begun + Duration::from_micros(next);
@@ -244,7 +216,7 @@ impl Playback {
             Some(script) => script.compare(bytes)?,
         };
         if let (Some(played), Some(script)) = (&self.played, &self.script)
-            && script.framing.is_tls()
+            && script.is_tls()
         {
             played.set_tls();
         }
@@ -261,109 +233,6 @@ impl Playback {
                 Err(diverged.into())
             }
         }
-    }
-}
-
-impl Script {
-    fn new(recording: &Recording, names: Vec<String>) -> io::Result<Self> {
-        let said = Records::new(recording.blobs(), names.clone());
-        let heard = Records::new(recording.blobs(), names);
-        let due = Due { up: 0, ended: false, next: None };
-        let (opening, framing) = (Vec::new(), Framing::default());
-        let mut script = Self { said, heard, due, opening, framing, up: 0, ended: false, beyond: false };
-        script.advance()?;
-        if script.due.up == 0
-            && let Some((What::Piece(length), _)) = script.due.next
-        {
-            let most = usize::try_from(length).unwrap_or(OPENING).min(OPENING);
-            script.opening.resize(most, 0);
-            let mut filled = 0;
-            while filled < most {
-                filled += script.heard.read(&mut script.opening[filled..])?;
-            }
-        }
-        Ok(script)
-    }
-
-    /// Finds what the origin does next.
-    fn advance(&mut self) -> io::Result<()> {
-        self.due.next = None;
-        while let Some(Record { way, what, micros }) = self.heard.next()? {
-            match (way, what) {
-                (Way::Up, What::Piece(length)) => self.due.up = self.due.up.saturating_add(length),
-                (Way::Up, What::Stop(_)) => self.due.ended = true,
-                (Way::Down, What::Piece(0)) => {}
-                (Way::Down, what) => {
-                    self.due.next = Some((what, micros));
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A client that has ended its half says no more: what was due after more is due as well.
-    fn is_due(&self) -> bool {
-        self.ended || (self.up >= self.due.up && !self.due.ended)
-    }
-
-    fn play(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let taken = self.opening.len().min(buffer.len());
-        let read = if taken > 0 {
-            buffer[..taken].copy_from_slice(&self.opening[..taken]);
-            self.opening.drain(..taken);
-            taken
-        } else {
-            self.heard.read(buffer)?
-        };
-        if self.opening.is_empty() && self.heard.left() == 0 {
-            self.advance()?;
-        }
-        Ok(read)
-    }
-
-    /// Where the client's next bytes differ from those that were recorded.
-    fn compare(&mut self, bytes: &[u8]) -> io::Result<Option<Diverged>> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let mut recorded = [0; PIECE];
-            let most = rest.len().min(PIECE);
-            let read = self.said.read(&mut recorded[..most])?;
-            if read == 0 {
-                if self.next_said()? {
-                    continue;
-                }
-                // The end of TLS may have been lost in a race with the end of the stream.
-                self.framing.see(rest);
-                let place = self.framing.place();
-                let byte = self.up;
-                return Ok((!self.framing.is_closing()).then_some(Diverged::At { byte, record: place }));
-            }
-            let same = recorded[..read].iter().zip(rest).take_while(|(one, other)| one == other).count();
-            self.framing.see(&rest[..same]);
-            self.up += same as u64;
-            if same < read {
-                let record = self.framing.place();
-                return Ok(Some(Diverged::At { byte: self.up, record }));
-            }
-            rest = &rest[read..];
-        }
-        Ok(None)
-    }
-
-    /// Goes on to what the client said next; false when that was all.
-    fn next_said(&mut self) -> io::Result<bool> {
-        if self.beyond {
-            return Ok(false);
-        }
-        while let Some(record) = self.said.next()? {
-            if let (Way::Up, What::Piece(1..)) = (record.way, record.what) {
-                return Ok(true);
-            }
-        }
-        self.beyond = true;
-        self.framing.begin_rest();
-        Ok(false)
     }
 }
 
@@ -388,7 +257,7 @@ impl AsyncWrite for Playback {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(script) = &mut self.script {
-            script.ended = true;
+            script.end();
         }
         if let Some(waker) = self.reader.take() {
             waker.wake();

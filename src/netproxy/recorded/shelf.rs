@@ -10,6 +10,8 @@ pub(super) struct Shelf<T> {
 }
 
 struct Slot<T> {
+    /// The first of its keys.
+    key: String,
     proc: Option<String>,
     item: Arc<T>,
     is_taken: bool,
@@ -32,10 +34,12 @@ impl<T> Default for Shelf<T> {
 impl<T> Shelf<T> {
     /// Puts one behind all others.
     pub(super) fn put(&mut self, keys: impl IntoIterator<Item = String>, proc: Option<String>, item: Arc<T>) {
+        let mut first = None;
         for key in keys {
+            first.get_or_insert_with(|| key.clone());
             self.by_key.entry(key).or_default().push(self.all.len());
         }
-        self.all.push(Slot { proc, item, is_taken: false });
+        self.all.push(Slot { key: first.unwrap_or_default(), proc, item, is_taken: false });
     }
 
     /// Takes the first under `key` that fits.
@@ -63,6 +67,17 @@ impl<T> Shelf<T> {
         same.or_else(|| self.take(key, Taker::Any, |_| true).map(|item| (item, false)))
     }
 
+    /// Puts one back that was taken under `key`, where it was.
+    pub(super) fn give_back(&mut self, key: &str, item: &Arc<T>) {
+        let Some(place) = self.all.iter().position(|slot| Arc::ptr_eq(&slot.item, item)) else { return };
+        self.all[place].is_taken = false;
+        let places = self.by_key.entry(key.to_owned()).or_default();
+        // Its place is forgotten once others are taken.
+        if let Err(at) = places.binary_search(&place) {
+            places.insert(at, place);
+        }
+    }
+
     /// Whether `proc` has one left under `key`.
     pub(super) fn has(&self, key: &str, proc: Option<&str>) -> bool {
         let places = self.by_key.get(key).map(Vec::as_slice).unwrap_or_default();
@@ -70,6 +85,11 @@ impl<T> Shelf<T> {
             .iter()
             .map(|&place| &self.all[place])
             .any(|slot| !slot.is_taken && slot.proc.as_deref() == proc)
+    }
+
+    /// Those of which `key` is the first key, taken or not.
+    pub(super) fn of(&self, key: &str) -> impl Iterator<Item = &T> {
+        self.all.iter().filter(move |slot| slot.key == key).map(|slot| &*slot.item)
     }
 
     /// All, and for each the process that it was recorded of and whether it is taken.
@@ -96,5 +116,8 @@ mod tests {
         assert_eq!(shelf.take_by("k", None).map(|(item, _)| *item), Some(3));
         assert_eq!(shelf.take_by("k", None), None);
         assert_eq!(shelf.take_by("other", None), None);
+        let second = Arc::clone(shelf.iter().nth(1).expect("there").0);
+        shelf.give_back("k", &second);
+        assert_eq!(shelf.take_by("k", Some("0")).map(|(item, same)| (*item, same)), Some((2, false)));
     }
 }

@@ -1,4 +1,4 @@
-//! What a WebSocket client says, without its mask (RFC 6455 section 5.2), to be searched.
+//! What a WebSocket carries, without its mask (RFC 6455 section 5.2), to be searched.
 
 use super::watch::Watch;
 
@@ -83,6 +83,11 @@ impl Unmasking {
             self.open = None;
         }
         Some(Payload { is_control, plain })
+    }
+
+    /// Whether the last frame has ended and no further one has begun.
+    pub(super) fn is_between(&self) -> bool {
+        self.open.is_none() && self.filled == 0
     }
 }
 

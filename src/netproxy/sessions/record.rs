@@ -13,6 +13,7 @@ use crate::netproxy::egress::Egress;
 use crate::netproxy::error::{Blame, NetproxyError};
 use crate::netproxy::failure::Failure;
 use crate::netproxy::flow::text_bound;
+use crate::netproxy::recorded::Diverged;
 use crate::netproxy::segments::Way;
 use crate::netproxy::transcript::Transcript;
 use crate::trace::{Event, Kind, Promise};
@@ -49,7 +50,7 @@ struct Entry {
     /// Datagrams of each way.
     up: u64,
     down: u64,
-    failure: Option<Failure>,
+    failure: Option<Value>,
     promise: Promise,
 }
 
@@ -99,7 +100,14 @@ impl Record {
     pub(crate) fn fail(&mut self, error: &io::Error) {
         // Without room for it the run stops.
         let Ok(entry) = self.entry() else { return };
-        entry.failure.get_or_insert_with(|| Failure::io(error, Blame::Upstream));
+        let received = entry.transcript.bytes(Way::Down);
+        entry.failure.get_or_insert_with(|| {
+            let mut failure = Failure::io(error, Blame::Upstream).value(received);
+            if let Some(diverged) = Diverged::of(error) {
+                diverged.describe(&mut failure);
+            }
+            failure
+        });
     }
 
     /// When the entry must be written.
@@ -119,8 +127,9 @@ impl Record {
             "up": bytes(Way::Up),
             "down": bytes(Way::Down),
         });
-        if let Some(failure) = failure {
-            result["failure"] = failure.value(bytes(Way::Down));
+        if let Some(mut failure) = failure {
+            failure["received"] = bytes(Way::Down).into();
+            result["failure"] = failure;
         }
         let mut event = Event::new(Kind::Effect, "net.datagram").rule(&*self.rule);
         event.args = self.args.clone();

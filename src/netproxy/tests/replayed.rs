@@ -12,7 +12,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
 use super::replays::{again, rest, twice};
-use super::world::{Bench, PUBLIC, Plan, names_query, read_head, read_request, read_response, server};
+use super::world::{Bench, PUBLIC, Plan, names_query, open, read_head, read_request, read_response, server};
 
 const WEB: &str = "93.184.216.34:80";
 const OPAQUE: &str = "93.184.216.34:7";
@@ -333,4 +333,24 @@ fn opaque_streams_are_played_by_what_the_client_says() {
     let result = &only(&replayed.entries, "net.stream")[0]["result"];
     assert_eq!(result["failure"]["kind"], "diverged", "{result}");
     assert!(result["end"].as_str().unwrap().contains("diverged at byte 8"), "{result}");
+}
+
+#[test]
+fn a_host_without_an_address_is_an_exchange_that_failed() {
+    let plan = Plan { policy: "net: a.test", ..Plan::default() };
+    let (recorded, replayed) = twice(&plan, |bench| {
+        let mut stream = open(bench.http);
+        stream
+            .write_all(b"GET http://a.test:8080/x?token=hunter2 HTTP/1.1\r\nHost: a.test:8080\r\n\r\n")
+            .unwrap();
+        read_response(&mut stream)
+    });
+    let exchanges = recorded.compared("http.exchange");
+    assert_eq!(exchanges.len(), 1);
+    let url = exchanges[0]["args"]["url"].as_str().unwrap();
+    assert!(url.starts_with("http://a.test:8080/x?token=redacted:"), "{url}");
+    assert_eq!(exchanges[0]["result"]["failure"]["kind"], "unresolved");
+    assert_eq!(exchanges[0]["rule"], "t.policy:1");
+    let again = replayed.entries.iter().find(|entry| entry["op"] == "http.exchange").unwrap();
+    assert_eq!(again["result"]["replayed"]["exact"], true, "{again}");
 }

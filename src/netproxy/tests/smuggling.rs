@@ -21,7 +21,8 @@ fn strict() -> (SocketAddr, Heads) {
     let kept = Arc::clone(&heads);
     let address = server(move |mut stream| {
         while let Some((head, _)) = read_request(&mut stream) {
-            let is_broken = head.replace("\r\n", "").contains(['\r', '\n', '\0']);
+            let is_broken =
+                head.replace("\r\n", "").contains(['\r', '\n', '\0']) || head.contains("Length: 00");
             kept.lock().unwrap().push(if is_broken { format!("BROKEN {head}") } else { head });
             if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
                 return;
@@ -278,4 +279,21 @@ fn whole_targets_on_the_proxy_port_are_judged_by_themselves() {
         let answers = all(&mut stream);
         assert_eq!(answers.get(9..12), Some(status), "{target} got {answers:?}");
     }
+}
+
+#[test]
+fn a_length_beside_the_chunks_of_an_answer_counts_for_nothing() {
+    let origin = server(|mut stream| {
+        while read_request(&mut stream).is_some() {
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let _ = stream.write_all(&[&head[..], b"5\r\nhello\r\n0\r\n\r\n"].concat());
+        }
+    });
+    let bench = bench(origin);
+    let mut stream = bench.connect(WEB);
+    let get = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    stream.write_all(get.repeat(2).as_bytes()).unwrap();
+    let answers = all(&mut stream);
+    assert_eq!(answers.matches("5\r\nhello\r\n0\r\n\r\n").count(), 2, "{answers:?}");
+    assert!(!answers.to_lowercase().contains("content-length"), "{answers:?}");
 }

@@ -22,7 +22,7 @@ use super::super::authority::Host;
 use super::super::error::NetproxyError;
 use super::facts::Facts;
 use super::provider;
-use super::verify::Verifier;
+use super::verify::{Verifier, is_own_authority};
 
 /// How long an origin's handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -118,6 +118,10 @@ fn explain(error: &io::Error, wants_certificate: bool) -> String {
     match inner {
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
             "its certificate is signed by no authority that this host trusts (`--upstream-ca FILE` adds one)"
+                .to_owned()
+        }
+        Some(error) if is_own_authority(error) => {
+            "its certificate is one of an authority, as servers have that sign their own (`--upstream-ca FILE` adds it)"
                 .to_owned()
         }
         Some(Error::InvalidCertificate(reason)) => format!("its certificate is refused: {reason}"),

@@ -29,11 +29,15 @@ impl Verifier {
     /// A server that shows its own authority's certificate, as `openssl req -x509` makes it, is
     /// refused by the rules of the web. The user has named this very certificate.
     fn is_named(&self, end_entity: &CertificateDer<'_>, error: &Error) -> bool {
-        let Error::InvalidCertificate(CertificateError::Other(other)) = error else { return false };
         // It is found after the times have been checked, and before anything else.
-        matches!(other.0.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))
-            && self.named.iter().any(|named| named == end_entity)
+        is_own_authority(error) && self.named.iter().any(|named| named == end_entity)
     }
+}
+
+/// Whether what a server has shown is the certificate of an authority.
+pub(super) fn is_own_authority(error: &Error) -> bool {
+    let Error::InvalidCertificate(CertificateError::Other(other)) = error else { return false };
+    matches!(other.0.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
 impl ServerCertVerifier for Verifier {

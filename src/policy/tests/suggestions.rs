@@ -22,6 +22,8 @@ fn paths() {
     assert_eq!(path(b"/home/u/.npmrc"), "read: ~/.npmrc");
     assert_eq!(path(b"/home/u"), "read: /home/u");
     assert_eq!(path(b"/"), "read: /");
+    assert_eq!(path(b"/proc/sys/x"), "read: /proc/sys/x");
+    assert!(path(b"/proc/2").starts_with('#') && path(b"/proc/2/task/3/comm").starts_with('#'));
     assert_eq!(path(b"/r/a, \"b\" \\*#"), r##"read: "./a, \"b\" \\*#""##);
     assert!(path(b"/r/a\nwrite: /").starts_with('#'));
     assert!(path(b"/r/\xff").starts_with('#'));
@@ -40,6 +42,8 @@ fn programs() {
     assert_eq!(exec("/opt/v1/bin/tool", "/opt/bin/tool2"), "exec: /opt/bin/tool2");
     assert_eq!(exec("/r/out/tool", "tool"), "exec: /r/out/tool");
     assert_eq!(exec("/r/it's *", "x"), r"exec: '/r/it'\''s *'");
+    let nameless = Denied::Exec { exe: "/usr/bin/git".into(), argv: Vec::new() };
+    assert!(policy.suggestion(&nameless).starts_with('#'));
 }
 
 #[test]

@@ -8,6 +8,8 @@ use super::essence::Member;
 const VOLATILE: &[&str] = &[
     "date",
     "content-length",
+    "grpc-timeout",
+    "connect-timeout-ms",
     "idempotency-key",
     "x-request-id",
     "x-correlation-id",

@@ -99,9 +99,37 @@ fn divergence(divergence: &Divergence, style: &Style<'_>, out: &mut String) {
     if fields.len() > MOST_FIELDS {
         row("", &format!("and {} more fields", fields.len() - MOST_FIELDS));
     }
+    if let Some(live) = live {
+        missed(live).into_iter().for_each(|(name, text)| row(name, &text));
+    }
     if !chain.is_empty() {
         row("in", &chain.iter().map(ancestor).collect::<Vec<_>>().join(" > "));
     }
+}
+
+/// What a replay had no answer to, why, and what comes closest.
+fn missed(live: &Map<String, Value>) -> Vec<(&'static str, String)> {
+    let member = |path: &str| live.get("result")?.pointer(path);
+    let Some(kind @ ("not recorded" | "diverged")) = member("/failure/kind").and_then(Value::as_str) else {
+        return Vec::new();
+    };
+    let place = member("/failure/at").and_then(Value::as_str).map(|at| format!(" at {at}"));
+    let mut rows = vec![("failed", kind.to_owned() + &place.unwrap_or_default())];
+    if let Some(closest) = member("/failure/closest").or_else(|| member("/closest")) {
+        let differs = closest.get("differs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let differ = |one: &Value| {
+            let field = one.get("field").and_then(Value::as_str).unwrap_or_default();
+            format!(
+                "{field}: {} -> {}",
+                value(&one.get("recorded").cloned()),
+                value(&one.get("live").cloned())
+            )
+        };
+        let differs: Vec<_> = differs.iter().take(MOST_FIELDS).map(differ).collect();
+        let entry = closest.get("entry").map(Value::to_string).unwrap_or_default();
+        rows.push(("closest", format!("entry {entry}: {}", differs.join("; "))));
+    }
+    rows
 }
 
 fn about(entry: &Map<String, Value>) -> String {

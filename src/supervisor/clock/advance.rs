@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use super::Clock;
 use super::reel::{Reel, Replay};
 use super::space::{Head, Lane};
+use super::{Clock, Thread};
 use crate::sys::clock;
 
 /// What a replay may wait longer than the recorded run, and more.
@@ -88,7 +88,7 @@ impl Clock {
             }
         }
         let kernel = self.kernel_now();
-        for thread in self.threads.values_mut() {
+        for thread in self.threads.values_mut().chain(self.readers.values_mut()) {
             if let Reel::Replay(replay) = &mut thread.reel {
                 replay.advance(thread.lane.as_ref(), by, kernel);
             }
@@ -109,17 +109,14 @@ impl Clock {
     /// The furthest point of the timeline that any thread has taken from its tape, or come to by one.
     pub(in crate::supervisor) fn furthest(&self) -> u64 {
         let taken = self.threads.keys().filter_map(|task| self.taken(*task));
+        let taken = taken.chain(self.readers.values().filter_map(Thread::taken));
         let moved = self.programs.iter().filter(|(_, program)| self.ahead(program) > 0);
         taken.chain(moved.filter_map(|(process, _)| self.at_real_rate(*process, *process))).max().unwrap_or(0)
     }
 
     /// The last point that a task has taken from its tape.
     pub(in crate::supervisor) fn taken(&self, task: i32) -> Option<u64> {
-        let thread = self.threads.get(&task)?;
-        match &thread.reel {
-            Reel::Replay(replay) => Some(replay.taken(thread.lane.as_ref())),
-            Reel::Record(_) | Reel::Full => None,
-        }
+        self.threads.get(&task)?.taken()
     }
 
     /// What a task reads from its clock now, if that goes at real rate.
@@ -134,6 +131,16 @@ impl Clock {
                 let shift = program.control.shift.wrapping_add(self.ahead(program));
                 program.control.mode.is_at_real_rate().then(|| self.kernel_now().wrapping_add(shift))
             }
+        }
+    }
+}
+
+impl Thread {
+    /// The last point that it has taken from its tape.
+    fn taken(&self) -> Option<u64> {
+        match &self.reel {
+            Reel::Replay(replay) => Some(replay.taken(self.lane.as_ref())),
+            Reel::Record(_) | Reel::Full => None,
         }
     }
 }

@@ -40,7 +40,8 @@ impl Clock {
             // Killed meanwhile: nobody reads it.
             let _ = control.write(child);
         }
-        self.programs.insert(child, Program { control, days: None });
+        self.programs
+            .insert(child, Program { control, days: None, has_readers: false, methods: Box::default() });
     }
 
     /// Where the timeline stands for a read of `kind` that the supervisor answers, of a program whose clock goes

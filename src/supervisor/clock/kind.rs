@@ -18,13 +18,30 @@ const DT_STRTAB: u64 = 5;
 /// Every launcher of a JDK needs it: java, javac, keytool.
 const JAVA_LAUNCHER: &[u8] = b"libjli.so\0";
 
-/// Whether a program of this image runs on a clock at real rate.
-pub(in crate::supervisor) fn runs_at_real_rate(file: &File) -> bool {
-    let program = Program { file };
-    let segments = program.segments();
-    let of = |kind: u64| segments.iter().filter(move |segment| segment.kind == kind);
-    of(PT_NOTE).any(|segment| is_go(&program.read(segment.offset, segment.size)))
-        || of(PT_DYNAMIC).any(|segment| program.needs_java(segment, &segments))
+/// What a program reads the clock from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::supervisor) enum Pace {
+    /// A tape for each thread.
+    #[default]
+    Tape,
+    /// A clock at real rate.
+    RealRate,
+    /// The same, and a tape for each thread of what Java code reads.
+    Java,
+}
+
+impl Pace {
+    /// That of a program of this image.
+    pub(in crate::supervisor) fn of(file: &File) -> Self {
+        let program = Program { file };
+        let segments = program.segments();
+        let of = |kind: u64| segments.iter().filter(move |segment| segment.kind == kind);
+        if of(PT_NOTE).any(|segment| is_go(&program.read(segment.offset, segment.size))) {
+            return Self::RealRate;
+        }
+        let is_java = of(PT_DYNAMIC).any(|segment| program.needs_java(segment, &segments));
+        if is_java { Self::Java } else { Self::Tape }
+    }
 }
 
 /// Notes (elf(5)): the Go linker puts its build id into one that bears its name.
@@ -160,7 +177,7 @@ mod tests {
     #[test]
     fn this_program_reads_from_a_tape() {
         let own = File::open("/proc/self/exe").expect("this program");
-        assert!(!runs_at_real_rate(&own));
+        assert_eq!(Pace::of(&own), Pace::Tape);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Clock {
             // Killed meanwhile: nobody reads it.
             let _ = program.control.write(*process);
         }
-        for thread in self.threads.values_mut() {
+        for thread in self.threads.values_mut().chain(self.readers.values_mut()) {
             if let Reel::Replay(replay) = &mut thread.reel {
                 replay.let_go(thread.lane.as_ref(), now, ahead);
             }

@@ -5,7 +5,7 @@
 //! onto it; in a replay each read is taken from it. Reads that reach the kernel as calls are answered from the
 //! same tape (`raw`). Programs that read the clock in threads of their own as it happens (`kind`) have a clock
 //! at real rate instead, set to the recorded time at the start of each program; their times of day alone are
-//! on a tape, one for all threads (`days`).
+//! on a tape, one for all threads (`days`). What Java code reads is on a tape for each thread all the same (`java`).
 //!
 //! One timeline lies under all clocks: nanoseconds of CLOCK_MONOTONIC. The others differ from it by what
 //! they did when the run began.
@@ -16,6 +16,7 @@
 mod advance;
 mod control;
 mod days;
+mod java;
 mod kind;
 mod live;
 mod marks;
@@ -33,7 +34,8 @@ use std::collections::HashMap;
 pub use self::tapes::{OPERATION, TapeError, Tapes};
 
 use self::control::{Control, Mode};
-pub(in crate::supervisor) use self::kind::{Text, runs_at_real_rate};
+use self::java::Methods;
+pub(in crate::supervisor) use self::kind::{Pace, Text};
 use self::reel::{Record, Reel, Replay};
 use self::space::Lane;
 use self::visit::ClockError;
@@ -95,6 +97,10 @@ struct Program {
     control: Control,
     /// What all its threads see of CLOCK_REALTIME, where its clock goes at real rate.
     days: Option<Box<Thread>>,
+    /// Threads of it have tapes all the same.
+    has_readers: bool,
+    /// What they run.
+    methods: Box<Methods>,
 }
 
 /// A thread of a program.
@@ -119,6 +125,8 @@ pub(super) struct Clock {
     functions: Functions,
     programs: HashMap<i32, Program>,
     threads: HashMap<i32, Thread>,
+    /// Threads of programs whose clock goes at real rate: what Java code reads.
+    readers: HashMap<i32, Thread>,
     /// Packed bytes in the trace.
     spent: u64,
     /// Tasks in a call that was translated.
@@ -144,6 +152,7 @@ impl Clock {
             functions: vdso::of_kernel(),
             programs: HashMap::new(),
             threads: HashMap::new(),
+            readers: HashMap::new(),
             spent: 0,
             waits: HashMap::new(),
             skipped: 0,
@@ -160,15 +169,16 @@ impl Clock {
         process: i32,
         strand: String,
         beginning: Beginning,
-        (at_real_rate, text): (bool, Text),
+        (pace, text): (Pace, Text),
     ) -> Result<(), TraceError> {
         let start = self.now_of(former);
         self.end_program(process)?;
         let gone =
             |(task, thread): (&i32, &Thread)| (*task == former || thread.process == process).then_some(*task);
-        for task in self.threads.iter().filter_map(gone).collect::<Vec<_>>() {
+        for task in self.threads.iter().chain(&self.readers).filter_map(gone).collect::<Vec<_>>() {
             self.end_thread(task)?;
         }
+        let at_real_rate = pace != Pace::Tape;
         let mode = match (&self.tapes, at_real_rate) {
             (None, true) => Mode::RecordShift,
             (Some(_), true) => Mode::Shift,
@@ -176,8 +186,9 @@ impl Clock {
             (Some(_), false) => Mode::Replay,
         };
         let mut control = Control::new(mode, Functions::default(), self.offsets);
+        let mut has_readers = false;
         if at_real_rate {
-            control.shift = self.anchor(&strand)?;
+            (control.shift, has_readers) = self.anchor(&strand, pace == Pace::Java)?;
         }
         let has_callers = self.tapes.as_ref().is_none_or(|tapes| tapes.has_callers);
         let text = Some(text).filter(|_| has_callers && !at_real_rate);
@@ -196,7 +207,7 @@ impl Clock {
             None
         };
         if space.is_some() || at_real_rate {
-            self.programs.insert(process, Program { control, days });
+            self.programs.insert(process, Program { control, days, has_readers, methods: Box::default() });
         }
         Ok(())
     }
@@ -210,17 +221,22 @@ impl Clock {
         Ok(())
     }
 
-    /// Sets the clock at real rate: records where the timeline is, or says how far it is from where it was.
-    fn anchor(&mut self, strand: &str) -> Result<u64, TraceError> {
+    /// Sets the clock at real rate: records where the timeline is, or says how far it is from where it was; and
+    /// whether threads of the program have tapes.
+    fn anchor(&mut self, strand: &str, is_java: bool) -> Result<(u64, bool), TraceError> {
         let now = self.kernel_now();
         if let Some(tapes) = &mut self.tapes {
             // Never behind the kernel: to that the program's deadlines would be over before they come, and it
             // would ask again and again.
-            return Ok(tapes.anchor(strand).map_or(self.skipped, |anchor| anchor.saturating_sub(now)));
+            let anchor = tapes.anchor(strand);
+            return Ok(anchor.map_or((self.skipped, false), |(at, threads)| {
+                (at.saturating_sub(now), threads && is_java)
+            }));
         }
         let event = Event::new(Kind::Meta, OPERATION).arg("clock", "shift").arg("reads", 0).arg("at", now);
+        let event = if is_java { event.arg("threads", true) } else { event };
         self.recorder.record(event.proc(strand))?;
-        Ok(0)
+        Ok((0, is_java))
     }
 
     /// CLOCK_MONOTONIC as the run's processes see it.

@@ -8,7 +8,7 @@ use super::points::Point;
 use super::reel::Reel;
 use super::{Clock, Thread};
 use crate::sys::clock;
-use crate::sys::vdso::KIND_IS;
+use crate::sys::vdso::{KIND_IS, METHOD_IS};
 use crate::trace::TraceError;
 
 const SECOND: u64 = 1_000_000_000;
@@ -49,8 +49,14 @@ impl Supervisor {
 
     /// A call that reads a clock.
     pub(in crate::supervisor) fn read_clock(&mut self, call: &Call) -> Result<Reply, Stop> {
-        let [first, second, third, ..] = call.arguments;
+        let [first, second, third, fourth, ..] = call.arguments;
         let number = i64::from(call.number);
+        if let Some(clocks) = &mut self.clock
+            && third >> 32 == METHOD_IS
+            && number == libc::SYS_clock_gettime
+        {
+            return Ok(Reply::Value(clocks.class_of(call.task.tgid, fourth)));
+        }
         let (clock, place) = match number {
             libc::SYS_clock_gettime => (call.int(first), second),
             libc::SYS_time => (libc::CLOCK_REALTIME_COARSE, first),
@@ -60,11 +66,10 @@ impl Supervisor {
             return Ok(Reply::Continue);
         };
         // What is wrong there deceives nobody but the program.
-        let kind = match third >> 32 == KIND_IS && number == libc::SYS_clock_gettime {
-            true => low_half(third).try_into().unwrap_or(kind),
-            false => kind,
-        };
-        let Some(now) = clocks.read(call.task.tid, call.task.tgid, (kind, clock))? else {
+        let is_of_tape = third >> 32 == KIND_IS && number == libc::SYS_clock_gettime;
+        let kind = if is_of_tape { low_half(third).try_into().unwrap_or(kind) } else { kind };
+        let read = Read { kind, clock, is_of_tape };
+        let Some(now) = clocks.read(call.task.tid, call.task.tgid, read)? else {
             return Ok(Reply::Continue);
         };
         let (seconds, rest) = (now / SECOND, now % SECOND);
@@ -87,11 +92,25 @@ impl Supervisor {
     }
 }
 
+/// A read of a clock by its number.
+struct Read {
+    kind: u8,
+    clock: i32,
+    /// The image asks, for the thread's own tape.
+    is_of_tape: bool,
+}
+
 impl Clock {
     /// What `task` of `process` is to see of a clock, in nanoseconds; `None` when it is to read the machine's
     /// clock itself.
-    fn read(&mut self, task: i32, process: i32, (kind, clock): (u8, i32)) -> Result<Option<u64>, TraceError> {
+    fn read(&mut self, task: i32, process: i32, read: Read) -> Result<Option<u64>, TraceError> {
+        let Read { kind, clock, is_of_tape } = read;
         let kernel = self.kernel_now();
+        if is_of_tape && let Some(mut thread) = self.readers.remove(&task) {
+            let point = self.next_point(&mut thread, (kind, clock), kernel);
+            self.readers.insert(task, thread);
+            return Ok(point?.map(|point| point.wrapping_add(self.offsets.of_kind(kind))));
+        }
         let offset = self.offsets.of_kind(kind);
         // At real rate, or unknown: the shift is that of the program's image.
         let Some(mut thread) = self.threads.remove(&task) else {

@@ -16,6 +16,8 @@ use super::control::Control;
 use super::points::Point;
 use crate::sys::vdso::{CONTROL, IMAGE, KINDS, LANE, LANE_HEAD, LANES, LENGTH, POINTS, TAPE};
 
+/// From a lane to the last time of CLOCK_MONOTONIC that Java code was given.
+const FLOOR: u64 = 176;
 /// The name of the file in memory.
 pub(super) const NAME: &str = "agentbox clock";
 
@@ -181,6 +183,11 @@ impl Lane {
         let bytes: Vec<[u8; 8]> =
             points.iter().take(POINTS).map(|point| point.word().to_le_bytes()).collect();
         write(&self.space.file, bytes.as_flattened(), self.at() + LANE_HEAD as u64)
+    }
+
+    /// For another thread of Java: nothing is behind it.
+    pub(super) fn set_floor(&self, floor: u64) -> io::Result<()> {
+        write(&self.space.file, &floor.to_le_bytes(), self.at() + FLOOR)
     }
 
     /// Moves the cursor alone.

@@ -1,7 +1,5 @@
 //! Processes and threads come and go: each has a tape of its own, which ends up in the trace.
 
-use std::io::Write as _;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -41,7 +39,8 @@ impl Clock {
             let _ = control.clear_table(child);
         }
         self.begin_thread(child, child, strand, lane, start);
-        self.programs.insert(child, Program { control, days: None });
+        self.programs
+            .insert(child, Program { control, days: None, has_readers: false, methods: Box::default() });
     }
 
     /// Task `maker` of `process`, which stands still, has made thread `child`, which has not run yet.
@@ -55,7 +54,7 @@ impl Clock {
             return self.begin_thread(child, process, strand, None, start);
         };
         if program.control.mode.is_at_real_rate() {
-            return;
+            return self.cloned_at_real_rate((maker, process), child, strand);
         }
         let fs_base = tracee::registers(maker).map_or(0, |registers| registers.fs_base);
         let own = self.threads.get(&maker).and_then(|thread| thread.lane.as_ref());
@@ -76,7 +75,7 @@ impl Clock {
 
     /// A task that was just made, and has its name, stands still before its first instruction.
     pub(in crate::supervisor) fn begins(&mut self, task: i32) {
-        let Some(thread) = self.threads.get_mut(&task) else { return };
+        let Some(thread) = self.thread_mut(task) else { return };
         let (Some(made_at), Some(lane)) = (thread.made_at.take(), &thread.lane) else { return };
         let (process, lane) = (thread.process, lane.number());
         let Ok(registers) = tracee::registers(task) else { return };
@@ -85,7 +84,8 @@ impl Clock {
             return;
         }
         let lives = |number: u32| {
-            let mut lanes = self.threads.values().filter(|thread| thread.process == process);
+            let threads = self.threads.values().chain(self.readers.values());
+            let mut lanes = threads.filter(|thread| thread.process == process);
             lanes.any(|thread| thread.lane.as_ref().is_some_and(|lane| lane.number() == number))
         };
         if let Some(program) = self.programs.get_mut(&process) {
@@ -102,7 +102,8 @@ impl Clock {
     }
 
     pub(super) fn end_thread(&mut self, task: i32) -> Result<(), TraceError> {
-        let Some(mut thread) = self.threads.remove(&task) else { return Ok(()) };
+        let thread = self.threads.remove(&task).or_else(|| self.readers.remove(&task));
+        let Some(mut thread) = thread else { return Ok(()) };
         if let Reel::Replay(replay) = &thread.reel {
             if self.is_live {
                 return Ok(());
@@ -152,15 +153,12 @@ impl Clock {
         if bytes.len() <= INLINE {
             return Ok(Value::from(STANDARD.encode(bytes)));
         }
-        let mut blob = self.recorder.blob()?;
-        // What fails here fails the recorder, which `finish` says.
-        let _ = blob.write_all(bytes);
-        Ok(blob.finish()?.into())
+        Ok(self.recorder.keep(bytes)?.into())
     }
 
     /// Task `task` makes a call, which is not one that reads a clock.
     pub(in crate::supervisor) fn called(&mut self, task: i32, number: u64) {
-        let Some(Thread { reel, lane, .. }) = self.threads.get_mut(&task) else { return };
+        let Some(Thread { reel, lane, .. }) = self.thread_mut(task) else { return };
         match reel {
             Reel::Record(record) => record.call(number, lane.as_ref()),
             Reel::Full => {}

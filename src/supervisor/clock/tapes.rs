@@ -30,8 +30,9 @@ pub(super) struct Strip {
     pub(super) parts: Vec<Vec<u8>>,
     pub(super) marks: Vec<u8>,
     pub(super) reads: u64,
-    /// Where the timeline was when the program began, for one whose clock runs at real rate.
-    anchor: Option<u64>,
+    /// Where the timeline was when the program began, for one whose clock runs at real rate, and whether threads
+    /// of it have tapes.
+    anchor: Option<(u64, bool)>,
 }
 
 /// The tapes of a recorded run.
@@ -69,7 +70,7 @@ impl Tapes {
         match args.get("clock").and_then(Value::as_str) {
             Some("shift") => {
                 let anchor = args.get("at").and_then(Value::as_u64).ok_or(TapeError::Member("at"))?;
-                strip.anchor = Some(anchor);
+                strip.anchor = Some((anchor, args.get("threads").and_then(Value::as_bool).unwrap_or(false)));
                 Ok(())
             }
             Some("tape") => {
@@ -93,8 +94,9 @@ impl Tapes {
         self.strips.remove(strand).unwrap_or_default()
     }
 
-    /// Where the timeline was when a program began whose clock runs at real rate.
-    pub(super) fn anchor(&mut self, strand: &str) -> Option<u64> {
+    /// Where the timeline was when a program began whose clock runs at real rate, and whether threads of it have
+    /// tapes.
+    pub(super) fn anchor(&mut self, strand: &str) -> Option<(u64, bool)> {
         self.strips.get_mut(strand)?.anchor.take()
     }
 }
@@ -136,7 +138,10 @@ mod tests {
         add(&mut tapes, json!({"clock": "tape", "reads": 2, "tape": text})).expect("a tape");
         add(&mut tapes, json!({"clock": "tape", "reads": 1, "tape": {"blob": "x"}})).expect("a tape");
         add(&mut tapes, json!({"clock": "shift", "reads": 0, "at": 7})).expect("an anchor");
-        assert_eq!((tapes.anchor("0.1:1"), tapes.anchor("0.1:1"), tapes.anchor("0")), (Some(7), None, None));
+        assert_eq!(
+            (tapes.anchor("0.1:1"), tapes.anchor("0.1:1"), tapes.anchor("0")),
+            (Some((7, false)), None, None)
+        );
         let strip = tapes.take("0.1:1");
         let points: Vec<_> = Unpacker::new(strip.parts).map(|point| point.at).collect();
         assert_eq!((points, strip.reads), (vec![10, 20, 30], 3));

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use nix::sys::stat::FileStat;
 
-use super::super::clock::{Text, runs_at_real_rate};
+use super::super::clock::{Pace, Text};
 use super::super::content::Identity;
 
 /// Images that are remembered.
@@ -20,8 +20,8 @@ const NAMES: usize = 64 << 10;
 pub(in crate::supervisor) struct Runtime {
     /// Go moves what it runs from thread to thread: which thread asks tells nothing.
     pub(in crate::supervisor) is_go: bool,
-    /// Its clock goes at real rate.
-    pub(in crate::supervisor) at_real_rate: bool,
+    /// What it reads the clock from.
+    pub(in crate::supervisor) pace: Pace,
     /// Where its own code lies.
     pub(in crate::supervisor) text: Text,
 }
@@ -45,7 +45,7 @@ impl Runtimes {
         }
         let Some(image) = open() else { return Runtime::default() };
         let is_go = is_go(&image).unwrap_or(false);
-        let runtime = Runtime { is_go, at_real_rate: runs_at_real_rate(&image), text: Text::of(&image) };
+        let runtime = Runtime { is_go, pace: Pace::of(&image), text: Text::of(&image) };
         if identity.is_settled() {
             if self.known.len() >= REMEMBERED {
                 self.known.clear();

@@ -21,7 +21,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, SFlag, fchmod};
 
 pub use self::recorded::{LONGEST as LONGEST_MACHINE_FILE, RecordedMachine};
-use super::access::{Area, Decision};
+use super::access::{Area, Decision, is_below};
 use super::call::{Call, Reply};
 use super::open::Request;
 use super::view::{Found, own_path};
@@ -201,7 +201,7 @@ impl Supervisor {
 
 /// Whether the file at a final path says something of the machine.
 fn is_of_machine(path: &Path) -> bool {
-    FILES.iter().any(|file| path.starts_with(file))
+    FILES.iter().any(|file| is_below(path, Path::new(file)))
 }
 
 /// The content of a file, if it has an end.
@@ -229,11 +229,7 @@ fn note(recorder: &Recorder, call: &Call, path: &Path, content: &[u8]) -> Result
     let event = Event::new(Kind::Meta, OPERATION).path("path", path).proc(call.task.lineage.clone());
     let event = match std::str::from_utf8(content) {
         Ok(text) if text.len() <= INLINE => event.arg("content", text),
-        _ => {
-            let mut blob = recorder.blob()?;
-            blob.write_all(content).map_err(|source| TraceError::StoreBlob { source })?;
-            event.arg("content", blob.finish()?.private())
-        }
+        _ => event.arg("content", recorder.keep(content)?.private()),
     };
     recorder.record(event)
 }

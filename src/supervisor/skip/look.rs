@@ -245,7 +245,10 @@ impl Skip {
         }
         let event = first_wait.into_iter().chain(first_timer).chain(self.arrival(now)).min();
         let next = event.into_iter().chain(signal).min();
-        let Some(next) = next.or(recorded_signal) else { return Ok(false) };
+        let Some(next) = next.or(recorded_signal) else {
+            self.rests = true;
+            return Ok(false);
+        };
         if next > clock.horizon() {
             return Ok(false);
         }

@@ -42,12 +42,16 @@ pub struct UnderWay {
     pub leave_out: fn(Duration),
     /// Says whether what comes is to have its time.
     pub want: fn(bool),
+    /// Says that nothing of the run can go on: what is waited for never comes.
+    pub stands_still: fn(),
 }
 
 /// The longest time between two looks while something runs, in milliseconds.
 const SELDOM: u8 = 16;
 /// When the loop looks although it is not quiet.
 const LATEST: Duration = Duration::from_millis(20);
+/// How long nothing must have been able to go on before that is told: it costs connections.
+const STANDSTILL: Duration = Duration::from_secs(1);
 /// A wait of so many nanoseconds is not over by something else just before its time as a rule.
 const LONG: u64 = 100_000_000;
 /// How long a task that was interrupted may take to stop.
@@ -95,6 +99,10 @@ pub(super) struct Skip {
     is_live: bool,
     /// Nothing comes before the next signal from outside.
     signal_is_next: bool,
+    /// At the last look nothing could go on.
+    rests: bool,
+    /// Since when that is so.
+    rests_since: Option<Instant>,
 }
 
 impl Skip {
@@ -114,6 +122,22 @@ impl Skip {
             looked: Instant::now(),
             is_live: false,
             signal_is_next: false,
+            rests: false,
+            rests_since: None,
+        }
+    }
+
+    /// Tells whoever is waited for that nothing of the run can go on, once that has been so for a while.
+    fn tell_standstill(&mut self) {
+        if !std::mem::take(&mut self.rests) {
+            self.rests_since = None;
+            return;
+        }
+        if self.rests_since.get_or_insert_with(Instant::now).elapsed() >= STANDSTILL {
+            self.rests_since = None;
+            if let Some(under_way) = &self.under_way {
+                (under_way.stands_still)();
+            }
         }
     }
 
@@ -217,6 +241,7 @@ impl Supervisor {
                 Ok(false) | Err(_) => skip.delay.saturating_mul(2).min(skip.soon),
             };
             skip.looked = Instant::now();
+            skip.tell_standstill();
         }
         let signal_is_next = std::mem::take(&mut skip.signal_is_next);
         self.skip = Some(skip);

@@ -121,10 +121,8 @@ impl Kept {
         while !self.text.is_empty() && (self.text.len() >= PART || last || self.is_full) {
             let part = self.part();
             let count = part.iter().filter(|&&byte| byte == 0).count();
-            let mut blob = recorder.blob()?;
-            blob.write_all(&part).map_err(|source| TraceError::StoreBlob { source })?;
             let event = Event::new(Kind::Meta, OPERATION).arg("count", count);
-            let event = event.arg("samples", blob.finish()?.private());
+            let event = event.arg("samples", recorder.keep(&part)?.private());
             let is_cut = self.is_full && self.text.is_empty();
             recorder.record(if is_cut { event.arg("cut", true) } else { event })?;
         }

@@ -42,12 +42,21 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, MONOTONIC_COARSE, CLOCK_TA
 #define OTHERS 8
 /* How far a read of CLOCK_MONOTONIC_COARSE is looked for. */
 #define TICK 64
+/* Bytes of the frames of a function of the JVM that reads the clock, and of the C library's below it. */
+#define JAVA_FRAME 256
+
+/* The program's own, or none at all; one that waits; one of those that read the clock. */
+enum method { UNKNOWN, OWN, WAITS, READS };
 
 enum mode { PASS, RECORD, REPLAY, SHIFT, RECORD_SHIFT };
 
 #define THREADS 256
+#define METHODS 256
+#define METHOD_SHIFT 56
+/* Entries of the table that are looked at. */
+#define NEAR_METHODS 16
 #define LANES 1024
-#define POINTS 2026
+#define POINTS 2025
 #define NO_LANE 0xffffffffu
 #define SECOND 1000000000ul
 /* What a recorded time of day may be behind a clock at real rate, beyond what the one before was. */
@@ -64,7 +73,7 @@ struct control {
 	u32 mode;
 	/* The lane of the only thread; in the shift modes that of all threads. */
 	u32 lane;
-	/* There are several: each is looked for in the table below. */
+	/* There are several: each is looked for in the table below. In the shift modes, those that have a lane are. */
 	u32 threaded;
 	/* The instruction that reads the base of FS is there. */
 	u32 has_fs_base;
@@ -76,9 +85,11 @@ struct control {
 	u64 offsets[CLOCK_KINDS];
 	/* The first instruction of the program. */
 	u64 entry;
-	/* The code of the program itself. */
+	/* The code of the program itself; in the shift modes, that of the JVM. */
 	u64 text, text_size;
 	struct thread threads[THREADS];
+	/* Methods of Java that have read CLOCK_MONOTONIC, and in the upper byte what each is (`enum method`). */
+	u64 methods[METHODS];
 };
 
 /* The tape of one thread. */
@@ -95,13 +106,16 @@ struct lane {
 	union { u64 mismatches, late; };
 	/* Where the next read of each kind is looked for. */
 	unsigned short next[KINDS];
+	/* The last time of CLOCK_MONOTONIC that Java code was given: there it never goes back. */
+	u64 floor;
 	u64 points[POINTS];
 };
 
 /* The supervisor knows these. */
+_Static_assert(__builtin_offsetof(struct control, methods) == 4232, "the table of methods");
 _Static_assert(__builtin_offsetof(struct control, threads) == 136, "head of the control page");
 _Static_assert(sizeof(struct control) <= 0x2000, "the control page");
-_Static_assert(__builtin_offsetof(struct lane, points) == 176, "head of a lane");
+_Static_assert(__builtin_offsetof(struct lane, points) == 184, "head of a lane");
 _Static_assert(sizeof(struct lane) == 0x4000, "a lane");
 
 extern const char __ehdr_start[] HIDDEN;
@@ -110,6 +124,8 @@ extern const char __ehdr_start[] HIDDEN;
 
 /* The third argument of a read that the supervisor answers, which the kernel does not look at: its kind. */
 #define KIND_IS 0x74696d6500000000ul
+/* And of a question what the method in the fourth argument is. */
+#define METHOD_IS 0x6d65746800000000ul
 
 #define CLOCK_GETTIME 228
 #define CLOCK_GETRES 229
@@ -410,6 +426,83 @@ static long shifted(const struct control *control, u32 kind, clock_id id, struct
 	return give(point + control->offsets[kind], time);
 }
 
+/* What a method of Java is: the supervisor is asked once, and puts it into the table as long as there is room. */
+static u32 class_of(const struct control *control, u64 method)
+{
+	u32 first = (u32)(method >> 3) * 2654435761u >> 24;
+	if (method & 7 || method >> 47)
+		return OWN;
+	for (u32 step = 0; step < NEAR_METHODS; step++) {
+		u64 known = *(const volatile u64 *)&control->methods[(first + step) % METHODS];
+		if ((known & ((1ul << METHOD_SHIFT) - 1)) == method)
+			return (u32)(known >> METHOD_SHIFT);
+		if (known)
+			continue;
+		register u64 asked __asm__("r10") = method;
+		struct timespec unused;
+		long result;
+		__asm__ volatile("syscall"
+				 : "=a"(result)
+				 : "a"(CLOCK_GETTIME), "D"(MONOTONIC), "S"(&unused), "d"(METHOD_IS), "r"(asked)
+				 : "rcx", "r11", "memory");
+		return (u32)result;
+	}
+	return OWN;
+}
+
+/* Whether a word on the stack is the address of a frame further up. */
+static inline int is_frame(u64 up, const u64 *frame)
+{
+	u64 base;
+	__asm__ volatile("rdfsbase %0" : "=r"(base));
+	return !(up & 7) && up > (u64)frame + 24 && up < base;
+}
+
+/*
+ * Whether Java code that waits asks, as that of locks and pools: how often it does is a matter of chance. That can be
+ * told where the interpreter runs both the function that reads the clock, whose frame `own` is, and its caller: each
+ * frame of the interpreter has its method three words below the address of the one before.
+ */
+static inline int is_waiting(const struct control *control, u64 own, const u64 *frame)
+{
+	if (!is_frame(own, frame))
+		return 0;
+	u64 caller = *(const u64 *)own, method = ((const u64 *)own)[-3];
+	return is_frame(caller, (const u64 *)own) && class_of(control, method) == READS &&
+	       class_of(control, ((const u64 *)caller)[-3]) == WAITS;
+}
+
+/*
+ * The kind of a read in a thread of the JVM, where it is on the thread's own tape; KINDS where it is not. Java code
+ * calls a function of the JVM that calls the C library, at once or by a jump from another. The JVM itself reads
+ * CLOCK_MONOTONIC as it happens: then this function returns into the JVM. Its code keeps frame pointers, which
+ * clock_gettime of the C library leaves as they are.
+ */
+static inline u32 kind_in_java(const struct control *control, u32 kind, const u64 *frame)
+{
+	u64 up = frame[-1];
+	if (up & 7 || up - (u64)frame > JAVA_FRAME)
+		return KINDS;
+	u64 from = ((const u64 *)up)[1];
+	if (from - control->text >= control->text_size)
+		return kind == MONOTONIC && is_waiting(control, *(const u64 *)up, frame) ? KINDS : kind;
+	return kind == REALTIME ? REALTIME_BY_CALLER + (u32)(from * 0x9e3779b97f4a7c15ul >> 60) % CALLERS : KINDS;
+}
+
+/* What Java code reads in a replay, which goes on from call to call of the program (`marked.rs`). */
+static long replay_in_java(const struct control *control, struct lane *lane, u32 kind, clock_id id,
+			   struct timespec *time)
+{
+	long failed = replay(control, lane, kind, id, time);
+	if (failed || kind != MONOTONIC)
+		return failed;
+	u64 now = nanoseconds(time);
+	if (now < lane->floor)
+		return give(lane->floor, time);
+	lane->floor = now;
+	return 0;
+}
+
 /* `frame` is where the return address of the caller lies. */
 static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 {
@@ -418,8 +511,14 @@ static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 	if ((u32)id > CLOCK_TAI || !(CLOCKS >> id & 1))
 		return call(CLOCK_GETTIME, id, (long)time, 0);
 	u32 kind = id == CLOCK_TAI ? TAI : (u32)id;
-	if (control->mode == SHIFT || control->mode == RECORD_SHIFT)
-		return shifted(control, kind, id, time);
+	if (control->mode == SHIFT || control->mode == RECORD_SHIFT) {
+		u32 own = control->threaded && control->has_fs_base ? kind_in_java(control, kind, frame) : KINDS;
+		struct lane *lane = own < KINDS ? own_lane(control) : 0;
+		if (!lane)
+			return shifted(control, kind, id, time);
+		return control->mode == SHIFT ? replay_in_java(control, lane, own, id, time)
+					      : record(control, lane, own, id, time);
+	}
 	if (control->mode != RECORD && control->mode != REPLAY)
 		return real(control, id, time);
 	struct lane *lane = own_lane(control);

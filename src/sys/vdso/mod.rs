@@ -25,25 +25,29 @@ pub const LANES: u32 = 1024;
 /// Bytes of a lane.
 pub const LANE: u64 = 0x4000;
 /// Bytes of a lane before its points.
-pub const LANE_HEAD: usize = 176;
+pub const LANE_HEAD: usize = 184;
 /// Points of a lane.
-pub const POINTS: usize = 2026;
+pub const POINTS: usize = 2025;
 /// Threads in the table of the control page.
 pub const THREADS: usize = 256;
 /// From [`CONTROL`] to that table.
 pub const TABLE: usize = 136;
+/// From [`CONTROL`] to the table of methods of Java, and how many it has.
+pub const METHODS: (usize, usize) = (TABLE + THREADS * 16, 256);
 /// Kinds of reads: clocks by their numbers, and reads of a time of day by who asks.
 pub const KINDS: usize = 64;
 /// The first kind of reads of CLOCK_REALTIME by who asks, and that of CLOCK_REALTIME_COARSE.
 pub const BY_CALLER: [u8; 2] = [16, 32];
 /// The upper half of the third argument of a read that the image asks for; the lower half is its kind.
 pub const KIND_IS: u64 = 0x7469_6d65;
+/// The same of a question what the method in the fourth argument is.
+pub const METHOD_IS: u64 = 0x6d65_7468;
 /// Bytes of everything.
 pub const LENGTH: u64 = TAPE + LANES as u64 * LANE;
 
 const _: () = assert!(IMAGE.len() <= 0x2000);
 const _: () = assert!(LANE_HEAD + POINTS * 8 == 0x4000);
-const _: () = assert!(TABLE + THREADS * 16 <= 0x2000);
+const _: () = assert!(METHODS.0 + METHODS.1 * 8 <= 0x2000);
 
 /// Where functions lie in a vDSO, from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

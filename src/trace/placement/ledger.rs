@@ -17,7 +17,7 @@ use super::{FileIdentity, Protected};
 /// Traces that are hidden; each costs every start a mount where it can be reached.
 const MOST: usize = 32;
 /// Size at which those that are gone, and all but the latest, are forgotten.
-const LARGE: u64 = 64 << 10;
+const LARGE: u64 = 4 << 10;
 /// Most bytes that are read.
 const LARGEST: u64 = 1 << 20;
 

@@ -85,6 +85,9 @@ impl StateDirectories {
 
 /// Makes sure that `path` is a directory of this user alone.
 fn make_private(path: &Path) -> Option<Directory> {
+    if let Ok(found) = Directory::open_private(path) {
+        return Some(found);
+    }
     if let Some(parent) = path.parent() {
         DirBuilder::new().recursive(true).create(parent).ok()?;
     }

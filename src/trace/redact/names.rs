@@ -25,19 +25,40 @@ pub(super) const SECRET_HEADERS: &[&str] = &[
     "ocp-apim-subscription-key",
 ];
 
+/// How names of headers end whose values are secret, whoever has made them up: `X-Shopify-Access-Token`,
+/// `CF-Access-Client-Secret`, `X-Auth-Key`.
+const SECRET_ENDS: &[&str] = &[
+    "access-key",
+    "api-key",
+    "apikey",
+    "auth",
+    "auth-key",
+    "authentication",
+    "authorization",
+    "functions-key",
+    "jwt",
+    "password",
+    "secret",
+    "secret-key",
+    "subscription-key",
+    "token",
+];
+
 /// Headers whose values hold URLs.
 pub(super) const URL_HEADERS: &[&str] = &["location", "content-location", "referer", "refresh", "link"];
 
-/// Query parameters whose values are secret; `-` and `_` are taken as the same.
+/// Query parameters whose values are secret.
 pub(super) const SECRET_PARAMETERS: &[&str] = &[
     "access_key",
     "access_token",
+    "actor_token",
     "api_key",
     "apikey",
     "assertion",
     "auth",
     "auth_token",
     "authorization",
+    "bearer_token",
     "client_assertion",
     "client_secret",
     "code",
@@ -45,20 +66,32 @@ pub(super) const SECRET_PARAMETERS: &[&str] = &[
     "credential",
     "device_code",
     "id_token",
+    "id_token_hint",
     "jwt",
     "key",
+    "logout_token",
     "pass",
     "passwd",
     "password",
+    "private_key",
     "private_token",
+    "pwd",
     "refresh_token",
+    "saml_response",
     "secret",
+    "secret_access_key",
+    "secret_key",
     "session",
+    "session_id",
+    "session_token",
     "sid",
     "sig",
     "signature",
+    "subject_token",
     "subscription_key",
+    "ticket",
     "token",
+    "user_code",
     "x_amz_credential",
     "x_amz_security_token",
     "x_amz_signature",
@@ -69,35 +102,50 @@ pub(super) const SECRET_PARAMETERS: &[&str] = &[
 /// Members of JSON bodies whose values are secret: what OAuth and sign-in forms carry.
 pub(super) const SECRET_MEMBERS: &[&str] = &[
     "access_token",
+    "actor_token",
     "api_key",
     "apikey",
     "assertion",
     "auth_token",
+    "bearer_token",
     "client_assertion",
     "client_secret",
     "code_verifier",
     "device_code",
     "id_token",
+    "id_token_hint",
     "jwt",
+    "logout_token",
     "passwd",
     "password",
     "private_key",
     "private_token",
     "refresh_token",
     "secret",
+    "secret_access_key",
+    "secret_key",
     "session_token",
+    "subject_token",
     "token",
+    "user_code",
 ];
 
 /// Whether the values of this header are secret.
 pub(super) fn is_secret_header(name: &str) -> bool {
     SECRET_HEADERS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
+        || SECRET_ENDS.iter().any(|end| ends_in_word(name.as_bytes(), end.as_bytes()))
 }
 
-/// Whether the values of this query parameter are secret. A name with percent signs is judged by what they stand for.
+fn ends_in_word(name: &[u8], end: &[u8]) -> bool {
+    name.len().checked_sub(end.len()).is_some_and(|at| {
+        name[at..].eq_ignore_ascii_case(end) && (at == 0 || matches!(name[at - 1], b'-' | b'_'))
+    })
+}
+
+/// Whether the values of this query parameter are secret: `accessToken` is taken as `access_token`. A name with percent
+/// signs is judged by what they stand for.
 pub(super) fn is_secret_parameter(name: &str) -> bool {
-    let name = percent_decoded(name).to_ascii_lowercase().replace('-', "_");
-    SECRET_PARAMETERS.contains(&name.as_str())
+    is_among(SECRET_PARAMETERS, &percent_decoded(name))
 }
 
 pub(super) fn percent_decoded(text: &str) -> String {
@@ -122,7 +170,15 @@ pub(super) fn percent_decoded(text: &str) -> String {
 
 /// Whether the value of this member of a JSON body is secret: `accessToken` is taken as `access_token`.
 pub(super) fn is_secret_member(name: &str) -> bool {
-    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
-    let name = plain(name);
-    SECRET_MEMBERS.iter().any(|secret| plain(secret) == name)
+    is_among(SECRET_MEMBERS, name)
+}
+
+/// Whether a name is one of `names`, however its words are joined.
+fn is_among(names: &[&str], name: &str) -> bool {
+    let letters = |text: &str| -> Vec<u8> {
+        let letters = text.bytes().filter(|byte| !matches!(byte, b'-' | b'_'));
+        letters.map(|byte| byte.to_ascii_lowercase()).collect()
+    };
+    let name = letters(name);
+    names.iter().any(|known| known.bytes().filter(|byte| *byte != b'_').eq(name.iter().copied()))
 }

@@ -57,7 +57,11 @@ fn accepted(policy: &Policy, machine: &Machine, questions: &Questions) {
 }
 
 fn suggestions(questions: &Questions) {
-    let empty = Machine::new(b"", b"");
+    let mut empty = Machine::new(b"", b"");
+    // A program that was denied is there.
+    let programs = questions.paths.iter().filter(|path| path.starts_with("/usr/bin") && !empty.is_dir(path));
+    let programs: Vec<_> = programs.map(|path| (path.clone(), Vec::new())).collect();
+    empty.files.extend(programs);
     let policy = parse("", "agent.policy", &empty).expect("an empty policy");
     for denied in questions.denied() {
         let line = policy.suggestion(&denied);

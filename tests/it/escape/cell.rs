@@ -111,8 +111,14 @@ impl Cell {
 
     /// The same with the trace at another place.
     pub(crate) fn tracing(&self, policy: &Path, trace: &Path) -> Command {
+        self.launching(&[], policy, trace)
+    }
+
+    /// The same with options of `run`.
+    pub(crate) fn launching(&self, options: &[&str], policy: &Path, trace: &Path) -> Command {
         let mut command = Command::new(self.root().join("bin/agentbox"));
-        command.args(["run", "--force", "-p"]).arg(policy).arg("-t").arg(trace).arg("--");
+        command.args(["run", "--force"]).args(options);
+        command.arg("-p").arg(policy).arg("-t").arg(trace).arg("--");
         self.dress(&mut command);
         command
     }

@@ -6,6 +6,13 @@ use std::path::Path;
 
 use super::cell::{Cell, users};
 
+/// Whatever the policy grants, and also where nothing is refused.
+const WAYS: [(&[&str], &str); 3] = [
+    (&[], "read: .\nwrite: .\n"),
+    (&[], "write: .\ndeny: read ./nothing/*.x\n"),
+    (&["--observe"], "write: .\n"),
+];
+
 #[test]
 fn the_policy_cannot_be_touched() {
     let cases: [(&str, &[&str]); 3] = [
@@ -15,7 +22,7 @@ fn the_policy_cannot_be_touched() {
     ];
     for user in users() {
         for (policy, targets) in cases {
-            for rules in ["read: .\nwrite: .\n", "write: .\ndeny: read ./nothing/*.x\n"] {
+            for (options, rules) in WAYS {
                 let cell = Cell::new("evidence", user);
                 cell.file("used.policy", &format!("{rules}include: config/included.policy\n"));
                 cell.file("config/included.policy", "env: NOTHING\n");
@@ -23,7 +30,7 @@ fn the_policy_cannot_be_touched() {
                 symlink("config/real.policy", cell.work().join("link.policy")).expect("a link");
                 symlink("config", cell.work().join("linked")).expect("a link");
                 let before = fingerprint(&cell.work());
-                let mut command = cell.bare(Path::new(policy));
+                let mut command = cell.launching(options, Path::new(policy), &cell.trace());
                 command.arg(cell.guest()).args(targets);
                 cell.watch(command).is_lost();
                 assert_eq!(fingerprint(&cell.work()), before, "{policy}");
@@ -35,13 +42,13 @@ fn the_policy_cannot_be_touched() {
 #[test]
 fn traces_cannot_be_touched() {
     for user in users() {
-        for rules in ["write: .\n", "write: .\ndeny: read ./nothing/*.x\n"] {
+        for (options, rules) in WAYS {
             let cell = Cell::new("evidence", user);
             let policy = cell.file("used.policy", rules);
             let names = ["trace.jsonl", "trace.jsonl.1", "trace.jsonl.2", "trace.jsonl.blobs"];
             for round in 0..3 {
                 let trace = cell.work().join("trace.jsonl");
-                let mut command = cell.tracing(&policy, &trace);
+                let mut command = cell.launching(options, &policy, &trace);
                 command.arg(cell.guest()).args(names);
                 cell.watch(command).is_lost();
                 assert!(trace.is_file(), "round {round}");
