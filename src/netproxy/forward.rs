@@ -232,7 +232,7 @@ impl Service {
                 let decoder = decoder.map_err(|coding| NetproxyError::Unsearchable {
                     reason: format!("it is coded {coding}"),
                 })?;
-                Passing::masked(body, decoder, place)
+                Passing::masked(body, &head.headers, decoder, place)
             }
             None => body.into(),
         };

@@ -23,7 +23,13 @@ pub(super) fn add(
             let sha256 = reference.get("blob").and_then(Value::as_str).unwrap_or_default();
             blobs.read(sha256, LONGEST_MACHINE_FILE)?
         }
-        None => return Ok(()),
+        None => {
+            if let Some(path) = path_of(args, "path") {
+                let is_cut = args.get("cut").is_some_and(|cut| cut == true);
+                machine.add_missing(path, said("proc").unwrap_or_default(), is_cut);
+            }
+            return Ok(());
+        }
     };
     if let Some(path) = path_of(args, "path") {
         machine.add(path, said("proc").unwrap_or_default(), content);

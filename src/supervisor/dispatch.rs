@@ -42,10 +42,9 @@ impl Supervisor {
         sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
     }
 
-    /// Answers on this CPU, or where another task waits for that on whichever is idle.
+    /// Answers: the task is woken on this CPU, or where it was.
     fn answer_at_hand(&mut self, id: u64, reply: Reply) -> Result<(), Refused> {
         if self.hand_over.is_here() {
-            self.hand_over.woke_here();
             return answer(&self.listener, id, reply);
         }
         // Older kernels know no difference.
@@ -66,7 +65,6 @@ impl Supervisor {
         };
         let number = seccomp::add_descriptor(self.listener.as_fd(), id, file.as_fd(), close_on_exec);
         drop(drawn_in);
-        self.hand_over.woke_here();
         tolerant(match number {
             Ok(number) => send(&self.listener, id, Answer::Value(number)),
             Err(error) => no_descriptor(&self.listener, id, error),
@@ -135,6 +133,7 @@ impl Supervisor {
             }
             libc::SYS_clock_gettime | libc::SYS_gettimeofday | libc::SYS_time => self.read_clock(call),
             libc::SYS_sysinfo => Ok(self.show_sysinfo(call)),
+            libc::SYS_statfs | libc::SYS_fstatfs => self.show_space(call),
             libc::SYS_getrandom => Ok(self.get_random(call)),
             libc::SYS_alarm | libc::SYS_setitimer | libc::SYS_timer_settime | libc::SYS_timerfd_create => {
                 Ok(self.note_timer(call))

@@ -64,7 +64,6 @@ impl Supervisor {
             }
         }
         self.expected.insert(tid, expected);
-        self.hand_over.expect_stop();
         Ok(Reply::Continue)
     }
 

@@ -10,10 +10,10 @@
 //! its call returns: no instruction of the program runs without them.
 //!
 //! All of that is for one task that calls again and again. Where two call in turns, as the compilers of a
-//! parallel make do, this thread goes to the CPU of each. Where the next one has called before the last one
-//! could run, both would be put on one CPU while the other is idle: then the next one is woken where it was.
-//! Only to take a descriptor, for which this thread waits, it comes to this CPU: where one call after another
-//! waits long for that, as in a search with several threads.
+//! parallel make do, this thread goes to the CPU of each. Once it hears both on one CPU, that would be handed
+//! on from one to the other while the next one is idle: then the answered task is woken on any CPU. Only to
+//! take a descriptor, for which this thread waits, it comes to this CPU: where one call after another waits
+//! long for that, as in a search with several threads.
 
 mod astray;
 
@@ -37,8 +37,6 @@ const APART: u32 = 64;
 const TURNS: u32 = 256;
 /// An answer that takes longer waits for another CPU to wake.
 const SLOW: Duration = Duration::from_micros(25);
-/// Who looks for calls for so long has slept meanwhile: then others had this CPU.
-const SLEPT: Duration = Duration::from_micros(3);
 /// Work beside the program that is worth a CPU of its own.
 const LONG: Duration = Duration::from_micros(300);
 /// The calling thread (sched_setaffinity(2)).
@@ -62,8 +60,8 @@ pub(super) struct HandOver {
     slow: u32,
     stay: Option<Stay>,
     astray: Astray,
-    /// A task that was answered may still wait for this CPU.
-    waits_here: bool,
+    /// On which CPU this thread heard `task`, and who called before.
+    heard: [Option<usize>; 2],
 }
 
 /// This thread stays on one CPU.
@@ -96,14 +94,19 @@ impl HandOver {
             slow: 0,
             stay: None,
             astray: Astray::default(),
-            waits_here: false,
+            heard: [None; 2],
         }
     }
 
     /// A call of `task` is about to be served.
     pub(super) fn called(&mut self, task: i32) {
+        self.called_on(task, sched_getcpu().ok());
+    }
+
+    fn called_on(&mut self, task: i32, cpu: Option<usize>) {
         self.turns = self.turns.saturating_sub(1);
         if self.task != task {
+            self.heard[1] = self.heard[0];
             if self.before == [task, self.task] {
                 self.turns = TURNS;
             }
@@ -113,6 +116,7 @@ impl HandOver {
                 self.leave();
             }
         }
+        self.heard[0] = cpu;
         if self.apart > 0 || (self.turns > 0 && !self.gives_in_turns()) {
             self.apart = self.apart.saturating_sub(1);
             return;
@@ -130,19 +134,9 @@ impl HandOver {
         self.turns > 0 && self.slow >= ROW
     }
 
-    /// Whether the task that is answered next is to run on this CPU: not behind another one.
+    /// Whether an answered task is to run on this CPU: not where another one is that calls in turns with it.
     pub(super) fn is_here(&self) -> bool {
-        !self.waits_here
-    }
-
-    /// A task was woken on this CPU.
-    pub(super) fn woke_here(&mut self) {
-        self.waits_here = true;
-    }
-
-    /// This thread has looked for calls, and that took so long.
-    pub(super) fn looked(&mut self, took: Duration) {
-        self.waits_here &= took < SLEPT;
+        self.turns == 0 || self.heard[0] != self.heard[1]
     }
 
     /// The call was answered, which took so long: the next one wakes us where the task is by then.
@@ -154,13 +148,6 @@ impl HandOver {
             // Whether they still take long is to be seen.
             self.slow = 0;
             self.go();
-        }
-    }
-
-    /// The task that is being served is about to stop for us, as its tracer: that wakes us here.
-    pub(super) fn expect_stop(&mut self) {
-        if self.usable && self.stay.is_none() && self.turns == 0 {
-            self.stay();
         }
     }
 
@@ -201,8 +188,6 @@ impl HandOver {
 
     /// A descriptor was given in one step, which took so long.
     pub(super) fn gave(&mut self, took: Duration) {
-        // It was waited for.
-        self.waits_here = false;
         if self.stay.is_some() && self.turns == 0 {
             self.astray.answered(took > SLOW);
         }
@@ -301,11 +286,11 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_call_in_turns_are_no_row() {
+    fn tasks_that_call_in_turns_on_one_cpu_are_woken_on_any() {
         let mut hand_over = HandOver::new(false);
         let mut call = |task: i32| {
-            hand_over.called(task);
-            hand_over.turns == 0
+            hand_over.called_on(task, Some(0));
+            hand_over.is_here()
         };
         // One after the other is no turn, nor is a parent between its children.
         assert!([1, 1, 2, 3, 4, 1, 5, 1, 6].into_iter().all(&mut call));
@@ -315,18 +300,15 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_answered_right_after_another_runs_elsewhere() {
+    fn tasks_that_call_in_turns_on_two_cpus_stay_there() {
         let mut hand_over = HandOver::new(false);
-        assert!(hand_over.is_here());
-        hand_over.woke_here();
-        hand_over.looked(SLEPT / 2);
-        assert!(!hand_over.is_here());
-        // The first one has had this CPU meanwhile.
-        hand_over.looked(SLEPT);
-        assert!(hand_over.is_here());
-        hand_over.woke_here();
-        hand_over.gave(SLEPT);
-        assert!(hand_over.is_here());
+        let mut call = |task: i32, cpu| {
+            hand_over.called_on(task, Some(cpu));
+            hand_over.is_here()
+        };
+        assert!((0..TURNS).all(|_| call(7, 0) && call(8, 1)));
+        // Both on one, until one has gone.
+        assert!(!call(7, 1) && !call(8, 1) && call(7, 0) && call(8, 1));
     }
 
     #[test]

@@ -192,9 +192,7 @@ impl Supervisor {
         self.note_machine()?;
         let mut listening = true;
         loop {
-            let begun = Instant::now();
             let ready = self.wait(listening)?;
-            self.hand_over.looked(begun.elapsed());
             self.take_turn()?;
             let quiet = ready.is_nothing();
             self.look_after_waiters();

@@ -166,3 +166,50 @@ fn what_hides_a_file_has_the_recorded_time() {
     let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
     again.exits(0).prints(&ran.stdout).complains("replay ok");
 }
+
+#[test]
+fn as_much_is_free_as_was() {
+    if !has("python3") {
+        return skip("free space", "python3 is not installed");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: sh\nexec: df\nexec: stat\nexec: python3\n");
+        let script = "df -k . / /tmp | tail -n +2; stat -f -c '%a %b %c %d %f %i %l %s %S %t' . /tmp /dev/shm; python3 -c '
+import os, shutil
+print(os.statvfs(\".\"), os.fstatvfs(os.open(\".\", os.O_RDONLY)), shutil.disk_usage(\"/tmp\"))
+for missing in \"nothing\", 99:
+    try: os.statvfs(missing)
+    except OSError as error: print(error)
+'";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(0);
+        std::fs::write(sandbox.beside("large"), vec![1; 30 << 20]).expect("a file");
+        let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+        assert!(!again.stderr.contains("not as it was"), "{again}");
+    });
+}
+
+#[test]
+fn what_was_not_kept_of_the_machine_is_told() {
+    if !has("python3") {
+        return skip("what is not kept", "python3 is not installed");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3\n");
+        sandbox.file(
+            "read.py",
+            "for turn in range(4100): said = open('/proc/uptime').read()\nopen('/proc/swaps')\n",
+        );
+        let ran = sandbox.run(&["python3", "read.py"]);
+        ran.exits(0);
+        let noted = ran.of("machine.file");
+        assert!((4096..4105).contains(&noted.len()), "{}", noted.len());
+        let why = "not kept: no more than 4096 are";
+        assert!(noted.iter().any(|entry| entry["args"]["why"] == why), "{:?}", noted.last());
+        let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+        again.exits(0).complains(&format!("of the machine, not as it was: /proc/uptime ({why})"));
+        again.complains("/proc/uptime (as it was before: no more was kept)");
+        again.complains("/proc/swaps (of today: it was not kept)");
+    });
+}

@@ -16,6 +16,7 @@ use super::super::recorded::RecordedBody;
 use super::admit::Alarm;
 use super::coding::Decoder;
 use super::mask::Mask;
+use super::messages::{self, Messages};
 use super::place::Place;
 use super::unpacked::{Found, Unpacked};
 use super::watch::Watch;
@@ -45,6 +46,7 @@ pub(crate) struct Masked {
     body: Incoming,
     decoder: Decoder,
     mask: Mask,
+    messages: Option<Messages>,
     place: Arc<Place>,
     /// What comes when all that was decoded has passed.
     after: VecDeque<Frame<Bytes>>,
@@ -63,11 +65,11 @@ impl Passing {
         Self::Watched(Box::new(Watched { body, watch, unpacked, alarm }))
     }
 
-    /// A response's body from `place`.
-    pub(crate) fn masked(body: Incoming, decoder: Decoder, place: &Arc<Place>) -> Self {
-        let mask = place.mask_bytes();
-        let place = Arc::clone(place);
-        Self::Masked(Box::new(Masked { body, decoder, mask, place, after: VecDeque::new(), ended: false }))
+    /// A response's body from `place`, behind these fields.
+    pub(crate) fn masked(body: Incoming, headers: &HeaderMap, decoder: Decoder, place: &Arc<Place>) -> Self {
+        let (mask, messages) = (place.mask_bytes(), Messages::of_body(headers));
+        let (place, after) = (Arc::clone(place), VecDeque::new());
+        Self::Masked(Box::new(Masked { body, decoder, mask, messages, place, after, ended: false }))
     }
 
     /// The next frame. `blame` is the side that sends it.
@@ -147,7 +149,7 @@ impl Masked {
         loop {
             match self.decoder.step() {
                 Ok(Some(bytes)) => {
-                    let bytes = self.mask.pass(bytes);
+                    let bytes = messages::pass(&mut self.mask, self.messages.as_mut(), bytes);
                     if !bytes.is_empty() {
                         return Poll::Ready(Some(Ok(Frame::data(bytes))));
                     }

@@ -9,6 +9,7 @@ mod body;
 mod coding;
 pub mod frames;
 mod mask;
+mod messages;
 mod needle;
 mod opaque;
 mod place;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::super::decide::{Grant, Refusal};
@@ -15,6 +15,7 @@ use super::super::error::NetproxyError;
 use super::admit::refusal;
 use super::frames::{Frames, Unmasking};
 use super::mask::Mask;
+use super::messages::{self, Messages};
 use super::place::Place;
 use super::watch::Watch;
 
@@ -114,8 +115,8 @@ pub(crate) struct Masking<S> {
     stream: S,
     /// None where the origin knows no secret.
     mask: Option<Mask>,
-    /// Where frames end, of a WebSocket.
-    frames: Option<Unmasking>,
+    /// Of a WebSocket.
+    messages: Option<Messages>,
     /// May be given to the reader.
     clear: Bytes,
 }
@@ -123,26 +124,9 @@ pub(crate) struct Masking<S> {
 impl<S> Masking<S> {
     /// `is_framed` where the stream is a WebSocket's.
     pub(crate) fn new(stream: S, place: Option<&Arc<Place>>, is_framed: bool) -> Self {
-        let frames = is_framed.then(Unmasking::default);
-        Self { stream, mask: place.map(|place| place.mask_bytes()), frames, clear: Bytes::new() }
+        let messages = is_framed.then(|| Messages::WebSocket(Unmasking::default()));
+        Self { stream, mask: place.map(|place| place.mask_bytes()), messages, clear: Bytes::new() }
     }
-}
-
-/// What of these bytes may pass now. Nothing waits for what follows on the end of a frame: it may be a message that
-/// the client answers before there is more.
-fn pass(mask: &mut Mask, frames: Option<&mut Unmasking>, bytes: &[u8]) -> Bytes {
-    let Some(frames) = frames else { return mask.pass(Bytes::copy_from_slice(bytes)) };
-    let (mut passed, mut rest) = (BytesMut::new(), bytes);
-    while !rest.is_empty() {
-        let whole = rest;
-        frames.next(&mut rest);
-        let part = &whole[..whole.len() - rest.len()];
-        passed.extend_from_slice(&mask.pass(Bytes::copy_from_slice(part)));
-        if frames.is_between() {
-            passed.extend_from_slice(&mask.finish());
-        }
-    }
-    passed.freeze()
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
@@ -151,14 +135,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, mask, frames, clear } = &mut *self;
+        let Self { stream, mask, messages, clear } = &mut *self;
         let Some(mask) = mask else { return Pin::new(stream).poll_read(cx, buf) };
         while clear.is_empty() {
             let mut scratch = [0; CHUNK];
             let mut read = ReadBuf::new(&mut scratch);
             ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
             let is_over = read.filled().is_empty();
-            *clear = if is_over { mask.finish() } else { pass(mask, frames.as_mut(), read.filled()) };
+            *clear = match is_over {
+                true => mask.finish(),
+                false => messages::pass(mask, messages.as_mut(), Bytes::copy_from_slice(read.filled())),
+            };
             if is_over {
                 break;
             }
@@ -229,33 +216,5 @@ impl Egress {
         let refusal = self.refusal_of(secret, "the datagram", whereto);
         self.refuse(&refusal, proc().as_deref())?;
         if self.enforce { Err(NetproxyError::Denied(Box::new(refusal))) } else { Ok(()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::needle::forms;
-    use super::*;
-
-    #[test]
-    fn a_message_does_not_wait_for_the_next() {
-        let value = b"ghp_0123456789";
-        let mut bytes = Vec::new();
-        for payload in [&b"hello"[..], b"", value, b"a token ghp_0123456789abc", b"ghp_0"] {
-            bytes.extend_from_slice(&[0x81, u8::try_from(payload.len()).unwrap()]);
-            bytes.extend_from_slice(payload);
-        }
-        for cut in [1, 2, 3, 7, bytes.len()] {
-            let mut mask = Mask::new(forms(value, b"ghp_XXXXXXXXXX").into());
-            let mut frames = Unmasking::default();
-            let pieces = bytes.chunks(cut).map(|piece| pass(&mut mask, Some(&mut frames), piece));
-            let passed = String::from_utf8_lossy(&pieces.collect::<Vec<_>>().concat()).into_owned();
-            assert!(mask.is_empty() && passed.len() == String::from_utf8_lossy(&bytes).len(), "{passed:?}");
-            assert!(passed.contains("hello") && passed.ends_with("ghp_0"), "{passed:?}");
-            assert!(
-                passed.contains("token ghp_XXXXXXXXXXabc") && !passed.contains("0123456789"),
-                "{passed:?}"
-            );
-        }
     }
 }

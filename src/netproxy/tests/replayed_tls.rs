@@ -111,7 +111,7 @@ fn a_host_that_was_not_asked_is_not_there() {
             "{text}"
         );
         let (_, text) = curl(bench, &["https://a.test/x"]);
-        assert!(text.contains(" 502") && text.contains("nothing like it was recorded"), "{text}");
+        assert!(text.contains(" 200"), "one connection more, and the same request: {text}");
     });
     let exchanges: Vec<&Value> =
         replayed.entries.iter().filter(|entry| entry["op"] == "http.exchange").collect();

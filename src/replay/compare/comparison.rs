@@ -8,6 +8,9 @@ use super::cause::Cause;
 use super::fields::Field;
 use super::requests::Tiers;
 
+/// The most that is told of the machine and is not held, of either trace.
+pub(super) const MOST_UNHELD: usize = 1000;
+
 /// Two runs, compared.
 #[derive(Debug, Default)]
 pub struct Comparison {
@@ -31,6 +34,8 @@ pub struct Comparison {
     pub unseen: Vec<String>,
     /// Processes whose clock is only approximate.
     pub approximate: Vec<String>,
+    /// What the second run was told of the machine otherwise than as it was, or the first did not keep, and why.
+    pub unheld: Vec<String>,
     /// Processes that were killed in one run, when the command had ended, before they did all that they did in the
     /// other.
     pub cut: Vec<String>,

@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use serde_json::{Map, Value};
 
 use super::cause::Cause;
+use super::comparison::MOST_UNHELD;
 use super::essence::{Essence, digest, is_empty_input};
 use super::normal;
 use super::processes::{ARGV_UNKNOWN, Processes};
@@ -103,6 +104,8 @@ pub(super) struct Index {
     pub(super) environment: Option<Value>,
     /// Their values, as far as they were kept and may be read; those of the launcher that they come from.
     pub(super) variables: BTreeMap<String, String>,
+    /// What it was told of the machine, and is not held.
+    pub(super) unheld: Vec<String>,
     /// Processes whose clock was not read from a tape.
     pub(super) approximate: Vec<String>,
     /// Bytes of a last line that was not finished.
@@ -280,6 +283,10 @@ impl Reading {
             "run.replay" => {
                 let blobs = self.index.blobs.as_ref();
                 self.index.variables = blobs.map(|blobs| variables::read(args, blobs)).unwrap_or_default();
+            }
+            "machine.file" if args.contains_key("why") && self.index.unheld.len() < MOST_UNHELD => {
+                let word = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
+                self.index.unheld.push(format!("{} ({})", word("path"), word("why")));
             }
             // More reads than were recorded have times that go on at real rate.
             "clock.apart" => {

@@ -132,6 +132,7 @@ impl Pass {
             unordered: found.unordered.iter().map(|one| ours.processes.get(*one).lineage.clone()).collect(),
             unseen: telling.unseen(&found.blind)?,
             approximate: approximate(ours, theirs),
+            unheld: ours.unheld.iter().chain(&theirs.unheld).cloned().collect(),
             torn: [ours.torn, theirs.torn],
             ..Comparison::default()
         };

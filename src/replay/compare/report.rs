@@ -196,10 +196,6 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
             renamed.recorded, style.recorded, renamed.live, style.live
         ));
     }
-    if !comparison.unordered.is_empty() {
-        let first = first_of(&comparison.unordered);
-        note(format!("pools of threads or processes, whose order was not compared: {first}"));
-    }
     if !comparison.unseen.is_empty() {
         note(format!(
             "not compared, because one of the runs did not see it: {}",
@@ -209,9 +205,14 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
     if !comparison.approximate.is_empty() {
         note(format!("times are approximate in: {}", comparison.approximate.join(", ")));
     }
-    if !comparison.cut.is_empty() {
-        let first = first_of(&comparison.cut);
-        note(format!("killed at the end, before they did as much in both runs: {first}"));
+    for (all, what) in [
+        (&comparison.unordered, "pools of threads or processes, whose order was not compared"),
+        (&comparison.unheld, "of the machine, not as it was"),
+        (&comparison.cut, "killed at the end, before they did as much in both runs"),
+    ] {
+        if !all.is_empty() {
+            note(format!("{what}: {}", first_of(all)));
+        }
     }
     for (bytes, name) in comparison.torn.iter().zip([style.recorded, style.live]) {
         if let Some(bytes) = bytes {
@@ -268,6 +269,7 @@ pub fn json(comparison: &Comparison) -> Value {
         "unseen": comparison.unseen,
         "approximate": comparison.approximate,
         "cut": comparison.cut,
+        "unheld": comparison.unheld,
         "torn": {"recorded": comparison.torn[0], "live": comparison.torn[1]},
         "divergences": comparison.divergences.iter().map(one).collect::<Vec<_>>(),
         "further": counts(&comparison.further),

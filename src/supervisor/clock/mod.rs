@@ -42,7 +42,7 @@ use self::visit::ClockError;
 use super::beginning::Beginning;
 use crate::sys::clock::{self, ClockBase};
 use crate::sys::tracee::VisitError;
-use crate::sys::vdso::{self, BY_CALLER, Functions};
+use crate::sys::vdso::{self, BY_CALLER, Functions, OF_JAVA};
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 /// Where the run's timeline begins, and what it is replayed from.
@@ -76,8 +76,9 @@ impl Offsets {
         let [by_caller, coarse_by_caller] = BY_CALLER;
         let clock = match kind {
             _ if kind < by_caller => usize::from(kind),
-            _ if kind < coarse_by_caller => 0,
-            _ => 5,
+            OF_JAVA => 1,
+            _ if (coarse_by_caller..OF_JAVA).contains(&kind) => 5,
+            _ => 0,
         };
         self.0.get(clock).copied().unwrap_or(0)
     }

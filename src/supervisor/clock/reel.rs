@@ -11,7 +11,7 @@ use super::marks::{Marker, Marks};
 use super::points::{Packer, Point, Unpacker};
 use super::space::{Head, Lane, Next};
 use super::tapes::Strip;
-use crate::sys::vdso::{BY_CALLER, POINTS};
+use crate::sys::vdso::{BY_CALLER, OF_JAVA, POINTS};
 
 /// The kind of the clock that C libraries and runtimes read as it happens (`image.c`).
 const MONOTONIC: u8 = 1;
@@ -383,7 +383,7 @@ fn happens(kind: u8) -> bool {
 /// The kinds that lag behind by a tick.
 fn is_coarse(kind: u8) -> bool {
     let [_, by_caller] = BY_CALLER;
-    [5, COARSE].contains(&kind) || kind >= by_caller
+    [5, COARSE].contains(&kind) || (by_caller..OF_JAVA).contains(&kind)
 }
 
 /// A place in a lane.

@@ -4,11 +4,13 @@
 //! is opened. The kernel opens it, so that what is read from the same descriptor later is newer, but for the shortest
 //! ones: those are given as they were noted. A replay gives the noted content. Of sysinfo(2) is noted what it says at
 //! the start of the run; how long the machine has been up follows the clock. Of processes is noted when they began.
+//! What statfs(2) says is noted and given as the files are. What cannot be noted, or given, is told in the trace.
 
 mod process;
 mod recorded;
+mod space;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -20,6 +22,7 @@ use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, SFlag, fchmod};
 
+use self::recorded::Told;
 pub use self::recorded::{LONGEST as LONGEST_MACHINE_FILE, RecordedMachine};
 use super::access::{Area, Decision, is_below};
 use super::call::{Call, Reply};
@@ -81,15 +84,15 @@ pub(super) enum Machine {
     Unseen,
     /// It is noted, so many opens so far.
     Kept(usize, Began),
-    /// In a replay: as it was.
-    Shown(Box<RecordedMachine>),
+    /// In a replay: as it was; and what had to be told of today, or not as exactly as it was.
+    Shown(Box<RecordedMachine>, HashSet<PathBuf>),
 }
 
 impl Machine {
     /// `keeps`: the run can be replayed; `recorded`: it is the replay of one, which noted this.
     pub(super) fn new(keeps: bool, recorded: Option<RecordedMachine>) -> Self {
         match recorded {
-            Some(recorded) => Self::Shown(Box::new(recorded)),
+            Some(recorded) => Self::Shown(Box::new(recorded), HashSet::new()),
             None if keeps => Self::Kept(0, Began::new()),
             None => Self::Unseen,
         }
@@ -125,33 +128,101 @@ impl Supervisor {
         if is_stat {
             return self.open_stat(call, request, found);
         }
-        let changes = CHANGING.iter().any(|name| found.path == Path::new(name));
-        match &mut self.machine {
-            Machine::Unseen => {}
-            Machine::Kept(count, _) if *count >= MOST => {}
-            Machine::Kept(count, _) => {
-                let Ok(mut content) = read(found) else { return Ok(None) };
-                *count += 1;
-                if found.path == Path::new("/proc/loadavg") {
-                    end_with(&mut content, call.task.inner_tgid());
-                }
-                note(&self.recorder, call, &found.path, &content)?;
-                if changes {
-                    return Ok(given(request, &content, NOTED));
-                }
+        match &self.machine {
+            Machine::Unseen => Ok(None),
+            Machine::Kept(..) => self.note_file(call, request, found),
+            Machine::Shown(..) => self.show_file(call, request, found),
+        }
+    }
+
+    fn note_file(&mut self, call: &Call, request: &Request, found: &Found) -> Result<Option<Reply>, Stop> {
+        if !self.has_room(call, &found.path)? {
+            return Ok(None);
+        }
+        let noted = || {
+            let mut content = read(found)?;
+            if found.path == Path::new("/proc/loadavg") {
+                end_with(&mut content, call.task.inner_tgid());
             }
-            Machine::Shown(recorded) => {
-                let Some(content) = recorded.next(&found.path, &call.task.lineage) else { return Ok(None) };
-                if changes {
-                    return Ok(given(request, content, NOTED));
-                }
-                let name = if found.path.starts_with("/sys") { STAND_IN_OF_SYS } else { STAND_IN };
-                // What says the same today is left as it is.
-                let is_same = read(found).is_ok_and(|today| today == content);
-                return Ok(if is_same { None } else { given(request, content, name) });
+            let reply = if changes(found) { Some(given(request, &content, NOTED)?) } else { None };
+            Ok::<_, std::io::Error>((content, reply))
+        };
+        match noted() {
+            Ok((content, reply)) => {
+                note(&self.recorder, call, &found.path, &content)?;
+                Ok(reply)
+            }
+            Err(error) => {
+                self.miss(call, &found.path, &format!("not kept: {error}"))?;
+                Ok(None)
             }
         }
-        Ok(None)
+    }
+
+    fn show_file(&mut self, call: &Call, request: &Request, found: &Found) -> Result<Option<Reply>, Stop> {
+        let Some(content) = self.told(call, &found.path)? else { return Ok(None) };
+        let name = match () {
+            () if changes(found) => NOTED,
+            () if found.path.starts_with("/sys") => STAND_IN_OF_SYS,
+            () => STAND_IN,
+        };
+        // What says the same today is left as it is.
+        if !changes(found) && read(found).is_ok_and(|today| today == content) {
+            return Ok(None);
+        }
+        self.give_file(call, found, given(request, &content, name))
+    }
+
+    /// Gives a file in place of the kernel's. Where it could not be made, that is told.
+    fn give_file(
+        &mut self,
+        call: &Call,
+        found: &Found,
+        made: std::io::Result<Reply>,
+    ) -> Result<Option<Reply>, Stop> {
+        match made {
+            Ok(reply) => Ok(Some(reply)),
+            Err(error) => {
+                self.miss(call, &found.path, &format!("of today: {error}"))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether one more can be noted. That no more is noted is told once.
+    fn has_room(&mut self, call: &Call, path: &Path) -> Result<bool, TraceError> {
+        let Machine::Kept(count, _) = &mut self.machine else { return Ok(false) };
+        *count = count.saturating_add(1);
+        if *count == MOST + 1 {
+            let event = Event::new(Kind::Meta, OPERATION).path("path", path).proc(call.task.lineage.clone());
+            let why = format!("not kept: no more than {MOST} are");
+            self.recorder.record(event.arg("why", why).arg("cut", true))?;
+        }
+        Ok(*count <= MOST)
+    }
+
+    /// In a replay: what the recorded run was told at `path`. Where that is not known it is told in the trace.
+    fn told(&mut self, call: &Call, path: &Path) -> Result<Option<Vec<u8>>, TraceError> {
+        let Machine::Shown(recorded, _) = &mut self.machine else { return Ok(None) };
+        let (content, why) = match recorded.next(path, &call.task.lineage) {
+            Told::Content(content) => return Ok(Some(content.to_vec())),
+            Told::Last(content) => (Some(content.to_vec()), "as it was before: no more was kept"),
+            Told::NotKept => (None, "of today: it was not kept"),
+            Told::Unknown => (None, "of today: the recorded run did not ask for it"),
+        };
+        self.miss(call, path, why)?;
+        Ok(content)
+    }
+
+    /// Tells that something of the machine is not noted, or not given as it was.
+    fn miss(&mut self, call: &Call, path: &Path, why: &str) -> Result<(), TraceError> {
+        if let Machine::Shown(_, missed) = &mut self.machine
+            && (missed.len() >= MOST || !missed.insert(path.to_owned()))
+        {
+            return Ok(());
+        }
+        let event = Event::new(Kind::Meta, OPERATION).path("path", path).proc(call.task.lineage.clone());
+        self.recorder.record(event.arg("why", why))
     }
 
     /// The file of a process: in a replay it began when it did.
@@ -161,28 +232,30 @@ impl Supervisor {
         }
         let Ok(content) = read(found) else { return Ok(None) };
         match &mut self.machine {
-            Machine::Kept(count, known) if *count < MOST => {
+            Machine::Kept(_, known) => {
                 let Some(began) = process::began(&content) else { return Ok(None) };
-                if known.insert(found.path.clone(), began.to_vec()).is_none_or(|former| former != began) {
-                    *count += 1;
+                let former = known.insert(found.path.clone(), began.to_vec());
+                if former.is_none_or(|former| former != began) && self.has_room(call, &found.path)? {
                     note(&self.recorder, call, &found.path, began)?;
                 }
                 Ok(None)
             }
-            Machine::Shown(recorded) => {
-                let began = recorded.next(&found.path, &call.task.lineage);
+            Machine::Shown(..) => {
+                let began = self.told(call, &found.path)?;
                 let own = format!("/proc/{}/stat", call.task.inner_tgid());
                 let is_own = found.path == Path::new(&own);
-                let shown = began.and_then(|began| process::begun_at(&content, began, is_own));
-                Ok(shown.and_then(|shown| given(request, &shown, STAND_IN)))
+                let Some(shown) = began.and_then(|began| process::begun_at(&content, &began, is_own)) else {
+                    return Ok(None);
+                };
+                self.give_file(call, found, given(request, &shown, STAND_IN))
             }
-            _ => Ok(None),
+            Machine::Unseen => Ok(None),
         }
     }
 
     /// sysinfo(2), in a replay.
     pub(super) fn show_sysinfo(&mut self, call: &Call) -> Reply {
-        let (Machine::Shown(recorded), Some(clock)) = (&self.machine, &self.clock) else {
+        let (Machine::Shown(recorded, _), Some(clock)) = (&self.machine, &self.clock) else {
             return Reply::Continue;
         };
         let Some(mut info) = recorded.sysinfo() else { return Reply::Continue };
@@ -190,13 +263,22 @@ impl Supervisor {
         // As the kernel counts.
         let up = up.as_secs() + u64::from(up.subsec_nanos() > 0);
         info[..8].copy_from_slice(&up.to_le_bytes());
-        match self.give(call, call.arguments[0], &info) {
+        self.hand(call, call.arguments[0], &info)
+    }
+
+    fn hand(&mut self, call: &Call, address: u64, bytes: &[u8]) -> Reply {
+        match self.give(call, address, bytes) {
             Ok(()) => Reply::Value(0),
             Err(errno @ (Errno::EFAULT | Errno::ESRCH)) => Reply::Errno(errno),
             // One that hides its memory is answered by the kernel (PR_SET_DUMPABLE).
             Err(_) => Reply::Continue,
         }
     }
+}
+
+/// Whether it says something else all the time.
+fn changes(found: &Found) -> bool {
+    CHANGING.iter().any(|name| found.path == Path::new(name))
 }
 
 /// Whether the file at a final path says something of the machine.
@@ -235,9 +317,9 @@ fn note(recorder: &Recorder, call: &Call, path: &Path, content: &[u8]) -> Result
 }
 
 /// The answer to an open of a file that holds this.
-fn given(request: &Request, content: &[u8], name: &CStr) -> Option<Reply> {
+fn given(request: &Request, content: &[u8], name: &CStr) -> std::io::Result<Reply> {
     let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
-    Some(Reply::Descriptor { file: holding(content, name).ok()?, close_on_exec })
+    Ok(Reply::Descriptor { file: holding(content, name)?, close_on_exec })
 }
 
 /// A file that can be read, and that holds nothing else ever.

@@ -14,18 +14,31 @@ const MOST_BYTES: usize = 64 << 20;
 /// What it was told.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedMachine {
-    files: HashMap<PathBuf, Told>,
+    files: HashMap<PathBuf, File>,
+    /// No more was kept from some time on.
+    is_cut: bool,
     sysinfo: Option<[u8; SYSINFO]>,
     bytes: usize,
 }
 
 /// What a file said.
 #[derive(Debug, Clone, Default)]
-struct Told {
-    /// To each process, in order.
-    by_process: HashMap<String, VecDeque<Vec<u8>>>,
+struct File {
+    /// To each process, in order; `None` where that was not kept.
+    by_process: HashMap<String, VecDeque<Option<Vec<u8>>>>,
     /// To whom asks more often than was recorded.
-    last: Vec<u8>,
+    last: Option<Vec<u8>>,
+}
+
+/// What a file says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told<'a> {
+    Content(&'a [u8]),
+    /// The last that was kept, and the recorded run was told more.
+    Last(&'a [u8]),
+    NotKept,
+    /// Nobody asked.
+    Unknown,
 }
 
 impl RecordedMachine {
@@ -38,20 +51,40 @@ impl RecordedMachine {
         }
         self.bytes = self.bytes.saturating_add(content.len());
         if self.bytes > MOST_BYTES {
+            self.is_cut = true;
             return;
         }
-        let told = self.files.entry(path).or_default();
-        told.last.clone_from(&content);
-        told.by_process.entry(process.to_owned()).or_default().push_back(content);
+        let file = self.files.entry(path).or_default();
+        file.last = Some(content.clone());
+        file.by_process.entry(process.to_owned()).or_default().push_back(Some(content));
+    }
+
+    /// Adds that what `process` was told at `path` was not kept; with `is_cut` nothing was from then on.
+    pub fn add_missing(&mut self, path: PathBuf, process: &str, is_cut: bool) {
+        self.is_cut |= is_cut;
+        self.bytes = self.bytes.saturating_add(1);
+        if !is_cut && self.bytes <= MOST_BYTES {
+            let file = self.files.entry(path).or_default();
+            file.by_process.entry(process.to_owned()).or_default().push_back(None);
+        }
     }
 
     /// What the file at `path` says to `process` now.
-    pub(super) fn next(&mut self, path: &Path, process: &str) -> Option<&[u8]> {
-        let told = self.files.get_mut(path)?;
-        if let Some(next) = told.by_process.get_mut(process).and_then(VecDeque::pop_front) {
-            told.last = next;
+    pub(super) fn next(&mut self, path: &Path, process: &str) -> Told<'_> {
+        let none = if self.is_cut { Told::NotKept } else { Told::Unknown };
+        let Some(file) = self.files.get_mut(path) else { return none };
+        let next = file.by_process.get_mut(process).and_then(VecDeque::pop_front);
+        let has_next = next.is_some();
+        match next {
+            Some(None) => return Told::NotKept,
+            Some(content) => file.last = content,
+            None => {}
         }
-        Some(&told.last)
+        match &file.last {
+            Some(content) if has_next || !self.is_cut => Told::Content(content),
+            Some(content) => Told::Last(content),
+            None => Told::NotKept,
+        }
     }
 
     /// What sysinfo(2) said.
@@ -70,9 +103,25 @@ mod tests {
         for (process, content) in [("0", "1"), ("0.0", "2"), ("0", "3")] {
             recorded.add("/proc/loadavg".into(), process, content.into());
         }
-        let mut next = |process| recorded.next(Path::new("/proc/loadavg"), process).map(<[u8]>::to_vec);
-        let heard: Vec<_> = ["0", "0", "0.0", "0.0", "0"].into_iter().filter_map(&mut next).collect();
+        let mut next = |process| match recorded.next(Path::new("/proc/loadavg"), process) {
+            Told::Content(content) => content.to_vec(),
+            _ => b"-".to_vec(),
+        };
+        let heard: Vec<_> = ["0", "0", "0.0", "0.0", "0"].into_iter().map(&mut next).collect();
         assert_eq!(heard.concat(), b"13222");
-        assert!(recorded.next(Path::new("/proc/meminfo"), "0").is_none());
+        assert_eq!(recorded.next(Path::new("/proc/meminfo"), "0"), Told::Unknown);
+    }
+
+    #[test]
+    fn what_was_not_kept_is_known() {
+        let (path, mut recorded) = (Path::new("/proc/stat"), RecordedMachine::default());
+        recorded.add_missing(path.into(), "0", false);
+        recorded.add(path.into(), "0", b"1".into());
+        assert_eq!(recorded.next(path, "0"), Told::NotKept);
+        assert_eq!(recorded.next(path, "0"), Told::Content(b"1"));
+        assert_eq!(recorded.next(path, "0"), Told::Content(b"1"));
+        recorded.add_missing("/proc/swaps".into(), "0", true);
+        assert_eq!(recorded.next(path, "0"), Told::Last(b"1"));
+        assert_eq!(recorded.next(Path::new("/proc/vmstat"), "0"), Told::NotKept);
     }
 }

@@ -38,6 +38,9 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, MONOTONIC_COARSE, CLOCK_TA
 #define KINDS 64
 #define REALTIME_BY_CALLER 16
 #define COARSE_BY_CALLER 32
+/* Of Java code; those of CLOCK_REALTIME behind it are of code of the JDK. */
+#define JAVA_MONOTONIC 48
+#define JAVA_REALTIME 49
 #define CALLERS 16
 #define OTHERS 8
 /* How far a read of CLOCK_MONOTONIC_COARSE is looked for. */
@@ -225,7 +228,16 @@ static inline u64 advance(struct lane *lane)
 /* The clock of a kind. */
 static inline u32 clock_of(u32 kind)
 {
-	return kind < REALTIME_BY_CALLER ? kind : kind < COARSE_BY_CALLER ? REALTIME : REALTIME_COARSE;
+	if (kind < REALTIME_BY_CALLER)
+		return kind;
+	if (kind == JAVA_MONOTONIC)
+		return MONOTONIC;
+	return kind >= COARSE_BY_CALLER && kind < JAVA_MONOTONIC ? REALTIME_COARSE : REALTIME;
+}
+
+static inline u32 hash_of(u64 address)
+{
+	return (u32)(address * 0x9e3779b97f4a7c15ul >> 60);
 }
 
 /*
@@ -237,7 +249,7 @@ static inline u32 kind_by_caller(const struct control *control, u32 first, u32 o
 {
 	for (int at = 0; at < 8 && (!at || (u64)(frame + at) & 4095); at++)
 		if (frame[at] - control->text < control->text_size)
-			return first + (u32)(frame[at] * 0x9e3779b97f4a7c15ul >> 60) % CALLERS;
+			return first + hash_of(frame[at]) % CALLERS;
 	return otherwise;
 }
 
@@ -459,17 +471,20 @@ static inline int is_frame(u64 up, const u64 *frame)
 }
 
 /*
- * Whether Java code that waits asks, as that of locks and pools: how often it does is a matter of chance. That can be
- * told where the interpreter runs both the function that reads the clock, whose frame `own` is, and its caller: each
- * frame of the interpreter has its method three words below the address of the one before.
+ * The method of the JDK that asks, as of locks and pools, which wait: how often they do is a matter of chance; 0 where
+ * it is another. That can be told where the interpreter runs both the function that reads the clock, whose frame
+ * `own` is, and its caller: each frame of the interpreter has its method three words below the address of the one
+ * before.
  */
-static inline int is_waiting(const struct control *control, u64 own, const u64 *frame)
+static u64 jdk_method(const struct control *control, u64 own, const u64 *frame)
 {
 	if (!is_frame(own, frame))
 		return 0;
 	u64 caller = *(const u64 *)own, method = ((const u64 *)own)[-3];
-	return is_frame(caller, (const u64 *)own) && class_of(control, method) == READS &&
-	       class_of(control, ((const u64 *)caller)[-3]) == WAITS;
+	if (!is_frame(caller, (const u64 *)own) || class_of(control, method) != READS)
+		return 0;
+	method = ((const u64 *)caller)[-3];
+	return class_of(control, method) == WAITS ? method : 0;
 }
 
 /*
@@ -478,15 +493,18 @@ static inline int is_waiting(const struct control *control, u64 own, const u64 *
  * CLOCK_MONOTONIC as it happens: then this function returns into the JVM. Its code keeps frame pointers, which
  * clock_gettime of the C library leaves as they are.
  */
-static inline u32 kind_in_java(const struct control *control, u32 kind, const u64 *frame)
+static u32 kind_in_java(const struct control *control, u32 kind, const u64 *frame)
 {
 	u64 up = frame[-1];
-	if (up & 7 || up - (u64)frame > JAVA_FRAME)
+	if (up & 7 || up - (u64)frame > JAVA_FRAME || (kind != MONOTONIC && kind != REALTIME))
 		return KINDS;
-	u64 from = ((const u64 *)up)[1];
-	if (from - control->text >= control->text_size)
-		return kind == MONOTONIC && is_waiting(control, *(const u64 *)up, frame) ? KINDS : kind;
-	return kind == REALTIME ? REALTIME_BY_CALLER + (u32)(from * 0x9e3779b97f4a7c15ul >> 60) % CALLERS : KINDS;
+	u64 own = *(const u64 *)up, from = ((const u64 *)up)[1];
+	if (from - control->text < control->text_size)
+		return kind == MONOTONIC ? KINDS : REALTIME_BY_CALLER + hash_of(from) % CALLERS;
+	u64 method = jdk_method(control, own, frame);
+	if (kind == MONOTONIC)
+		return method ? KINDS : JAVA_MONOTONIC;
+	return method ? JAVA_REALTIME + 1 + hash_of(method) % (KINDS - 1 - JAVA_REALTIME) : JAVA_REALTIME;
 }
 
 /* What Java code reads in a replay, which goes on from call to call of the program (`marked.rs`). */
@@ -494,7 +512,7 @@ static long replay_in_java(const struct control *control, struct lane *lane, u32
 			   struct timespec *time)
 {
 	long failed = replay(control, lane, kind, id, time);
-	if (failed || kind != MONOTONIC)
+	if (failed || kind != JAVA_MONOTONIC)
 		return failed;
 	u64 now = nanoseconds(time);
 	if (now < lane->floor)

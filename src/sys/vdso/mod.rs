@@ -38,6 +38,8 @@ pub const METHODS: (usize, usize) = (TABLE + THREADS * 16, 256);
 pub const KINDS: usize = 64;
 /// The first kind of reads of CLOCK_REALTIME by who asks, and that of CLOCK_REALTIME_COARSE.
 pub const BY_CALLER: [u8; 2] = [16, 32];
+/// The kind of reads of CLOCK_MONOTONIC by Java code; those behind it are of CLOCK_REALTIME.
+pub const OF_JAVA: u8 = 48;
 /// The upper half of the third argument of a read that the image asks for; the lower half is its kind.
 pub const KIND_IS: u64 = 0x7469_6d65;
 /// The same of a question what the method in the fourth argument is.

@@ -1,0 +1,136 @@
+//! Where the messages of a stream end: nothing of one waits for the next, for its reader may answer before there is one.
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+
+use super::frames::Unmasking;
+use super::mask::Mask;
+
+/// A flag and the length.
+const ENVELOPE: usize = 5;
+
+/// The messages of one direction.
+pub(super) enum Messages {
+    /// Frames (RFC 6455 section 5.2).
+    WebSocket(Unmasking),
+    /// Those of gRPC, gRPC-Web and Connect ("Length-Prefixed-Message").
+    Grpc(Enveloped),
+}
+
+/// Messages behind their lengths.
+#[derive(Default)]
+pub(super) struct Enveloped {
+    head: [u8; ENVELOPE],
+    filled: usize,
+    left: u64,
+}
+
+impl Messages {
+    /// Those of a body; none where it is not known to have any.
+    pub(super) fn of_body(headers: &HeaderMap) -> Option<Self> {
+        let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
+        let is_enveloped = kind.starts_with("application/grpc") || kind.starts_with("application/connect+");
+        is_enveloped.then(|| Self::Grpc(Enveloped::default()))
+    }
+
+    /// Takes bytes up to the end of a message at most.
+    fn take(&mut self, bytes: &mut &[u8]) {
+        match self {
+            Self::WebSocket(frames) => _ = frames.next(bytes),
+            Self::Grpc(enveloped) => enveloped.take(bytes),
+        }
+    }
+
+    /// Whether the last one has ended and no further one has begun.
+    fn is_between(&self) -> bool {
+        match self {
+            Self::WebSocket(frames) => frames.is_between(),
+            Self::Grpc(enveloped) => enveloped.filled == 0,
+        }
+    }
+}
+
+impl Enveloped {
+    fn take(&mut self, bytes: &mut &[u8]) {
+        while self.filled < ENVELOPE {
+            let Some((first, rest)) = bytes.split_first() else { return };
+            self.head[self.filled] = *first;
+            self.filled += 1;
+            *bytes = rest;
+            let [_, length @ ..] = self.head;
+            self.left = u32::from_be_bytes(length).into();
+        }
+        let length = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+        *bytes = &bytes[length..];
+        self.left -= length as u64;
+        if self.left == 0 {
+            self.filled = 0;
+        }
+    }
+}
+
+/// What of these bytes may pass now.
+pub(super) fn pass(mask: &mut Mask, messages: Option<&mut Messages>, bytes: Bytes) -> Bytes {
+    let Some(messages) = messages else { return mask.pass(bytes) };
+    let (mut passed, mut rest) = (BytesMut::new(), &bytes[..]);
+    while !rest.is_empty() {
+        let from = bytes.len() - rest.len();
+        messages.take(&mut rest);
+        passed.extend_from_slice(&mask.pass(bytes.slice(from..bytes.len() - rest.len())));
+        if messages.is_between() {
+            passed.extend_from_slice(&mask.finish());
+        }
+    }
+    passed.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::needle::forms;
+    use super::*;
+
+    const VALUE: &[u8] = b"ghp_0123456789";
+
+    /// Passes messages, in pieces of any length.
+    fn check(head: impl Fn(usize) -> Vec<u8>, messages: impl Fn() -> Messages) {
+        let payloads = [&b"hello"[..], b"", VALUE, b"a token ghp_0123456789abc", b"ghp_0"];
+        let bytes = payloads.map(|payload| [&head(payload.len())[..], payload].concat()).concat();
+        for cut in [1, 2, 3, 7, bytes.len()] {
+            let mut mask = Mask::new(forms(VALUE, b"ghp_XXXXXXXXXX").into());
+            let mut messages = messages();
+            let pieces = bytes
+                .chunks(cut)
+                .map(|piece| pass(&mut mask, Some(&mut messages), Bytes::copy_from_slice(piece)));
+            let passed = pieces.collect::<Vec<_>>().concat();
+            assert!(mask.is_empty() && passed.len() == bytes.len());
+            let text = String::from_utf8_lossy(&passed).into_owned();
+            assert!(text.contains("hello") && text.ends_with("ghp_0"), "{text:?}");
+            assert!(text.contains("token ghp_XXXXXXXXXXabc") && !text.contains("0123456789"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_does_not_wait_for_the_next() {
+        check(
+            |length| vec![0x81, u8::try_from(length).unwrap()],
+            || Messages::WebSocket(Unmasking::default()),
+        );
+        check(
+            |length| vec![0, 0, 0, 0, u8::try_from(length).unwrap()],
+            || Messages::Grpc(Enveloped::default()),
+        );
+    }
+
+    #[test]
+    fn bodies_of_grpc_and_connect_have_messages() {
+        let of = |kind: &str| {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]);
+            Messages::of_body(&headers).is_some()
+        };
+        assert!(
+            ["application/grpc", "application/GRPC+proto", "application/connect+json"].map(of) == [true; 3]
+        );
+        assert!(!of("application/json") && Messages::of_body(&HeaderMap::new()).is_none());
+    }
+}
