@@ -9,7 +9,7 @@ fn as_recorded(class: &str, source: &str, words: &[&str], check: impl Fn(&Ran)) 
     }
     everyone(|sandbox| {
         sandbox.policy("read: .\nexec: java\nexec: /usr/lib/**\nexec: echo\n");
-        let source = sandbox.file(&format!("{class}.java"), source);
+        let source = sandbox.file(format!("{class}.java"), source);
         let built = std::process::Command::new("javac").arg(source).status().expect("javac");
         assert!(built.success());
         let ran = run(sandbox, class, words);
