@@ -112,7 +112,10 @@ fn a_host_that_was_not_asked_is_not_there() {
         );
         let (_, text) = curl(bench, &["https://a.test/x"]);
         // On a connection that was not recorded HTTP/2 is not agreed on: the request is another one.
-        assert!(text.contains(" 502") && text.contains("no recorded answer to GET https://a.test/x"), "{text}");
+        assert!(
+            text.contains(" 502") && text.contains("no recorded answer to GET https://a.test/x"),
+            "{text}"
+        );
     });
     let exchanges: Vec<&Value> =
         replayed.entries.iter().filter(|entry| entry["op"] == "http.exchange").collect();
