@@ -84,6 +84,8 @@ fn link_c_library() {
     if found("rcrt1.o").is_some() && offer("c", &LIBRARIES.map(|name| (name, name)), "rustc-link-arg-bins=-L")
     {
         println!("cargo::rustc-link-arg-bins=-static-pie");
+        // A linker that goes through the libraries once has it before the C library, which needs it too.
+        println!("cargo::rustc-link-arg-bins=-lgcc");
     }
 }
 

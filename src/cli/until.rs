@@ -35,7 +35,8 @@ pub(super) struct UntilArguments {
     /// End at this step, as reports name it (0.2@7), or at the entry of this number
     #[arg(long, value_name = "STEP", value_parser = parse_step)]
     until: Option<Named>,
-    /// Go on for real from that step: network, clocks, waits; what it writes stays inside (see --keep)
+    /// Go on for real from that step: network, clocks, waits; what it writes stays inside (see
+    /// --keep). Its trace can be read and verified, not replayed
     #[arg(long, value_name = "live", requires = "until", value_parser = ["live"])]
     then: Option<String>,
     /// Where the trace of a run that goes on for real is written: never over another file [default:

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::support::{Ran, Sandbox, Server, User, copy_program, tree};
+use crate::support::{Ran, Sandbox, Server, User, copy_program, everyone, has, skip, tree};
 
 /// What it does otherwise is in the file `mode`: no replay puts that back.
 const AGENT: &str = r#"
@@ -117,6 +117,7 @@ fn the_same_agent_does_the_same() {
             "differences",
             "divergences",
             "elsewhere",
+            "ended_otherwise",
             "further",
             "left_out",
             "live",
@@ -127,6 +128,7 @@ fn the_same_agent_does_the_same() {
             "requests",
             "same",
             "torn",
+            "unheld",
             "unordered",
             "unseen"
         ]
@@ -313,4 +315,29 @@ fn a_script_is_an_input_that_can_be_captured() {
     let trace = sandbox.trace();
     let ran = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
     ran.exits(0).prints("said\n").complains("replay ok");
+}
+
+/// A worker of a pool ends by itself or is ended, by chance: which it was is told.
+#[test]
+fn a_forked_process_that_ends_otherwise_is_told() {
+    if !has("python3") {
+        return skip("workers", "python3 is not installed");
+    }
+    const POOL: &str = "import os, signal, time\n\
+        kills = open('how').read() == 'kill'\n\
+        child = os.fork()\n\
+        if not child: time.sleep(20 if kills else 0); os._exit(0)\n\
+        if kills: os.kill(child, signal.SIGTERM)\n\
+        os.wait()\n";
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3\n");
+        sandbox.file("pool.py", POOL);
+        sandbox.file("how", "kill");
+        sandbox.run(&["python3", "pool.py"]).exits(0);
+        sandbox.file("how", "wait");
+        let trace = sandbox.trace();
+        let words = ["replay", "-t", trace.to_str().expect("text"), "--force", "--lenient", "input-changed"];
+        let again = sandbox.agentbox(&words);
+        again.exits(0).complains("ended by SIGTERM or SIGPIPE in one run, by themselves in the other: 0.0");
+    });
 }

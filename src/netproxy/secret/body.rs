@@ -181,7 +181,7 @@ impl Masked {
 
     fn end(&mut self, trailers: Option<HeaderMap>) {
         self.ended = true;
-        let held = self.mask.finish();
+        let held = messages::finish(&mut self.mask, self.messages.as_mut());
         if !held.is_empty() {
             self.after.push_back(Frame::data(held));
         }

@@ -34,6 +34,9 @@ pub struct Comparison {
     pub unseen: Vec<String>,
     /// Processes whose clock is only approximate.
     pub approximate: Vec<String>,
+    /// Processes that were ended by a signal in one run alone, where that is no difference: workers of a pool, and
+    /// writers of a pipe that nobody reads any more.
+    pub ended_otherwise: Vec<String>,
     /// What the second run was told of the machine otherwise than as it was, or the first did not keep, and why.
     pub unheld: Vec<String>,
     /// Processes that were killed in one run, when the command had ended, before they did all that they did in the

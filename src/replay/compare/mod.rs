@@ -188,6 +188,8 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         let mut told = BTreeSet::new();
         for finding in &findings {
             if self.ends_by_chance(finding)? {
+                let process = finding.recorded.map(|step| self.ours.steps[step as usize].process);
+                into.ended_otherwise.extend(process.map(|one| self.ours.processes.get(one).lineage.clone()));
                 continue;
             }
             if let Some(step) = finding.recorded.map(|step| &self.ours.steps[step as usize])

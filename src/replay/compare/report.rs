@@ -205,18 +205,24 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
     if !comparison.approximate.is_empty() {
         note(format!("times are approximate in: {}", comparison.approximate.join(", ")));
     }
+    lists(comparison, &mut note);
+    for (bytes, name) in comparison.torn.iter().zip([style.recorded, style.live]) {
+        if let Some(bytes) = bytes {
+            note(format!("the last line of {name} is torn ({bytes} bytes): that run was interrupted"));
+        }
+    }
+}
+
+/// Lists of which the first few are told.
+fn lists(comparison: &Comparison, note: &mut impl FnMut(String)) {
     for (all, what) in [
         (&comparison.unordered, "pools of threads or processes, whose order was not compared"),
+        (&comparison.ended_otherwise, "ended by SIGTERM or SIGPIPE in one run, by themselves in the other"),
         (&comparison.unheld, "of the machine, not as it was"),
         (&comparison.cut, "killed at the end, before they did as much in both runs"),
     ] {
         if !all.is_empty() {
             note(format!("{what}: {}", first_of(all)));
-        }
-    }
-    for (bytes, name) in comparison.torn.iter().zip([style.recorded, style.live]) {
-        if let Some(bytes) = bytes {
-            note(format!("the last line of {name} is torn ({bytes} bytes): that run was interrupted"));
         }
     }
 }
@@ -269,6 +275,7 @@ pub fn json(comparison: &Comparison) -> Value {
         "unseen": comparison.unseen,
         "approximate": comparison.approximate,
         "cut": comparison.cut,
+        "ended_otherwise": comparison.ended_otherwise,
         "unheld": comparison.unheld,
         "torn": {"recorded": comparison.torn[0], "live": comparison.torn[1]},
         "divergences": comparison.divergences.iter().map(one).collect::<Vec<_>>(),

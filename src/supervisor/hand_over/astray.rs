@@ -3,8 +3,8 @@
 /// Slow answers after which the task is drawn in.
 pub(super) const SLOW_ANSWERS: u32 = 2;
 /// Calls for which it is drawn in then; each time it goes astray again soon, twice as many.
-const DRAWN_IN: u32 = 32;
-const MOST_DRAWN_IN: u32 = 4096;
+const DRAWN_IN: u32 = 4;
+const MOST_DRAWN_IN: u32 = 16;
 
 /// Whether the kernel takes the task to other CPUs when it gets a descriptor.
 #[derive(Debug, Default)]

@@ -11,7 +11,6 @@ use super::Skip;
 use super::errand::Errand;
 use super::sight::{self, Blocked, Sight, WaitingCall};
 use super::timers::Which;
-use super::transit;
 use super::wait::{Caller, Clocks};
 use crate::sys::ptrace;
 
@@ -93,7 +92,7 @@ impl Supervisor {
         // Asked between two looks with nothing in between: whoever begins something is seen at work.
         let rests = bystanders.is_some()
             && skip.under_way.as_ref().is_some_and(|under_way| !(under_way.is_any)())
-            && transit::is_empty(self.init)
+            && skip.transit.is_empty(self.init)
             && waiting.iter().all(is_still);
         if !rests || sight::bystanders(self.init) != bystanders {
             return Ok(false);

@@ -25,6 +25,7 @@ use self::errand::Errand;
 use self::look::Waiting;
 use self::sight::{Blocked, WaitingCall};
 use self::timers::Timers;
+use self::transit::Transit;
 use self::wait::{Caller, Wait};
 use super::Supervisor;
 use super::call::{Call, Reply, low_half};
@@ -90,6 +91,7 @@ pub(super) struct Skip {
     restarts: HashMap<i32, i64>,
     errands: HashMap<i32, Errand>,
     timers: Timers,
+    transit: Transit,
     /// Milliseconds of quiet before the next look.
     delay: u8,
     /// Milliseconds to the next time that something waits for while others run.
@@ -117,6 +119,7 @@ impl Skip {
             restarts: HashMap::new(),
             errands: HashMap::new(),
             timers: Timers::default(),
+            transit: Transit::default(),
             delay: 1,
             soon: u8::MAX,
             looked: Instant::now(),

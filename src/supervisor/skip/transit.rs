@@ -13,15 +13,46 @@ const SENDING: [&str; 5] = ["01", "04", "08", "09", "0B"];
 /// A timer to send something again.
 const RETRANSMIT: &str = "01";
 
-/// Whether there are none in the network of the run, whose pid 1 is `init`; false as well where that cannot be
-/// told.
-pub(super) fn is_empty(init: i32) -> bool {
-    let rests = |name: &str| match fs::read_to_string(format!("/proc/{init}/net/{name}")) {
+/// What is known of them.
+#[derive(Debug, Default)]
+pub(super) struct Transit {
+    /// How many segments had been sent when there were none the last time.
+    rested_at: Option<u64>,
+}
+
+impl Transit {
+    /// Whether there are none in the network of the run, whose pid 1 is `init`; false as well where that cannot be
+    /// told.
+    ///
+    /// To read the table takes some 10 ms, for the kernel walks through that of the whole machine. Where nothing was
+    /// sent since it was read there is still nothing: a piece waits for one that was sent alone.
+    pub(super) fn is_empty(&mut self, init: i32) -> bool {
+        let sent = segments_sent(init);
+        if sent.is_some() && self.rested_at == sent {
+            return true;
+        }
+        let rests = sent == Some(0) || ["tcp", "tcp6"].into_iter().all(|name| rests(init, name) == Some(true));
+        self.rested_at = sent.filter(|_| rests);
+        rests
+    }
+}
+
+/// Whether none is in a table of this network; `None` where that cannot be told.
+fn rests(init: i32, name: &str) -> Option<bool> {
+    match fs::read_to_string(format!("/proc/{init}/net/{name}")) {
         Ok(table) => Some(table.lines().skip(1).all(|line| !is_under_way(line))),
         Err(error) if error.kind() == io::ErrorKind::NotFound && name == "tcp6" => Some(true),
         Err(_) => None,
-    };
-    ["tcp", "tcp6"].into_iter().all(|name| rests(name) == Some(true))
+    }
+}
+
+/// How many segments of TCP were sent in this network, over IPv6 as well, but for those that were sent again
+/// (`OutSegs` in /proc/net/snmp, RFC 4022).
+fn segments_sent(init: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{init}/net/snmp")).ok()?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let place = lines.next()?.split_ascii_whitespace().position(|name| name == "OutSegs")?;
+    lines.next()?.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
 /// Whether a line of /proc/net/tcp (proc_net_tcp.rst) tells of bytes that come in a moment. What
@@ -76,11 +107,27 @@ mod tests {
         }
         client.write_all(b"3").expect("writes");
         client.write_all(b"4").expect("writes");
+        let sent = segments_sent(std::process::id().cast_signed());
         let own = |line: &&str| line.contains(&format!(":{:04X} ", client.local_addr().expect("one").port()));
         let table = fs::read_to_string("/proc/self/net/tcp").expect("a table");
         let held = table.lines().filter(own).any(is_under_way);
         let mut both = [0; 2];
         server.read_exact(&mut both).expect("reads");
         assert!(held && both == *b"34", "{table}");
+        // What was held back is sent now.
+        assert!(sent.is_some() && sent < segments_sent(std::process::id().cast_signed()));
+    }
+
+    #[test]
+    fn the_table_is_read_again_once_something_was_sent() {
+        let own = std::process::id().cast_signed();
+        let mut transit = Transit { rested_at: segments_sent(own) };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+        let _client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
+        let rested_at = transit.rested_at;
+        transit.is_empty(own);
+        assert!(rested_at.is_some() && transit.rested_at != rested_at);
+        assert_eq!(segments_sent(-1), None);
+        assert!(!Transit::default().is_empty(-1));
     }
 }
