@@ -202,17 +202,22 @@ impl Supervisor {
         Ok(done.into())
     }
 
-    fn file_of(&self, call: &Call, which: Which) -> Result<(Spelled, Found), (Errno, Option<Spelled>)> {
+    pub(super) fn file_of(
+        &self,
+        call: &Call,
+        which: Which,
+    ) -> Result<(Spelled, Found), (Errno, Option<Spelled>)> {
         let plain = |errno| (errno, None);
         let (directory, path, follow, may_be_empty) = match which {
             Which::Descriptor(number) => {
+                self.check_waiting(call).map_err(plain)?;
                 let file = call.task.descriptor(number).and_then(found).map_err(plain)?;
                 return Ok((Spelled::of_file(&file.path), file));
             }
             Which::Path { directory, path, follow } => (directory, path, follow, false),
             Which::PathOrDescriptor { directory, path, follow } => (directory, path, follow, true),
         };
-        let path = call.path(path).map_err(plain)?;
+        let path = self.path_of(call, path).map_err(plain)?;
         if path.is_empty() && may_be_empty {
             let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
             return Ok((Spelled::of_file(&file.path), file));

@@ -71,6 +71,19 @@ impl Supervisor {
         })
     }
 
+    /// Reads a path argument of a call that waits.
+    pub(super) fn path_of(&self, call: &Call, address: u64) -> nix::Result<Vec<u8>> {
+        let path = call.path(address)?;
+        self.check_waiting(call)?;
+        Ok(path)
+    }
+
+    /// Asked once the memory of a call was read, and before anything is done for it: killed meanwhile, or gone by
+    /// another thread's execve(2), what was read may be of the next program.
+    pub(super) fn check_waiting(&self, call: &Call) -> nix::Result<()> {
+        if seccomp::still_waits(self.listener.as_fd(), call.id) { Ok(()) } else { Err(Errno::ESRCH) }
+    }
+
     fn judge_call(&mut self, notification: &Notification) -> Result<(Reply, Option<Rc<Task>>), Stop> {
         let known = self.tasks.known(notification.pid);
         // What has its number still had it when it called; and an open is asked about once its path was read.

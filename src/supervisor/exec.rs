@@ -284,7 +284,7 @@ impl Supervisor {
         let (directory, path, argv, flags) =
             if at { (call.int(a), b, c, call.int(e)) } else { (libc::AT_FDCWD, a, b, 0) };
         let argv = read_words(call.task.tid, argv).map_err(plain)?;
-        let path = call.path(path).map_err(plain)?;
+        let path = self.path_of(call, path).map_err(plain)?;
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
             let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
             let typed = format!("/dev/fd/{directory}").into_bytes();

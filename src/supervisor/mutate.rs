@@ -11,7 +11,7 @@ use nix::unistd::{LinkatFlags, UnlinkatFlags};
 
 use super::absent::Wish;
 use super::access::{Area, Decision};
-use super::attributes::{DEVICE, SET_ID, SET_ID_REFUSED};
+use super::attributes::{DEVICE, SET_ID, SET_ID_REFUSED, Which};
 use super::call::{Call, Reply};
 use super::first_change::Before;
 use super::view::{Found, Place, Spelled, View};
@@ -62,7 +62,7 @@ impl Supervisor {
     }
 
     fn refuse_at(&mut self, call: &Call, directory: i32, path: u64, why: &str) -> Result<Reply, Stop> {
-        match call.path(path).and_then(|path| View::absolute(&call.task, directory, &path)) {
+        match self.path_of(call, path).and_then(|path| View::absolute(&call.task, directory, &path)) {
             Ok(spelled) => self.refuse_always(call, &spelled, why),
             Err(errno) => Ok(Reply::Errno(errno)),
         }
@@ -160,17 +160,20 @@ impl Supervisor {
         if flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
             return Ok(Reply::Errno(Errno::EINVAL));
         }
-        let source = match self.linked_file(call, from, flags) {
-            Ok(source) => source,
-            Err(errno @ (Errno::ENOENT | Errno::EACCES)) => {
-                let spelled = call.path(from.1).and_then(|path| View::absolute(&call.task, from.0, &path));
-                return match spelled {
-                    Ok(spelled) if errno == Errno::ENOENT => self.absent(call, Wish::Read, &spelled, errno),
-                    Ok(spelled) => self.unreachable(call, PathAccess::Read, &spelled, errno),
-                    Err(errno) => Ok(Reply::Errno(errno)),
-                };
+        let ((directory, path), follow) = (from, flags & libc::AT_SYMLINK_FOLLOW != 0);
+        let which = match flags & libc::AT_EMPTY_PATH {
+            0 => Which::Path { directory, path, follow },
+            _ => Which::PathOrDescriptor { directory, path, follow },
+        };
+        let source = match self.file_of(call, which) {
+            Ok((_, source)) => source,
+            Err((errno @ Errno::ENOENT, Some(spelled))) => {
+                return self.absent(call, Wish::Read, &spelled, errno);
             }
-            Err(errno) => return Ok(Reply::Errno(errno)),
+            Err((errno @ Errno::EACCES, Some(spelled))) => {
+                return self.unreachable(call, PathAccess::Read, &spelled, errno);
+            }
+            Err((errno, _)) => return Ok(Reply::Errno(errno)),
         };
         // Whoever holds a second name holds the file: both names need the right to change it.
         let decision = self.decide_file(PathAccess::Write, &source);
@@ -202,15 +205,6 @@ impl Supervisor {
         Ok(reply)
     }
 
-    fn linked_file(&self, call: &Call, from: (i32, u64), flags: i32) -> nix::Result<Found> {
-        let path = call.path(from.1)?;
-        if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-            return super::view::found(call.task.descriptor(from.0)?);
-        }
-        let spelled = View::absolute(&call.task, from.0, &path)?;
-        self.view.find(&spelled.absolute, flags & libc::AT_SYMLINK_FOLLOW != 0)
-    }
-
     /// Judges a change of the name at `path`.
     pub(super) fn name(
         &mut self,
@@ -219,7 +213,8 @@ impl Supervisor {
         directory: i32,
         path: u64,
     ) -> Result<Judged, Stop> {
-        let spelled = match call.path(path).and_then(|path| View::absolute(&call.task, directory, &path)) {
+        let spelled = self.path_of(call, path).and_then(|path| View::absolute(&call.task, directory, &path));
+        let spelled = match spelled {
             Ok(spelled) => spelled,
             Err(errno) => return Ok(Err(Reply::Errno(errno))),
         };

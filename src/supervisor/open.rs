@@ -18,7 +18,7 @@ use super::spelling::lexical;
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
-use crate::sys::{memory, seccomp};
+use crate::sys::memory;
 use crate::trace::{Event, Kind};
 
 /// An open as it was asked for.
@@ -55,9 +55,8 @@ impl Supervisor {
             Ok(request) => request,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        // Killed meanwhile, or gone by another thread's execve(2): what was read may be of the next program.
-        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
-            return Ok(Reply::Errno(Errno::ESRCH));
+        if let Err(errno) = self.check_waiting(call) {
+            return Ok(Reply::Errno(errno));
         }
         if request.flags.contains(OFlag::O_PATH) {
             // A handle without content: whatever it leads to is judged when it is used. The flags of openat2(2)

@@ -1,14 +1,14 @@
 //! The memory of a task that waits for an answer, to write that answer into it: where the task may write itself, and
 //! never into the memory of a program that was executed meanwhile.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
 use nix::sys::uio::{pread, pwrite};
 
 use super::Supervisor;
 use super::call::Call;
-use crate::sys::{memory, seccomp};
+use crate::sys::memory;
 
 /// The memory of one task.
 #[derive(Debug)]
@@ -33,9 +33,7 @@ impl Supervisor {
         // Not there where the task hides it, and we are not root (PR_SET_DUMPABLE).
         let memory = task.memory().ok();
         // Else it could be that of the program that another thread has executed meanwhile.
-        if !seccomp::still_waits(self.listener.as_fd(), call.id) {
-            return Err(Errno::ESRCH);
-        }
+        self.check_waiting(call)?;
         Ok(Receiver { thread, memory })
     }
 

@@ -330,6 +330,7 @@ impl Supervisor {
         if length != 0 {
             memory::read_exact(call.task.tid, at, &mut raw).map_err(|_| Errno::EFAULT)?;
         }
+        self.check_waiting(call)?;
         Ok((socket, raw))
     }
 

@@ -33,7 +33,11 @@ impl Clock {
         };
         if !program.control.threaded {
             // The launcher has loaded the JVM before it makes its first thread.
-            let Some(code) = code_of_jvm(process) else { return };
+            let Some(code) = code_of_jvm(process) else {
+                // To look each time would be slow where a program has many mappings.
+                program.has_readers = false;
+                return;
+            };
             (program.control.text, program.control.threaded) = (code, true);
             // Killed meanwhile: nobody reads it.
             let _ = program.control.write(maker);
