@@ -20,6 +20,8 @@ enum Hint<'a> {
     Allow(&'a policy::Denied),
     /// The same, as the proxy wrote it.
     Remedy(&'a str),
+    /// The rule itself.
+    Rule(String),
     /// This rule denies it, which no other rule changes.
     DeniedBy(RuleId),
 }
@@ -33,6 +35,7 @@ impl Hint<'_> {
                 rule.strip_prefix("# ").map_or_else(|| format!("to allow it: {rule}"), ToOwned::to_owned)
             }
             Self::Remedy(remedy) => format!("to allow it: {remedy}"),
+            Self::Rule(rule) => format!("to allow it: {rule}"),
             Self::DeniedBy(id) => {
                 let label = policy.rule_label(*id);
                 let text = policy.rules.get(id.0).map(|rule| format!(" `{}`", rule.text.escape_debug()));
@@ -143,17 +146,46 @@ fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
         let hint = Hint::of(host, &outcome.policy)?;
         Some(Refused { is_probe: false, is_of_sys: false, count: host.count, what, hint })
     });
-    let own = outcome.denials.most_frequent().into_iter().map(|(count, denied, rule)| {
+    let own = outcome.denials.most_frequent().into_iter();
+    let own = own.filter(|(_, denied, rule)| rule.is_some() || dot_file(denied, &outcome.policy).is_none());
+    let own = own.map(|(count, denied, rule)| {
         let hint = rule.map_or(Hint::Allow(denied), Hint::DeniedBy);
         let is_of_sys = matches!(denied, policy::Denied::Path { path, .. } if path.starts_with("/sys"));
         Refused { is_probe: is_probe(denied), is_of_sys, count, what: describe(denied), hint }
     });
-    let mut refused: Vec<_> = own.chain(hosts).collect();
+    let mut refused: Vec<_> = own.chain(hosts).chain(optional_files(outcome)).collect();
     refused.sort_by_key(|refused| (refused.is_probe, Reverse(refused.count)));
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = HashSet::new();
     refused.retain(|refused| told.insert(refused.what.clone()));
     refused
+}
+
+/// Files of HOME that programs read where they have them, such as `~/.npmrc`: all of them are one kind.
+fn optional_files(outcome: &Outcome) -> Option<Refused<'_>> {
+    let denials = outcome.denials.most_frequent().into_iter().filter(|(_, _, rule)| rule.is_none());
+    let (mut count, mut files) = (0, Vec::new());
+    for (times, denied, _) in denials {
+        if let Some(file) = dot_file(denied, &outcome.policy) {
+            count += times;
+            files.push(file);
+        }
+    }
+    let what = match files.len() {
+        0 => return None,
+        1 => "read",
+        _ => "read files of HOME:",
+    };
+    let named = files.join(", ");
+    let hint = Hint::Rule(format!("read: {named}"));
+    Some(Refused { is_probe: false, is_of_sys: false, count, what: format!("{what} {named}"), hint })
+}
+
+/// Its name as a rule says it.
+fn dot_file(denied: &policy::Denied, policy: &Policy) -> Option<String> {
+    let policy::Denied::Path { access: PathAccess::Read, .. } = denied else { return None };
+    let rule = policy.suggestion(denied);
+    rule.strip_prefix("read: ").filter(|name| name.starts_with("~/.")).map(ToOwned::to_owned)
 }
 
 fn describe(denied: &policy::Denied) -> String {

@@ -62,9 +62,6 @@ pub(super) struct RunCommand {
     /// Redact the values of this header field, parameter or member in the trace as well; `*` stands for any letters
     #[arg(long, value_name = "PATTERN")]
     redact: Vec<ChosenName>,
-    /// Say where the trace is written meanwhile, too
-    #[arg(short, long, conflicts_with = "quiet")]
-    verbose: bool,
     #[command(flatten)]
     voice: Voice,
     #[command(flatten)]
@@ -172,9 +169,7 @@ impl RunCommand {
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, inside, self.force)?;
         looks.look_again();
-        if self.verbose {
-            self.voice.tell(elsewhere(&placement));
-        }
+        self.voice.tell(elsewhere(&placement));
         self.voice.tell(former(&placement));
         let protected = protected(&placement);
         let authority = tls.as_ref().map(|tls| tls.name.common_name());

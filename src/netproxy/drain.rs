@@ -5,8 +5,9 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::EXPECT;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tokio::time::timeout;
+
+use super::received::Received;
 
 /// What is taken of one body; the connection is closed when there is more.
 const MAX_DRAINED: usize = 256 * 1024;
@@ -15,12 +16,12 @@ const MAX_DRAINED: usize = 256 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the body of a request with these fields has come to its end.
-pub(crate) async fn drain(fields: &HeaderMap, body: Incoming) -> bool {
+pub(crate) async fn drain(fields: &HeaderMap, body: Received) -> bool {
     // A client that waits for 100 has sent nothing.
     !fields.contains_key(EXPECT) && matches!(timeout(DRAIN_TIMEOUT, ends(body)).await, Ok(true))
 }
 
-async fn ends(mut body: Incoming) -> bool {
+async fn ends(mut body: Received) -> bool {
     let mut taken = 0;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return false };

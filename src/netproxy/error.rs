@@ -121,7 +121,7 @@ pub enum NetproxyError {
         /// Where to.
         address: SocketAddr,
         /// What was wrong.
-        source: hyper::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// TLS with an origin cannot be had.
     #[error("TLS with {name} at {address} failed: {reason}")]
@@ -204,7 +204,7 @@ pub enum NetproxyError {
         /// Whose body it was.
         blame: Blame,
         /// What was wrong.
-        source: hyper::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 

@@ -111,6 +111,9 @@ fn kind_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
         let certificate = matches!(error, rustls::Error::InvalidCertificate(_));
         return Some(if certificate { "certificate" } else { "tls" });
     }
+    if let Some(error) = error.downcast_ref::<h2::Error>() {
+        return error.get_io().and_then(|error| kind_of(error));
+    }
     if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
         if hyper.is_incomplete_message() {
             return Some("truncated");

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::upgrade::OnUpgrade;
@@ -17,9 +16,10 @@ use super::exchange::{Exchange, Side};
 use super::flow::Flow;
 use super::framing::origin_form;
 use super::http::{Beneath, Scope, Service};
-use super::informational::Sent;
+use super::informational::{Asker, Sent};
 use super::intercept::Secure;
-use super::link::{Link, Wire};
+use super::link::{Link, Unanswered, Wire};
+use super::received::Received;
 use super::relay::relay;
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
 use super::tapped::Tapped;
@@ -50,8 +50,8 @@ impl Service {
     /// Sends the request to the first of `origins` that can be reached, and returns its response.
     pub(crate) async fn forward(
         &self,
-        head: http::request::Parts,
-        body: Incoming,
+        mut head: http::request::Parts,
+        body: Received,
         upgrade: Option<OnUpgrade>,
         origins: &[Origin],
         mut treatment: Treatment,
@@ -64,7 +64,8 @@ impl Service {
             let how = (treatment, exchange);
             return Box::pin(self.replay(recording, head, body, upgrade, origins, how)).await;
         }
-        let client = head.version;
+        let asker = Asker::take(&mut head);
+        let client = asker.version();
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
         self.fill(&mut head.headers, &treatment, exchange);
@@ -81,7 +82,7 @@ impl Service {
             let slot = slot.is_none().then_some(slot);
             exchange.set_tls(link.facts.as_ref());
             fit(&mut request, &origins[0], link.wire());
-            match self.send(&mut link, request, exchange, client, treatment.place.as_ref()).await {
+            match self.send(&mut link, request, exchange, &asker, treatment.place.as_ref()).await {
                 Sent::Answered(response) => {
                     self.note_spelling(&response, &link, exchange);
                     let flow = self.flow(&link);
@@ -91,14 +92,14 @@ impl Service {
                     let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
                     return self.finish(response, switch, exchange, client, &treatment);
                 }
-                Sent::Unanswered(mut error) => match error.take_message() {
+                Sent::Unanswered(Unanswered { error, unsent }) => match unsent {
                     // The origin closed an idle connection before any byte of this request went out.
                     Some(unsent) if reused => {
                         link.uncount(self.stream());
                         request = unsent;
                     }
                     _ => {
-                        let failure = link.failure(error.into_error(), !reused);
+                        let failure = link.failure(error, !reused);
                         return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(failure));
                     }
                 },
@@ -116,7 +117,7 @@ impl Service {
     }
 
     /// Keeps for a replay how the head of an answer is written.
-    fn note_spelling(&self, response: &Response<Incoming>, link: &Link, exchange: &Exchange) {
+    fn note_spelling(&self, response: &Response<Received>, link: &Link, exchange: &Exchange) {
         if self.egress.replayable {
             let reason = response.extensions().get::<ReasonPhrase>();
             exchange.set_spelled(link.unusual(), reason.map(ReasonPhrase::as_bytes));
@@ -213,7 +214,7 @@ impl Service {
     /// Turns the origin's response into the client's.
     fn finish(
         &self,
-        mut response: Response<Incoming>,
+        mut response: Response<Received>,
         switch: Option<Switch>,
         exchange: &Arc<Exchange>,
         client: Version,

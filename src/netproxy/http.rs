@@ -1,15 +1,16 @@
 //! HTTP/1 on the inner side: each request of a connection is judged, recorded and sent on anew.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use hyper::body::Incoming;
 use hyper::header::{TRANSFER_ENCODING, UPGRADE};
-use hyper::server::conn::{http1, http2};
-use hyper::service::{HttpService, service_fn};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::sync::Mutex;
 
 use super::authority::{Authority, Host};
@@ -24,10 +25,12 @@ use super::exchange::Exchange;
 use super::flow::Door;
 use super::framing;
 use super::head_tap::HeadTap;
+use super::http2;
 use super::idle::IdleClock;
 use super::intercept::Secure;
-use super::link::{Link, MAX_HEADER_LIST, Wire};
+use super::link::{Link, Wire};
 use super::plain::Plain;
+use super::received::Received;
 use super::requests;
 use super::secret;
 use super::stream;
@@ -36,13 +39,6 @@ use crate::policy::{canonical_address, is_loopback};
 
 /// The port of `http://` targets that name none.
 pub(super) const HTTP_PORT: u16 = 80;
-
-/// Requests that may be under way at once on one HTTP/2 connection. Clients that have not heard of it yet take it for
-/// 100 (RFC 9113 section 6.5.2), and what they send beyond it is refused.
-const MAX_STREAMS: u32 = 128;
-
-/// What is kept of one response for an HTTP/2 client that does not read it.
-const MAX_SENT_AHEAD: usize = 128 * 1024;
 
 /// What the requests of one connection may be for.
 pub(crate) enum Scope {
@@ -83,17 +79,12 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
         opened: StdMutex::new(Some(client.opened)),
         link: Mutex::new(link),
     });
-    let answering = Arc::clone(&service);
-    let answer = service_fn(move |request| {
-        let service = Arc::clone(&answering);
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
-    });
-    let ended = match wire {
-        Wire::Http1 => serve_one(client, answer).await,
-        Wire::Http2 => serve_many(client, answer).await,
+    let ended: Result<(), Box<dyn Error + Send + Sync>> = match wire {
+        Wire::Http1 => serve_one(client, &service).await.map_err(Into::into),
+        Wire::Http2 => http2::serve(client, &service).await.map_err(Into::into),
     };
     if let Err(error) = ended {
-        service.note_malformed(&error);
+        service.note_malformed(&*error);
         if let Some(flow) = service.stream() {
             flow.set_end(&format!("client: {error}"));
         }
@@ -108,11 +99,12 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
 }
 
 /// HTTP/1: one request after another.
-async fn serve_one<S>(client: Client, answer: S) -> hyper::Result<()>
-where
-    S: HttpService<Incoming, ResBody = Reply, Error = Infallible>,
-    S::Future: Send + 'static,
-{
+async fn serve_one(client: Client, service: &Arc<Service>) -> hyper::Result<()> {
+    let answering = Arc::clone(service);
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let service = Arc::clone(&answering);
+        async move { Ok::<_, Infallible>(service.answer(request.map(Received::from)).await) }
+    });
     client.heads().start();
     http1::Builder::new()
         .header_read_timeout(None) // It would cut silent connections too: see `HeadClock`.
@@ -125,29 +117,10 @@ where
         .await
 }
 
-/// HTTP/2: many at once, each judged by itself.
-async fn serve_many<S>(client: Client, answer: S) -> hyper::Result<()>
-where
-    S: HttpService<Incoming, ResBody = Reply, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    client.heads().stop();
-    // Extended CONNECT (RFC 8441) is not offered. Resets without end close the connection: that is
-    // the library's own limit (CVE-2023-44487).
-    http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADER_LIST)
-        .max_send_buf_size(MAX_SENT_AHEAD)
-        .auto_date_header(false)
-        .serve_connection(TokioIo::new(client), answer)
-        .await
-}
-
 impl Service {
     /// Answers one request, from the origin or with the reason why not. Each connection has room for this future, and
     /// each request moves it: what few need is boxed.
-    async fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Reply> {
+    pub(super) async fn answer(self: &Arc<Self>, mut request: Request<Received>) -> Response<Reply> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let has_body = !hyper::body::Body::is_end_stream(request.body());
         let head_bytes = self.heads.take(has_body, request.headers().contains_key(TRANSFER_ENCODING));
@@ -331,7 +304,7 @@ impl Service {
     async fn turn_away(
         self: &Arc<Self>,
         head: &http::request::Parts,
-        body: Incoming,
+        body: Received,
         error: &NetproxyError,
     ) -> Response<Reply> {
         if let Err(error) = self.note_unresolved(head, error).await {
@@ -345,7 +318,7 @@ impl Service {
 }
 
 /// The client's half of an upgrade, where one was asked for (CONNECT, or RFC 9110 section 7.8).
-fn forwardable_upgrade(request: &mut Request<Incoming>) -> Option<hyper::upgrade::OnUpgrade> {
+fn forwardable_upgrade(request: &mut Request<Received>) -> Option<hyper::upgrade::OnUpgrade> {
     let asked = request.method() == Method::CONNECT || request.headers().contains_key(hyper::header::UPGRADE);
     asked.then(|| hyper::upgrade::on(request))
 }

@@ -1,15 +1,14 @@
-//! Answers that precede the one (RFC 9110 section 15.2): kept in the record, and passed on to clients of HTTP/1.1.
+//! Answers that precede the one (RFC 9110 section 15.2): kept in the record, and passed on.
 //!
-//! The library that serves clients cannot send them. They go out beneath it, while it has nothing to send itself:
-//! the answer that follows waits until they have.
+//! The library that serves clients of HTTP/1.1 cannot send them. They go out beneath it, while it has nothing to send
+//! itself: the answer that follows waits until they have.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
-use hyper::header::{CONTENT_LENGTH, HeaderMap};
+use http::request;
+use hyper::header::{CONTENT_LENGTH, HeaderMap, UPGRADE};
 use hyper::{Request, Response, StatusCode, Version};
 use tokio::sync::Notify;
 
@@ -17,7 +16,9 @@ use super::error::NetproxyError;
 use super::exchange::Exchange;
 use super::forward::strip;
 use super::http::Service;
-use super::link::{Link, Wire};
+use super::http2::Responder;
+use super::link::{Link, Unanswered};
+use super::received::Received;
 use super::secret::Place;
 use super::spelling::title;
 use super::tapped::Tapped;
@@ -44,29 +45,36 @@ struct Waiting {
     count: usize,
 }
 
+/// The client of a request, as far as answers that precede its own are concerned.
+pub(crate) enum Asker {
+    /// A request after another, in a version of HTTP/1.
+    Connection(Version),
+    /// One of many, in HTTP/2.
+    Stream(Arc<Responder>),
+}
+
 /// How a request went.
 pub(crate) enum Sent {
-    Answered(Response<Incoming>),
-    Unanswered(Box<TrySendError<Request<Tapped>>>),
+    Answered(Response<Received>),
+    Unanswered(Unanswered),
     Broken(NetproxyError),
 }
 
 impl Arrivals {
-    /// Takes those to `request` from now on.
-    pub(crate) fn of<B>(request: &mut Request<B>) -> Arc<Self> {
-        let arrivals = Arc::<Self>::default();
-        let taking = Arc::clone(&arrivals);
-        hyper::ext::on_informational(request, move |answer| {
-            // Beyond the most nothing is kept: the exchange fails.
-            let mut waiting = taking.lock();
-            waiting.count += 1;
-            if waiting.count <= MOST {
-                let (status, headers) = (answer.status(), answer.headers().clone());
-                waiting.all.push_back(Informational { status, headers });
-            }
-            taking.arrived.notify_one();
-        });
-        arrivals
+    /// Takes those that come to `request` in HTTP/1.1.
+    pub(super) fn watch<B>(self: &Arc<Self>, request: &mut Request<B>) {
+        let taking = Arc::clone(self);
+        hyper::ext::on_informational(request, move |answer| taking.take(answer.status(), answer.headers()));
+    }
+
+    /// Takes one. Beyond the most nothing is kept: the exchange fails.
+    pub(super) fn take(&self, status: StatusCode, headers: &HeaderMap) {
+        let mut waiting = self.lock();
+        waiting.count += 1;
+        if waiting.count <= MOST {
+            waiting.all.push_back(Informational { status, headers: headers.clone() });
+        }
+        self.arrived.notify_one();
     }
 
     fn next(&self) -> Result<Option<Informational>, NetproxyError> {
@@ -74,11 +82,36 @@ impl Arrivals {
         if waiting.count > MOST {
             return Err(NetproxyError::Informational { most: MOST });
         }
-        Ok(waiting.all.pop_front())
+        match waiting.all.pop_front() {
+            // In HTTP/2 nothing may switch (RFC 9113 section 8.6).
+            Some(one) if one.status == StatusCode::SWITCHING_PROTOCOLS => Err(NetproxyError::Switched),
+            next => Ok(next),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asker {
+    pub(crate) fn of(head: &request::Parts) -> Self {
+        match head.extensions.get() {
+            Some(responder) => Self::Stream(Arc::clone(responder)),
+            None => Self::Connection(head.version),
+        }
+    }
+
+    /// The same, where the head is sent on without it.
+    pub(crate) fn take(head: &mut request::Parts) -> Self {
+        head.extensions.remove().map_or(Self::Connection(head.version), Self::Stream)
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        match self {
+            Self::Connection(version) => *version,
+            Self::Stream(_) => Version::HTTP_2,
+        }
     }
 }
 
@@ -87,20 +120,13 @@ impl Service {
     pub(crate) async fn send(
         &self,
         link: &mut Link,
-        mut request: Request<Tapped>,
+        request: Request<Tapped>,
         exchange: &Exchange,
-        client: Version,
+        asker: &Asker,
         place: Option<&Arc<Place>>,
     ) -> Sent {
-        if link.wire() == Wire::Http2 {
-            // The library keeps them to itself.
-            return match link.send(request).await {
-                Ok(response) => Sent::Answered(response),
-                Err(error) => Sent::Unanswered(Box::new(error)),
-            };
-        }
-        let arrivals = Arrivals::of(&mut request);
-        let mut answer = std::pin::pin!(link.send(request));
+        let arrivals = Arc::<Arrivals>::default();
+        let mut answer = std::pin::pin!(link.send(request, &arrivals));
         loop {
             let answered = tokio::select! {
                 biased;
@@ -114,7 +140,7 @@ impl Service {
                         if let Some(place) = place {
                             place.mask(&mut one.headers);
                         }
-                        if let Err(error) = Box::pin(self.inform(one, exchange, client)).await {
+                        if let Err(error) = Box::pin(self.inform(one, exchange, asker)).await {
                             return Sent::Broken(error);
                         }
                     }
@@ -124,7 +150,7 @@ impl Service {
             match answered {
                 None => {}
                 Some(Ok(response)) => return Sent::Answered(response),
-                Some(Err(error)) => return Sent::Unanswered(Box::new(error)),
+                Some(Err(error)) => return Sent::Unanswered(error),
             }
         }
     }
@@ -134,15 +160,22 @@ impl Service {
         &self,
         mut one: Informational,
         exchange: &Exchange,
-        client: Version,
+        asker: &Asker,
     ) -> Result<(), NetproxyError> {
         exchange.add_informational(&one)?;
-        if client == Version::HTTP_11 {
-            strip(&mut one.headers);
-            // It has none (RFC 9110 section 8.6): a client that takes it for one would read the next answers otherwise.
-            one.headers.remove(CONTENT_LENGTH);
-            self.heads.send_ahead(head(&one));
-            poll_fn(|cx| self.heads.poll_sent(cx)).await;
+        strip(&mut one.headers);
+        // It has none (RFC 9110 section 8.6): a client that takes it for one would read the next answers otherwise.
+        one.headers.remove(CONTENT_LENGTH);
+        match asker {
+            Asker::Stream(responder) => {
+                one.headers.remove(UPGRADE);
+                responder.inform(one.status, one.headers).await;
+            }
+            Asker::Connection(Version::HTTP_11) => {
+                self.heads.send_ahead(head(&one));
+                poll_fn(|cx| self.heads.poll_sent(cx)).await;
+            }
+            Asker::Connection(_) => {}
         }
         Ok(())
     }

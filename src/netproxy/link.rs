@@ -1,15 +1,15 @@
 //! A connection to an origin: one request after another in HTTP/1.1, many at once in HTTP/2.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use hyper::body::{Body, Incoming};
-use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::body::Body;
+use hyper::client::conn::{TrySendError, http1};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::ahead::Filling;
@@ -18,46 +18,15 @@ use super::client::MAX_HEAD;
 use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::Flow;
+use super::informational::Arrivals;
 use super::metered::Metered;
+use super::multiplexed::Multiplexed;
 use super::origin::OriginStream;
+use super::received::Received;
 use super::recorded::{Carries, Played};
 use super::spelling::{Spelled, Spelling};
 use super::tapped::Tapped;
 use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
-
-/// What an origin may send ahead on one HTTP/2 stream, and on all of a connection together: a
-/// client that reads slowly makes the origin wait.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-
-/// What all origins together may send ahead, roughly: each further connection gets its share of it alone, and at
-/// least the window that every connection begins with (RFC 9113 section 6.9.2).
-const ALL_WINDOWS: u32 = 64 * 1024 * 1024;
-const LEAST_WINDOW: u32 = 65_535;
-
-/// Connections in HTTP/2 that are open.
-static OPEN: AtomicU32 = AtomicU32::new(0);
-
-/// Counts one of them.
-struct Opened;
-
-impl Opened {
-    /// With the window that is left for it.
-    fn new() -> (Self, u32) {
-        (Self, window(OPEN.fetch_add(1, Ordering::Relaxed)))
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        OPEN.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The window of a connection beside `open` others.
-fn window(open: u32) -> u32 {
-    (ALL_WINDOWS / open.saturating_add(1)).clamp(LEAST_WINDOW, CONNECTION_WINDOW)
-}
 
 /// The longest header section in HTTP/2, fields and their overhead counted (RFC 9113 section 6.5.2).
 pub(crate) const MAX_HEADER_LIST: u32 = 64 * 1024;
@@ -91,9 +60,16 @@ pub(crate) struct Link {
 
 enum Sender {
     One(http1::SendRequest<Tapped>, Arc<Spelling>),
-    Many(http2::SendRequest<Tapped>),
+    Many(Multiplexed),
     /// In a replay: requests are answered without it.
     Recorded(Arc<Standing>),
+}
+
+/// A request that got no answer.
+pub(crate) struct Unanswered {
+    pub(crate) error: Box<dyn Error + Send + Sync>,
+    /// The request itself, where nothing of it was sent.
+    pub(crate) unsent: Option<Request<Tapped>>,
 }
 
 /// A connection that is none: it stands for one that was recorded.
@@ -101,6 +77,13 @@ pub(crate) struct Standing {
     /// The record of the stream, which lasts as long as this does.
     _flow: Option<Arc<Flow>>,
     played: Option<Arc<Played>>,
+}
+
+impl From<TrySendError<Request<Tapped>>> for Unanswered {
+    fn from(mut error: TrySendError<Request<Tapped>>) -> Self {
+        let unsent = error.take_message();
+        Self { error: error.into_error().into(), unsent }
+    }
 }
 
 impl Link {
@@ -124,7 +107,7 @@ impl Link {
         }
         let sender = match wire {
             Wire::Http1 => one(upstream, destination, Arc::downgrade(&flow), None).await?,
-            Wire::Http2 => many(upstream, destination).await?,
+            Wire::Http2 => Multiplexed::open(upstream, destination).await.map(Sender::Many)?,
         };
         Ok(Self::new(sender, destination, weak, None))
     }
@@ -144,7 +127,7 @@ impl Link {
         let socket = Some(stream.as_raw_fd());
         let sender = match wire {
             Wire::Http1 => one(stream, destination, Arc::downgrade(flow), socket).await?,
-            Wire::Http2 => many(stream, destination).await?,
+            Wire::Http2 => Multiplexed::open(stream, destination).await.map(Sender::Many)?,
         };
         Ok(Self { is_spare: true, ..Self::new(sender, destination, Weak::new(), None) })
     }
@@ -159,7 +142,7 @@ impl Link {
         let socket = Some(upstream.get_ref().0.stream().as_raw_fd());
         let sender = match wire {
             Wire::Http1 => one(Filling(upstream), destination, Weak::new(), socket).await?,
-            Wire::Http2 => many(Filling(upstream), destination).await?,
+            Wire::Http2 => Multiplexed::open(Filling(upstream), destination).await.map(Sender::Many)?,
         };
         Ok(Self { is_spare: true, ..Self::new(sender, destination, Weak::new(), Some(facts)) })
     }
@@ -213,7 +196,7 @@ impl Link {
     pub(crate) async fn ready(&mut self) -> bool {
         match &mut self.sender {
             Sender::One(sender, _) => sender.ready().await.is_ok(),
-            Sender::Many(sender) => sender.ready().await.is_ok(),
+            Sender::Many(sender) => sender.is_open(),
             Sender::Recorded(standing) => standing.played.as_ref().is_none_or(|played| played.takes_more()),
         }
     }
@@ -222,7 +205,7 @@ impl Link {
     pub(crate) fn is_open(&self) -> bool {
         match &self.sender {
             Sender::One(sender, _) => !sender.is_closed(),
-            Sender::Many(sender) => !sender.is_closed(),
+            Sender::Many(sender) => sender.is_open(),
             // Nobody may take it over: what is recorded of a stream is its own.
             Sender::Recorded(_) => false,
         }
@@ -256,18 +239,22 @@ impl Link {
         self.host.clone()
     }
 
+    /// Sends a request; what precedes its answer is among `arrivals`.
     pub(crate) async fn send(
         &mut self,
-        request: Request<Tapped>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Tapped>>> {
+        mut request: Request<Tapped>,
+        arrivals: &Arc<Arrivals>,
+    ) -> Result<Response<Received>, Unanswered> {
         match &mut self.sender {
             Sender::One(sender, spelling) => {
                 spelling.expect();
                 self.personal |= proves_a_connection(request.headers());
                 self.is_spare &= !may_leave_its_body(&request);
-                sender.try_send_request(request).await
+                arrivals.watch(&mut request);
+                let answer = sender.try_send_request(request).await;
+                answer.map(|answer| answer.map(Received::from)).map_err(Unanswered::from)
             }
-            Sender::Many(sender) => sender.try_send_request(request).await,
+            Sender::Many(sender) => sender.send(request, arrivals).await,
             // Requests of a replay are answered before they are sent.
             Sender::Recorded(_) => std::future::pending().await,
         }
@@ -303,7 +290,7 @@ impl Link {
     }
 
     /// The error of an exchange on it; `first` where it had brought no answer before.
-    pub(crate) fn failure(&self, source: hyper::Error, first: bool) -> NetproxyError {
+    pub(crate) fn failure(&self, source: Box<dyn Error + Send + Sync>, first: bool) -> NetproxyError {
         let address = self.destination;
         match &self.facts {
             // With TLS 1.3 an origin says so after the handshake only, and the alert may be lost with
@@ -350,50 +337,14 @@ where
         .max_buf_size(MAX_HEAD)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|source| NetproxyError::Origin { address: destination, source })?;
+        .map_err(|source| NetproxyError::Origin { address: destination, source: source.into() })?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await
             && let Some(flow) = flow.upgrade()
         {
-            let failure = NetproxyError::Origin { address: destination, source: error };
+            let failure = NetproxyError::Origin { address: destination, source: error.into() };
             flow.fail(&failure.to_string(), Failure::of(&failure));
         }
     });
     Ok(Sender::One(sender, spelling))
-}
-
-async fn many<S>(stream: S, destination: SocketAddr) -> Result<Sender, NetproxyError>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    // The library never lets an origin push (RFC 9113 section 8.4).
-    let (opened, window) = Opened::new();
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW.min(window))
-        .initial_connection_window_size(window)
-        .max_header_list_size(MAX_HEADER_LIST)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|source| NetproxyError::Origin { address: destination, source })?;
-    // Its end shows in each exchange that it takes with it.
-    tokio::spawn(async move {
-        let _ = connection.await;
-        drop(opened);
-    });
-    Ok(Sender::Many(sender))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_connections_share_what_one_may_hold() {
-        assert_eq!(window(0), CONNECTION_WINDOW);
-        assert_eq!(window(15), CONNECTION_WINDOW);
-        assert_eq!(window(100_000), LEAST_WINDOW);
-        let all: u64 = (0..1024).map(|open| u64::from(window(open))).sum();
-        assert!(all < 6 * u64::from(ALL_WINDOWS), "{all}");
-    }
 }

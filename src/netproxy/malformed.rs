@@ -1,5 +1,8 @@
 //! Requests and connections that cannot be read: refused, and recorded.
 
+use std::error::Error;
+use std::io;
+
 use hyper::Response;
 
 use super::body::{Reply, refusal};
@@ -26,18 +29,11 @@ impl Service {
     }
 
     /// The library answers what is no HTTP by itself (400, 431, GOAWAY): the refusal is recorded all the same.
-    pub(super) fn note_malformed(&self, error: &hyper::Error) {
-        let many = of_http2(error);
-        if !(error.is_parse() || error.is_parse_too_large() || is_late(error) || many.is_some()) {
-            return;
-        }
+    pub(super) fn note_malformed(&self, error: &(dyn Error + 'static)) {
+        let Some(reason) = of_http1(error).or_else(|| of_http2(error)) else { return };
         let target = match &self.scope {
             Scope::Bound { grant, .. } => grant.destination.to_string(),
             Scope::Open => "<none>".to_owned(),
-        };
-        let reason = match many {
-            Some(error) => format!("the HTTP/2 connection is malformed: {error}"),
-            None => format!("the request cannot be read: {error}"),
         };
         // The connection has ended already.
         let _ = self.record_malformed(target, reason);
@@ -54,8 +50,7 @@ impl Service {
 pub(super) fn told(error: &NetproxyError) -> Option<NetproxyError> {
     match error {
         NetproxyError::Body { blame: Blame::Agent, source } => {
-            let cause =
-                std::error::Error::source(source).map_or_else(|| source.to_string(), ToString::to_string);
+            let cause = source.source().map_or_else(|| source.to_string(), ToString::to_string);
             Some(NetproxyError::Request { reason: format!("its body cannot be read: {cause}") })
         }
         NetproxyError::Unclear(refusal) => Some(NetproxyError::Unclear(refusal.clone())),
@@ -63,14 +58,18 @@ pub(super) fn told(error: &NetproxyError) -> Option<NetproxyError> {
     }
 }
 
-/// Whether the connection was ended by its [`HeadClock`](super::head_clock::HeadClock).
-fn is_late(error: &hyper::Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(|source| source.kind() == std::io::ErrorKind::TimedOut)
+/// What cannot be read, or does not come: the connection was ended by its [`HeadClock`](super::head_clock::HeadClock).
+fn of_http1(error: &(dyn Error + 'static)) -> Option<String> {
+    let error = error.downcast_ref::<hyper::Error>()?;
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let is_late = source.is_some_and(|source| source.kind() == io::ErrorKind::TimedOut);
+    let is_malformed = error.is_parse() || error.is_parse_too_large() || is_late;
+    is_malformed.then(|| format!("the request cannot be read: {error}"))
 }
 
 /// What the library ended an HTTP/2 connection for by itself: the client has broken the protocol.
-fn of_http2(error: &hyper::Error) -> Option<&h2::Error> {
-    let source = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
-    (!source.is_io() && !source.is_remote()).then_some(source)
+fn of_http2(error: &(dyn Error + 'static)) -> Option<String> {
+    let error = error.downcast_ref::<h2::Error>()?;
+    let is_malformed = !error.is_io() && !error.is_remote();
+    is_malformed.then(|| format!("the HTTP/2 connection is malformed: {error}"))
 }

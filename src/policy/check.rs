@@ -182,7 +182,17 @@ impl<'h> Checker<'h> {
         let value = &rule.value;
         match rule.key {
             Key::Read => Ok(RuleBody::Path { access: PathAccess::Read, pattern: self.path(value, base)? }),
-            Key::Write => Ok(RuleBody::Path { access: PathAccess::Write, pattern: self.path(value, base)? }),
+            Key::Write => {
+                let pattern = self.path(value, base)?;
+                if rule.effect == Effect::Grant && pattern.is_of_kernel() {
+                    return Err(Fault {
+                        message: "what is written under /proc changes the host's kernel or its processes"
+                            .to_owned(),
+                        help: "remove the rule: no policy can grant that".to_owned(),
+                    });
+                }
+                Ok(RuleBody::Path { access: PathAccess::Write, pattern })
+            }
             Key::Runtime => match self.path(value, base)? {
                 PathPattern::Glob { .. } => Err(Fault {
                     message: "`runtime:` takes no glob".to_owned(),

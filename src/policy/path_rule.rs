@@ -75,6 +75,15 @@ impl PathFault {
 }
 
 impl PathPattern {
+    /// Whether all that it speaks of lies in the host's proc(5).
+    pub(super) fn is_of_kernel(&self) -> bool {
+        let places = match self {
+            Self::Literal { spelled, resolved } => [spelled, resolved],
+            Self::Glob { base, spelled_base, .. } => [spelled_base, base],
+        };
+        places.iter().any(|place| place.starts_with("/proc"))
+    }
+
     /// Reads the value of a path rule; relative paths start at `base`.
     pub(super) fn parse(value: &Value, base: &Path, host: &dyn Host) -> Result<Self, PathFault> {
         if value.quoted {

@@ -29,6 +29,9 @@ impl Policy {
             Denied::Path { path, .. } if is_of_a_process(path) => {
                 return "# no rule can name a process of the run".to_owned();
             }
+            Denied::Path { access: PathAccess::Write, path } if path.starts_with("/proc") => {
+                return "# no rule allows to change the kernel's settings".to_owned();
+            }
             _ => {}
         }
         let line = match denied {

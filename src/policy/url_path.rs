@@ -225,7 +225,8 @@ impl UrlPattern {
         let Some(below) = path.strip_prefix('/') else { return false };
         // A server behind another one may take off a further layer of escapes.
         let layers = std::iter::successors(Some(below.to_owned()), |layer| {
-            layer.contains("%25").then(|| layer.replace("%25", "%"))
+            let next = decoded(layer.as_bytes()).ok().flatten()?;
+            String::from_utf8(next).ok()
         });
         layers.take(MOST_LAYERS + 1).any(|layer| {
             let segments = loosened(&layer.split('/').collect::<Vec<_>>(), false);

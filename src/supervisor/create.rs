@@ -10,6 +10,7 @@ use super::absent::Wish;
 use super::access::Area;
 use super::call::{Call, Reply};
 use super::open::Request;
+use super::task::Task;
 use super::view::{Found, Place, Spelled, found};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
@@ -21,6 +22,15 @@ impl From<&Request> for Wish {
             PathAccess::Write if request.flags.contains(OFlag::O_CREAT) => Self::Make,
             PathAccess::Write => Self::Change,
         }
+    }
+}
+
+impl Request {
+    /// The same, if `task` has room for what it asks for. The kernel looks for that first of all: nothing is made or
+    /// made empty for an open that fails then.
+    pub(super) fn with_room(self, task: &Task) -> nix::Result<Self> {
+        let changes = self.flags.intersects(OFlag::O_CREAT | OFlag::O_TRUNC);
+        if changes && task.is_full() { Err(Errno::EMFILE) } else { Ok(self) }
     }
 }
 

@@ -51,7 +51,7 @@ impl Request {
 
 impl Supervisor {
     pub(super) fn open(&mut self, call: &Call) -> Result<Reply, Stop> {
-        let request = match self.read_request(call) {
+        let request = match self.read_request(call).and_then(|request| request.with_room(&call.task)) {
             Ok(request) => request,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };

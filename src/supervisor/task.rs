@@ -3,17 +3,19 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::read_dir;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open, readlinkat};
+use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat};
 use nix::sys::stat::{Mode, fstat, fstatat};
 
 use super::beginning::{self, Beginning};
 use super::controls::Kin;
-use crate::sys::{descriptor, pidfd};
+use super::view::own_path;
+use crate::sys::{descriptor, pidfd, process};
 
 /// A task of the run.
 #[derive(Debug)]
@@ -47,6 +49,24 @@ impl Task {
             Ok(_) => self.link("cwd"),
             Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))),
         }
+    }
+
+    /// Whether its table of descriptors has no room. What the kernel does not say is found out by giving one.
+    pub(super) fn is_full(&self) -> bool {
+        let Ok(limit) = process::descriptor_limit(self.tid) else { return false };
+        // Since Linux 6.2 the size of the directory is their number (proc_pid_fd(5)).
+        let count = fstatat(&self.directory, "fd", AtFlags::empty()).map_or(0, |status| status.st_size);
+        u64::try_from(count).is_ok_and(|count| count >= limit) && self.descriptors_below(limit) >= limit
+    }
+
+    /// There may be others, from before the limit was lowered.
+    fn descriptors_below(&self, limit: u64) -> u64 {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let opened = openat(&self.directory, "fd", flags, Mode::empty());
+        let list = opened.map(|list| read_dir(own_path(list.as_fd())));
+        let Ok(Ok(list)) = list else { return 0 };
+        let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok());
+        numbers.filter(|number| *number < limit).count() as u64
     }
 
     /// Opens what descriptor `number` refers to, as O_PATH.

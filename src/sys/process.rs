@@ -20,6 +20,18 @@ fn prctl(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
     super::checked(libc::c_long::from(unsafe { libc::prctl(option, argument, zero, zero, zero) })).map(|_| ())
 }
 
+/// How many descriptors the process of a task may have (prlimit(2)).
+///
+/// # Errors
+/// The errno of prlimit(2).
+pub fn descriptor_limit(task: i32) -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives the call, which only writes it.
+    let done = unsafe { libc::prlimit(task, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut limit) };
+    super::checked(libc::c_long::from(done))?;
+    Ok(limit.rlim_cur)
+}
+
 /// No later execve(2) grants privileges (PR_SET_NO_NEW_PRIVS).
 ///
 /// # Errors

@@ -18,6 +18,9 @@ pub use chosen::{ChosenName, ChosenNames};
 /// SHA-256 hashes blocks of this many bytes (RFC 2104 calls it B).
 const BLOCK: usize = 64;
 
+/// How often escapes may stand for escapes in what is looked through.
+const MOST_LAYERS: usize = 4;
+
 /// Replaces secrets by keyed digests. The key comes from the operating system and is one run's own; only a private blob of a run that can be
 /// replayed holds it.
 #[derive(Clone)]
@@ -177,9 +180,15 @@ impl Redactor {
         if !value.contains(['=', '%']) {
             return false;
         }
-        let plain = names::percent_decoded(value);
-        let mut pairs = plain.split(['?', '#', '&', ';']).filter_map(|pair| pair.split_once('='));
-        pairs.any(|(name, value)| !value.is_empty() && self.is_secret_parameter(name))
+        let holds = |plain: &String| {
+            let mut pairs = plain.split(['?', '#', '&', ';']).filter_map(|pair| pair.split_once('='));
+            pairs.any(|(name, value)| !value.is_empty() && self.is_secret_parameter(name))
+        };
+        // A URL within a URL within a URL is escaped once for each.
+        let layers = std::iter::successors(Some(names::percent_decoded(value)), |layer| {
+            layer.contains('%').then(|| names::percent_decoded(layer))
+        });
+        layers.take(MOST_LAYERS).any(|plain| holds(&plain))
     }
 
     /// Redacts the secret members of a JSON body, however deep.
@@ -326,6 +335,10 @@ mod tests {
             (
                 "/p?to=https%3A%2F%2Fh%2F%3Faccess_token%3Ds",
                 format!("/p?to={}", redactor.redacted("https%3A%2F%2Fh%2F%3Faccess_token%3Ds")),
+            ),
+            (
+                "/p?to=h%253Fto%253Dh%25253Ftoken%25253Ds",
+                format!("/p?to={}", redactor.redacted("h%253Fto%253Dh%25253Ftoken%25253Ds")),
             ),
             ("/p?to=https%3A%2F%2Fh%2F%3Fq%3Ds", "/p?to=https%3A%2F%2Fh%2F%3Fq%3Ds".to_owned()),
             ("h:443", "h:443".to_owned()),

@@ -174,6 +174,41 @@ fn a_command_that_fails_is_told_what_it_could_not_see() {
 }
 
 #[test]
+fn refused_files_of_home_are_told_in_one_line() {
+    everyone(|sandbox| {
+        for name in [".npmrc", ".gitconfig", ".config/tool"] {
+            sandbox.file(sandbox.beside("home").join(name), "x");
+        }
+        sandbox.policy("env: HOME");
+        let script = "import os\nfor name in ['.npmrc', '.npmrc', '.gitconfig', '.config/tool']:\n    try: \
+                      open(os.path.expanduser('~/' + name))\n    except PermissionError: pass";
+        let ran = sandbox.python(script);
+        let told = "denied 4x: read files of HOME: ~/.npmrc, ~/.config/tool, ~/.gitconfig (to allow it: read: ~/.npmrc, \
+                    ~/.config/tool, ~/.gitconfig)";
+        ran.exits(0).complains(told);
+        assert_eq!(ran.stderr.matches("denied ").count(), 1, "{ran}");
+    });
+}
+
+#[test]
+fn the_first_line_says_where_a_trace_is_written_meanwhile() {
+    everyone(|sandbox| {
+        sandbox.policy("read: ..");
+        let ran = sandbox.run(&["true"]);
+        // After what the policy is warned about.
+        let first =
+            ran.exits(0).stderr.lines().find(|line| line.starts_with("agentbox: ")).unwrap_or_default();
+        assert!(
+            first.starts_with("agentbox: the trace is written at ") && first.ends_with(" at the end"),
+            "{ran}"
+        );
+        sandbox.policy("");
+        let ran = sandbox.run(&["true"]);
+        assert!(!ran.exits(0).stderr.contains("is written at"), "{ran}");
+    });
+}
+
+#[test]
 fn a_refusal_is_recorded_with_the_rule_that_would_allow_it() {
     everyone(|sandbox| {
         sandbox.file("a.txt", "a");

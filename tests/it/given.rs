@@ -44,6 +44,36 @@ print(full > 30)"
 }
 
 #[test]
+fn a_table_that_is_full_changes_no_file() {
+    everyone(|sandbox| {
+        sandbox.file("data/kept", "kept");
+        sandbox.policy("read: ./data\nwrite: ./data");
+        let ran = sandbox.python(
+            "import errno, os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+def tries(path, flags):
+    try: return os.open(path, flags)
+    except OSError as error:
+        assert error.errno == errno.EMFILE, error
+        return -1
+while tries('/dev/null', os.O_RDONLY) >= 0: pass
+made = [('data/kept', os.O_WRONLY | os.O_TRUNC), ('data/new', os.O_WRONLY | os.O_CREAT)]
+assert [tries(*one) for one in made] == [-1, -1]
+assert os.stat('data/kept').st_size == 4 and not os.path.exists('data/new')
+# Descriptors beyond a limit that was lowered since take no room below it.
+os.close(9)
+resource.setrlimit(resource.RLIMIT_NOFILE, (15, 15))
+assert tries('data/new', os.O_WRONLY | os.O_CREAT) == 9
+assert tries('data/kept', os.O_WRONLY | os.O_TRUNC) == -1
+os.close(8)
+assert tries('data/kept', os.O_WRONLY | os.O_TRUNC) == 8
+print(os.stat('data/kept').st_size)",
+        );
+        ran.exits(0).prints("0\n");
+    });
+}
+
+#[test]
 fn threads_that_use_their_descriptors_at_once_read_the_files_that_they_opened() {
     everyone(|sandbox| {
         for file in 0..FILES {

@@ -15,6 +15,7 @@ mod durations;
 mod elsewhere;
 mod escape;
 mod evasions;
+mod expect;
 mod exec_rules;
 mod foreign;
 mod fs;

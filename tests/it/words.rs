@@ -111,7 +111,7 @@ fn a_mistake_on_the_command_line_is_one_line_with_the_remedy() {
         (&["run"], &["<CMD>", "see `agentbox run --help`"]),
         (&["run", "-p"], &["--policy", "see `agentbox run --help`"]),
         (&["run", "--observ", "true"], &["'--observ'", "'--observe'"]),
-        (&["run", "-q", "-v", "true"], &["'--quiet' cannot be used with '--verbose'"]),
+        (&["run", "-q", "-v", "true"], &["unexpected argument '-v'", "see `agentbox run --help`"]),
         (&["run", "--idle-timeout", "x", "true"], &["'x'", "whole number with its unit"]),
         (&["verify", "a", "b"], &["'b'", "see `agentbox verify --help`"]),
         (&["show", "--kind", "x"], &["'x'", "meta, effect, observe, deny"]),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::Response;
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use sha2::{Digest as _, Sha256};
 
@@ -15,6 +14,8 @@ use super::super::error::NetproxyError;
 use super::super::exchange::{Exchange, Side};
 use super::super::forward::Switch;
 use super::super::http::Service;
+use super::super::informational::Asker;
+use super::super::received::Received;
 use super::super::secret::{Passing, Treatment};
 use super::super::tapped::Tapped;
 use super::super::target::Origin;
@@ -47,7 +48,7 @@ impl Service {
         &self,
         recording: &Arc<Recording>,
         head: http::request::Parts,
-        body: Incoming,
+        body: Received,
         upgrade: Option<OnUpgrade>,
         origins: &[Origin],
         (mut treatment, exchange): (Treatment, &Arc<Exchange>),
@@ -109,9 +110,10 @@ impl Service {
         gate: Option<Arc<Gate>>,
     ) -> Result<Response<Reply>, NetproxyError> {
         let recorded = &matched.exchange;
+        let asker = Asker::of(head);
         let before = recorded.informational(recording.blobs());
         for one in before.map_err(|error| unreadable(recorded.entry, &error))? {
-            self.inform(one, exchange, head.version).await?;
+            self.inform(one, exchange, &asker).await?;
         }
         if !recording.is_paced() {
             delays::until(delays::now().saturating_add(recorded.first_byte())).await;

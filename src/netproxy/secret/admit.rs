@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use http::{HeaderName, Method, Uri, request};
-use hyper::body::Incoming;
 
 use super::super::authority::{Host, target};
 use super::super::decide::{Grant, Refusal};
 use super::super::disguise;
 use super::super::egress::{Egress, RequestLine};
 use super::super::error::NetproxyError;
+use super::super::received::Received;
 use super::super::target::Origin;
 use super::body::{Passing, Refused};
 use super::place::Place;
@@ -30,7 +30,7 @@ pub(crate) struct Treatment {
 
 impl Treatment {
     /// The request's body as it may pass.
-    pub(crate) fn body(&mut self, body: Incoming) -> Passing {
+    pub(crate) fn body(&mut self, body: Received) -> Passing {
         match self.watch.take() {
             Some(watch) => {
                 let (watch, unpacked, alarm) = *watch;

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::super::decide::Refusal;
 use super::super::error::{Blame, NetproxyError};
+use super::super::received::Received;
 use super::super::recorded::RecordedBody;
 use super::admit::Alarm;
 use super::coding::Decoder;
@@ -25,7 +25,7 @@ type Polled = Poll<Option<Result<Frame<Bytes>, NetproxyError>>>;
 
 /// A body of either side.
 pub(crate) enum Passing {
-    Plain(Incoming),
+    Plain(Received),
     Watched(Box<Watched>),
     Masked(Box<Masked>),
     /// A response's in a replay: values were taken out when it was recorded.
@@ -34,7 +34,7 @@ pub(crate) enum Passing {
 
 /// A request's body, in which some placeholders may not stand.
 pub(crate) struct Watched {
-    body: Incoming,
+    body: Received,
     watch: Watch,
     /// The same without its coding.
     unpacked: Option<Unpacked>,
@@ -43,7 +43,7 @@ pub(crate) struct Watched {
 
 /// A response's body, decoded and without values.
 pub(crate) struct Masked {
-    body: Incoming,
+    body: Received,
     decoder: Decoder,
     mask: Mask,
     messages: Option<Messages>,
@@ -53,20 +53,20 @@ pub(crate) struct Masked {
     ended: bool,
 }
 
-impl From<Incoming> for Passing {
-    fn from(body: Incoming) -> Self {
+impl From<Received> for Passing {
+    fn from(body: Received) -> Self {
         Self::Plain(body)
     }
 }
 
 impl Passing {
     /// A request's body; what was refused in it stands in `alarm` then.
-    pub(super) fn watched(body: Incoming, watch: Watch, unpacked: Option<Unpacked>, alarm: Alarm) -> Self {
+    pub(super) fn watched(body: Received, watch: Watch, unpacked: Option<Unpacked>, alarm: Alarm) -> Self {
         Self::Watched(Box::new(Watched { body, watch, unpacked, alarm }))
     }
 
     /// A response's body from `place`, behind these fields.
-    pub(crate) fn masked(body: Incoming, headers: &HeaderMap, decoder: Decoder, place: &Arc<Place>) -> Self {
+    pub(crate) fn masked(body: Received, headers: &HeaderMap, decoder: Decoder, place: &Arc<Place>) -> Self {
         let (mask, messages) = (place.mask_bytes(), Messages::of_body(headers));
         let (place, after) = (Arc::clone(place), VecDeque::new());
         Self::Masked(Box::new(Masked { body, decoder, mask, messages, place, after, ended: false }))
@@ -105,7 +105,7 @@ impl Passing {
     }
 }
 
-fn poll(body: &mut Incoming, cx: &mut Context<'_>, blame: Blame) -> Polled {
+fn poll(body: &mut Received, cx: &mut Context<'_>, blame: Blame) -> Polled {
     let frame = ready!(Pin::new(body).poll_frame(cx));
     Poll::Ready(frame.map(|frame| frame.map_err(|source| NetproxyError::Body { blame, source })))
 }
@@ -181,7 +181,7 @@ impl Masked {
 
     fn end(&mut self, trailers: Option<HeaderMap>) {
         self.ended = true;
-        let held = self.mask.finish();
+        let held = messages::finish(&mut self.mask, self.messages.as_mut());
         if !held.is_empty() {
             self.after.push_back(Frame::data(held));
         }

@@ -39,6 +39,8 @@ pub struct Unmasking {
     filled: usize,
     /// The frame that is being read.
     open: Option<Open>,
+    /// More frames of the message are to come.
+    goes_on: bool,
 }
 
 /// A part of what one frame carries.
@@ -52,6 +54,7 @@ pub struct Payload {
 
 struct Open {
     is_control: bool,
+    is_last: bool,
     mask: [u8; 4],
     left: u64,
     read: usize,
@@ -67,6 +70,7 @@ impl Unmasking {
             *bytes = rest;
             if let Some(open) = frame(&self.head[..self.filled]) {
                 self.filled = 0;
+                self.goes_on = if open.is_control { self.goes_on } else { !open.is_last };
                 self.open = Some(open).filter(|open| open.left > 0);
             }
         }
@@ -89,6 +93,11 @@ impl Unmasking {
     pub(super) fn is_between(&self) -> bool {
         self.open.is_none() && self.filled == 0
     }
+
+    /// Whether the message has parts that are still to come.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on
+    }
 }
 
 /// The frame whose head this is; none while it is not whole.
@@ -102,7 +111,8 @@ fn frame(head: &[u8]) -> Option<Open> {
         short => (short.into(), rest),
     };
     let mask = if second & 0x80 == 0 { [0; 4] } else { *rest.first_chunk::<4>()? };
-    Some(Open { is_control: first & 0x0f >= CONTROL, mask, left, read: 0 })
+    let (is_control, is_last) = (first & 0x0f >= CONTROL, first & 0x80 != 0);
+    Some(Open { is_control, is_last, mask, left, read: 0 })
 }
 
 #[cfg(test)]

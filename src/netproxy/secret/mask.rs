@@ -29,6 +29,11 @@ impl Mask {
         Self { needles, held: BytesMut::new(), most, is_text }
     }
 
+    /// The same for other bytes.
+    pub(super) fn again(&self) -> Self {
+        Self { needles: Arc::clone(&self.needles), held: BytesMut::new(), ..*self }
+    }
+
     /// What may pass now.
     pub(super) fn pass(&mut self, bytes: Bytes) -> Bytes {
         let is_plain = self.held.is_empty()

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-use super::frames::Unmasking;
+use super::fragments::Fragments;
 use super::mask::Mask;
 
 /// A flag and the length.
@@ -12,8 +12,8 @@ const ENVELOPE: usize = 5;
 
 /// The messages of one direction.
 pub(super) enum Messages {
-    /// Frames (RFC 6455 section 5.2).
-    WebSocket(Unmasking),
+    /// Those of a WebSocket.
+    WebSocket(Fragments),
     /// Those of gRPC, gRPC-Web and Connect ("Length-Prefixed-Message").
     Grpc(Enveloped),
 }
@@ -33,25 +33,10 @@ impl Messages {
         let is_enveloped = kind.starts_with("application/grpc") || kind.starts_with("application/connect+");
         is_enveloped.then(|| Self::Grpc(Enveloped::default()))
     }
-
-    /// Takes bytes up to the end of a message at most.
-    fn take(&mut self, bytes: &mut &[u8]) {
-        match self {
-            Self::WebSocket(frames) => _ = frames.next(bytes),
-            Self::Grpc(enveloped) => enveloped.take(bytes),
-        }
-    }
-
-    /// Whether the last one has ended and no further one has begun.
-    fn is_between(&self) -> bool {
-        match self {
-            Self::WebSocket(frames) => frames.is_between(),
-            Self::Grpc(enveloped) => enveloped.filled == 0,
-        }
-    }
 }
 
 impl Enveloped {
+    /// Takes bytes up to the end of a message at most.
     fn take(&mut self, bytes: &mut &[u8]) {
         while self.filled < ENVELOPE {
             let Some((first, rest)) = bytes.split_first() else { return };
@@ -68,21 +53,37 @@ impl Enveloped {
             self.filled = 0;
         }
     }
+
+    fn pass(&mut self, mask: &mut Mask, bytes: &Bytes) -> Bytes {
+        let (mut passed, mut rest) = (BytesMut::new(), &bytes[..]);
+        while !rest.is_empty() {
+            let from = bytes.len() - rest.len();
+            self.take(&mut rest);
+            passed.extend_from_slice(&mask.pass(bytes.slice(from..bytes.len() - rest.len())));
+            // The last one has ended and no further one has begun.
+            if self.filled == 0 {
+                passed.extend_from_slice(&mask.finish());
+            }
+        }
+        passed.freeze()
+    }
 }
 
 /// What of these bytes may pass now.
 pub(super) fn pass(mask: &mut Mask, messages: Option<&mut Messages>, bytes: Bytes) -> Bytes {
-    let Some(messages) = messages else { return mask.pass(bytes) };
-    let (mut passed, mut rest) = (BytesMut::new(), &bytes[..]);
-    while !rest.is_empty() {
-        let from = bytes.len() - rest.len();
-        messages.take(&mut rest);
-        passed.extend_from_slice(&mask.pass(bytes.slice(from..bytes.len() - rest.len())));
-        if messages.is_between() {
-            passed.extend_from_slice(&mask.finish());
-        }
+    match messages {
+        None => mask.pass(bytes),
+        Some(Messages::Grpc(enveloped)) => enveloped.pass(mask, &bytes),
+        Some(Messages::WebSocket(fragments)) => fragments.pass(mask, bytes),
     }
-    passed.freeze()
+}
+
+/// Nothing comes any more: what waited.
+pub(super) fn finish(mask: &mut Mask, messages: Option<&mut Messages>) -> Bytes {
+    match messages {
+        Some(Messages::WebSocket(fragments)) => fragments.finish(mask),
+        _ => mask.finish(),
+    }
 }
 
 #[cfg(test)]
@@ -92,12 +93,16 @@ mod tests {
 
     const VALUE: &[u8] = b"ghp_0123456789";
 
+    fn mask() -> Mask {
+        Mask::new(forms(VALUE, b"ghp_XXXXXXXXXX").into())
+    }
+
     /// Passes messages, in pieces of any length.
     fn check(head: impl Fn(usize) -> Vec<u8>, messages: impl Fn() -> Messages) {
         let payloads = [&b"hello"[..], b"", VALUE, b"a token ghp_0123456789abc", b"ghp_0"];
         let bytes = payloads.map(|payload| [&head(payload.len())[..], payload].concat()).concat();
         for cut in [1, 2, 3, 7, bytes.len()] {
-            let mut mask = Mask::new(forms(VALUE, b"ghp_XXXXXXXXXX").into());
+            let mut mask = mask();
             let mut messages = messages();
             let pieces = bytes
                 .chunks(cut)
@@ -114,7 +119,7 @@ mod tests {
     fn a_message_does_not_wait_for_the_next() {
         check(
             |length| vec![0x81, u8::try_from(length).unwrap()],
-            || Messages::WebSocket(Unmasking::default()),
+            || Messages::WebSocket(Fragments::new(&mask())),
         );
         check(
             |length| vec![0, 0, 0, 0, u8::try_from(length).unwrap()],

@@ -7,6 +7,7 @@
 mod admit;
 mod body;
 mod coding;
+mod fragments;
 pub mod frames;
 mod mask;
 mod messages;

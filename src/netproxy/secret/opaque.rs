@@ -13,7 +13,8 @@ use super::super::decide::{Grant, Refusal};
 use super::super::egress::Egress;
 use super::super::error::NetproxyError;
 use super::admit::refusal;
-use super::frames::{Frames, Unmasking};
+use super::fragments::Fragments;
+use super::frames::Frames;
 use super::mask::Mask;
 use super::messages::{self, Messages};
 use super::place::Place;
@@ -124,8 +125,10 @@ pub(crate) struct Masking<S> {
 impl<S> Masking<S> {
     /// `is_framed` where the stream is a WebSocket's.
     pub(crate) fn new(stream: S, place: Option<&Arc<Place>>, is_framed: bool) -> Self {
-        let messages = is_framed.then(|| Messages::WebSocket(Unmasking::default()));
-        Self { stream, mask: place.map(|place| place.mask_bytes()), messages, clear: Bytes::new() }
+        let mask = place.map(|place| place.mask_bytes());
+        let messages =
+            mask.as_ref().filter(|_| is_framed).map(|mask| Messages::WebSocket(Fragments::new(mask)));
+        Self { stream, mask, messages, clear: Bytes::new() }
     }
 }
 
@@ -143,7 +146,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
             ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
             let is_over = read.filled().is_empty();
             *clear = match is_over {
-                true => mask.finish(),
+                true => messages::finish(mask, messages.as_mut()),
                 false => messages::pass(mask, messages.as_mut(), Bytes::copy_from_slice(read.filled())),
             };
             if is_over {

@@ -3,6 +3,7 @@
 mod dialling;
 mod differential;
 mod doubt;
+mod early;
 mod framing;
 mod hidden;
 mod http;

@@ -149,6 +149,7 @@ fn a_denial_holds_for_every_reading() {
             "GET /%41dmin",
             "GET /%2561dmin/x",
             "GET /%252541dmin/x",
+            "GET /%25%2536%2531dmin/x",
             "DELETE /public",
             "delete /public",
             "GET /%40me/keys",

@@ -45,8 +45,11 @@ fn add(parent: &Directory, line: &[u8]) -> io::Result<()> {
     let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
     if file.metadata()?.len() > LARGE {
         let content = content(&mut file)?;
+        // From the beginning of a line: within one there is a path, which may look like another.
+        let newer = &content[content.len() / 2..];
+        let cut = newer.iter().position(|&byte| byte == b'\n').unwrap_or(newer.len());
         file.set_len(0)?;
-        file.write_all(&content[content.len() / 2..])?;
+        file.write_all(&newer[cut..])?;
     }
     file.write_all(line)
 }
@@ -116,5 +119,22 @@ mod tests {
         let size =
             place.open_list(OsStr::new(HEADS_LIST)).and_then(|list| list.metadata()).expect("a list").len();
         assert!(size < LARGE, "{size}");
+    }
+    #[test]
+    fn a_path_is_never_taken_for_a_head() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let state = StateDirectories::only(&directory.path().join("state"));
+        let (old, new, forged) = ("a".repeat(64), "b".repeat(64), "c".repeat(64));
+        remember(&state, &old, Path::new("/old")).expect("a list");
+        let mut list = state.existing_below(HEADS_NAME)[0].open_list(OsStr::new(HEADS_LIST)).expect("a list");
+        let line = format!("\n{old} {{\"path\":\"/{forged} x\"}}\n");
+        let half = usize::try_from(LARGE / 2 + 1).expect("small");
+        let mut content = vec![b'\n'; 2 * half];
+        let start = half - line.find(&forged).expect("there");
+        content[start..start + line.len()].copy_from_slice(line.as_bytes());
+        list.set_len(0).expect("a disk");
+        list.write_all(&content).expect("a disk");
+        remember(&state, &new, Path::new("/new")).expect("a list");
+        assert!(is_known(&state, &new) && !is_known(&state, &forged));
     }
 }

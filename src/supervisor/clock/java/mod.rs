@@ -9,7 +9,8 @@
 mod methods;
 mod structs;
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::ops::Range;
 
 pub(super) use self::methods::Methods;
@@ -20,6 +21,8 @@ use crate::sys::tracee;
 const JVM: &[u8] = b"/libjvm.so";
 /// Bytes of code that a JVM has at least: others have a library of that name that finds the JVM.
 const LEAST: u64 = 1 << 20;
+/// Bytes of the list of mappings that are looked at.
+const MOST_OF_MAPS: u64 = 4 << 20;
 
 impl Clock {
     /// Task `maker` of `process`, whose clock goes at real rate, has made thread `child`, which has not run yet.
@@ -53,8 +56,15 @@ impl Clock {
 
 /// Where the code of the JVM lies in a process (proc_pid_maps(5)).
 fn code_of_jvm(process: i32) -> Option<Range<u64>> {
-    let maps = fs::read(format!("/proc/{process}/maps")).ok()?;
+    let maps = maps_of(process).ok()?;
     maps.split(|byte| *byte == b'\n').find_map(code_in)
+}
+
+/// As much of them as a JVM has: a program can have many more.
+fn maps_of(process: i32) -> io::Result<Vec<u8>> {
+    let mut maps = Vec::new();
+    File::open(format!("/proc/{process}/maps"))?.take(MOST_OF_MAPS).read_to_end(&mut maps)?;
+    Ok(maps)
 }
 
 fn code_in(line: &[u8]) -> Option<Range<u64>> {

@@ -4,8 +4,6 @@
 //! Whatever stands there belongs to the program: each step is a read of its memory that may fail, and what comes of
 //! it is a name and nothing else.
 
-use std::fs;
-
 use crate::sys::memory;
 
 /// The table's symbol.
@@ -110,7 +108,7 @@ impl Memory {
 
     /// Where the JVM begins (proc_pid_maps(5)).
     fn base(&self) -> Option<u64> {
-        let maps = fs::read(format!("/proc/{}/maps", self.0)).ok()?;
+        let maps = super::maps_of(self.0).ok()?;
         let line = maps.split(|byte| *byte == b'\n').find(|line| line.ends_with(super::JVM))?;
         let start = line.split(|byte| *byte == b'-').next()?;
         u64::from_str_radix(std::str::from_utf8(start).ok()?, 16).ok()

@@ -1,0 +1,170 @@
+//! Takes secrets out of the messages of a WebSocket, whose parts may come in frames of their own (RFC 6455 section 5.4):
+//! the heads of these stand between the letters of a value. What waits at the end of a part waits for the next one, and
+//! with it whatever comes in between.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+use super::frames::Unmasking;
+use super::mask::Mask;
+
+/// Pieces that may wait. An origin that sends more between two parts of one message is not waited for.
+const MOST: usize = 256;
+
+/// The frames of one direction.
+pub(super) struct Fragments {
+    unmasking: Unmasking,
+    /// Of control frames, which are no part of a message.
+    controls: Mask,
+    waiting: VecDeque<Piece>,
+    /// What may pass, of messages.
+    clear: BytesMut,
+    /// And of control frames.
+    clear_controls: BytesMut,
+}
+
+enum Piece {
+    Head(Bytes),
+    /// So many bytes of a message.
+    Message(usize),
+    /// And of a control frame.
+    Control(usize),
+}
+
+impl Fragments {
+    /// `mask` is that of the messages.
+    pub(super) fn new(mask: &Mask) -> Self {
+        Self {
+            unmasking: Unmasking::default(),
+            controls: mask.again(),
+            waiting: VecDeque::new(),
+            clear: BytesMut::new(),
+            clear_controls: BytesMut::new(),
+        }
+    }
+
+    /// What of these bytes may pass now.
+    pub(super) fn pass(&mut self, mask: &mut Mask, mut bytes: Bytes) -> Bytes {
+        let mut passed = BytesMut::new();
+        while !bytes.is_empty() {
+            let mut rest = &bytes[..];
+            let payload = self.unmasking.next(&mut rest);
+            let mut taken = bytes.split_to(bytes.len() - rest.len());
+            let (length, is_control) =
+                payload.map_or((0, false), |payload| (payload.plain.len(), payload.is_control));
+            let payload = taken.split_off(taken.len() - length);
+            self.waiting.push_back(Piece::Head(taken));
+            let is_between = self.unmasking.is_between();
+            if is_control {
+                self.waiting.push_back(Piece::Control(length));
+                self.clear_controls.extend_from_slice(&self.controls.pass(payload));
+                if is_between {
+                    self.clear_controls.extend_from_slice(&self.controls.finish());
+                }
+            } else {
+                self.waiting.push_back(Piece::Message(length));
+                self.clear.extend_from_slice(&mask.pass(payload));
+            }
+            if self.waiting.len() > MOST || (is_between && !self.unmasking.goes_on()) {
+                self.clear.extend_from_slice(&mask.finish());
+            }
+            self.drain(&mut passed);
+        }
+        passed.freeze()
+    }
+
+    /// Nothing comes any more: what waited.
+    pub(super) fn finish(&mut self, mask: &mut Mask) -> Bytes {
+        self.clear.extend_from_slice(&mask.finish());
+        self.clear_controls.extend_from_slice(&self.controls.finish());
+        let mut passed = BytesMut::new();
+        self.drain(&mut passed);
+        passed.freeze()
+    }
+
+    /// Moves what may pass, in the order in which it came.
+    fn drain(&mut self, passed: &mut BytesMut) {
+        while let Some(piece) = self.waiting.front_mut() {
+            let (length, clear) = match piece {
+                Piece::Head(head) => {
+                    passed.extend_from_slice(head);
+                    self.waiting.pop_front();
+                    continue;
+                }
+                Piece::Message(length) => (length, &mut self.clear),
+                Piece::Control(length) => (length, &mut self.clear_controls),
+            };
+            let now = clear.len().min(*length);
+            passed.extend_from_slice(&clear[..now]);
+            clear.advance(now);
+            *length -= now;
+            if *length > 0 {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::needle::forms;
+    use super::*;
+
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        [&[first, u8::try_from(payload.len()).unwrap()], payload].concat()
+    }
+
+    fn passed(bytes: &[u8], cut: usize) -> Vec<u8> {
+        let mut mask = Mask::new(forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into());
+        let mut fragments = Fragments::new(&mask);
+        let pieces = bytes.chunks(cut).map(|piece| fragments.pass(&mut mask, Bytes::copy_from_slice(piece)));
+        let mut passed = pieces.collect::<Vec<_>>().concat();
+        passed.extend_from_slice(&fragments.finish(&mut mask));
+        passed
+    }
+
+    #[test]
+    fn a_value_in_parts_is_masked() {
+        let of = |one: &[u8], two: &[u8], three: &[u8], ping: &[u8]| {
+            [
+                frame(0x81, b"hello"),
+                frame(0x01, one),
+                frame(0x89, ping),
+                frame(0x00, two),
+                frame(0x00, b""),
+                frame(0x80, three),
+                frame(0x82, b"end"),
+            ]
+            .concat()
+        };
+        let bytes = of(b"a token ghp_01", b"2345", b"6789 it is", b"ghp_0123456789!");
+        let expected = of(b"a token ghp_XX", b"XXXX", b"XXXX it is", b"ghp_XXXXXXXXXX!");
+        for cut in 1..=bytes.len() {
+            assert_eq!(passed(&bytes, cut), expected, "pieces of {cut}");
+        }
+    }
+
+    #[test]
+    fn a_part_waits_for_the_next_and_a_message_does_not() {
+        let mut mask = Mask::new(forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into());
+        let mut fragments = Fragments::new(&mask);
+        let mut pass = |frame: Vec<u8>| fragments.pass(&mut mask, frame.into());
+        assert_eq!(pass(frame(0x01, b"a ghp_01"))[..], b"\x01\x08a "[..]);
+        assert_eq!(pass(frame(0x89, b""))[..], b""[..]);
+        assert_eq!(pass(frame(0x80, b""))[..], b"ghp_01\x89\x00\x80\x00"[..]);
+        assert_eq!(pass(frame(0x81, b"ghp_01"))[..], frame(0x81, b"ghp_01")[..]);
+    }
+
+    #[test]
+    fn little_waits() {
+        let mut mask = Mask::new(forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into());
+        let mut fragments = Fragments::new(&mask);
+        fragments.pass(&mut mask, frame(0x01, b"ghp_01").into());
+        for _ in 0..10_000 {
+            fragments.pass(&mut mask, frame(0x89, b"").into());
+            assert!(fragments.waiting.len() <= MOST + 2);
+        }
+    }
+}
