@@ -50,7 +50,8 @@ struct Learned {
     protocol: Option<&'static str>,
     server_name: Option<String>,
     end: Option<String>,
-    failure: Option<Failure>,
+    /// Why it failed, and how many bytes had come for the client until then.
+    failure: Option<(Failure, u64)>,
     transcript: Option<Arc<Transcript>>,
     /// How long the origin took to accept, where that was long.
     waited: Option<Duration>,
@@ -229,7 +230,7 @@ impl Flow {
     pub(crate) fn fail(&self, reason: &str, failure: Failure) {
         self.learn(|learned| {
             if learned.end.is_none() {
-                learned.failure.get_or_insert(failure);
+                learned.failure.get_or_insert((failure, self.down.load(Ordering::Relaxed)));
             }
         });
         self.set_end(reason);
@@ -294,8 +295,8 @@ impl Drop for Flow {
         if let Some(name) = &learned.server_name {
             result["sni"] = name.as_str().into();
         }
-        if let Some(failure) = learned.failure {
-            result["failure"] = failure.value(self.down.load(Ordering::Relaxed));
+        if let Some((failure, received)) = learned.failure {
+            result["failure"] = failure.value(received);
             if let Some(missed) = &learned.missed {
                 missed.describe(&mut result["failure"]);
             }

@@ -153,6 +153,9 @@ fn approximate(ours: &Index, theirs: &Index) -> Vec<String> {
     all.into_iter().cloned().collect()
 }
 
+/// The stream of what a process read.
+const GIVEN: u64 = u64::MAX;
+
 /// Says in words what was found in numbers.
 struct Telling<'a, R, L> {
     recorded: &'a mut R,
@@ -254,7 +257,9 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         // How a process ended follows from what it did; of the command it is told in any case.
         let is_run = index.processes.get(step.process).parent.is_none();
         let apart = step.lane == Lane::Settled || (step.lane == Lane::End && is_run);
-        (process, if apart { step.about } else { 0 })
+        // What it was given is not what it did: that is told as well.
+        let given = if finding.cause == Cause::InputChanged { GIVEN } else { 0 };
+        (process, if apart { step.about } else { given })
     }
 
     /// Finds the class that only the whole entries show.

@@ -80,14 +80,34 @@ impl Clock {
 
     /// Nanoseconds pass at once.
     pub(in crate::supervisor) fn advance(&mut self, by: u64) {
+        self.pass(by, |_| 0);
+    }
+
+    /// The same where the timeline, which stands at `now`, was behind: for a clock that was ahead of it they have
+    /// passed already, as for that of a program which has begun sooner than it did.
+    pub(in crate::supervisor) fn draw_level(&mut self, now: u64, by: u64) {
+        self.pass(by, |own| own.saturating_sub(now).min(by));
+    }
+
+    /// `passed` says how many of them have, for a clock at real rate that stands there.
+    fn pass(&mut self, by: u64, passed: impl Fn(u64) -> u64) {
         self.skipped = self.skipped.wrapping_add(by);
         self.skips.push((self.kernel_now(), self.skipped));
-        for (process, program) in &mut self.programs {
-            if program.control.mode.is_at_real_rate() {
-                program.advance(*process, by);
+        let kernel = self.kernel_now();
+        let at_real_rate = self.programs.iter().filter(|(_, program)| program.control.mode.is_at_real_rate());
+        let left: Vec<(i32, u64)> = at_real_rate
+            .map(|(process, program)| {
+                let ahead = self.ahead(program);
+                let own = kernel.wrapping_add(program.control.shift).wrapping_add(ahead);
+                // What its times of day have moved it on passes below.
+                (*process, by - passed(own).saturating_sub(ahead.min(by)))
+            })
+            .collect();
+        for (process, left) in left {
+            if let Some(program) = self.programs.get_mut(&process) {
+                program.advance(process, left);
             }
         }
-        let kernel = self.kernel_now();
         for thread in self.threads.values_mut().chain(self.readers.values_mut()) {
             if let Reel::Replay(replay) = &mut thread.reel {
                 replay.advance(thread.lane.as_ref(), by, kernel);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::super::Supervisor;
 use super::super::clock::Clock;
 use super::super::controls::Following;
-use super::Skip;
 use super::errand::Errand;
 use super::sight::{self, Blocked, Sight, WaitingCall};
 use super::timers::Which;
 use super::wait::{Caller, Clocks};
+use super::{Known, Skip};
 use crate::sys::ptrace;
 
 /// The kernel ends a wait for a time by itself: after so many nanoseconds it has not.
@@ -69,7 +69,7 @@ impl Supervisor {
         } else if !moving && !skip.is_live {
             // Answers come at once, so that a thread can be far ahead.
             let ahead = clock.furthest().saturating_sub(skip.now(clock));
-            skip.leave_out(clock, ahead)?;
+            skip.catch_up(clock, ahead)?;
         }
         for one in &waiting {
             skip.note(one, |skip| {
@@ -116,9 +116,9 @@ impl Skip {
         let (kernel, real, boot) = clock.kernel();
         let now = kernel.wrapping_add(self.skew);
         if let Some(own) = clock.at_real_rate(task, process) {
-            let behind = now.saturating_sub(own);
+            let behind = now.wrapping_sub(own).cast_signed();
             // A wait begins when its length was worked out, which is not long before we see it as a rule.
-            let read = clock.last_read(process).unwrap_or(own).saturating_add(behind);
+            let read = clock.last_read(process).unwrap_or(own).saturating_add_signed(behind);
             let begun = read.max(self.looked_at).min(now);
             return Clocks { now, begun, behind, real, boot };
         }
@@ -130,7 +130,7 @@ impl Skip {
             *reading = (taken, now.saturating_sub(taken));
         }
         let now = now.max(taken);
-        Clocks { now, begun: now, behind: reading.1, real, boot }
+        Clocks { now, begun: now, behind: reading.1.cast_signed(), real, boot }
     }
 
     /// Moves threads on that wait again because they are behind on their tape: with the time of the wait that is over.
@@ -166,6 +166,19 @@ impl Skip {
         let milliseconds = u8::try_from(next.div_ceil(1_000_000)).unwrap_or(u8::MAX);
         self.soon = self.soon.min(milliseconds.max(1));
         Ok(any)
+    }
+
+    /// The timeline draws level with the furthest thread. What a clock at real rate was ahead of it is less then, and
+    /// so are waits until a time of that.
+    fn catch_up(&mut self, clock: &mut Clock, by: u64) -> io::Result<()> {
+        if by == 0 {
+            return Ok(());
+        }
+        clock.draw_level(self.now(clock), by);
+        let has_time = |known: &Known| known.wait.as_ref().is_some_and(|wait| wait.deadline.is_some());
+        self.known.retain(|_, known| known.until.is_some() || !has_time(known));
+        self.skew = self.skew.wrapping_add(by);
+        self.timers.left_out(by)
     }
 
     /// The timeline goes on at once.

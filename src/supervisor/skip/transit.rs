@@ -31,7 +31,8 @@ impl Transit {
         if sent.is_some() && self.rested_at == sent {
             return true;
         }
-        let rests = sent == Some(0) || ["tcp", "tcp6"].into_iter().all(|name| rests(init, name) == Some(true));
+        let rests =
+            sent == Some(0) || ["tcp", "tcp6"].into_iter().all(|name| rests(init, name) == Some(true));
         self.rested_at = sent.filter(|_| rests);
         rests
     }

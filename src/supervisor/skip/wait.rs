@@ -49,8 +49,8 @@ pub(super) struct Clocks {
     pub(super) now: u64,
     /// Where that was when the wait began.
     pub(super) begun: u64,
-    /// What the task's own clocks are behind it.
-    pub(super) behind: u64,
+    /// What the task's own clocks are behind it: less than nothing where its program has begun sooner than it did.
+    pub(super) behind: i64,
     /// What CLOCK_REALTIME and CLOCK_BOOTTIME are ahead of CLOCK_MONOTONIC.
     pub(super) real: u64,
     pub(super) boot: u64,
@@ -69,7 +69,7 @@ impl Clocks {
             libc::CLOCK_BOOTTIME => self.boot,
             _ => return None,
         };
-        let time = time.saturating_sub(ahead).saturating_add(self.behind);
+        let time = time.saturating_sub(ahead).saturating_add_signed(self.behind);
         Some((time.saturating_sub(self.now) < FAR).then_some(time))
     }
 }
@@ -90,8 +90,9 @@ impl Caller {
     /// Until when a wait lasts on the task's own clock, where that is a tape.
     pub(super) fn until(&self, wait: &Wait) -> Option<u64> {
         let Clocks { now, behind, .. } = self.clocks;
-        let ahead = if wait.is_absolute { behind } else { now.saturating_sub(self.taken?) };
-        self.taken.and(wait.deadline).map(|deadline| deadline.saturating_sub(ahead))
+        let relative = now.saturating_sub(self.taken?).cast_signed();
+        let ahead = if wait.is_absolute { behind } else { relative };
+        wait.deadline.map(|deadline| deadline.saturating_sub_signed(ahead))
     }
 
     /// Until when `call` waits; `None` where that is not understood.
@@ -266,7 +267,7 @@ mod tests {
 
     const NOW: u64 = 1000 * SECOND;
 
-    fn caller(behind: u64) -> Caller {
+    fn caller(behind: i64) -> Caller {
         let process = std::process::id().cast_signed();
         let clocks = Clocks { now: NOW, begun: NOW, behind, real: 5000 * SECOND, boot: 7 };
         Caller { task: process, process, is_represented: false, clocks, taken: None }
@@ -300,9 +301,12 @@ mod tests {
         let at = place(&time);
         assert_eq!(deadline(libc::SYS_futex, [0, 9 | 256, 0, at, 0, 0]), Some(Some(NOW + 3 * SECOND)));
         assert_eq!(deadline(libc::SYS_clock_nanosleep, [1, 1, at, 0, 0, 0]), Some(Some(6003 * SECOND)));
-        let behind = caller(7 * SECOND);
+        let behind = caller(7 * SECOND.cast_signed());
         let sleeping = wait(&behind, libc::SYS_clock_nanosleep, [1, 1, at, 0, 0, 0]).expect("understood");
         assert_eq!((sleeping.deadline, sleeping.is_absolute), (Some(6010 * SECOND), true));
+        let ahead = caller(-7 * SECOND.cast_signed());
+        let sleeping = wait(&ahead, libc::SYS_clock_nanosleep, [1, 1, at, 0, 0, 0]).expect("understood");
+        assert_eq!(sleeping.deadline, Some(5996 * SECOND));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Languages, each with waits of its own, and what its programs tell of the time.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use super::{POLICY, is_skipped, left_out, recorded, replay, seconds};
-use crate::support::{Ran, Sandbox, User, everyone, has, skip};
+use crate::support::{Ran, Running, Sandbox, User, everyone, has, skip};
 
 const PYTHON: &str = "\
 import asyncio, os, queue, select, signal, subprocess, threading, time
@@ -69,6 +70,18 @@ public class Waits {
     ScheduledExecutorService pool = Executors.newScheduledThreadPool(2);
     pool.schedule(() -> lap(\"scheduled\"), 2, TimeUnit.SECONDS).get();
     pool.shutdown();
+  }
+}
+";
+
+const BESIDE: &str = "\
+public class Beside {
+  public static void main(String[] words) throws Exception {
+    Thread other = new Thread(() -> { try { Thread.sleep(1750); } catch (InterruptedException error) {} });
+    other.start();
+    int times = 0;
+    while (other.isAlive()) { Thread.sleep(500); times++; }
+    System.out.println(times);
   }
 }
 ";
@@ -154,4 +167,31 @@ fn java_tells_about_the_same_times() {
     ran.prints("sleep\npoll\nscheduled\n");
     let left_out = tells_about_the_same(&sandbox, &ran, &[("sleep", 2.0), ("poll", 4.0), ("scheduled", 6.0)]);
     assert!(left_out > seconds(3.0), "{left_out:?} was left out\n{ran}");
+}
+
+/// The program begins a second sooner than it did, for its input is there at once: its clock is ahead of the kernel's
+/// from then on, and it asks the kernel to wake it at times of its own.
+#[test]
+fn java_that_begins_sooner_waits_as_long_as_it_says() {
+    if !has("javac") {
+        return skip("Java", "there is no javac");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    let source = sandbox.file("Beside.java", BESIDE);
+    let built = std::process::Command::new("javac").arg(source).status().expect("javac");
+    assert!(built.success());
+    let words =
+        ["sh", "-c", "read word; exec java -Xshare:auto -XX:TieredStopAtLevel=1 -XX:-UsePerfData Beside"];
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let mut command = sandbox.run_command(&[], &words);
+    command.stdin(reader);
+    let running = Running::start(command);
+    std::thread::sleep(seconds(1.0));
+    writer.write_all(b"word\n").expect("writes");
+    drop(writer);
+    let ran = running.finish();
+    ran.prints("4\n");
+    let again = replay(&sandbox, &[]);
+    again.prints("4\n").complains("replay ok");
 }
