@@ -12,6 +12,8 @@ const ARGUMENT_BYTES: usize = 6 << 20;
 /// Bytes of a pointer, and how many pointers are read at once.
 const POINTER: usize = 8;
 const POINTERS: usize = 32;
+/// Bytes that are enough for most arguments.
+const SHORT: usize = 128;
 
 /// Reads a null-terminated array of strings.
 pub(super) fn read_words(pid: i32, address: u64) -> nix::Result<Vec<OsString>> {
@@ -23,20 +25,43 @@ pub(super) fn read_words(pid: i32, address: u64) -> nix::Result<Vec<OsString>> {
         return Ok(words);
     }
     loop {
-        let pointers = read_pointers(pid, at).map_err(fault)?;
+        let mut pointers = read_pointers(pid, at).map_err(fault)?;
         at = at.wrapping_add((pointers.len() * POINTER) as u64);
+        let end = pointers.iter().position(|pointer| *pointer == 0);
+        pointers.truncate(end.unwrap_or(pointers.len()));
+        let mut short = read_short(pid, &pointers).into_iter();
         for pointer in pointers {
-            if pointer == 0 {
-                return Ok(words);
-            }
-            let word = memory::read_string(pid, pointer, ARGUMENT_BYTES).map_err(fault)?;
+            let word = match short.next().flatten() {
+                Some(word) => word,
+                None => memory::read_string(pid, pointer, ARGUMENT_BYTES).map_err(fault)?,
+            };
             bytes += word.len() + 9;
             if bytes > ARGUMENT_BYTES {
                 return Err(Errno::E2BIG);
             }
             words.push(OsString::from_vec(word));
         }
+        if end.is_some() {
+            return Ok(words);
+        }
     }
+}
+
+/// The strings at these addresses, all read at once; `None` for those that are longer than most, and
+/// from the first on that cannot be read.
+fn read_short(pid: i32, pointers: &[u64]) -> Vec<Option<Vec<u8>>> {
+    let to_page_end = |at: u64| memory::PAGE - usize::try_from(at).unwrap_or(0) % memory::PAGE;
+    let piece = |&at: &u64| (at, to_page_end(at).min(SHORT));
+    let pieces: Vec<_> = pointers.iter().take(memory::PIECES).map(piece).collect();
+    let mut buffer = vec![0; pieces.iter().map(|(_, length)| length).sum()];
+    let read = memory::read_pieces(pid, &pieces, &mut buffer).unwrap_or(0);
+    let mut rest = buffer.get(..read).unwrap_or_default();
+    let word = |(_, length): &(u64, usize)| {
+        let (word, after) = rest.split_at_checked(*length).unwrap_or_default();
+        rest = after;
+        word.iter().position(|&byte| byte == 0).map(|end| word[..end].to_vec())
+    };
+    pieces.iter().map(word).collect()
 }
 
 /// Some pointers of an array, at least one. What follows its end need not be mapped.

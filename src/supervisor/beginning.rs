@@ -21,9 +21,17 @@ const MOST: u64 = 8 << 20;
 pub(super) struct Beginning {
     pub(super) process: Process,
     pub(super) memory: io::Result<OwnedFd>,
+    pub(super) stack: Stack,
+}
+
+/// What the kernel gives a program to begin with.
+#[derive(Debug)]
+pub(super) struct Stack {
     pub(super) registers: Registers,
     /// What the kernel tells it.
     pub(super) told: io::Result<Told>,
+    /// Its arguments, each with its zero byte; `None` where they lie too far off.
+    pub(super) arguments: Option<Vec<u8>>,
 }
 
 /// The process that has become the program.
@@ -54,16 +62,19 @@ pub(super) struct Vdso {
     pub(super) word: u64,
 }
 
-impl Beginning {
-    /// Looks at a process which stands at the first instruction of its program. Nobody else can have written there
+impl Stack {
+    /// Looks at a task which stands at the first instruction of its program. Nobody else can have written there
     /// yet.
     ///
     /// # Errors
     /// When it is gone.
-    pub(super) fn of(process: Process, memory: io::Result<OwnedFd>) -> io::Result<Self> {
-        let registers = tracee::registers(process.id)?;
-        let told = read(process.id, registers.rsp);
-        Ok(Self { process, memory, registers, told })
+    pub(super) fn of(task: i32) -> io::Result<Self> {
+        let registers = tracee::registers(task)?;
+        let (told, arguments) = match read(task, registers.rsp) {
+            Ok((told, arguments)) => (Ok(told), arguments.filter(|_| tracee::is_64_bit(&registers))),
+            Err(error) => (Err(error), None),
+        };
+        Ok(Self { registers, told, arguments })
     }
 }
 
@@ -84,19 +95,26 @@ impl Process {
 ///
 /// # Errors
 /// When they are not as the kernel puts them there for a 64-bit program.
-fn read(task: i32, stack: u64) -> io::Result<Told> {
-    let mut words = Words { task, next: stack, end: stack.saturating_add(MOST), page: Vec::new(), at: 0 };
-    // The arguments and their end.
+fn read(task: i32, stack: u64) -> io::Result<(Told, Option<Vec<u8>>)> {
+    let mut words = Words { task, next: stack, end: stack.saturating_add(MOST), read: Vec::new(), at: 0 };
+    // The arguments and their end. What they point to lies in a row, and the environment follows.
     let count = words.read()?;
-    words.skip(count.saturating_add(1))?;
-    while words.read()? != 0 {}
+    let first = words.read()?;
+    words.skip(count)?;
+    let end = words.read()?;
+    if end != 0 {
+        while words.read()? != 0 {}
+    }
     let mut told = Told::default();
     loop {
         let tag = words.read()?;
         let word = words.next;
         let value = words.read()?;
         match tag {
-            AT_NULL => return Ok(told),
+            AT_NULL => {
+                let arguments = if count > 0 { words.bytes(first, end) } else { None };
+                return Ok((told, arguments));
+            }
             AT_SYSINFO_EHDR => told.vdso = Some(Vdso { kernel: value, word }),
             AT_ENTRY => told.entry = value,
             libc::AT_RANDOM => told.random = Some(value),
@@ -105,41 +123,52 @@ fn read(task: i32, stack: u64) -> io::Result<Told> {
     }
 }
 
-/// Words of another process's memory, read page by page: what follows the stack may not be there.
+/// Words of another process's memory, read by pages: what follows the stack may not be there.
 struct Words {
     task: i32,
     next: u64,
     end: u64,
-    page: Vec<u8>,
+    read: Vec<u8>,
     at: usize,
 }
+
+/// Most of what is on the stack of a program lies within.
+const READ: usize = 2 * PAGE;
 
 impl Words {
     fn read(&mut self) -> io::Result<u64> {
         if self.next >= self.end {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if self.at + 8 > self.page.len() {
-            let rest = PAGE - usize::try_from(self.next).unwrap_or(0) % PAGE;
-            self.page.resize(rest, 0);
+        if self.at + 8 > self.read.len() {
+            let rest = READ - usize::try_from(self.next).unwrap_or(0) % PAGE;
+            self.read.resize(rest, 0);
             self.at = 0;
-            memory::read_exact(self.task, self.next, &mut self.page)?;
+            let count = memory::read(self.task, self.next, &mut self.read)?;
+            self.read.truncate(count);
         }
-        let bytes = self.page.get(self.at..).and_then(<[u8]>::first_chunk::<8>);
+        let bytes = self.read.get(self.at..).and_then(<[u8]>::first_chunk::<8>);
         let word = bytes.ok_or(io::ErrorKind::InvalidData)?;
         self.at += 8;
         self.next += 8;
         Ok(u64::from_le_bytes(*word))
     }
 
-    /// Goes on so many words later, on the same page where that is read.
+    /// What lies between two addresses, where that was read last.
+    fn bytes(&self, from: u64, to: u64) -> Option<Vec<u8>> {
+        let start = self.next.checked_sub(self.at as u64)?;
+        let within = |address: u64| usize::try_from(address.checked_sub(start)?).ok();
+        self.read.get(within(from)?..within(to)?).map(<[u8]>::to_vec)
+    }
+
+    /// Goes on so many words later, without a read where those are read.
     fn skip(&mut self, words: u64) -> io::Result<()> {
         let bytes = words.checked_mul(8).ok_or(io::ErrorKind::InvalidData)?;
         self.next = self.next.checked_add(bytes).ok_or(io::ErrorKind::InvalidData)?;
         let at = usize::try_from(bytes).ok().and_then(|bytes| self.at.checked_add(bytes));
-        match at.filter(|at| *at <= self.page.len()) {
+        match at.filter(|at| *at <= self.read.len()) {
             Some(at) => self.at = at,
-            None => self.page.clear(),
+            None => self.read.clear(),
         }
         Ok(())
     }
@@ -157,7 +186,7 @@ mod tests {
         let start = pages.as_ptr() as usize % PAGE / 8;
         let first = (512 - start) % 512;
         pages[first..first + words.len()].copy_from_slice(&words);
-        read(std::process::id().cast_signed(), &raw const pages[first] as u64)
+        read(std::process::id().cast_signed(), &raw const pages[first] as u64).map(|(told, _)| told)
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::absent::is_on_host;
 use super::access::Decision;
 use super::arguments::{quoted, read_words};
 use super::call::{Call, Reply};
-use super::image::{can_run, follow_up, is_loader, only_tells, shebang};
+use super::image::{follow_up, is_loader, only_tells, shebang};
 use super::view::{Found, Spelled, View, found};
 use super::{Refusal, Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
@@ -87,7 +87,7 @@ impl Supervisor {
             }
         };
         let (spelled, file) = file;
-        match can_run(&file) {
+        match self.heads.can_run(&file) {
             Ok(true) => {}
             Ok(false) => {
                 let reason = "the agent can write there, and no exec rule names a path there";
@@ -125,10 +125,10 @@ impl Supervisor {
         } else {
             self.view.place(&spelled.absolute).map_or_else(|_| file.path.clone(), |place| place.path())
         };
-        let verdict = match self.refusal(&called, file, argv) {
-            Some(refusal) => Err(refusal),
-            None if started_by_env => Ok(("#!".to_owned(), false)),
-            None => self.judge_image(&called, file, argv),
+        let verdict = if started_by_env {
+            self.refusal(&called, file, argv).map_or_else(|| Ok(("#!".to_owned(), false)), Err)
+        } else {
+            self.judge_image(&called, file, argv)
         };
         let (label, pins_arguments) = match verdict {
             Ok(allowed) => allowed,
@@ -162,7 +162,17 @@ impl Supervisor {
         file: &Found,
         argv: &[OsString],
     ) -> Option<(Option<RuleId>, String)> {
-        let refuse = |reason: &str| Some((None, reason.to_owned()));
+        self.decide_image(spelled, file, argv).err()
+    }
+
+    /// The same with what the rules say.
+    fn decide_image(
+        &self,
+        spelled: &Path,
+        file: &Found,
+        argv: &[OsString],
+    ) -> Result<(FileId, Verdict), (Option<RuleId>, String)> {
+        let refuse = |reason: &str| Err((None, reason.to_owned()));
         if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
             return refuse("the file has no name");
         }
@@ -174,8 +184,8 @@ impl Supervisor {
             return refuse("it belongs to the launcher");
         }
         match self.access.policy.decide_exec_of(spelled, &file.path, Some(id), argv) {
-            Verdict::Deny { rule: Some(rule), reason } => Some((Some(rule), reason)),
-            Verdict::Deny { rule: None, .. } | Verdict::Allow { .. } => None,
+            Verdict::Deny { rule: Some(rule), reason } => Err((Some(rule), reason)),
+            verdict => Ok((id, verdict)),
         }
     }
 
@@ -187,11 +197,7 @@ impl Supervisor {
         argv: &[OsString],
     ) -> Result<(String, bool), (Option<RuleId>, String)> {
         let refuse = |reason: &str| Err((None, reason.to_owned()));
-        if let Some(refusal) = self.refusal(spelled, file, argv) {
-            return Err(refusal);
-        }
-        let id = self.view.id_of(file);
-        let verdict = self.access.policy.decide_exec_of(spelled, &file.path, Some(id), argv);
+        let (id, verdict) = self.decide_image(spelled, file, argv)?;
         if self.command.own.iter().any(|own| own.id == id) {
             return Ok(("the command".to_owned(), false));
         }
@@ -235,7 +241,7 @@ impl Supervisor {
             argv = rewritten;
             spelled = interpreter.clone();
             let image = self.view.find(interpreter.as_bytes(), true)?;
-            if !can_run(&image)? {
+            if !self.heads.can_run(&image)? {
                 return Err(Errno::EACCES);
             }
             images.push((image, argv.clone()));

@@ -1,14 +1,13 @@
 //! The second look at a program start: at the exec event, on what the kernel really took.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::stat::{FileStat, fstat};
+use nix::sys::stat::FileStat;
 
 use super::arguments::split_words;
-use super::beginning::Beginning;
+use super::beginning::{Beginning, Stack};
 use super::call::{Call, Reply};
 use super::controls::Runtime;
 use super::exec::Expected;
@@ -17,25 +16,6 @@ use super::{Stop, Supervisor, environment};
 use crate::policy::{FileId, RuleId};
 use crate::sys::ptrace;
 use crate::trace::{Event, Kind};
-
-/// The file that a task executes.
-#[derive(Debug)]
-pub(super) struct Image {
-    /// O_PATH.
-    pub(super) file: OwnedFd,
-    pub(super) status: FileStat,
-}
-
-impl Image {
-    fn of(file: OwnedFd) -> nix::Result<Self> {
-        let status = fstat(&file)?;
-        Ok(Self { file, status })
-    }
-
-    fn id(&self) -> FileId {
-        FileId { dev: self.status.st_dev, ino: self.status.st_ino }
-    }
-}
 
 type Mismatch = (PathBuf, Vec<OsString>, Option<RuleId>, String);
 
@@ -82,12 +62,14 @@ impl Supervisor {
             Err(errno) => return self.kill_unseen(pid, errno),
         };
         let call = Call { id: 0, number: 0, arguments: [0; 6], task };
-        match self.verify(&call, expected) {
+        let mut stack = Stack::of(pid);
+        let arguments = stack.as_mut().ok().and_then(|stack| stack.arguments.take());
+        match self.verify(&call, arguments, expected) {
             Ok((expected, image)) => {
                 self.started = true;
                 self.first_refusal = None;
                 self.record_spawn(&call, &expected)?;
-                match self.control_image(&call, &image) {
+                match self.control_image(&call, &image, stack) {
                     Ok(Some((beginning, runtime))) => self.set_clock(former, pid, beginning, runtime)?,
                     Ok(None) => {}
                     Err(errno) => return self.kill_unseen(pid, errno),
@@ -143,13 +125,20 @@ impl Supervisor {
         Ok(())
     }
 
-    fn verify(&mut self, call: &Call, expected: Option<Expected>) -> Result<(Expected, Image), Mismatch> {
+    /// Compares what came with what was judged. `arguments` are those on the stack, where they were seen.
+    fn verify(
+        &mut self,
+        call: &Call,
+        arguments: Option<Vec<u8>>,
+        expected: Option<Expected>,
+    ) -> Result<(Expected, FileStat), Mismatch> {
         let unreadable = |errno: Errno| {
             (PathBuf::from("?"), Vec::new(), None, format!("its image cannot be read: {errno}"))
         };
-        let image = call.task.executable().and_then(Image::of).map_err(unreadable)?;
-        let id = image.id();
-        let argv = split_words(&call.task.read("cmdline").map_err(unreadable)?);
+        let image = call.task.executed().map_err(unreadable)?;
+        let id = FileId { dev: image.st_dev, ino: image.st_ino };
+        let arguments = arguments.map_or_else(|| call.task.read("cmdline"), Ok).map_err(unreadable)?;
+        let argv = split_words(&arguments);
         let as_judged = expected.filter(|expected| expected.id == id && expected.argv == argv);
         let expected = match as_judged {
             Some(expected) => expected,

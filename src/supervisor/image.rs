@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
@@ -18,7 +18,7 @@ use crate::sys::shebang::{self, LOOKED_AT, Shebang};
 
 /// What the kernel itself would refuse: told to the task before it is seized. False: its mount
 /// starts no programs.
-pub(super) fn can_run(file: &Found) -> nix::Result<bool> {
+fn can_run(file: &Found) -> nix::Result<bool> {
     if file.kind() != SFlag::S_IFREG {
         return Err(Errno::EACCES);
     }
@@ -63,17 +63,50 @@ pub(super) fn only_tells(argv: &[OsString]) -> bool {
 /// unseen, the exec event shows another start than was expected, which is judged anew.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
-    known: HashMap<Identity, Vec<u8>>,
+    known: HashMap<Identity, Head>,
+}
+
+/// What is remembered of a file.
+#[derive(Debug, Default)]
+struct Head {
+    beginning: Option<Vec<u8>>,
+    /// Where it was when it could be run: another way to it may lead through another mount.
+    runs_at: Option<PathBuf>,
 }
 
 /// Files whose beginning is remembered.
 const REMEMBERED: usize = 256;
 
 impl Heads {
+    /// As [`can_run`].
+    pub(super) fn can_run(&mut self, file: &Found) -> nix::Result<bool> {
+        let identity = Identity::of(&file.status);
+        let runs_at = self.known.get(&identity).and_then(|head| head.runs_at.as_ref());
+        if runs_at == Some(&file.path) {
+            return Ok(true);
+        }
+        let can_run = can_run(file)?;
+        if can_run && let Some(head) = self.remember(identity) {
+            head.runs_at = Some(file.path.clone());
+        }
+        Ok(can_run)
+    }
+
+    /// What is to be remembered of a file, if it may be.
+    fn remember(&mut self, identity: Identity) -> Option<&mut Head> {
+        if !identity.is_settled() {
+            return None;
+        }
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        Some(self.known.entry(identity).or_default())
+    }
+
     /// The beginning of `file`; that of a program if it cannot be read, as the kernel starts it then.
     pub(super) fn of(&mut self, view: &View, file: &Found) -> nix::Result<Vec<u8>> {
         let identity = Identity::of(&file.status);
-        if let Some(head) = self.known.get(&identity) {
+        if let Some(head) = self.known.get(&identity).and_then(|head| head.beginning.as_ref()) {
             return Ok(head.clone());
         }
         let path = file.path.as_os_str().as_bytes();
@@ -82,11 +115,8 @@ impl Heads {
         let mut head = vec![0; LOOKED_AT];
         let count = nix::sys::uio::pread(opened.as_fd(), &mut head, 0)?;
         head.truncate(count);
-        if identity.is_settled() {
-            if self.known.len() >= REMEMBERED {
-                self.known.clear();
-            }
-            self.known.insert(identity, head.clone());
+        if let Some(known) = self.remember(identity) {
+            known.beginning = Some(head.clone());
         }
         Ok(head)
     }

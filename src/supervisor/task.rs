@@ -4,15 +4,15 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::read_dir;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open, readlinkat};
-use nix::sys::stat::{Mode, fstat, fstatat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
-use super::beginning::{self, Beginning};
+use super::beginning::{self, Beginning, Stack};
 use super::controls::Kin;
 use crate::sys::{descriptor, pidfd, process};
 
@@ -25,8 +25,8 @@ pub(super) struct Task {
     pub(super) tgid: i32,
     /// `0` for the command, `0.2` for its third child; `0.2#1` for a thread of that, where all are followed.
     pub(super) lineage: String,
-    /// /proc/TID; every look through it fails once the task is gone.
-    directory: OwnedFd,
+    /// /proc/TID, once it was asked for; every look through it fails once the task is gone.
+    directory: OnceCell<OwnedFd>,
     /// Process id and thread id inside the run, once they were asked for.
     inner: OnceCell<(i32, i32)>,
     /// The task itself, where the kernel gives such a descriptor: quicker to ask.
@@ -34,16 +34,39 @@ pub(super) struct Task {
 }
 
 impl Task {
+    fn directory(&self) -> nix::Result<&OwnedFd> {
+        if let Some(directory) = self.directory.get() {
+            return Ok(directory);
+        }
+        let directory = directory_of(self.tid)?;
+        // Whoever has its number still has had it all the time.
+        if self.is_alive() { Ok(self.directory.get_or_init(|| directory)) } else { Err(Errno::ESRCH) }
+    }
+
+    /// One look at an entry of the task's directory, which is not worth opening for that.
+    fn look<T>(
+        &self,
+        name: &str,
+        look: impl FnOnce(BorrowedFd<'_>, &str) -> nix::Result<T>,
+    ) -> nix::Result<T> {
+        if let Some(directory) = self.directory.get() {
+            return look(directory.as_fd(), name);
+        }
+        let seen = look(AT_FDCWD, &format!("/proc/{}/{name}", self.tid))?;
+        // As above.
+        if self.is_alive() { Ok(seen) } else { Err(Errno::ESRCH) }
+    }
+
     /// A link of the task's directory: `exe`, `fd/3`.
     pub(super) fn link(&self, name: &str) -> nix::Result<OsString> {
-        readlinkat(&self.directory, name)
+        readlinkat(self.directory()?, name)
     }
 
     /// Its working directory.
     pub(super) fn working_directory(&self) -> nix::Result<OsString> {
         // Asked for at nearly every open: the other way allocates a page.
         let mut target = [0; 256];
-        match descriptor::read_link(self.directory.as_fd(), c"cwd", &mut target) {
+        match descriptor::read_link(self.directory()?.as_fd(), c"cwd", &mut target) {
             Ok(length) if length < target.len() => Ok(OsString::from_vec(target[..length].to_vec())),
             Ok(_) => self.link("cwd"),
             Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))),
@@ -70,7 +93,7 @@ impl Task {
     pub(super) fn descriptor(&self, number: i32) -> nix::Result<OwnedFd> {
         let name = format!("fd/{number}");
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-        match nix::fcntl::openat(&self.directory, name.as_str(), flags, Mode::empty()) {
+        match openat(self.directory()?, name.as_str(), flags, Mode::empty()) {
             Err(Errno::ENOENT) => Err(Errno::EBADF),
             other => other,
         }
@@ -78,7 +101,13 @@ impl Task {
 
     /// Opens the task's executable as O_PATH.
     pub(super) fn executable(&self) -> nix::Result<OwnedFd> {
-        nix::fcntl::openat(&self.directory, "exe", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        self.look("exe", |directory, name| openat(directory, name, flags, Mode::empty()))
+    }
+
+    /// The status of the file that it executes.
+    pub(super) fn executed(&self) -> nix::Result<FileStat> {
+        self.look("exe", |directory, name| fstatat(directory, name, AtFlags::empty()))
     }
 
     /// Process id inside the run; 0 when the task is gone.
@@ -102,18 +131,19 @@ impl Task {
 
     /// The memory that it has now: should it execute another program, this stays that of the former one.
     pub(super) fn memory(&self) -> nix::Result<OwnedFd> {
-        nix::fcntl::openat(&self.directory, "mem", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+        let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
+        self.look("mem", |directory, name| openat(directory, name, flags, Mode::empty()))
     }
 
-    /// Where it begins, for it stands at the first instruction of its program.
-    pub(super) fn beginning(&self) -> std::io::Result<Beginning> {
+    /// Where it begins, for it stands at the first instruction of its program, with this stack.
+    pub(super) fn beginning(&self, stack: Stack) -> Beginning {
         let process = beginning::Process { id: self.tid, itself: self.itself.clone() };
-        Beginning::of(process, self.memory().map_err(Into::into))
+        Beginning { process, memory: self.memory().map_err(Into::into), stack }
     }
 
     /// Reads a file of the task's directory.
     pub(super) fn read(&self, name: &str) -> nix::Result<Vec<u8>> {
-        whole(nix::fcntl::openat(&self.directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?)
+        whole(openat(self.directory()?, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?)
     }
 
     /// The file mode creation mask.
@@ -139,15 +169,23 @@ impl Task {
     fn is_alive(&self) -> bool {
         match &self.itself {
             Some(task) => pidfd::holds_its_number(task.as_fd()),
-            None => fstatat(self.directory.as_fd(), "comm", AtFlags::empty()).is_ok(),
+            None => self
+                .directory
+                .get()
+                .is_some_and(|directory| fstatat(directory, "comm", AtFlags::empty()).is_ok()),
         }
     }
+}
+
+fn directory_of(tid: i32) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    open(format!("/proc/{tid}").as_str(), flags, Mode::empty())
 }
 
 /// The process of the task behind a directory of /proc, and its parent.
 fn group_and_parent(directory: &OwnedFd) -> nix::Result<(i32, i32)> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let status = whole(nix::fcntl::openat(directory, "status", flags, Mode::empty())?)?;
+    let status = whole(openat(directory, "status", flags, Mode::empty())?)?;
     let number = |name| field(&status, name).and_then(|text| text.parse().ok()).ok_or(Errno::ESRCH);
     Ok((number("Tgid:")?, number("PPid:")?))
 }
@@ -239,14 +277,17 @@ impl Tasks {
     }
 
     fn look_at(&mut self, tid: i32) -> nix::Result<Task> {
-        let path = format!("/proc/{tid}");
-        let directory =
-            open(path.as_str(), OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
         let itself = pidfd::open(tid).or_else(|_| pidfd::open_thread(tid)).ok().map(Rc::new);
         let known = itself.as_ref().and_then(|task| pidfd::info(task.as_fd()).ok());
+        let directory = OnceCell::new();
         let (tgid, parent) = match known {
-            Some(info) => (info.tgid, info.parent),
-            None => group_and_parent(&directory)?,
+            // Most that start and end are asked for nothing else. The first one shows that they can be.
+            Some(info) if !self.known.is_empty() => (info.tgid, info.parent),
+            _ => {
+                let opened = directory_of(tid)?;
+                let opened = directory.get_or_init(|| opened);
+                known.map_or_else(|| group_and_parent(opened), |info| Ok((info.tgid, info.parent)))?
+            }
         };
         // Kernels that tell more of a process number it as well.
         let leader = itself.as_ref().filter(|_| known.is_some() && tid == tgid);

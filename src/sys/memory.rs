@@ -22,6 +22,29 @@ pub fn read(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(usize::try_from(super::checked(count as libc::c_long)?).unwrap_or(0))
 }
 
+/// Most pieces of one [`read_pieces`].
+pub const PIECES: usize = 64;
+
+/// Reads pieces of memory of process `pid`, each an address and a length, one behind the other into `buffer`;
+/// a short count means that what follows is not mapped. No more than [`PIECES`] of them are read.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_pieces(pid: i32, pieces: &[(u64, usize)], buffer: &mut [u8]) -> io::Result<usize> {
+    let mut remote = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+    let mut count = 0;
+    for (into, (address, length)) in remote.iter_mut().zip(pieces) {
+        let address = usize::try_from(*address).unwrap_or(0);
+        *into = libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: *length };
+        count += 1;
+    }
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: `local` describes `buffer`, which is borrowed mutably for the whole call, and the first `count`
+    // of `remote` are read by the kernel with the target's own mappings.
+    let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), count, 0) };
+    Ok(usize::try_from(super::checked(read as libc::c_long)?).unwrap_or(0))
+}
+
 /// Reads exactly `buffer.len()` bytes.
 ///
 /// # Errors

@@ -42,6 +42,12 @@ pub fn set_registers(task: i32, registers: Registers) -> io::Result<()> {
     Ok(ptrace::setregs(Pid::from_raw(task), registers)?)
 }
 
+/// Whether a task with these registers runs 64-bit code.
+#[must_use]
+pub fn is_64_bit(registers: &Registers) -> bool {
+    registers.cs != CODE_32
+}
+
 /// Why a visit did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {
@@ -89,7 +95,7 @@ impl Visit {
     /// Why it could not; then nothing has changed.
     pub fn begin(task: i32, registers: Registers, memory: OwnedFd, code: &[u8]) -> Result<Self, VisitError> {
         let pid = Pid::from_raw(task);
-        if registers.cs == CODE_32 {
+        if !is_64_bit(&registers) {
             return Err(VisitError::Foreign);
         }
         // On the page of the first instruction: it is there.

@@ -8,7 +8,7 @@
 use std::io;
 use std::rc::Rc;
 
-use super::super::beginning::{Beginning, Process};
+use super::super::beginning::{Beginning, Process, Stack};
 use super::control::Control;
 use super::kind::Text;
 use super::space::{NAME, Space};
@@ -44,7 +44,8 @@ pub(super) fn enter(
     functions: Functions,
     text: Option<Text>,
 ) -> Result<Option<Rc<Space>>, ClockError> {
-    let Beginning { process, registers, memory, told } = beginning;
+    let Beginning { process, memory, stack } = beginning;
+    let Stack { registers, told, .. } = stack;
     let told = told.map_err(ClockError::Stack)?;
     let Some(vdso) = told.vdso else { return Ok(None) };
     let place = |offset: Option<u64>| offset.map(|offset| vdso.kernel.wrapping_add(offset));

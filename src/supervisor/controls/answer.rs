@@ -5,11 +5,11 @@ use std::io;
 use std::os::fd::AsFd as _;
 
 use nix::errno::Errno;
+use nix::sys::stat::FileStat;
 
 use super::super::Supervisor;
-use super::super::beginning::{Beginning, Told};
+use super::super::beginning::{Beginning, Stack, Told};
 use super::super::call::{Call, Reply, low_half};
-use super::super::exec_event::Image;
 use super::super::receiver::Receiver;
 use super::super::view::own_path;
 use super::draw::{Draw, Purpose};
@@ -53,16 +53,18 @@ impl Supervisor {
     pub(in crate::supervisor) fn control_image(
         &mut self,
         call: &Call,
-        image: &Image,
+        image: &FileStat,
+        stack: io::Result<Stack>,
     ) -> nix::Result<Option<(Beginning, Runtime)>> {
         let Some(following) = &mut self.following else { return Ok(None) };
         let Some(kin) = self.tasks.kin() else { return Ok(None) };
-        let open = || File::open(own_path(image.file.as_fd())).ok();
-        let runtime = following.runtimes.of(&image.status, open);
+        // It stands still: that is the same file.
+        let open = || File::open(own_path(call.task.executable().ok()?.as_fd())).ok();
+        let runtime = following.runtimes.of(image, open);
         kin.share_draws(call.task.tgid, runtime.is_go);
         let Some(strand) = kin.strand(call.task.tgid) else { return Err(Errno::ESRCH) };
-        let beginning = call.task.beginning().map_err(|error| errno(&error))?;
-        match &beginning.told {
+        let stack = stack.map_err(|error| errno(&error))?;
+        match &stack.told {
             Ok(Told { random: Some(address), .. }) => {
                 let mut bytes = [0; 16];
                 Draw::new(&following.seed, Purpose::Start, Some(&strand), 0).fill(&mut bytes);
@@ -73,7 +75,7 @@ impl Supervisor {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
             Err(error) => return Err(errno(error)),
         }
-        Ok(Some((beginning, runtime)))
+        Ok(Some((call.task.beginning(stack), runtime)))
     }
 }
 
