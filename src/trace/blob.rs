@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,11 +15,13 @@ use zstd::bulk::Compressor;
 mod file;
 mod held;
 mod inline;
+mod place;
 
 use self::file::Temporary;
 use self::held::Held;
 pub(super) use self::held::room_for;
 pub use self::inline::BodyRef;
+pub(super) use self::place::Place;
 use super::ballast::Ballast;
 use super::error::{Named, TraceError};
 use super::event::hex;
@@ -74,7 +75,7 @@ pub(super) enum BlobStore {
 }
 
 pub(super) struct Directory {
-    fd: OwnedFd,
+    place: Place,
     next: AtomicU64,
     /// Bytes that bodies hold in memory.
     held: AtomicUsize,
@@ -87,9 +88,9 @@ pub(super) struct Directory {
 }
 
 impl BlobStore {
-    pub(super) fn new(directory: OwnedFd, queue: Option<Arc<Queue>>) -> Self {
+    pub(super) fn new(place: Place, queue: Option<Arc<Queue>>) -> Self {
         Self::Directory(Arc::new(Directory {
-            fd: directory,
+            place,
             next: AtomicU64::new(0),
             held: AtomicUsize::new(0),
             press: Mutex::default(),
@@ -174,7 +175,7 @@ impl BlobWriter {
 
     fn keep(&mut self, directory: &Arc<Directory>, sha256: &str) -> io::Result<()> {
         let name = blob_name(sha256);
-        if fstatat(&directory.fd, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok() {
+        if fstatat(directory.place.fd()?, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok() {
             return Ok(());
         }
         if !self.held.is_empty() || self.file.is_none() {

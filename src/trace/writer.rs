@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
@@ -12,7 +11,7 @@ use nix::fcntl::Flock;
 use nix::unistd::ftruncate;
 use serde_json::json;
 
-use super::blob::BlobStore;
+use super::blob::{BlobStore, Place};
 use super::chain::{Body, Chain};
 use super::error::{Named, TraceError};
 use super::event::Event;
@@ -43,7 +42,7 @@ const WRITTEN_AT_ONCE: usize = 32 << 10;
 
 type WriterThread = JoinHandle<Result<(), TraceError>>;
 
-fn start(file: Flock<File>, blobs: OwnedFd) -> Result<Started, TraceError> {
+fn start(file: Flock<File>, blobs: Place) -> Result<Started, TraceError> {
     let another = file.try_clone().map_err(|source| TraceError::StartWriter { source })?;
     let queue = Arc::new(Queue::new(Space::new(another, Purpose::Lines))?);
     let (seals, sealed) = mpsc::sync_channel(1);

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write as _};
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -48,7 +47,8 @@ impl Temporary {
     }
 
     pub(super) fn keep_as(mut self, name: &str) -> io::Result<()> {
-        renameat(self.directory.fd.as_fd(), self.name.as_str(), self.directory.fd.as_fd(), name)?;
+        let directory = self.directory.place.fd()?;
+        renameat(directory, self.name.as_str(), directory, name)?;
         self.name.clear();
         Ok(())
     }
@@ -56,8 +56,8 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.name.is_empty() {
-            let _ = unlinkat(&self.directory.fd, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
+        if let (false, Ok(directory)) = (self.name.is_empty(), self.directory.place.fd()) {
+            let _ = unlinkat(directory, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 }
@@ -66,7 +66,7 @@ impl Drop for Temporary {
 pub(super) fn nameless(directory: &Directory) -> io::Result<File> {
     let name = unused(directory);
     let file = open(directory, &name, OFlag::O_CREAT | OFlag::O_EXCL)?;
-    unlinkat(&directory.fd, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+    unlinkat(directory.place.fd()?, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
     Ok(file)
 }
 
@@ -77,7 +77,7 @@ fn unused(directory: &Directory) -> String {
 fn open(directory: &Directory, name: &str, how: OFlag) -> io::Result<File> {
     let flags = how | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::from_bits_truncate(FILE_MODE);
-    Ok(File::from(openat(&directory.fd, name, flags, mode)?))
+    Ok(File::from(openat(directory.place.fd()?, name, flags, mode)?))
 }
 
 fn write(file: &mut File, header: &[u8], content: &[u8]) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Bodies on disk and in memory, compressed and as they are.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 
 use super::held::room_for;
 use super::*;
@@ -8,7 +9,7 @@ use super::*;
 fn store() -> (tempfile::TempDir, BlobStore) {
     let directory = tempfile::tempdir().expect("a directory");
     let fd = OwnedFd::from(File::open(directory.path()).expect("it opens"));
-    (directory, BlobStore::new(fd, None))
+    (directory, BlobStore::new(Place::made(fd), None))
 }
 
 fn names(directory: &tempfile::TempDir) -> Vec<String> {

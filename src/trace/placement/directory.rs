@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, RenameFlags, open, openat, renameat, renameat2};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
-use nix::unistd::{AccessFlags, LinkatFlags, UnlinkatFlags, faccessat, linkat, unlinkat};
+use nix::unistd::{AccessFlags, LinkatFlags, UnlinkatFlags, faccessat, geteuid, linkat, unlinkat};
 
 use super::super::layout::{DIRECTORY_MODE, FILE_MODE};
 use super::FileIdentity;
@@ -98,6 +98,12 @@ impl Directory {
     pub(super) fn open_list(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_APPEND | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         Ok(File::from(openat(&self.fd, name, flags, Mode::from_bits_truncate(FILE_MODE))?))
+    }
+
+    /// Whether directories can be made in it later, when the process acts without its capabilities: as its owner can.
+    pub(super) fn takes_more(&self) -> bool {
+        let owner = fstat(&self.fd).map(|status| (status.st_uid, status.st_mode & libc::S_IRWXU));
+        owner == Ok((geteuid().as_raw(), libc::S_IRWXU))
     }
 
     pub(super) fn create_directory(&self, name: &OsStr) -> io::Result<Self> {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
 
+use super::blob::Place;
 use super::error::TraceError;
 use super::layout::{BLOBS_SUFFIX, DEFAULT_NAME, blobs_name, former_number};
 
@@ -166,14 +167,16 @@ impl Placement {
     }
 
     /// Gives the file and the directory of blobs to a writer.
-    pub(super) fn into_parts(mut self) -> Result<(Self, Flock<File>, OwnedFd), TraceError> {
-        let blobs_name = blobs_name(&self.name);
-        let blobs = self
-            .home()
-            .open_directory(&blobs_name)
-            .map_err(|source| TraceError::Read { path: self.home().join(&blobs_name), source })?;
+    pub(super) fn into_parts(mut self) -> Result<(Self, Flock<File>, Place), TraceError> {
+        let (home, blobs) = (self.home(), blobs_name(&self.name));
+        let place = if home.takes_more() {
+            home.duplicate().map(|home| Place::ahead(home, blobs.clone()))
+        } else {
+            home.open_directory(&blobs).map(|made| Place::made(made.into_fd()))
+        };
+        let place = place.map_err(|source| TraceError::Read { path: self.home().join(&blobs), source })?;
         let file = self.file.take().ok_or(TraceError::Sealed)?;
-        Ok((self, file, blobs.into_fd()))
+        Ok((self, file, place))
     }
 
     /// Whether the trace is written where it belongs.
@@ -292,7 +295,9 @@ fn make_files(directory: &Directory, name: &OsStr) -> Result<Flock<File>, TraceE
         return Err(TraceError::Busy { path: path() });
     };
     let blobs = blobs_name(name);
-    if let Err(source) = directory.create_directory(&blobs) {
+    if !directory.takes_more()
+        && let Err(source) = directory.create_directory(&blobs)
+    {
         let _ = directory.remove_file(name);
         return Err(TraceError::Create { path: directory.join(&blobs), source });
     }
