@@ -77,7 +77,8 @@ impl Task {
     pub(super) fn is_full(&self) -> bool {
         let Ok(limit) = process::descriptor_limit(self.tid) else { return false };
         // Since Linux 6.2 the size of the directory is their number (proc_pid_fd(5)).
-        let count = fstatat(&self.directory, "fd", AtFlags::empty()).map_or(0, |status| status.st_size);
+        let count = self.look("fd", |directory, name| fstatat(directory, name, AtFlags::empty()));
+        let count = count.map_or(0, |status| status.st_size);
         u64::try_from(count).is_ok_and(|count| count >= limit) && self.descriptors_below(limit) >= limit
     }
 
