@@ -11,7 +11,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::copies::{Copied, Copies};
-use super::cover::{Covers, Fill};
+use super::cover::{ASIDE, Covers, Fill};
 use super::overlay::{Diverted, Lower, Uppers};
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
@@ -85,7 +85,7 @@ pub(super) fn build(
     }
     let diverted = builder.divert(spec, &mut pending)?;
     builder.hide(spec, &pending)?;
-    builder.leave_spare(super::draft::ASIDE);
+    builder.leave_spare(ASIDE);
     let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {
         pending.scratch = Some(builder.scratch()?);

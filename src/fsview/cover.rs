@@ -20,6 +20,10 @@ use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 /// is left behind with the old root.
 const PLACES: [&str; 3] = ["/sys", "/usr", "/dev"];
 
+/// The place of a draft, before everything is copied: a directory of the old root that every host has, and that holds
+/// nothing which views show. What a draft was made with in vain is left there, too.
+pub(super) const ASIDE: &str = "/proc/tty";
+
 /// Writes a file.
 pub(super) type Fill<'a> = dyn FnMut(&mut File) -> std::io::Result<()> + 'a;
 

@@ -12,15 +12,13 @@ use nix::mount::{MntFlags, umount2};
 
 use super::build::{self, Builder, Built, Contents};
 use super::copies::{self, Copied, Copies, FileKey};
+use super::cover::ASIDE;
 use super::{FsSpec, FsviewError, MountKind, MountOp};
 use crate::policy::is_within;
 
 /// Where the new root is attached meanwhile: a directory of the old root that every host has, and that holds
 /// nothing which views show.
 const PLACE: &str = "/proc/fs";
-
-/// Where the file system is attached that covers are copied from, and what came to nothing: another one.
-pub(super) const ASIDE: &str = "/proc/tty";
 
 const PLACES: [&str; 2] = [PLACE, ASIDE];
 
