@@ -11,7 +11,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::copies::{Copied, Copies};
-use super::cover::{Covers, Fill};
+use super::cover::{ASIDE, Covers, Fill};
 use super::overlay::{Diverted, Lower, Uppers};
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
@@ -85,6 +85,7 @@ pub(super) fn build(
     }
     let diverted = builder.divert(spec, &mut pending)?;
     builder.hide(spec, &pending)?;
+    builder.leave_spare(ASIDE);
     let doors = doors::make(&mut builder.tree, sockets)?;
     if !spec.pending.is_empty() && !whole {
         pending.scratch = Some(builder.scratch()?);
@@ -132,6 +133,8 @@ pub(super) struct Builder {
     tree: Tree,
     /// Made when the first one is needed.
     covers: Option<Covers>,
+    /// File systems that wait for the mount that they are made for.
+    spare: Vec<(MountOp, OwnedFd)>,
     /// There is one where nothing is written to the host.
     uppers: Option<Uppers>,
     /// Places that are not on this host.
@@ -152,7 +155,44 @@ impl Builder {
         // The first of many: where openat2(2) is refused, this says so.
         tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
         let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
-        Ok(Self { tree, covers: None, uppers: None, stand_ins: Vec::new(), closing: Vec::new() })
+        let (spare, stand_ins, closing) = Default::default();
+        Ok(Self { tree, covers: None, spare, uppers: None, stand_ins, closing })
+    }
+
+    /// Covers come out of a file system at `place`, from now on.
+    pub(super) fn cover_from(&mut self, place: &str) -> Result<(), FsviewError> {
+        self.covers = Some(Covers::at(place)?);
+        Ok(())
+    }
+
+    /// Makes a file system for `op`, if there will be one in the view.
+    pub(super) fn prepare(&mut self, op: MountOp) -> Result<(), FsviewError> {
+        if let MountKind::New { filesystem, options } = &op.kind {
+            let made = new_filesystem(filesystem, options, &op)?;
+            self.spare.push((op, made));
+        }
+        Ok(())
+    }
+
+    /// Leaves what nothing was mounted for at `place` of the old root: to close a mount that is attached nowhere costs
+    /// a grace period.
+    pub(super) fn leave_spare(&mut self, place: &str) {
+        let Ok(point) = tree::open_path(Path::new(place)) else { return };
+        for (_, made) in self.spare.drain(..) {
+            // Where it cannot be attached it is closed.
+            let _ = mount::attach(made.as_fd(), point.as_fd(), c"");
+        }
+    }
+
+    /// A new file system for `op`, perhaps one that was made before.
+    fn new_filesystem(&mut self, op: &MountOp) -> Result<OwnedFd, FsviewError> {
+        let MountKind::New { filesystem, options } = &op.kind else {
+            return Err(FsviewError::new("fsopen", &op.target, Errno::EINVAL));
+        };
+        match self.spare.iter().position(|(spare, _)| spare == op) {
+            Some(at) => Ok(self.spare.swap_remove(at).1),
+            None => new_filesystem(filesystem, options, op),
+        }
     }
 
     /// The root's file system through a second mount, which stays writable.
@@ -202,8 +242,8 @@ impl Builder {
                 Some(Copied::Lower { lower, .. }) => self.put_over(op, lower),
                 _ => Err(FsviewError::new("open_tree", &op.target, Errno::EBADF)),
             },
-            MountKind::New { filesystem, options } => {
-                let made = new_filesystem(filesystem, options, op)?;
+            MountKind::New { filesystem, .. } => {
+                let made = self.new_filesystem(op)?;
                 if filesystem == "tmpfs" {
                     self.tree.add_own(&made).map_err(|errno| FsviewError::new("fstat", &op.target, errno))?;
                 }

@@ -20,6 +20,10 @@ use crate::sys::mount::{self, NODEV, NOEXEC, NOSUID, RDONLY};
 /// is left behind with the old root.
 const PLACES: [&str; 3] = ["/sys", "/usr", "/dev"];
 
+/// The place of a draft, before everything is copied: a directory of the old root that every host has, and that holds
+/// nothing which views show. What a draft was made with in vain is left there, too.
+pub(super) const ASIDE: &str = "/proc/tty";
+
 /// Writes a file.
 pub(super) type Fill<'a> = dyn FnMut(&mut File) -> std::io::Result<()> + 'a;
 
@@ -32,12 +36,19 @@ pub(super) struct Covers {
 }
 
 impl Covers {
-    /// Makes the file system and attaches it.
+    /// Makes the file system and attaches it where nothing is needed any more, when everything is copied.
     ///
     /// # Errors
     /// The first step that the kernel refused.
     pub(super) fn new() -> Result<Self, FsviewError> {
-        let place = PLACES.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/etc");
+        Self::at(PLACES.into_iter().find(|path| Path::new(path).is_dir()).unwrap_or("/etc"))
+    }
+
+    /// The same, attached at `place`.
+    ///
+    /// # Errors
+    /// As [`Covers::new`].
+    pub(super) fn at(place: &str) -> Result<Self, FsviewError> {
         let error = |call: &'static str| move |source: std::io::Error| FsviewError::new(call, place, source);
         let made = mount::new_filesystem(c"tmpfs", &[(c"mode", c"755")], NOSUID | NODEV)
             .map_err(FsviewError::of(place))?;

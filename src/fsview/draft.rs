@@ -12,12 +12,15 @@ use nix::mount::{MntFlags, umount2};
 
 use super::build::{self, Builder, Built, Contents};
 use super::copies::{self, Copied, Copies, FileKey};
+use super::cover::ASIDE;
 use super::{FsSpec, FsviewError, MountKind, MountOp};
 use crate::policy::is_within;
 
 /// Where the new root is attached meanwhile: a directory of the old root that every host has, and that holds
 /// nothing which views show.
 const PLACE: &str = "/proc/fs";
+
+const PLACES: [&str; 2] = [PLACE, ASIDE];
 
 /// Some mounts of a view, in their places.
 #[derive(Debug)]
@@ -35,18 +38,18 @@ struct Made {
 }
 
 impl Draft {
-    /// Makes what there is of `likely`, outer before inner. `None` where that is not possible: then the view is not, either, and
-    /// whoever builds it says why.
+    /// Makes what there is of `likely`, outer before inner, and new file systems for what is `possible`. `None` where
+    /// the kernel refuses: then it refuses the view, too, and whoever builds it says why.
     #[must_use]
-    pub fn make(likely: Vec<MountOp>) -> Option<Self> {
-        let draft = Self::try_make(likely);
+    pub fn make(likely: Vec<MountOp>, possible: Vec<MountOp>) -> Option<Self> {
+        let draft = Self::try_make(likely, possible);
         if draft.is_err() {
             leave();
         }
         draft.ok()
     }
 
-    fn try_make(likely: Vec<MountOp>) -> Result<Self, FsviewError> {
+    fn try_make(likely: Vec<MountOp>, possible: Vec<MountOp>) -> Result<Self, FsviewError> {
         // All copies come first: nothing hides anything else.
         let mut copies = Vec::with_capacity(likely.len());
         for op in likely {
@@ -57,25 +60,31 @@ impl Draft {
             }
         }
         let mut builder = Builder::empty(PLACE)?;
+        builder.cover_from(ASIDE)?;
         let mut made = HashMap::with_capacity(copies.len());
         for (op, copied) in copies {
             let key = copied.as_ref().and_then(Copied::key);
             builder.mount_one(&op, copied)?;
             made.insert(op.target.clone(), Made { op, key });
         }
+        possible.into_iter().try_for_each(|op| builder.prepare(op))?;
         Ok(Self { builder, made })
     }
 
     /// The draft, if the view that `spec` says goes on from it.
     #[must_use]
-    pub fn of(self, spec: &FsSpec) -> Option<Self> {
+    pub fn of(mut self, spec: &FsSpec) -> Option<Self> {
         let sees_place = spec.mounts.iter().any(shows_place)
-            || spec.pending.iter().any(|root| root.base.starts_with(PLACE));
+            || spec.pending.iter().any(|root| PLACES.iter().any(|place| root.base.starts_with(place)));
         if sees_place {
             leave();
             return None;
         }
-        self.is_part_of(spec).then_some(self)
+        if self.is_part_of(spec) {
+            return Some(self);
+        }
+        self.builder.leave_spare(ASIDE);
+        None
     }
 
     fn is_part_of(&self, spec: &FsSpec) -> bool {
@@ -122,11 +131,13 @@ fn is_absent(error: &FsviewError) -> bool {
 /// Whether a copy for `op` would have the draft in it.
 fn shows_place(op: &MountOp) -> bool {
     let MountKind::Bind { source, recursive } = &op.kind else { return false };
-    source.starts_with(PLACE) || *recursive && Path::new(PLACE).starts_with(source)
+    PLACES.iter().any(|place| source.starts_with(place) || *recursive && Path::new(place).starts_with(source))
 }
 
 /// Takes the draft away from the old root.
 fn leave() {
-    // There may be none.
-    let _ = umount2(PLACE, MntFlags::MNT_DETACH);
+    for place in PLACES {
+        // There may be none.
+        let _ = umount2(place, MntFlags::MNT_DETACH);
+    }
 }

@@ -33,15 +33,18 @@ const TOLD: [&str; 15] = [
 
 /// What is masked for this caller; a rule that grants a file keeps it visible.
 pub(super) fn masked(policy: &Policy, facts: &HostFacts) -> impl Iterator<Item = PathBuf> {
-    TOLD.iter()
-        .map(|name| Path::new(PROC).join(name))
-        .filter(|path| is_readable(path, facts) && !policy.decide_path(PathAccess::Read, path).is_allow())
+    readable(facts.caller).filter(|path| !policy.decide_path(PathAccess::Read, path).is_allow())
+}
+
+/// What `caller` could read.
+pub(super) fn readable(caller: (u32, u32)) -> impl Iterator<Item = PathBuf> {
+    TOLD.iter().map(|name| Path::new(PROC).join(name)).filter(move |path| is_readable(path, caller))
 }
 
 /// Without capabilities.
-fn is_readable(path: &Path, facts: &HostFacts) -> bool {
+fn is_readable(path: &Path, caller: (u32, u32)) -> bool {
     let Ok(status) = path.symlink_metadata() else { return false };
-    let class = match (status.uid() == facts.caller.0, status.gid() == facts.caller.1) {
+    let class = match (status.uid() == caller.0, status.gid() == caller.1) {
         (true, _) => 6,
         (false, true) => 3,
         (false, false) => 0,

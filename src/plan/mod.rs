@@ -240,10 +240,17 @@ fn net(policy: &Policy) -> NetSpec {
     }
 }
 
-/// What a view is likely to have as far as it is there, known without a plan: the child makes it meanwhile.
+/// What a view is likely to have as far as it is there, known without a plan: the child makes it meanwhile. For
+/// `caller`, a user and a group.
 #[must_use]
-pub fn likely_mounts() -> Vec<MountOp> {
-    mounts::of_every_view()
+pub fn likely_mounts(caller: (u32, u32)) -> Vec<MountOp> {
+    mounts::of_every_view(caller)
+}
+
+/// New file systems of a view whose places no rule names.
+#[must_use]
+pub fn possible_mounts() -> Vec<MountOp> {
+    mounts::private_ones().collect()
 }
 
 /// Device and inode of `path`, for tables of files.

@@ -159,13 +159,19 @@ impl View {
 }
 
 /// The mounts that nearly every view has, whatever the policy.
-pub(super) fn of_every_view() -> Vec<MountOp> {
-    let private: Vec<PathBuf> = PRIVATE.iter().copied().chain([PRIVATE_HOME]).map(PathBuf::from).collect();
+pub(super) fn of_every_view(caller: (u32, u32)) -> Vec<MountOp> {
+    let private: Vec<PathBuf> = private_ones().map(|op| op.target).collect();
     let mut mounts = merge(&of_every_run(), &private);
     mounts.extend(kernel_mounts(true));
     outer_first(&mut mounts);
     mounts.extend(nodes());
+    mounts.extend(kernel::readable(caller).map(|path| mask(&path)));
     mounts
+}
+
+/// The file systems of private places, as they are where no rule is about one.
+pub(super) fn private_ones() -> impl Iterator<Item = MountOp> {
+    PRIVATE.iter().copied().chain([PRIVATE_HOME]).map(|path| tmpfs(Path::new(path), "1777", NOEXEC))
 }
 
 fn outer_first(mounts: &mut [MountOp]) {

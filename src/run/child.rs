@@ -115,7 +115,11 @@ fn begin(ends: &Ends) -> Result<Begun, Failure> {
     drop(its_word);
     let network = net::prepare().map_err(|error| Failure::text(Step::Network, &error))?;
     // A replay diverts what is written.
-    let draft = ends.offsets.is_none().then(|| Draft::make(plan::likely_mounts())).flatten();
+    let draft = ends
+        .offsets
+        .is_none()
+        .then(|| Draft::make(plan::likely_mounts(ends.shown_ids), plan::possible_mounts()))
+        .flatten();
     Ok(Begun { command, word, input, network, draft, last_id })
 }
 

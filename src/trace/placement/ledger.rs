@@ -31,7 +31,7 @@ pub(super) fn remember(waiting: &Directory, path: &Path) -> io::Result<()> {
     let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
     let mut entries = Vec::new();
     if file.metadata()?.len() > LARGE {
-        for kept in existing(&mut file)?.into_iter().rev() {
+        for (kept, _) in existing(&mut file)?.into_iter().rev() {
             push(&mut entries, &kept);
         }
         file.set_len(0)?;
@@ -45,23 +45,26 @@ pub(super) fn protected(state: &StateDirectories) -> Vec<Protected> {
     let mut found = Vec::new();
     for directory in state.existing() {
         let list = directory.open_file(OsStr::new(LEDGER_NAME));
-        for path in list.and_then(|mut file| existing(&mut file)).unwrap_or_default() {
+        for (path, own) in list.and_then(|mut file| existing(&mut file)).unwrap_or_default() {
             let blobs = path.with_file_name(blobs_name(path.file_name().unwrap_or_default()));
-            found.extend([path, blobs].into_iter().map(|path| Protected { identity: identity(&path), path }));
+            found.push(Protected { identity: Some(own), path });
+            found.push(Protected { identity: identity(&blobs), path: blobs });
         }
     }
     found
 }
 
 /// The newest first, each once.
-fn existing(file: &mut File) -> io::Result<Vec<PathBuf>> {
-    let mut content = Vec::new();
+fn existing(file: &mut File) -> io::Result<Vec<(PathBuf, FileIdentity)>> {
+    let size = file.metadata()?.len().min(LARGEST);
+    // A little more, to see the end at once.
+    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 64);
     file.rewind()?;
     file.take(LARGEST).read_to_end(&mut content)?;
     let mut seen = HashSet::new();
     let paths = content.split(|&byte| byte == 0).rev().filter(|path| path.first() == Some(&b'/'));
     let paths = paths.filter(|path| seen.insert(*path)).map(|path| PathBuf::from(OsStr::from_bytes(path)));
-    Ok(paths.filter(|path| identity(path).is_some()).take(MOST).collect())
+    Ok(paths.filter_map(|path| identity(&path).map(|own| (path, own))).take(MOST).collect())
 }
 
 fn push(entries: &mut Vec<u8>, path: &Path) {

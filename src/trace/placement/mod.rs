@@ -74,6 +74,7 @@ pub struct Placement {
     destination_name: OsString,
     file: Option<Flock<File>>,
     protected: Vec<Protected>,
+    former: usize,
     state: Option<Directory>,
 }
 
@@ -130,9 +131,12 @@ impl Placement {
             destination_name,
             file: Some(file),
             protected: Vec::new(),
+            former: 0,
             state: None,
         };
-        placement.protected = placement.find_protected(state);
+        let names = placement.destination.names().unwrap_or_default();
+        placement.former = placement.count_former(&names);
+        placement.protected = placement.find_protected(state, &names);
         placement.state = state.existing().into_iter().next();
         Ok(placement)
     }
@@ -149,10 +153,7 @@ impl Placement {
 
     /// Returns how many former traces of that name are kept beside it.
     pub fn former(&self) -> usize {
-        let names = self.destination.names().unwrap_or_default();
-        let is_trace = |name: &OsString| !name.as_encoded_bytes().ends_with(BLOBS_SUFFIX.as_bytes());
-        let former = names.iter().filter(|name| former_number(&self.destination_name, name).is_some());
-        former.filter(|name| is_trace(name)).count()
+        self.former
     }
 
     /// Returns what the agent must neither read nor write: the trace, its blobs, former traces, the state directory,
@@ -233,7 +234,14 @@ impl Placement {
         }
     }
 
-    fn find_protected(&self, state: &StateDirectories) -> Vec<Protected> {
+    fn count_former(&self, names: &[OsString]) -> usize {
+        let is_trace = |name: &OsString| !name.as_encoded_bytes().ends_with(BLOBS_SUFFIX.as_bytes());
+        let former = names.iter().filter(|name| former_number(&self.destination_name, name).is_some());
+        former.filter(|name| is_trace(name)).count()
+    }
+
+    /// `names` are those in the destination.
+    fn find_protected(&self, state: &StateDirectories, names: &[OsString]) -> Vec<Protected> {
         let mut found = state.protected();
         let mut add = |directory: &Directory, name: &OsStr| {
             let identity = directory.entry(name).ok().flatten().map(|entry| entry.identity);
@@ -244,12 +252,10 @@ impl Placement {
             add(&self.destination, name);
             add(&self.destination, &blobs_name(name));
         }
-        for name in self.destination.names().unwrap_or_default() {
-            if former_number(&self.destination_name, &name)
-                .or_else(|| former_number(default, &name))
-                .is_some()
+        for name in names {
+            if former_number(&self.destination_name, name).or_else(|| former_number(default, name)).is_some()
             {
-                add(&self.destination, &name);
+                add(&self.destination, name);
             }
         }
         if let Home::Pending(pending) = &self.home {
