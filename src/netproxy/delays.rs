@@ -2,7 +2,8 @@
 //!
 //! A program whose clock goes at real rate measures how long an answer takes. For such a program it comes when it
 //! came, counted from its request: the supervisor leaves the time out, as any other wait, once nothing else of the run
-//! goes on. Other programs see the times on their tapes, and an answer comes at once.
+//! goes on. Other programs see the times on their tapes, and an answer comes at once; but for one that was long in
+//! coming: a client may have waited for it in vain, and given up before.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -12,6 +13,9 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
+
+/// An answer that took so long may have come after its client gave up.
+const LONG: Duration = Duration::from_millis(100);
 
 /// What waits, and what was left out.
 #[derive(Debug)]
@@ -58,9 +62,22 @@ impl Drop for Waiting {
 
 /// Waits for a time of the run, where answers are to come when they came.
 pub(crate) async fn until(at: Duration) {
+    if delays().is_wanted {
+        wait(at).await;
+    }
+}
+
+/// Waits for the first byte of an answer that took so long; it has its time where it was long in any case.
+pub(crate) async fn first_byte(after: Duration) {
+    if after >= LONG || delays().is_wanted {
+        wait(now().saturating_add(after)).await;
+    }
+}
+
+async fn wait(at: Duration) {
     let waiting = {
         let mut delays = delays();
-        if !delays.is_wanted || at <= delays.now() {
+        if at <= delays.now() {
             return;
         }
         delays.numbers += 1;
@@ -113,6 +130,10 @@ mod tests {
     async fn what_is_left_out_is_waited_for_no_more() {
         let long = Duration::from_secs(1000);
         until(now() + long).await;
+        first_byte(LONG / 2).await;
+        let begun = now();
+        first_byte(LONG).await;
+        assert!(now() - begun >= LONG);
         want(true);
         until(now() + Duration::from_millis(5)).await;
         let waits = tokio::spawn(until(now() + long));

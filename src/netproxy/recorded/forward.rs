@@ -116,7 +116,7 @@ impl Service {
             self.inform(one, exchange, &asker).await?;
         }
         if !recording.is_paced() {
-            delays::until(delays::now().saturating_add(recorded.first_byte())).await;
+            delays::first_byte(recorded.first_byte()).await;
         }
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),
