@@ -230,7 +230,8 @@ impl Flow {
     pub(crate) fn fail(&self, reason: &str, failure: Failure) {
         self.learn(|learned| {
             if learned.end.is_none() {
-                learned.failure.get_or_insert_with(|| (failure, self.down.load(Ordering::Relaxed)));
+                let received = self.down.load(Ordering::Relaxed);
+                learned.failure.get_or_insert((failure, received));
             }
         });
         self.set_end(reason);

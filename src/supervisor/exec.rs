@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::absent::is_on_host;
 use super::access::Decision;
-use super::arguments::{quoted, read_words};
+use super::arguments::{quoted, read_start};
 use super::call::{Call, Reply};
 use super::image::{follow_up, is_loader, only_tells, shebang};
 use super::view::{Found, Spelled, View, found};
@@ -289,8 +289,12 @@ impl Supervisor {
         let at = i64::from(call.number) == libc::SYS_execveat;
         let (directory, path, argv, flags) =
             if at { (call.int(a), b, c, call.int(e)) } else { (libc::AT_FDCWD, a, b, 0) };
-        let argv = read_words(call.task.tid, argv).map_err(plain)?;
-        let path = self.path_of(call, path).map_err(plain)?;
+        let (typed, argv) = read_start(call.task.tid, path, argv).map_err(plain)?;
+        let path = match typed {
+            Some(path) => self.check_waiting(call).map(|()| path),
+            None => self.path_of(call, path),
+        };
+        let path = path.map_err(plain)?;
         if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
             let file = call.task.descriptor(directory).and_then(found).map_err(plain)?;
             let typed = format!("/dev/fd/{directory}").into_bytes();

@@ -49,7 +49,12 @@ impl Supervisor {
 
     /// The exec event of task `former` (now `pid`): the new image has not run yet.
     pub(super) fn executed(&mut self, pid: i32) -> Result<(), Stop> {
-        let former = ptrace::event_message(pid).unwrap_or(pid);
+        // Where one start alone was allowed, it is the one that came.
+        let is_plain = self.following.is_none() && self.expected.len() == 1;
+        let former = match self.expected.contains_key(&pid) {
+            true if is_plain => pid,
+            _ => ptrace::event_message(pid).unwrap_or(pid),
+        };
         let expected = self.expected.remove(&former).or_else(|| self.expected.remove(&pid));
         self.seized.remove(&former);
         self.seized.remove(&pid);
@@ -175,6 +180,8 @@ impl Supervisor {
         if self.hasher.wants(expected.id)
             && let Ok(file) = call.task.executable().and_then(found)
         {
+            // It makes a thread.
+            self.hand_over.leave();
             self.hasher.image(&file, &self.recorder);
         }
         Ok(())

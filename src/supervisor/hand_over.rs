@@ -9,7 +9,9 @@
 //! calls, the task may run nowhere else while it takes its descriptor. It has its own CPUs again before
 //! its call returns: no instruction of the program runs without them.
 //!
-//! All of that is for one task that calls again and again. Where two call in turns, as the compilers of a
+//! All of that is for one task that calls again and again, or for one after the other, as the programs that a
+//! shell starts: what they stop at wakes this thread too, and an idle CPU would take both over, in turns. Where
+//! two tasks call in turns, as the compilers of a
 //! parallel make do, this thread goes to the CPU of each. Once it hears both on one CPU, that would be handed
 //! on from one to the other while the next one is idle: then the answered task is woken on any CPU. Only to
 //! take a descriptor, for which this thread waits, it comes to this CPU: where one call after another waits
@@ -27,7 +29,7 @@ use nix::unistd::Pid;
 use self::astray::Astray;
 use crate::sys::{process, seccomp};
 
-/// Calls of one task without another's between them that make a row.
+/// Calls that make a row, none of tasks in turns.
 const ROW: u32 = 4;
 /// After so many calls this thread may follow the task to another CPU.
 const STAY: u32 = 32;
@@ -112,7 +114,7 @@ impl HandOver {
             }
             self.before = [self.task, self.before[0]];
             self.task = task;
-            if !self.gives_in_turns() {
+            if self.turns > 0 && !self.gives_in_turns() {
                 self.leave();
             }
         }
@@ -278,7 +280,10 @@ mod tests {
             assert_eq!(allowed(0), own);
             hand_over.called(task);
             assert!(!several(&allowed(0)));
+            // Who comes next is served here as well, but not tasks that call in turns.
             hand_over.called(1);
+            assert!(!several(&allowed(0)));
+            [task, 1].into_iter().for_each(|task| hand_over.called(task));
             assert_eq!(allowed(0), own);
             assert!(hand_over.draw_in().is_none());
         }

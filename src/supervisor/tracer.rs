@@ -21,8 +21,6 @@ const STOPS: usize = 64;
 impl Supervisor {
     /// Takes a waiting signal; true when pid 1 has ended.
     pub(super) fn handle_signal(&mut self) -> Result<bool, Stop> {
-        // A program start makes threads.
-        self.hand_over.leave();
         // One at a time: the loop comes back while there are more.
         match self.signals.read_signal() {
             Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => self.handle_stops(),

@@ -30,6 +30,7 @@ mod visit;
 mod waits;
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 
 pub use self::tapes::{OPERATION, TapeError, Tapes};
 
@@ -139,6 +140,8 @@ pub(super) struct Clock {
     passed: u64,
     /// From which time of the kernel's on how much was left out.
     skips: Vec<(u64, u64)>,
+    /// The memory that ended programs have shared.
+    left: Vec<OwnedFd>,
 }
 
 impl Clock {
@@ -160,6 +163,7 @@ impl Clock {
             is_live: false,
             passed: 0,
             skips: Vec::new(),
+            left: Vec::new(),
         }
     }
 

@@ -117,7 +117,19 @@ impl Drop for Lane {
     }
 }
 
+impl Space {
+    /// Its file, once nobody else has a lane.
+    pub(super) fn into_file(self: Rc<Self>) -> Option<OwnedFd> {
+        Rc::into_inner(self).map(|space| space.file)
+    }
+}
+
 impl Lane {
+    /// The memory that it is in.
+    pub(super) fn space(&self) -> Rc<Space> {
+        Rc::clone(&self.space)
+    }
+
     pub(super) fn number(&self) -> u32 {
         self.number
     }

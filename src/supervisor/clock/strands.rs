@@ -14,6 +14,10 @@ use crate::trace::{Event, Kind, TraceError};
 /// clone(2).
 const BIRTH: u64 = libc::SYS_clone.cast_unsigned();
 
+/// Files that nobody reads any more and that are closed together: the kernel gives their memory back then,
+/// for which no task must wait.
+const LEFT: usize = 32;
+
 impl Clock {
     /// Task `maker` of `process` has made process `child`, which has not run yet.
     pub(in crate::supervisor) fn forked(&mut self, (maker, process): (i32, i32), child: i32, strand: String) {
@@ -96,9 +100,25 @@ impl Clock {
 
     /// A task has ended.
     pub(in crate::supervisor) fn ended(&mut self, task: i32) -> Result<(), TraceError> {
+        let lane = self.threads.get(&task).and_then(|thread| thread.lane.as_ref());
+        let space = lane.map(super::Lane::space);
         self.end_program(task)?;
         self.waits.remove(&task);
-        self.end_thread(task)
+        self.end_thread(task)?;
+        self.left.extend(space.and_then(super::space::Space::into_file));
+        Ok(())
+    }
+
+    /// Whether many programs have left memory behind.
+    pub(in crate::supervisor) fn has_left_much(&self) -> bool {
+        self.left.len() >= LEFT
+    }
+
+    /// Gives that memory back, in a thread of its own.
+    pub(in crate::supervisor) fn clear(&mut self) {
+        let left = std::mem::take(&mut self.left);
+        // Without a thread they are closed here and now.
+        let _ = std::thread::Builder::new().name("closer".to_owned()).spawn(|| drop(left));
     }
 
     pub(super) fn end_thread(&mut self, task: i32) -> Result<(), TraceError> {

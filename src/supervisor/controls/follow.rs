@@ -145,7 +145,13 @@ impl Supervisor {
                 self.recorder.record(Event::new(Kind::Meta, "run.cut").words("procs", left))?;
             }
         }
-        self.clock.as_mut().map_or(Ok(()), |clock| clock.ended(task))?;
+        if let Some(clock) = &mut self.clock {
+            clock.ended(task)?;
+            if clock.has_left_much() {
+                self.hand_over.leave();
+                clock.clear();
+            }
+        }
         self.end_birth(task)
     }
 

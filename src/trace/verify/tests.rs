@@ -29,7 +29,8 @@ impl Sample {
         let path = directory.path().join("trace.jsonl");
         let blobs = directory.path().join(blobs_name("trace.jsonl".as_ref()));
         std::fs::create_dir(&blobs).expect("a directory");
-        let mut body = BlobStore::new(Place::made(File::open(&blobs).expect("it opens").into()), None).start();
+        let mut body =
+            BlobStore::new(Place::made(File::open(&blobs).expect("it opens").into()), None).start();
         std::io::Write::write_all(&mut body, b"hello").expect("written");
         let body = body.finish().expect("stored");
         let blob = blobs.join(blob_name(&body.sha256));
