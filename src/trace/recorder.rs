@@ -88,7 +88,7 @@ impl Recorder {
         self.accept(event, Repeat::Fold)
     }
 
-    /// Starts a body that is stored beside the trace. Name it in an event by the [`BlobRef`](super::BlobRef) that
+    /// Starts a body that is stored beside the trace. Name it in an event by the [`BlobRef`] that
     /// `finish` returns.
     ///
     /// An error, here or while writing it, means the same as one of [`record`](Self::record).
