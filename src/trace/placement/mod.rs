@@ -171,11 +171,14 @@ impl Placement {
     pub(super) fn into_parts(mut self) -> Result<(Self, Flock<File>, Place), TraceError> {
         let (home, blobs) = (self.home(), blobs_name(&self.name));
         let place = if home.takes_more() {
-            home.duplicate().map(|home| Place::ahead(home, blobs.clone()))
+            let home = home.duplicate().map_err(|source| TraceError::StartWriter { source })?;
+            Place::ahead(home, blobs)
         } else {
-            home.open_directory(&blobs).map(|made| Place::made(made.into_fd()))
+            let made = home.open_directory(&blobs);
+            Place::made(
+                made.map_err(|source| TraceError::Read { path: home.join(&blobs), source })?.into_fd(),
+            )
         };
-        let place = place.map_err(|source| TraceError::Read { path: self.home().join(&blobs), source })?;
         let file = self.file.take().ok_or(TraceError::Sealed)?;
         Ok((self, file, place))
     }
