@@ -117,7 +117,14 @@ impl Playback {
         if self.entry != played.entry() {
             self.entry = played.entry();
             self.ending = played.ending();
-            self.script = Script::of(&self.blobs, played.transcripts())?;
+            self.script = match Script::of(&self.blobs, played.transcripts()) {
+                Ok(script) => script,
+                Err(error) => {
+                    // What was to be played before is another connection's by now.
+                    self.diverged = Some(Diverged::NotRecorded(None));
+                    return Err(error);
+                }
+            };
             self.await_next(None);
         }
         Ok(())

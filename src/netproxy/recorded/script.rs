@@ -58,7 +58,10 @@ impl Script {
             script.opening.resize(most, 0);
             let mut filled = 0;
             while filled < most {
-                filled += script.heard.read(&mut script.opening[filled..])?;
+                match script.heard.read(&mut script.opening[filled..])? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    read => filled += read,
+                }
             }
         }
         Ok(script)
