@@ -1,6 +1,6 @@
 """Times network loads bare, confined and through peers, in turns; prints medians and their ratio to bare.
 
-The server (nginx) and the clients (wrk, a program in Go, curl, python3) are on this machine. A ratio is the median
+The server (nginx) and the clients (wrk, hey, a program in Go, curl, python3) are on this machine. A ratio is the median
 of the ratios within each turn. CPU is what every process but the client and the server used, for
 each request; memory is the most that they held (PSS) at a time when they were looked at.
 """
@@ -32,6 +32,26 @@ def kept():
         return ["wrk", "-t1", "-c16", "-d%ss" % SECONDS, url + "/small"]
 
     return command, read_wrk
+
+
+def kept_by_hey():
+    """Hey speaks HTTP/1.1 unless it is told otherwise, and takes no heed of proxies."""
+
+    def command(url):
+        return ["hey", "-c", "16", "-z", "%ss" % SECONDS, url + "/small"]
+
+    return command, read_hey
+
+
+def read_hey(printed):
+    lines = [line.split() for line in printed.splitlines()]
+    if any(words[:1] == ["Error"] for words in lines):
+        raise Failed("hey: " + printed[-300:])
+    rate = next(float(words[1]) for words in lines if words[:1] == ["Requests/sec:"])
+    answered = [(words[0], int(words[1])) for words in lines if words[2:] == ["responses"]]
+    if not answered or any(status != "[200]" for status, _ in answered):
+        raise Failed("hey: %s" % answered)
+    return rate, sum(count for _, count in answered)
 
 
 def read_wrk(printed):
@@ -79,6 +99,7 @@ def nothing():
 
 ROWS = {
     "http": Row("http, kept, requests/s", "http", kept()),
+    "http-hey": Row("http, kept, by hey", "http", kept_by_hey()),
     "http-new": Row("http, new, requests/s", "http", new()),
     "https": Row("https, kept, requests/s", "https", kept()),
     "https-new": Row("https, new, requests/s", "https", new()),
@@ -145,7 +166,7 @@ def main():
     unknown = [name for name in names if name not in ROWS]
     if unknown:
         sys.exit("bench: no network load %s; there are: %s" % (unknown[0], " ".join(ROWS)))
-    needs = {"nginx": "nginx-light", "openssl": "openssl", "wrk": "wrk", "go": "golang-go", "curl": "curl"}
+    needs = {"nginx": "nginx-light", "openssl": "openssl", "wrk": "wrk", "hey": "hey", "go": "golang-go", "curl": "curl"}
     missing = [package for tool, package in needs.items() if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin")]
     if missing:
         sys.exit("bench: this needs the packages %s" % " ".join(missing))

@@ -10,9 +10,9 @@
 # goes to stdout: first the whole, with the launcher's start and end, then what a timer inside the
 # sandbox saw of the command alone.
 #
-# NETWORK_LOAD: http http-new https https-new download gets gets-kept idle (all of them by default),
+# NETWORK_LOAD: http http-hey http-new https https-new download gets gets-kept idle (all of them by default),
 # each against a server on this machine; `-s` is how long a load by wrk lasts (3). They need nginx,
-# wrk, go, curl and openssl (Debian: nginx-light wrk golang-go curl openssl). Beside agentbox they measure
+# wrk, hey, go, curl and openssl (Debian: nginx-light wrk hey golang-go curl openssl). Beside agentbox they measure
 # mitmproxy and srt where there are such programs (MITMDUMP and SRT name them).
 set -euo pipefail
 cd "$(dirname "$0")/.."
