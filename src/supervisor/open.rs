@@ -174,7 +174,13 @@ impl Supervisor {
             Err(Errno::ENOENT) if self.look_again(&lexical(&spelled.absolute))? => {
                 self.open_resolved(call, request, spelled, links)
             }
-            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => self.absent(call, request, spelled, errno),
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => {
+                let reply = self.absent(call, request, spelled, errno)?;
+                if matches!(reply, Reply::Errno(Errno::ENOENT)) {
+                    self.note_absent_of_system(request, &spelled.absolute);
+                }
+                Ok(reply)
+            }
             Err(errno) => self.unreachable(call, request.access(), spelled, errno),
         }
     }
