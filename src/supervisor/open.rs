@@ -15,6 +15,7 @@ use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
 use super::first_change::{Before, Kept};
 use super::spelling::lexical;
+use super::system_files::is_terminal;
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
@@ -176,9 +177,7 @@ impl Supervisor {
             }
             Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => {
                 let reply = self.absent(call, request, spelled, errno)?;
-                if matches!(reply, Reply::Errno(Errno::ENOENT)) {
-                    self.note_absent_of_system(request, &spelled.absolute);
-                }
+                self.note_absent_of_system(request, &spelled.absolute, &reply);
                 Ok(reply)
             }
             Err(errno) => self.unreachable(call, request.access(), spelled, errno),
@@ -396,9 +395,4 @@ impl Supervisor {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
     }
-}
-
-fn is_terminal(absolute: &[u8]) -> bool {
-    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
-        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }

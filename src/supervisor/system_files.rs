@@ -8,10 +8,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::Supervisor;
 use super::access::{Area, Decision};
+use super::call::Reply;
 use super::open::Request;
 use super::spelling::is_clean;
 use super::view::Found;
@@ -71,9 +73,10 @@ impl Supervisor {
 
     /// Notes that nothing is at a path where the system has its files, as where compilers look for each header:
     /// what comes to be there is the system's too.
-    pub(super) fn note_absent_of_system(&mut self, request: &Request, absolute: &[u8]) {
+    pub(super) fn note_absent_of_system(&mut self, request: &Request, absolute: &[u8], reply: &Reply) {
         let path = Path::new(OsStr::from_bytes(absolute));
-        let is_of_system = only_reads(request)
+        let is_of_system = matches!(reply, Reply::Errno(Errno::ENOENT))
+            && only_reads(request)
             && !self.full_mediation
             && self.stays_system(absolute)
             // No rule names it, which would have each look recorded.
@@ -109,4 +112,10 @@ fn is_plainly_system(absolute: &[u8]) -> bool {
         // Where administrators link into the homes of users.
         && !absolute.starts_with(b"/usr/local/")
         && !absolute.windows(3).any(|part| part == b"/..")
+}
+
+/// Whether the path is that of a terminal.
+pub(super) fn is_terminal(absolute: &[u8]) -> bool {
+    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
+        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }
