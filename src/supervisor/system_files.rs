@@ -113,9 +113,3 @@ fn is_plainly_system(absolute: &[u8]) -> bool {
         && !absolute.starts_with(b"/usr/local/")
         && !absolute.windows(3).any(|part| part == b"/..")
 }
-
-/// Whether the path is that of a terminal.
-pub(super) fn is_terminal(absolute: &[u8]) -> bool {
-    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
-        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
-}
