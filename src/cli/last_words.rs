@@ -25,6 +25,8 @@ enum Hint<'a> {
     Rule(String),
     /// This rule denies it, which no other rule changes.
     DeniedBy(RuleId),
+    /// No rule has power over it, such as a malformed request.
+    Reason(&'a str),
 }
 
 impl Hint<'_> {
@@ -44,15 +46,17 @@ impl Hint<'_> {
                 let text = text.filter(|_| policy.denying(&label).count() == 1).unwrap_or_default();
                 format!("denied by {label}{text}")
             }
+            Self::Reason(reason) => reason.escape_debug().to_string(),
         }
     }
 
-    /// None for what is in no rule's power, such as a malformed request.
+    /// None for what the guard counts itself.
     fn of<'a>(denial: &'a Denial, policy: &Policy) -> Option<Hint<'a>> {
         if let Some(remedy) = &denial.remedy {
             return Some(Hint::Remedy(remedy));
         }
-        policy.denying(denial.rule.as_deref()?).next().map(Hint::DeniedBy)
+        let denying = policy.denying(denial.rule.as_deref()?).next();
+        denying.map(Hint::DeniedBy).or_else(|| denial.reason.as_deref().map(Hint::Reason))
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Denial {
     pub target: String,
     /// The rule or reason of the first such event.
     pub rule: Option<String>,
+    /// Why, where the event says more than the rule.
+    pub reason: Option<String>,
     /// The rule that would allow it, where the event says it.
     pub remedy: Option<String>,
     /// How often.
@@ -87,9 +89,11 @@ impl Tally {
         if let Some(denial) = self.denied.get_mut(&key) {
             denial.count += 1;
         } else if self.denied.len() < MOST_NAMES {
-            let remedy = event.args.get("remedy").and_then(|remedy| remedy.as_str()).map(str::to_owned);
+            let text = |name| event.args.get(name).and_then(|text| text.as_str()).map(str::to_owned);
+            let (reason, remedy) = (text("reason"), text("remedy"));
             let (op, target, rule) = (event.op, key.1.clone(), event.rule.clone());
-            self.denied.insert(key, Denial { op, target, rule, remedy, count: 1, first: Instant::now() });
+            self.denied
+                .insert(key, Denial { op, target, rule, reason, remedy, count: 1, first: Instant::now() });
         } else {
             self.others += 1;
         }
