@@ -14,7 +14,7 @@ use super::access::{Area, Decision};
 use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
 use super::first_change::{Before, Kept};
-use super::spelling::lexical;
+use super::spelling::{is_terminal, lexical};
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
@@ -174,7 +174,11 @@ impl Supervisor {
             Err(Errno::ENOENT) if self.look_again(&lexical(&spelled.absolute))? => {
                 self.open_resolved(call, request, spelled, links)
             }
-            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => self.absent(call, request, spelled, errno),
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => {
+                let reply = self.absent(call, request, spelled, errno)?;
+                self.note_absent_of_system(request, &spelled.absolute, &reply);
+                Ok(reply)
+            }
             Err(errno) => self.unreachable(call, request.access(), spelled, errno),
         }
     }
@@ -390,9 +394,4 @@ impl Supervisor {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
     }
-}
-
-fn is_terminal(absolute: &[u8]) -> bool {
-    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
-        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }

@@ -1,6 +1,7 @@
 //! The tally: how many effects, observations and denials there were, and which denials were the most frequent.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use super::event::{Event, Kind};
 
@@ -33,6 +34,8 @@ pub struct Denial {
     pub remedy: Option<String>,
     /// How often.
     pub count: u64,
+    /// When it was first refused.
+    pub first: Instant,
 }
 
 /// What was refused, the most frequent first.
@@ -86,7 +89,7 @@ impl Tally {
         } else if self.denied.len() < MOST_NAMES {
             let remedy = event.args.get("remedy").and_then(|remedy| remedy.as_str()).map(str::to_owned);
             let (op, target, rule) = (event.op, key.1.clone(), event.rule.clone());
-            self.denied.insert(key, Denial { op, target, rule, remedy, count: 1 });
+            self.denied.insert(key, Denial { op, target, rule, remedy, count: 1, first: Instant::now() });
         } else {
             self.others += 1;
         }
