@@ -37,13 +37,24 @@ impl View {
         if !plain {
             return None;
         }
+        self.open_same(absolute, &found.status, flags)
+    }
+
+    /// Opens the file of that status, which is only read, by a path without links, if it is there.
+    pub(super) fn open_same(
+        &self,
+        absolute: &[u8],
+        same: &FileStat,
+        flags: OFlag,
+    ) -> Option<(OwnedFd, FileStat)> {
         // A FIFO that has taken its place would hold us.
         let how = OpenHow::new()
             .flags(flags | OFlag::O_NONBLOCK)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
         let file = openat2(&self.root, OsStr::from_bytes(absolute), how).ok()?;
         let status = fstat(&file).ok()?;
-        if (status.st_dev, status.st_ino) != (found.status.st_dev, found.status.st_ino) {
+        let identity = |status: &FileStat| (status.st_dev, status.st_ino, status.st_mode & libc::S_IFMT);
+        if identity(&status) != identity(same) {
             return None;
         }
         if !flags.contains(OFlag::O_NONBLOCK) {

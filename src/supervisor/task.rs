@@ -27,6 +27,8 @@ pub(super) struct Task {
     pub(super) lineage: String,
     /// /proc/TID, once it was asked for; every look through it fails once the task is gone.
     directory: OnceCell<OwnedFd>,
+    /// The link in it that leads to the working directory, once that was asked for again.
+    working: OnceCell<OwnedFd>,
     /// Process id and thread id inside the run, once they were asked for.
     inner: OnceCell<(i32, i32)>,
     /// The task itself, where the kernel gives such a descriptor: quicker to ask.
@@ -66,7 +68,16 @@ impl Task {
     pub(super) fn working_directory(&self) -> nix::Result<OsString> {
         // Asked for at nearly every open: the other way allocates a page.
         let mut target = [0; 256];
-        match descriptor::read_link(self.directory()?.as_fd(), c"cwd", &mut target) {
+        let read = match (self.working.get(), self.directory.get()) {
+            (Some(link), _) => descriptor::read_link(link.as_fd(), c"", &mut target),
+            (None, Some(directory)) => {
+                let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+                let link = openat(directory, "cwd", flags, Mode::empty())?;
+                descriptor::read_link(self.working.get_or_init(|| link).as_fd(), c"", &mut target)
+            }
+            (None, None) => descriptor::read_link(self.directory()?.as_fd(), c"cwd", &mut target),
+        };
+        match read {
             Ok(length) if length < target.len() => Ok(OsString::from_vec(target[..length].to_vec())),
             Ok(_) => self.link("cwd"),
             Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))),
@@ -299,7 +310,8 @@ impl Tasks {
                 self.lineage(tgid, parent, own)?
             }
         };
-        Ok(Task { tid, tgid, lineage, directory, inner: OnceCell::new(), itself })
+        let (working, inner) = (OnceCell::new(), OnceCell::new());
+        Ok(Task { tid, tgid, lineage, directory, working, inner, itself })
     }
 
     fn lineage(&mut self, tgid: i32, parent: i32, own: u64) -> nix::Result<String> {

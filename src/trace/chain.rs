@@ -10,6 +10,7 @@ use super::effect::Effect;
 use super::event::{Event, Kind, hex, write_hex};
 use super::layout::ZERO_SHA;
 use super::mentions::{find_blobs, find_blobs_in_value};
+use super::observation::Observation;
 
 /// Room for most results.
 const RESULT: usize = 1 << 10;
@@ -60,6 +61,20 @@ impl Body {
             result: Some(effect.result.object(&mut blobs)),
             proc: effect.proc.map(string),
             rule: Some(string(effect.rule)),
+            blobs,
+        }
+    }
+
+    /// The same of an observation that is written already.
+    pub(super) fn of_observation(seen: Observation<'_>) -> Self {
+        let mut blobs = Vec::new();
+        Self {
+            kind: Kind::Observe,
+            op: seen.op,
+            args: seen.args.object(&mut blobs),
+            result: None,
+            proc: Some(string(seen.proc)),
+            rule: Some(string(seen.rule)),
             blobs,
         }
     }

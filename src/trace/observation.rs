@@ -1,0 +1,58 @@
+//! An observation whose entry is written as text from the start: what comes at each open takes no tree of values.
+
+use std::sync::Arc;
+
+use super::chain::Body;
+use super::effect::Members;
+use super::error::TraceError;
+use super::event::{Event, Kind};
+use super::queue::{Queue, Repeat};
+use super::tally::Tally;
+
+/// Something that the run did, before it is numbered, chained and stored.
+#[derive(Debug)]
+pub struct Observation<'a> {
+    /// The operation, as `fs.open_read`.
+    pub op: &'static str,
+    /// What the operation was applied to.
+    pub args: &'a mut Members,
+    /// The lineage of the process.
+    pub proc: &'a str,
+    /// Which rule allowed it.
+    pub rule: &'a str,
+}
+
+impl From<Observation<'_>> for Event {
+    fn from(seen: Observation<'_>) -> Self {
+        let mut event = Self::new(Kind::Observe, seen.op);
+        event.args = seen.args.values();
+        event.proc(seen.proc).rule(seen.rule)
+    }
+}
+
+impl Queue {
+    /// Accepts an observation that is written already; identical ones are folded.
+    pub(super) fn accept_observation(&self, seen: Observation<'_>) -> Result<(), TraceError> {
+        self.accept_body(Arc::new(Body::of_observation(seen)), Repeat::Fold, Tally::count_observation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_stand_as_in_an_event() {
+        for name in [&b"/w/a\xff\"b"[..], "/w/\u{e9}\n".as_bytes()] {
+            let mut args = Members::new();
+            args.bytes("path", name);
+            args.write("size", |out| out.push('7'));
+            let seen = Observation { op: "fs.open_read", args: &mut args, proc: "0.1", rule: "a.policy:1" };
+            let path = std::os::unix::ffi::OsStrExt::from_bytes(name);
+            let event = Event::new(Kind::Observe, "fs.open_read")
+                .path("path", std::ffi::OsStr::new::<std::ffi::OsStr>(path))
+                .arg("size", 7);
+            assert_eq!(Event::from(seen), event.proc("0.1").rule("a.policy:1"));
+        }
+    }
+}
