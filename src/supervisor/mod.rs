@@ -100,6 +100,7 @@ use self::machine::Machine;
 pub use self::machine::{LONGEST_MACHINE_FILE, OPERATION as MACHINE, RecordedMachine};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 pub use self::prepared::Prepared;
+use self::read::Grants;
 pub use self::setup::{Finished, InitWords, Refusal, Setup};
 pub use self::skip::UnderWay;
 use self::status::Statuses;
@@ -122,6 +123,7 @@ pub struct Supervisor {
     recorder: Recorder,
     /// What is being written of an observation.
     observed: Members,
+    grants: Grants,
     judge_connection: JudgeConnection,
     lead_loopback: LeadLoopback,
     connections: Arc<Connections>,

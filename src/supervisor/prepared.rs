@@ -16,6 +16,7 @@ use super::hasher::Hasher;
 use super::image::Heads;
 use super::listing::Listings;
 use super::machine::Machine;
+use super::read::Grants;
 use super::setup::{Controlled, Setup};
 use super::status::Statuses;
 use super::stop::Stop;
@@ -83,6 +84,7 @@ impl Prepared {
             command: setup.command,
             recorder: setup.recorder,
             observed: Members::new(),
+            grants: Grants::default(),
             judge_connection: setup.judge_connection,
             lead_loopback: setup.lead_loopback,
             connections: setup.connections,

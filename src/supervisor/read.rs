@@ -1,17 +1,29 @@
 //! Records what was opened for reading: with the digest of its content, or as a directory.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use nix::sys::stat::{FileStat, SFlag};
 
+use super::access::AccessTable;
 use super::call::Call;
 use super::view::{Found, Spelled};
 use super::{Stop, Supervisor};
 use crate::policy::{FileId, RuleId};
-use crate::trace::Observation;
+use crate::trace::{Observation, Text};
 
 const OPERATION: &str = "fs.open_read";
+
+/// What allows reads, as entries say it.
+#[derive(Debug, Default)]
+pub(super) struct Grants(HashMap<Option<RuleId>, Text>);
+
+impl Grants {
+    fn label(&mut self, access: &AccessTable, rule: Option<RuleId>) -> &Text {
+        self.0.entry(rule).or_insert_with(|| access.grant_label(rule).as_str().into())
+    }
+}
 
 /// A file that is open for reading.
 #[derive(Debug, Clone, Copy)]
@@ -70,8 +82,8 @@ impl Supervisor {
     }
 
     fn observe_read(&mut self, call: &Call, rule: Option<RuleId>) -> Result<(), Stop> {
-        let (args, rule) = (&mut self.observed, &self.access.grant_label(rule));
-        let seen = Observation { op: OPERATION, args, proc: &call.task.lineage, rule };
+        let (args, rule) = (&mut self.observed, self.grants.label(&self.access, rule));
+        let seen = Observation { op: OPERATION, args, proc: call.task.said(), rule };
         Ok(self.recorder.observe(seen)?)
     }
 }

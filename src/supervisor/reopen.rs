@@ -26,11 +26,11 @@ impl View {
         Ok((nix::fcntl::openat(&self.descriptors, number.as_str(), flags, mode)?, None))
     }
 
-    /// Opens a file by its path once more: for one that is only read, faster than through /proc, and
+    /// Opens a file or directory by its path once more: for one that is only read, faster than through /proc, and
     /// as good if it is still the same.
     fn open_again(&self, found: &Found, absolute: &[u8], flags: OFlag) -> Option<(OwnedFd, FileStat)> {
         let changes = OFlag::O_WRONLY | OFlag::O_RDWR | OFlag::O_TRUNC | OFlag::O_TMPFILE;
-        let plain = found.kind() == SFlag::S_IFREG
+        let plain = matches!(found.kind(), SFlag::S_IFREG | SFlag::S_IFDIR)
             && !flags.intersects(changes)
             && found.path.as_os_str().as_bytes() == absolute
             && is_clean(absolute);
@@ -40,7 +40,7 @@ impl View {
         self.open_same(absolute, &found.status, flags)
     }
 
-    /// Opens the file of that status, which is only read, by a path without links, if it is there.
+    /// Opens the file or directory of that status, which is only read, by a path without links, if it is there.
     pub(super) fn open_same(
         &self,
         absolute: &[u8],

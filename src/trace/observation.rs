@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::canonical;
 use super::chain::Body;
 use super::effect::Members;
 use super::error::TraceError;
@@ -17,16 +18,35 @@ pub struct Observation<'a> {
     /// What the operation was applied to.
     pub args: &'a mut Members,
     /// The lineage of the process.
-    pub proc: &'a str,
+    pub proc: &'a Text,
     /// Which rule allowed it.
-    pub rule: &'a str,
+    pub rule: &'a Text,
+}
+
+/// A text as it stands in an entry: shared by all that say it.
+#[derive(Debug, Clone)]
+pub struct Text(pub(super) Arc<str>);
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        let mut out = String::with_capacity(text.len() + 2);
+        canonical::write_string(&mut out, text);
+        Self(out.into())
+    }
+}
+
+impl Text {
+    fn plain(&self) -> String {
+        // What was written here is JSON.
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
 }
 
 impl From<Observation<'_>> for Event {
     fn from(seen: Observation<'_>) -> Self {
         let mut event = Self::new(Kind::Observe, seen.op);
         event.args = seen.args.values();
-        event.proc(seen.proc).rule(seen.rule)
+        event.proc(seen.proc.plain()).rule(seen.rule.plain())
     }
 }
 
@@ -47,12 +67,13 @@ mod tests {
             let mut args = Members::new();
             args.bytes("path", name);
             args.write("size", |out| out.push('7'));
-            let seen = Observation { op: "fs.open_read", args: &mut args, proc: "0.1", rule: "a.policy:1" };
+            let (proc, rule) = (&Text::from("0.1"), &Text::from("a \"b\".policy:1"));
+            let seen = Observation { op: "fs.open_read", args: &mut args, proc, rule };
             let path = std::os::unix::ffi::OsStrExt::from_bytes(name);
             let event = Event::new(Kind::Observe, "fs.open_read")
                 .path("path", std::ffi::OsStr::new::<std::ffi::OsStr>(path))
                 .arg("size", 7);
-            assert_eq!(Event::from(seen), event.proc("0.1").rule("a.policy:1"));
+            assert_eq!(Event::from(seen), event.proc("0.1").rule("a \"b\".policy:1"));
         }
     }
 }
