@@ -61,11 +61,15 @@ impl Tally {
         self.totals.effects += 1;
     }
 
+    pub(super) fn count_observation(&mut self) {
+        self.totals.observations += 1;
+    }
+
     pub(super) fn count(&mut self, event: &Event) {
         match event.kind {
             Kind::Meta => {}
             Kind::Effect => self.count_effect(),
-            Kind::Observe => self.totals.observations += 1,
+            Kind::Observe => self.count_observation(),
             Kind::Deny => {
                 self.totals.denials += 1;
                 self.count_denial(event);
