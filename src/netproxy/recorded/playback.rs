@@ -208,7 +208,7 @@ impl Playback {
             if is_apart {
                 moments::pass(MOMENT).await;
             }
-            delays::until(at).await;
+            delays::until(at, Duration::ZERO).await;
         }));
     }
 
