@@ -2,8 +2,8 @@
 //!
 //! A program whose clock goes at real rate measures how long an answer takes. For such a program it comes when it
 //! came, counted from its request: the supervisor leaves the time out, as any other wait, once nothing else of the run
-//! goes on. Other programs see the times on their tapes, and an answer comes at once; but for one that was long in
-//! coming: a client may have waited for it in vain, and given up before.
+//! goes on. Other programs see the times on their tapes, and an answer comes at once; but for one, or a piece of one,
+//! that was long in coming: a client may have waited for it in vain, and given up before.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -60,15 +60,17 @@ impl Drop for Waiting {
     }
 }
 
-/// Waits for a time of the run at which something came, so long after what was before it, where answers are to come
-/// when they came. What was long in coming has its time in any case.
+/// Waits for a time of the run at which something came, where answers are to come when they came; else, where it was
+/// long in coming, as long `after` what was before it, which has been just now.
 pub(crate) async fn until(at: Duration, after: Duration) {
-    if after >= LONG || delays().is_wanted {
+    if delays().is_wanted {
         wait(at).await;
+    } else if after >= LONG {
+        wait(now().saturating_add(after)).await;
     }
 }
 
-/// Waits for what came so long after what has been just now, in the same way.
+/// Waits for what comes so long after what has been just now, in the same way.
 pub(crate) async fn long(after: Duration) {
     until(now().saturating_add(after), after).await;
 }

@@ -165,7 +165,9 @@ fn without(value: &Value, names: &[&str]) -> Value {
 /// A failure. Whether a client went away before the run ended, or with it, is a matter of chance.
 fn failure(value: &Value) -> Value {
     let mut failure = value.clone();
-    if value.get("side").is_some_and(|side| side == "agent") && value.get("kind").is_some_and(|kind| kind == "ended") {
+    if value.get("side").is_some_and(|side| side == "agent")
+        && value.get("kind").is_some_and(|kind| kind == "ended")
+    {
         failure["kind"] = "abandoned".into();
     }
     failure
