@@ -25,6 +25,8 @@ enum Hint<'a> {
     Rule(String),
     /// This rule denies it, which no other rule changes.
     DeniedBy(RuleId),
+    /// No rule changes it, for this reason.
+    Beyond(&'a str),
 }
 
 impl Hint<'_> {
@@ -37,6 +39,7 @@ impl Hint<'_> {
             }
             Self::Remedy(remedy) => format!("to allow it: {remedy}"),
             Self::Rule(rule) => format!("to allow it: {rule}"),
+            Self::Beyond(reason) => reason.escape_debug().to_string(),
             Self::DeniedBy(id) => {
                 let label = policy.rule_label(*id);
                 let text = policy.rules.get(id.0).map(|rule| format!(" `{}`", rule.text.escape_debug()));
@@ -47,12 +50,19 @@ impl Hint<'_> {
         }
     }
 
-    /// None for what is in no rule's power, such as a malformed request.
     fn of<'a>(denial: &'a Denial, policy: &Policy) -> Option<Hint<'a>> {
         if let Some(remedy) = &denial.remedy {
             return Some(Hint::Remedy(remedy));
         }
-        policy.denying(denial.rule.as_deref()?).next().map(Hint::DeniedBy)
+        let rule = denial.rule.as_deref()?;
+        // Such as a malformed request.
+        let beyond = || rule.strip_prefix("no rule: ").map(Hint::Beyond);
+        policy.denying(rule).next().map(Hint::DeniedBy).or_else(beyond)
+    }
+
+    /// What a rule can mend is told before what none can.
+    fn is_beyond(&self) -> bool {
+        matches!(self, Self::Beyond(_))
     }
 }
 
@@ -99,7 +109,10 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
         more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
     }
     // What failed first is most often why the rest did: nothing comes after it.
-    let first = refused.iter().filter(needed).min_by_key(|refused| (refused.is_probe, refused.first));
+    let first = refused
+        .iter()
+        .filter(needed)
+        .min_by_key(|refused| (refused.is_probe, refused.hint.is_beyond(), refused.first));
     if let Some(first) =
         first.map(words).filter(|first| !lines.last().is_some_and(|line| line.ends_with(first)))
     {
@@ -148,10 +161,17 @@ struct Refused<'a> {
 
 /// Each kind of refusal once, in the order in which they are told.
 fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
-    let hosts = outcome.refused_hosts.iter().filter_map(|host| {
-        let what = format!("{} {}", host.op, host.target.escape_debug());
-        let hint = Hint::of(host, &outcome.policy)?;
-        Some(Refused { is_probe: false, is_of_sys: false, count: host.count, first: host.first, what, hint })
+    let others = outcome.other_denials.iter().filter_map(|denial| {
+        let what = format!("{} {}", denial.op, denial.target.escape_debug());
+        let hint = Hint::of(denial, &outcome.policy)?;
+        Some(Refused {
+            is_probe: false,
+            is_of_sys: false,
+            count: denial.count,
+            first: denial.first,
+            what,
+            hint,
+        })
     });
     let own = outcome.denials.most_frequent().into_iter();
     let own = own.filter(|kind| kind.rule.is_some() || dot_file(&kind.denied, &outcome.policy).is_none());
@@ -161,8 +181,8 @@ fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
         let (is_probe, what) = (is_probe(denied), describe(denied));
         Refused { is_probe, is_of_sys, count: *count, first: *first, what, hint }
     });
-    let mut refused: Vec<_> = own.chain(hosts).chain(optional_files(outcome)).collect();
-    refused.sort_by_key(|refused| (refused.is_probe, Reverse(refused.count)));
+    let mut refused: Vec<_> = own.chain(others).chain(optional_files(outcome)).collect();
+    refused.sort_by_key(|refused| (refused.is_probe, refused.hint.is_beyond(), Reverse(refused.count)));
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = HashSet::new();
     refused.retain(|refused| told.insert(refused.what.clone()));

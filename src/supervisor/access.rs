@@ -116,6 +116,24 @@ impl AccessTable {
         }
     }
 
+    /// The same for what is there. A directory in which a pattern may match is listed as one that is shown in part.
+    pub(super) fn decide_object(
+        &self,
+        access: PathAccess,
+        resolved: &Path,
+        id: FileId,
+        is_directory: bool,
+    ) -> Decision {
+        let decision = self.decide(access, resolved, Some(id));
+        let is_listing = is_directory && access == PathAccess::Read;
+        match decision {
+            Decision::Deny { rule: None, .. } if is_listing && self.policy.covers_below(resolved) => {
+                Decision::Allow(Area::Partial)
+            }
+            decision => decision,
+        }
+    }
+
     fn without_rule(&self, access: PathAccess, path: &Path) -> Option<Area> {
         if self.is_private(path) {
             return Some(if self.enforce { Area::Private } else { Area::Rule(None) });

@@ -258,9 +258,10 @@ impl Supervisor {
         if access == PathAccess::Write && self.view.is_input(found) {
             return Decision::Deny { rule: None, reason: "standard input is for reading".to_owned() };
         }
+        let is_directory = found.kind() == SFlag::S_IFDIR;
         match found.former_path() {
             None => Decision::Allow(Area::Private),
-            Some(path) => self.access.decide(access, path, Some(self.view.id_of(found))),
+            Some(path) => self.access.decide_object(access, path, self.view.id_of(found), is_directory),
         }
     }
 
@@ -341,7 +342,7 @@ impl Supervisor {
         let label = self.access.label(rule, reason);
         let event = event.proc(call.task.lineage.clone()).rule(label);
         if matches!(decision, Decision::Own { .. }) {
-            // No rule opens it: the last words, which name one, leave it out.
+            // No rule opens it: the last words name none for it.
             self.recorder.deny(event)?;
         } else {
             self.deny(event, super::denials::path(access, resolved), rule)?;

@@ -88,7 +88,13 @@ impl Tally {
             denial.count += 1;
         } else if self.denied.len() < MOST_NAMES {
             let remedy = event.args.get("remedy").and_then(|remedy| remedy.as_str()).map(str::to_owned);
-            let (op, target, rule) = (event.op, key.1.clone(), event.rule.clone());
+            let (op, target) = (event.op, key.1.clone());
+            // Of the network the reason stands apart.
+            let reason = event.args.get("reason").and_then(|reason| reason.as_str());
+            let rule = match (event.rule.as_deref(), reason) {
+                (Some("no rule"), Some(reason)) => Some(format!("no rule: {reason}")),
+                (rule, _) => rule.map(str::to_owned),
+            };
             self.denied.insert(key, Denial { op, target, rule, remedy, count: 1, first: Instant::now() });
         } else {
             self.others += 1;

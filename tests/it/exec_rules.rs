@@ -75,6 +75,10 @@ print(os.system('echo hi'))",
         let trace = sandbox.trace();
         let shown = sandbox.agentbox(&["show", "--denied", trace.to_str().expect("a name")]);
         assert!(shown.stdout.contains("sh as echo -c 'echo leak'"), "{shown}");
+        let ran = python(sandbox, "start('nosuchprogram', executable='/usr/bin/echo')");
+        ran.exits(0).prints("EACCES\n");
+        assert!(ran.denials("exec").iter().all(|entry| entry["args"].get("remedy").is_none()), "{ran}");
+        assert!(!ran.stderr.contains("exec: nosuchprogram"), "{ran}");
         sandbox.policy("exec: sh");
         let ran = python(sandbox, "start('true', '-c', 'echo leak', executable='/bin/sh')");
         ran.exits(0).prints("EACCES\n");

@@ -236,3 +236,27 @@ for blocking in (True, False):
         assert_eq!(count, 2, "{ran}");
     });
 }
+
+#[test]
+fn directories_on_the_way_of_a_pattern_are_listed() {
+    everyone(|sandbox| {
+        sandbox.policy("read: ./src/**/*.py\ndeny: read **/closed");
+        sandbox.file("src/pkg/__init__.py", "x = 1\n");
+        sandbox.file("src/pkg/deep/__init__.py", "y = 2\n");
+        sandbox.file("src/pkg/notes.txt", "secret\n");
+        sandbox.file("src/closed/a.py", "");
+        sandbox.file("other/a.py", "");
+        let program = "import errno, glob, os, pkg, pkg.deep\n\
+             def attempt(function, name):\n    try: function(name); print('done')\n    \
+             except OSError as error: print(errno.errorcode[error.errno])\n\
+             print(pkg.x, pkg.deep.y, sorted(glob.glob('src/**/*.py', recursive=True)))\n\
+             attempt(open, 'src/pkg/notes.txt'); attempt(os.listdir, 'src/closed'); attempt(os.listdir, 'other')\n\
+             attempt(os.mkdir, 'src/pkg/new')\n";
+        sandbox.file("src/main.py", program);
+        let ran = sandbox.run(&["python3", "src/main.py"]);
+        ran.exits(0).prints(
+            "1 2 ['src/main.py', 'src/pkg/__init__.py', 'src/pkg/deep/__init__.py']\nEACCES\nEACCES\nEACCES\nEACCES\n",
+        );
+        assert!(ran.of("fs.open_read").iter().any(|entry| entry["args"]["partial"] == true), "{ran}");
+    });
+}
