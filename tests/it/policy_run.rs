@@ -104,6 +104,23 @@ print(seen); open('mine', 'w').write('x')";
 }
 
 #[test]
+fn the_directory_of_the_trace_stays_where_it_is() {
+    everyone(|sandbox| {
+        sandbox.file("p", "write: .\n");
+        sandbox.directory("a/b");
+        let program = "import os
+os.mkdir('empty')
+for act in (lambda: os.rmdir('a/b'), lambda: os.rename('a/b', 'x'), lambda: os.rename('a', 'x'), lambda: os.rename('empty', 'a/b')):
+    try: act(); print('done')
+    except PermissionError: print('refused')";
+        let ran = sandbox.agentbox(&["run", "-p", "p", "-t", "a/b/t", "--", "python3", "-c", program]);
+        ran.exits(0).prints(&"refused\n".repeat(4)).complains("it holds a file of the launcher");
+        let found = verify(&sandbox.path("a/b/t"), &Expectation::default()).expect("a trace");
+        assert_eq!(found.outcome, Outcome::Sealed, "{ran}");
+    });
+}
+
+#[test]
 fn a_trace_is_not_written_over_another_file() {
     everyone(|sandbox| {
         let notes = sandbox.file("notes.txt", "my notes\n");
