@@ -147,8 +147,12 @@ impl AccessTable {
         if self.is_system(path) {
             return Some(Area::System);
         }
-        let partial = path == Path::new("/") || self.skeleton.iter().any(|directory| directory == path);
-        partial.then_some(Area::Partial)
+        self.shows_parts(path).then_some(Area::Partial)
+    }
+
+    /// Whether the directory is one of ours, made for what rules name in it: its other names are not there.
+    pub(super) fn shows_parts(&self, path: &Path) -> bool {
+        path == Path::new("/") || self.skeleton.iter().any(|directory| directory == path)
     }
 
     /// Whether `path` is in a tree of the system that is shown, and not masked there.

@@ -246,7 +246,9 @@ impl Supervisor {
 
     /// Records that a directory was listed that shows only what rules name in it.
     fn record_listing(&mut self, call: &Call, spelled: &Spelled, found: &Found) -> Result<(), Stop> {
-        self.denials.listed_in_part(&found.path);
+        if self.access.shows_parts(&found.path) {
+            self.denials.listed_in_part(&found.path);
+        }
         let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
         let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
         Ok(self.recorder.record_folded(event.proc(call.task.lineage.clone()))?)

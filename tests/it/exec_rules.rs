@@ -220,6 +220,11 @@ fn the_command_may_be_a_script_and_start_its_interpreter_again() {
         sandbox.run(&["python3", "agent.py"]).exits(0).prints("agent\n2\n");
         sandbox.script("agent.sh", "#!/bin/sh\necho shell $1\n");
         sandbox.run(&["./agent.sh", "x"]).exits(0).prints("shell x\n");
+        // As npm leads to programs of packages.
+        sandbox.directory("bin");
+        std::os::unix::fs::symlink("../agent.py", sandbox.path("bin/agent")).expect("a link");
+        sandbox.run(&["python3", "bin/agent"]).exits(0).prints("agent\n2\n");
+        sandbox.run(&["./bin/agent"]).exits(0).prints("agent\n2\n");
     });
 }
 
