@@ -25,8 +25,8 @@ enum Hint<'a> {
     Rule(String),
     /// This rule denies it, which no other rule changes.
     DeniedBy(RuleId),
-    /// No rule changes it, for this reason.
-    Beyond(&'a str),
+    /// No rule has power over it, for this reason, such as a malformed request.
+    Reason(&'a str),
 }
 
 impl Hint<'_> {
@@ -39,7 +39,6 @@ impl Hint<'_> {
             }
             Self::Remedy(remedy) => format!("to allow it: {remedy}"),
             Self::Rule(rule) => format!("to allow it: {rule}"),
-            Self::Beyond(reason) => reason.escape_debug().to_string(),
             Self::DeniedBy(id) => {
                 let label = policy.rule_label(*id);
                 let text = policy.rules.get(id.0).map(|rule| format!(" `{}`", rule.text.escape_debug()));
@@ -47,6 +46,7 @@ impl Hint<'_> {
                 let text = text.filter(|_| policy.denying(&label).count() == 1).unwrap_or_default();
                 format!("denied by {label}{text}")
             }
+            Self::Reason(reason) => reason.escape_debug().to_string(),
         }
     }
 
@@ -55,14 +55,13 @@ impl Hint<'_> {
             return Some(Hint::Remedy(remedy));
         }
         let rule = denial.rule.as_deref()?;
-        // Such as a malformed request.
-        let beyond = || rule.strip_prefix("no rule: ").map(Hint::Beyond);
-        policy.denying(rule).next().map(Hint::DeniedBy).or_else(beyond)
+        let reason = || denial.reason.as_deref().or_else(|| rule.strip_prefix("no rule: ")).map(Hint::Reason);
+        policy.denying(rule).next().map(Hint::DeniedBy).or_else(reason)
     }
 
     /// What a rule can mend is told before what none can.
     fn is_beyond(&self) -> bool {
-        matches!(self, Self::Beyond(_))
+        matches!(self, Self::Reason(_))
     }
 }
 

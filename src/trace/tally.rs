@@ -30,6 +30,8 @@ pub struct Denial {
     pub target: String,
     /// The rule or reason of the first such event.
     pub rule: Option<String>,
+    /// Why, where the event says more than the rule.
+    pub reason: Option<String>,
     /// The rule that would allow it, where the event says it.
     pub remedy: Option<String>,
     /// How often.
@@ -59,11 +61,15 @@ impl Tally {
         self.totals.effects += 1;
     }
 
+    pub(super) fn count_observation(&mut self) {
+        self.totals.observations += 1;
+    }
+
     pub(super) fn count(&mut self, event: &Event) {
         match event.kind {
             Kind::Meta => {}
             Kind::Effect => self.count_effect(),
-            Kind::Observe => self.totals.observations += 1,
+            Kind::Observe => self.count_observation(),
             Kind::Deny => {
                 self.totals.denials += 1;
                 self.count_denial(event);
@@ -92,14 +98,11 @@ impl Tally {
                 denial.remedy = remedy();
             }
         } else if self.denied.len() < MOST_NAMES {
-            let (op, target, remedy) = (event.op, key.1.clone(), remedy());
-            // Of the network the reason stands apart.
-            let reason = event.args.get("reason").and_then(|reason| reason.as_str());
-            let rule = match (event.rule.as_deref(), reason) {
-                (Some("no rule"), Some(reason)) => Some(format!("no rule: {reason}")),
-                (rule, _) => rule.map(str::to_owned),
-            };
-            self.denied.insert(key, Denial { op, target, rule, remedy, count: 1, first: Instant::now() });
+            let text = |name| event.args.get(name).and_then(|text| text.as_str()).map(str::to_owned);
+            let (reason, remedy) = (text("reason"), remedy());
+            let (op, target, rule) = (event.op, key.1.clone(), event.rule.clone());
+            self.denied
+                .insert(key, Denial { op, target, rule, reason, remedy, count: 1, first: Instant::now() });
         } else {
             self.others += 1;
         }
@@ -128,11 +131,13 @@ mod tests {
     #[test]
     fn a_rule_that_helps_later_is_told_as_well() {
         let mut tally = Tally::default();
-        let event = |reason| Event::new(Kind::Deny, "net").arg("target", "a.test:80").arg("reason", reason).rule("no rule");
+        let event = |reason| {
+            Event::new(Kind::Deny, "net").arg("target", "a.test:80").arg("reason", reason).rule("no rule")
+        };
         tally.count(&event("a `%2F` stands there"));
         tally.count(&event("no rule allows PUT").arg("remedy", "net: PUT a.test:80/x"));
         let denials = tally.denials();
-        assert_eq!(denials.named[0].rule.as_deref(), Some("no rule: a `%2F` stands there"));
+        assert_eq!(denials.named[0].reason.as_deref(), Some("a `%2F` stands there"));
         assert_eq!(denials.named[0].remedy.as_deref(), Some("net: PUT a.test:80/x"));
     }
 

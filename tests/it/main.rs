@@ -25,6 +25,7 @@ mod ids;
 mod intersection;
 mod java;
 mod killed;
+mod late;
 mod layers;
 mod life;
 mod limits;
