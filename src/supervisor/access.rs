@@ -118,6 +118,24 @@ impl AccessTable {
         }
     }
 
+    /// The same for what is there. A directory in which a pattern may match is listed as one that is shown in part.
+    pub(super) fn decide_object(
+        &self,
+        access: PathAccess,
+        resolved: &Path,
+        id: FileId,
+        is_directory: bool,
+    ) -> Decision {
+        let decision = self.decide(access, resolved, Some(id));
+        let is_listing = is_directory && access == PathAccess::Read;
+        match decision {
+            Decision::Deny { rule: None, .. } if is_listing && self.policy.covers_below(resolved) => {
+                Decision::Allow(Area::Partial)
+            }
+            decision => decision,
+        }
+    }
+
     fn without_rule(&self, access: PathAccess, path: &Path) -> Option<Area> {
         if self.is_private(path) {
             return Some(if self.enforce { Area::Private } else { Area::Rule(None) });
@@ -131,8 +149,12 @@ impl AccessTable {
         if self.is_system(path) {
             return Some(Area::System);
         }
-        let partial = path == Path::new("/") || self.skeleton.iter().any(|directory| directory == path);
-        partial.then_some(Area::Partial)
+        self.shows_parts(path).then_some(Area::Partial)
+    }
+
+    /// Whether the directory is one of ours, made for what rules name in it: its other names are not there.
+    pub(super) fn shows_parts(&self, path: &Path) -> bool {
+        path == Path::new("/") || self.skeleton.iter().any(|directory| directory == path)
     }
 
     /// Whether `path` is in a tree of the system that is shown, and not masked there.
