@@ -131,15 +131,22 @@ impl FirstState {
         Ok(state)
     }
 
-    /// What came into being at `places` when the run had ended.
-    pub fn hide(&mut self, places: impl IntoIterator<Item = PathBuf>) {
+    /// What came into being at `places` when the run had ended is not there at first; nor is what came to be in
+    /// directories since the run listed them, which is given.
+    pub fn hide(&mut self, places: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+        self.set_absent(places);
+        let new = self.new_names();
+        self.set_absent(new.iter().cloned());
+        new
+    }
+
+    fn set_absent(&mut self, places: impl IntoIterator<Item = PathBuf>) {
         for place in places {
             self.files.states.entry(place).or_insert(Former::Absent);
         }
     }
 
-    /// What came to be in directories since the run listed them is not there at first either; gives which.
-    pub fn hide_new(&mut self) -> Vec<PathBuf> {
+    fn new_names(&self) -> Vec<PathBuf> {
         let mut new = order::new_names(&self.orders);
         // Of what the run made or moved nobody can tell what is new.
         let states = &self.files.states;
@@ -148,7 +155,6 @@ impl FirstState {
         let is_moved =
             |path: &Path| moves.iter().any(|back| path.starts_with(&back.from) || path.starts_with(&back.to));
         new.retain(|path| !states.contains_key(path) && !is_made(path) && !is_moved(path));
-        self.hide(new.iter().cloned());
         new
     }
 
