@@ -84,7 +84,7 @@ pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
 use self::controls::{Births, Following};
 pub use self::controls::{Controls, Ids, Seed, TASK_IDS};
-pub use self::denials::{Denials, is_probe};
+pub use self::denials::{Counted, Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;

@@ -14,7 +14,7 @@ use super::access::{Area, Decision};
 use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
 use super::first_change::{Before, Kept};
-use super::spelling::lexical;
+use super::spelling::{is_terminal, lexical};
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
@@ -177,7 +177,11 @@ impl Supervisor {
             Err(Errno::ENOENT) if self.look_again(&lexical(&spelled.absolute))? => {
                 self.open_resolved(call, request, spelled, links)
             }
-            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => self.absent(call, request, spelled, errno),
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => {
+                let reply = self.absent(call, request, spelled, errno)?;
+                self.note_absent_of_system(request, &spelled.absolute, &reply);
+                Ok(reply)
+            }
             Err(errno) => self.unreachable(call, request.access(), spelled, errno),
         }
     }
@@ -245,7 +249,9 @@ impl Supervisor {
 
     /// Records that a directory was listed that shows only what rules name in it.
     fn record_listing(&mut self, call: &Call, spelled: &Spelled, found: &Found) -> Result<(), Stop> {
-        self.denials.listed_in_part(&found.path);
+        if self.access.shows_parts(&found.path) {
+            self.denials.listed_in_part(&found.path);
+        }
         let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
         let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
         Ok(self.recorder.record_folded(event.proc(call.task.lineage.clone()))?)
@@ -257,9 +263,10 @@ impl Supervisor {
         if access == PathAccess::Write && self.view.is_input(found) {
             return Decision::Deny { rule: None, reason: "standard input is for reading".to_owned() };
         }
+        let is_directory = found.kind() == SFlag::S_IFDIR;
         match found.former_path() {
             None => Decision::Allow(Area::Private),
-            Some(path) => self.access.decide(access, path, Some(self.view.id_of(found))),
+            Some(path) => self.access.decide_object(access, path, self.view.id_of(found), is_directory),
         }
     }
 
@@ -340,7 +347,7 @@ impl Supervisor {
         let label = self.access.label(rule, reason);
         let event = event.proc(call.task.lineage.clone()).rule(label);
         if matches!(decision, Decision::Own { .. }) {
-            // No rule opens it: the last words, which name one, leave it out.
+            // No rule opens it: the last words name none for it.
             self.recorder.deny(event)?;
         } else {
             self.deny(event, super::denials::path(access, resolved), rule)?;
@@ -372,9 +379,4 @@ impl Supervisor {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
     }
-}
-
-fn is_terminal(absolute: &[u8]) -> bool {
-    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
-        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }
