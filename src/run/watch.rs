@@ -50,8 +50,8 @@ pub(super) fn watch(
     let begun = around.begun;
     let Beginning { base, replay } = beginning;
     let skips_waits = repeat.skips_waits();
-    let (diverted, kept) = entered.layers.prepare(&plan.fs, &entered.root, repeat.files())?;
     let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
+    let (diverted, kept) = entered.layers.prepare(&plan.fs, &entered.root, repeat.files(), keeps)?;
     let setup = Setup {
         init: begun.init(),
         inherited: begun.stdio().mounts(),
