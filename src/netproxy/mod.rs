@@ -70,12 +70,14 @@ mod idle;
 mod informational;
 mod intercept;
 mod judged;
+mod lent;
 mod link;
 mod listen;
 mod malformed;
 mod metered;
 pub mod moments;
 mod multiplexed;
+mod named;
 mod names;
 mod origin;
 mod packet;
@@ -101,6 +103,7 @@ mod sessions;
 mod sighted;
 pub mod sniff;
 pub mod socks;
+mod spare;
 mod spec;
 mod spelling;
 pub mod standstill;
@@ -136,7 +139,7 @@ pub use self::packet::Answers;
 pub use self::pins::Pins;
 pub use self::publish::{Inside, Published};
 pub use self::resolve::{Family, Found, HostNetwork, Outside, Pending};
-pub use self::spec::{Listeners, ProxySpec, StreamOptions, Unread, Upstream, WhoAsked};
+pub use self::spec::{HasLeft, Listeners, ProxySpec, StreamOptions, Unread, Upstream, WhoAsked};
 
 use self::decide::Judge;
 use self::egress::Egress;
@@ -217,6 +220,7 @@ pub fn start_with(spec: ProxySpec, outside: Arc<dyn Outside>) -> Result<Proxy, N
         redactor: spec.redactor,
         who: spec.who,
         unread: spec.unread,
+        has_left: spec.has_left,
         tls,
         pool: Arc::default(),
         secrets: spec.secrets,

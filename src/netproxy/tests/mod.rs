@@ -24,5 +24,6 @@ mod secure;
 mod smuggling;
 mod socks;
 mod streams;
+mod whole_urls;
 mod within;
 mod world;
