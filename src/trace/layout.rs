@@ -13,13 +13,13 @@ pub const DIRECTORY_MODE: u32 = 0o700;
 
 /// Bytes of disk that are reserved at the begin. A trace that needs no more keeps them: to give them back can take
 /// longer than a short run, where the file system tells the disk at once (mount option `discard`).
-pub const RESERVE_FIRST: u64 = 64 << 10;
+pub const RESERVE_FIRST: u64 = 80 << 10;
 /// Bytes of disk that are reserved ahead at a time, after the first.
 pub const RESERVE_STEP: u64 = 4 << 20;
 /// The same for bodies that have passed and are not stored yet.
 pub const RESERVE_STEP_OF_BODIES: u64 = 1 << 20;
 /// Bytes of a reservation that only the end of a run may use: checkpoints, `run.end`, `run.seal`.
-pub const RESERVE_FOR_END: u64 = 32 << 10;
+pub const RESERVE_FOR_END: u64 = 64 << 10;
 /// Bytes that are reserved before an effect is let happen: its entry (two paths at PATH_MAX, each byte written in the
 /// longest way) must fit.
 pub const RESERVE_AHEAD: u64 = 128 << 10;
