@@ -11,10 +11,7 @@ pub const FILE_MODE: u32 = 0o600;
 /// Mode of directories that hold them.
 pub const DIRECTORY_MODE: u32 = 0o700;
 
-/// Bytes of disk that are reserved at the begin. A trace that needs no more keeps them: to give them back can take
-/// longer than a short run, where the file system tells the disk at once (mount option `discard`).
-pub const RESERVE_FIRST: u64 = 80 << 10;
-/// Bytes of disk that are reserved ahead at a time, after the first.
+/// Bytes of disk that are reserved ahead at a time.
 pub const RESERVE_STEP: u64 = 4 << 20;
 /// The same for bodies that have passed and are not stored yet.
 pub const RESERVE_STEP_OF_BODIES: u64 = 1 << 20;

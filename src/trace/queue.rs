@@ -276,10 +276,9 @@ impl Queue {
         self.work_done.notify_all();
     }
 
-    /// Lets go of the file. Whether much is reserved behind its end.
-    pub(super) fn release(&self) -> bool {
-        let space = self.lock().space.take();
-        space.is_some_and(|space| space.is_large())
+    /// Lets go of the file.
+    pub(super) fn release(&self) {
+        self.lock().space = None;
     }
 
     pub(super) fn failure(&self) -> Option<Arc<str>> {

@@ -8,7 +8,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
 
-use super::layout::{RESERVE_AHEAD, RESERVE_FIRST, RESERVE_STEP, RESERVE_STEP_OF_BODIES};
+use super::layout::{RESERVE_AHEAD, RESERVE_STEP, RESERVE_STEP_OF_BODIES};
 
 /// The reservation of one file.
 pub(super) struct Space {
@@ -39,11 +39,6 @@ impl Space {
 
     pub(super) fn write_through(&self) -> bool {
         self.write_through
-    }
-
-    /// Whether more than the first reservation was made.
-    pub(super) fn is_large(&self) -> bool {
-        self.reserved_to > RESERVE_FIRST
     }
 
     /// Makes sure that the file can grow to `end` bytes.
@@ -78,7 +73,6 @@ impl Space {
 
     fn step(&self) -> u64 {
         match self.purpose {
-            Purpose::Lines if self.reserved_to == 0 => RESERVE_FIRST,
             Purpose::Lines => RESERVE_STEP,
             Purpose::Bodies => RESERVE_STEP_OF_BODIES,
         }

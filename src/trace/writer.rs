@@ -287,7 +287,7 @@ impl Writer {
             self.write_meta(&self.chain.checkpoint("run.seal"));
         }
         self.flush();
-        let is_large = self.queue.release();
+        self.queue.release();
         // Not brought to the disk by force: that would cost a short run more than the run itself. A power
         // failure within seconds may cut the tail, which `verify` then says.
         if !self.failed {
@@ -295,8 +295,8 @@ impl Writer {
             // A writer that was only told to end is heard by nobody.
             let _ = self.seals.send(sealed);
         }
-        // What is reserved behind the end is given back, unless it is little.
-        let truncated = if is_large { self.truncate() } else { Ok(()) };
+        // What is reserved behind the end is given back.
+        let truncated = self.truncate();
         if self.failed {
             let reason = self.queue.failure().unwrap_or_else(|| Arc::from("writing has failed"));
             return Err(TraceError::Failed { reason });
