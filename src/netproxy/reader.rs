@@ -1,9 +1,9 @@
 //! Whether a client has read what was sent to it: what follows is then a read of its own, in a replay as in a run.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
 use super::{Unread, moments};
@@ -23,10 +23,7 @@ pub(crate) struct Reader(Option<Arc<dyn Fn() -> Option<u32> + Send + Sync>>);
 
 impl Reader {
     /// Who is at the other end.
-    pub(crate) fn of(unread: &Unread, accepted: &TcpStream) -> Self {
-        let (Ok(client), Ok(server)) = (accepted.peer_addr(), accepted.local_addr()) else {
-            return Self::default();
-        };
+    pub(crate) fn of(unread: &Unread, client: SocketAddr, server: SocketAddr) -> Self {
         let unread = Arc::clone(unread);
         Self(Some(Arc::new(move || unread(client, server))))
     }

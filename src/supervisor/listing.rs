@@ -100,7 +100,7 @@ impl Supervisor {
         if !self.listings.orders.contains_key(Path::new(&path)) {
             return Reply::Continue;
         }
-        let Ok(directory) = self.fetch(call, number) else { return Reply::Continue };
+        let Ok(directory) = call.task.fetch(number) else { return Reply::Continue };
         match self.listings.give(Path::new(&path), &directory, (call.task.tgid, number), room, &self.statuses)
         {
             Err(errno) => Reply::Errno(errno),
