@@ -2,8 +2,8 @@
 //!
 //! A program whose clock goes at real rate measures how long an answer takes. For such a program it comes when it
 //! came, counted from its request: the supervisor leaves the time out, as any other wait, once nothing else of the run
-//! goes on. Other programs see the times on their tapes, and an answer comes at once; but for one that was long in
-//! coming: a client may have waited for it in vain, and given up before.
+//! goes on. Other programs see the times on their tapes, and an answer comes at once; but for one, or a piece of one,
+//! that was long in coming: a client may have waited for it in vain, and given up before.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-/// An answer that took so long may have come after its client gave up.
+/// What took so long may have come after its client gave up.
 const LONG: Duration = Duration::from_millis(100);
 
 /// What waits, and what was left out.
@@ -60,18 +60,19 @@ impl Drop for Waiting {
     }
 }
 
-/// Waits for a time of the run, where answers are to come when they came.
-pub(crate) async fn until(at: Duration) {
+/// Waits for a time of the run at which something came, where answers are to come when they came; else, where it was
+/// long in coming, as long `after` what was before it, which has been just now.
+pub(crate) async fn until(at: Duration, after: Duration) {
     if delays().is_wanted {
         wait(at).await;
+    } else if after >= LONG {
+        wait(now().saturating_add(after)).await;
     }
 }
 
-/// Waits for the first byte of an answer that took so long; it has its time where it was long in any case.
-pub(crate) async fn first_byte(after: Duration) {
-    if after >= LONG || delays().is_wanted {
-        wait(now().saturating_add(after)).await;
-    }
+/// Waits for what comes so long after what has been just now, in the same way.
+pub(crate) async fn long(after: Duration) {
+    until(now().saturating_add(after), after).await;
 }
 
 async fn wait(at: Duration) {
@@ -129,14 +130,14 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn what_is_left_out_is_waited_for_no_more() {
         let long = Duration::from_secs(1000);
-        until(now() + long).await;
-        first_byte(LONG / 2).await;
+        until(now() + long, LONG / 2).await;
+        super::long(LONG / 2).await;
         let begun = now();
-        first_byte(LONG).await;
+        super::long(LONG).await;
         assert!(now() - begun >= LONG);
         want(true);
-        until(now() + Duration::from_millis(5)).await;
-        let waits = tokio::spawn(until(now() + long));
+        until(now() + Duration::from_millis(5), Duration::ZERO).await;
+        let waits = tokio::spawn(until(now() + long, LONG));
         tokio::task::yield_now().await;
         let left = next().expect("something waits");
         assert!(left <= long && left > long - Duration::from_secs(60), "{left:?}");

@@ -17,7 +17,7 @@ use super::resolve::Outside;
 use super::scribe::Scribe;
 use super::secret::Secrets;
 use super::tls::Tls;
-use super::{Unread, WhoAsked};
+use super::{HasLeft, Unread, WhoAsked};
 use crate::policy::Transport;
 use crate::trace::redact::Redactor;
 use crate::trace::{Event, Kind, Promise, Recorder, Turn};
@@ -40,6 +40,7 @@ pub(crate) struct Egress {
     pub(crate) redactor: Redactor,
     pub(crate) who: WhoAsked,
     pub(crate) unread: Unread,
+    pub(crate) has_left: HasLeft,
     /// None: no TLS is read.
     pub(crate) tls: Option<Arc<Tls>>,
     /// Connections to origins that wait for a client.

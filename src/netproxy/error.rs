@@ -99,6 +99,9 @@ pub enum NetproxyError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The client went away before the answer came.
+    #[error("the client went away")]
+    Abandoned,
     /// A name cannot be resolved.
     #[error("cannot resolve {name}: {reason}")]
     Resolve {
@@ -219,6 +222,7 @@ impl NetproxyError {
             | Self::Request { .. }
             | Self::Hello { .. }
             | Self::Client { .. }
+            | Self::Abandoned
             | Self::Misdirected { .. }
             | Self::Distrusted { .. } => Blame::Agent,
             Self::Resolve { .. }

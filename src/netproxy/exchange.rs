@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, request, response};
@@ -85,6 +85,9 @@ struct Progress {
     /// taken from there.
     beside: Map<String, Value>,
 }
+
+/// What takes so long to come may come too late for a client that has a limit.
+const LATE: Duration = Duration::from_millis(20);
 
 /// Room for an entry besides its heads: small bodies, segments, what an origin proved.
 const ROOM: u64 = 32 << 10;
@@ -242,6 +245,17 @@ impl Exchange {
         self.progress().refused.take().map(|error| *error)
     }
 
+    /// Whether the client has left before what comes now, after so long; asked where it may have waited in vain. In a
+    /// replay the recording says whether it had.
+    pub(super) fn is_abandoned(&self, waited: Duration, client: &HeadTap) -> bool {
+        waited >= LATE && self.egress.played().is_none() && client.has_left()
+    }
+
+    /// How long it is under way.
+    pub(super) fn elapsed(&self) -> Duration {
+        Duration::try_from_secs_f64(now() - self.progress().start).unwrap_or_default()
+    }
+
     /// From here on the connection carries something else, and all of it is recorded.
     pub(crate) fn transcribe(&self) -> Arc<Transcript> {
         let transcript = Transcript::begin(&self.egress.scribe, Instant::now());
@@ -326,7 +340,8 @@ impl Progress {
             self.error = Some(if ends {
                 ("the run ended".to_owned(), Some(Failure::new("ended", Blame::Agent)))
             } else {
-                ("the client went away".to_owned(), Some(Failure::new("abandoned", Blame::Agent)))
+                let error = NetproxyError::Abandoned;
+                (error.to_string(), Some(Failure::of(&error)))
             });
         }
         self.ends = ends;

@@ -81,6 +81,7 @@ impl Failure {
             NetproxyError::Resolve { .. } => "unresolved",
             NetproxyError::Trace { .. } => "unrecorded",
             NetproxyError::NotRecorded { .. } => NOT_RECORDED,
+            NetproxyError::Abandoned => "abandoned",
             NetproxyError::Replayed { failure, .. } => failure.kind,
             other => other.source().and_then(kind_of).unwrap_or("failed"),
         };

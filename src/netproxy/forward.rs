@@ -262,6 +262,9 @@ impl Service {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        if exchange.is_abandoned(exchange.elapsed(), &self.heads) {
+            return Err(NetproxyError::Abandoned);
+        }
         let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
         if switched && switch.is_none() {
             // What follows is no answer, and nobody here knows what it is (RFC 9110 section 15.2.2).

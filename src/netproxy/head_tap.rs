@@ -72,6 +72,11 @@ impl HeadTap {
         self.reader.has_all() == Some(true)
     }
 
+    /// Whether the client is known to have left.
+    pub(crate) fn has_left(&self) -> bool {
+        self.reader.has_left()
+    }
+
     /// Takes what was read since the last request where that `is_wanted`, and pauses when a body follows.
     pub(crate) fn take(&self, body_follows: bool, is_wanted: bool) -> Vec<u8> {
         let mut seen = self.lock();

@@ -139,7 +139,7 @@ pub use self::packet::Answers;
 pub use self::pins::Pins;
 pub use self::publish::{Inside, Published};
 pub use self::resolve::{Family, Found, HostNetwork, Outside, Pending};
-pub use self::spec::{Listeners, ProxySpec, StreamOptions, Unread, Upstream, WhoAsked};
+pub use self::spec::{HasLeft, Listeners, ProxySpec, StreamOptions, Unread, Upstream, WhoAsked};
 
 use self::decide::Judge;
 use self::egress::Egress;
@@ -220,6 +220,7 @@ pub fn start_with(spec: ProxySpec, outside: Arc<dyn Outside>) -> Result<Proxy, N
         redactor: spec.redactor,
         who: spec.who,
         unread: spec.unread,
+        has_left: spec.has_left,
         tls,
         pool: Arc::default(),
         secrets: spec.secrets,

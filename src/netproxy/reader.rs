@@ -1,4 +1,5 @@
-//! Whether a client has read what was sent to it: what follows is then a read of its own, in a replay as in a run.
+//! Whether a client has read what was sent to it: what follows is then a read of its own, in a replay as in a run. And
+//! whether it is still there.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 
-use super::{Unread, moments};
+use super::egress::Egress;
+use super::{HasLeft, Unread, moments};
 
 /// What comes so far apart is read apart by a client that waits for it.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -17,20 +19,44 @@ const LOOKS: usize = 200;
 /// Moments in which a client may read what it has got. One that does other things meanwhile is not waited for.
 const MOMENTS: usize = 20;
 
+/// How often it is looked whether a client has left to whom nothing comes any more.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// The client of one connection.
 #[derive(Clone, Default)]
-pub(crate) struct Reader(Option<Arc<dyn Fn() -> Option<u32> + Send + Sync>>);
+pub(crate) struct Reader(Option<Arc<Ends>>);
+
+/// Its connection, and who tells of it.
+struct Ends {
+    client: SocketAddr,
+    server: SocketAddr,
+    unread: Unread,
+    has_left: HasLeft,
+}
 
 impl Reader {
     /// Who is at the other end.
-    pub(crate) fn of(unread: &Unread, client: SocketAddr, server: SocketAddr) -> Self {
-        let unread = Arc::clone(unread);
-        Self(Some(Arc::new(move || unread(client, server))))
+    pub(crate) fn of(egress: &Egress, client: SocketAddr, server: SocketAddr) -> Self {
+        let (unread, has_left) = (Arc::clone(&egress.unread), Arc::clone(&egress.has_left));
+        Self(Some(Arc::new(Ends { client, server, unread, has_left })))
     }
 
     /// Whether it has read all that was sent; none where nobody can tell.
     pub(crate) fn has_all(&self) -> Option<bool> {
-        Some(self.0.as_ref()?()? == 0)
+        let ends = self.0.as_ref()?;
+        Some((ends.unread)(ends.client, ends.server)? == 0)
+    }
+
+    /// Whether it is known that nobody reads any more.
+    pub(crate) fn has_left(&self) -> bool {
+        self.0.as_ref().is_some_and(|ends| (ends.has_left)(ends.client, ends.server))
+    }
+
+    /// Waits until it is known that nobody reads any more.
+    pub(crate) async fn leaves(self) {
+        while !self.has_left() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Lets it read what has just been written, and wait for more where it `waits`.

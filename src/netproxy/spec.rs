@@ -51,6 +51,9 @@ pub type WhoAsked = Arc<dyn Fn(Transport, SocketAddr, SocketAddr) -> Option<Stri
 /// nobody can tell.
 pub type Unread = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<u32> + Send + Sync>;
 
+/// Tells whether nobody holds the socket of a client (first address) of the second any more.
+pub type HasLeft = Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>;
+
 /// What the proxy of one run needs.
 pub struct ProxySpec {
     /// The sockets.
@@ -65,6 +68,8 @@ pub struct ProxySpec {
     pub who: WhoAsked,
     /// What clients have read.
     pub unread: Unread,
+    /// Which clients have left.
+    pub has_left: HasLeft,
     /// False under `--observe`: everything passes, and what would have been refused is recorded.
     pub enforce: bool,
     /// What the program's own machine is called inside; answered with loopback.

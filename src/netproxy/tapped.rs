@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -24,6 +25,8 @@ pub(crate) struct Tapped {
     ends_by_close: bool,
     /// Something of it has passed.
     begun: bool,
+    /// Since when nothing more of it comes.
+    waits: Option<Instant>,
     trailers: Option<Box<Trailers>>,
     /// Why it broke off: told when what came before is on its way.
     broken: Option<NetproxyError>,
@@ -39,6 +42,7 @@ impl Tapped {
             finished: false,
             ends_by_close: false,
             begun: false,
+            waits: None,
             trailers: None,
             broken: None,
         };
@@ -104,8 +108,16 @@ impl Body for Tapped {
         let polled = self.body.poll_frame(cx, blame);
         if polled.is_pending() && self.side == Side::Response {
             self.exchange.pause(!self.begun);
+            self.waits.get_or_insert_with(Instant::now);
         }
         self.begun = true;
+        if polled.is_ready()
+            && let Some(since) = self.waits.take()
+            && self.exchange.is_abandoned(since.elapsed(), &self.heads)
+        {
+            self.break_off(NetproxyError::Abandoned, cx);
+            return Poll::Pending;
+        }
         let frame = match ready!(polled) {
             None => {
                 self.finish();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::RunError;
 use super::loopback::{Diag, HostLoopback};
 use crate::netproxy::tls::Interception;
-use crate::netproxy::{self, Listeners, Proxy, ProxySpec, StreamOptions, Unread, WhoAsked};
+use crate::netproxy::{self, HasLeft, Listeners, Proxy, ProxySpec, StreamOptions, Unread, WhoAsked};
 use crate::ns::handoff::Role;
 use crate::ns::net::{Mechanism, NetSockets};
 use crate::policy::{Policy, Transport};
@@ -67,6 +67,7 @@ pub(super) fn start(
         redactor,
         who: who(diag.clone(), Arc::clone(connections)),
         unread: unread(diag.clone()),
+        has_left: has_left(diag.clone()),
         enforce,
         host_name: Some(crate::plan::HOSTNAME.to_owned()),
         tls,
@@ -100,6 +101,14 @@ fn unread(diag: Option<Diag>) -> Unread {
     Arc::new(move |client, server| {
         let socket = diag.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         netlink::tcp_unread_of(socket.as_fd(), client, server).ok()?
+    })
+}
+
+/// Looks at who holds a client's socket.
+fn has_left(diag: Option<Diag>) -> HasLeft {
+    Arc::new(move |client, server| {
+        let socket = diag.as_ref().map(|diag| diag.lock().unwrap_or_else(PoisonError::into_inner));
+        socket.is_some_and(|socket| netlink::tcp_has_left(socket.as_fd(), client, server).unwrap_or(false))
     })
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct RecordedBody {
     reader: Reader,
     /// When it was asked for.
     asked: Duration,
+    /// Comes when nobody waits for the rest any more.
+    leaves: Option<Pause>,
     pace: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
@@ -228,7 +230,12 @@ impl RecordedExchange {
             pause: None,
             reader: Reader::default(),
             asked: delays::now().saturating_sub(self.first_byte()),
-            pace: is_paced.then(|| (Instant::now(), Box::pin(sleep_until(Instant::now())))),
+            leaves: None,
+            pace: is_paced.then(|| {
+                // The head has just come.
+                let asked = Instant::now().checked_sub(self.first_byte()).unwrap_or_else(Instant::now);
+                (asked, Box::pin(sleep_until(asked)))
+            }),
         })
     }
 }
@@ -285,7 +292,11 @@ impl RecordedBody {
             return Poll::Ready(Some(Err(error)));
         }
         if self.is_endless {
-            return Poll::Pending;
+            let reader = &self.reader;
+            let leaves = self.leaves.get_or_insert_with(|| Box::pin(reader.clone().leaves()));
+            ready!(leaves.as_mut().poll(cx));
+            self.is_endless = false;
+            return Poll::Ready(Some(Err(NetproxyError::Abandoned)));
         }
         Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }
@@ -347,15 +358,16 @@ impl RecordedBody {
     /// What follows comes when the client has read the piece that came then, and not before its time.
     fn end_piece(&mut self, micros: u64) {
         let at = self.pieces.front().map(|next| self.asked + Duration::from_micros(next.micros));
-        let next = self.pieces.front().map(|next| next.micros.saturating_sub(micros) >= APART);
+        let gap = self.pieces.front().map(|next| next.micros.saturating_sub(micros));
+        let next = gap.map(|gap| gap >= APART);
         // Of an answer that breaks off all is read that had come.
         let waits = next.or_else(|| self.broken.is_some().then_some(true));
         let reader = self.reader.clone();
         self.pause = waits.map(|waits| {
             Box::pin(async move {
                 reader.read(waits).await;
-                if let Some(at) = at {
-                    delays::until(at).await;
+                if let Some((at, gap)) = at.zip(gap) {
+                    delays::until(at, Duration::from_micros(gap)).await;
                 }
             }) as Pause
         });

@@ -115,12 +115,17 @@ impl Service {
         for one in before.map_err(|error| unreadable(recorded.entry, &error))? {
             self.inform(one, exchange, &asker).await?;
         }
-        if !recording.is_paced() {
-            delays::first_byte(recorded.first_byte()).await;
+        if recording.is_paced() {
+            tokio::time::sleep(recorded.first_byte()).await;
+        } else {
+            delays::long(recorded.first_byte()).await;
         }
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),
-            Answer::Silence => std::future::pending().await,
+            Answer::Silence => {
+                self.heads.reader().leaves().await;
+                Err(NetproxyError::Abandoned)
+            }
             Answer::Head(mut answer, body) => {
                 if let Some(spelled) = recorded.respelled(&answer.headers).await {
                     answer.extensions = spelled;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::super::delays;
 use super::super::error::NetproxyError;
@@ -49,8 +49,8 @@ pub struct Playback {
     pause: Option<Pause>,
     /// When it began.
     begun: Duration,
-    /// Keeps the recorded pace.
-    pace: Option<(Instant, Pin<Box<Sleep>>)>,
+    /// Where the recorded pace is kept: when the last of it came.
+    pace: Option<Instant>,
     /// Comes when nothing of the run can go on but by what is read here.
     standstill: Option<Standstill>,
 }
@@ -88,7 +88,7 @@ impl Playback {
     ) -> io::Result<Self> {
         let blobs = Arc::clone(recording.blobs());
         let script = Script::of(&blobs, names)?;
-        let pace = recording.is_paced().then(|| (Instant::now(), Box::pin(sleep_until(Instant::now()))));
+        let pace = recording.is_paced().then(Instant::now);
         let mut playback = Self {
             entry: played.as_ref().and_then(|played| played.entry()),
             played,
@@ -163,13 +163,12 @@ impl Playback {
             return self.poll_standstill(cx).map(Err);
         };
         self.standstill = None;
-        if let Some((begun, sleep)) = &mut self.pace {
-            let at = *begun + Duration::from_micros(micros);
-            if sleep.deadline() != at {
-                sleep.as_mut().reset(at);
-            }
-            ready!(sleep.as_mut().poll(cx));
-        } else if let Some(pause) = &mut self.pause {
+        if let (Some(last), None) = (&mut self.pace, &self.pause) {
+            let from = if script.follows() { *last } else { Instant::now() };
+            *last = from + script.gap();
+            self.pause = Some(Box::pin(sleep_until(*last)));
+        }
+        if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(cx));
             self.pause = None;
         }
@@ -200,15 +199,16 @@ impl Playback {
 
     /// What comes next is read apart from what came at `last`, and does not come before its time.
     fn await_next(&mut self, last: Option<u64>) {
-        let next = self.script.as_ref().and_then(Script::next);
-        let Some((_, next)) = next.filter(|_| self.pace.is_none()) else { return };
+        let Some(script) = self.script.as_ref().filter(|_| self.pace.is_none()) else { return };
+        let Some((_, next)) = script.next() else { return };
+        let gap = script.gap();
         let is_apart = last.is_some_and(|last| next >= last.saturating_add(APART));
         let at = self.begun + Duration::from_micros(next);
         self.pause = Some(Box::pin(async move {
             if is_apart {
                 moments::pass(MOMENT).await;
             }
-            delays::until(at).await;
+            delays::until(at, gap).await;
         }));
     }
 

@@ -1,6 +1,7 @@
 //! What was said on a stream, as it is compared and as it is played.
 
 use std::io;
+use std::time::Duration;
 
 use super::super::segments::Way;
 use super::Blobs;
@@ -36,6 +37,10 @@ struct Due {
     up: u64,
     ended: bool,
     next: Option<(What, u64)>,
+    /// Since what was before it, of either side.
+    gap: Duration,
+    /// That was the origin's.
+    follows: bool,
 }
 
 impl Script {
@@ -47,7 +52,7 @@ impl Script {
     fn new(blobs: &Blobs, names: Vec<String>) -> io::Result<Self> {
         let said = Records::new(blobs, names.clone());
         let heard = Records::new(blobs, names);
-        let due = Due { up: 0, ended: false, next: None };
+        let due = Due { up: 0, ended: false, next: None, gap: Duration::ZERO, follows: false };
         let (opening, framing) = (Vec::new(), Framing::default());
         let mut script = Self { said, heard, due, opening, framing, up: 0, ended: false, beyond: false };
         script.advance()?;
@@ -83,6 +88,16 @@ impl Script {
         self.due.next.filter(|_| self.is_due())
     }
 
+    /// How long after what was before it that is, once it is due.
+    pub(super) fn gap(&self) -> Duration {
+        self.due.gap
+    }
+
+    /// Whether the origin did what was before it.
+    pub(super) fn follows(&self) -> bool {
+        self.due.follows
+    }
+
     /// Bytes that the client has said.
     pub(super) fn said(&self) -> u64 {
         self.up
@@ -99,14 +114,19 @@ impl Script {
 
     /// Finds what the origin does next.
     fn advance(&mut self) -> io::Result<()> {
-        self.due.next = None;
+        let mut before = self.due.next.take().map_or(0, |(_, micros)| micros);
+        self.due.follows = before > 0;
         while let Some(Record { way, what, micros }) = self.heard.next()? {
+            if way == Way::Up {
+                (before, self.due.follows) = (micros, false);
+            }
             match (way, what) {
                 (Way::Up, What::Piece(length)) => self.due.up = self.due.up.saturating_add(length),
                 (Way::Up, What::Stop(_)) => self.due.ended = true,
                 (Way::Down, What::Piece(0)) => {}
                 (Way::Down, what) => {
                     self.due.next = Some((what, micros));
+                    self.due.gap = Duration::from_micros(micros.saturating_sub(before));
                     return Ok(());
                 }
             }
@@ -120,6 +140,8 @@ impl Script {
     }
 
     pub(super) fn play(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The rest of it does not wait again.
+        (self.due.gap, self.due.follows) = (Duration::ZERO, true);
         let taken = self.opening.len().min(buffer.len());
         let read = if taken > 0 {
             buffer[..taken].copy_from_slice(&self.opening[..taken]);

@@ -312,6 +312,7 @@ fn bare_spec(listeners: Listeners, policy: &str, recorder: &Recorder) -> ProxySp
         redactor: Redactor::new().unwrap(),
         who: Arc::new(|_, _, _| None),
         unread: Arc::new(|_, _| None),
+        has_left: Arc::new(|_, _| false),
         enforce: true,
         host_name: None,
         tls: None,

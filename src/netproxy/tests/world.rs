@@ -265,6 +265,7 @@ fn spec(listeners: Listeners, plan: &Plan<'_>, recorder: &Recorder) -> ProxySpec
         redactor: Redactor::with_key(KEY),
         who: Arc::new(|_, _, _| Some("0.1".to_owned())),
         unread: Arc::new(|_, _| None),
+        has_left: Arc::new(|_, _| false),
         enforce: !plan.observe,
         host_name: Some("sandbox".to_owned()),
         secrets: Secrets::gather(&policy, |name| {

@@ -140,6 +140,7 @@ fn member(name: &str, from: &Map<String, Value>) -> Option<Value> {
             _ => port.clone(),
         }),
         "body" => from.get("body").map(body),
+        "failure" => from.get("failure").map(failure),
         "upgraded" => from.get("upgraded").map(|upgraded| without(upgraded, &["transcript", "end"])),
         _ => from.get(name).cloned(),
     }
@@ -159,6 +160,17 @@ fn without(value: &Value, names: &[&str]) -> Value {
         }
         other => other.clone(),
     }
+}
+
+/// A failure. Whether a client went away before the run ended, or with it, is a matter of chance.
+fn failure(value: &Value) -> Value {
+    let mut failure = value.clone();
+    if value.get("side").is_some_and(|side| side == "agent")
+        && value.get("kind").is_some_and(|kind| kind == "ended")
+    {
+        failure["kind"] = "abandoned".into();
+    }
+    failure
 }
 
 /// A body by its digest and size, wherever it is stored.

@@ -80,11 +80,10 @@ impl Supervisor {
             });
         }
         skip.looked_at = skip.now(clock);
-        if moving || skip.is_live {
-            // Where nothing is left out, the kernel ends all of them.
-            return if leaves_out || skip.is_live { skip.end_overdue(clock, &waiting) } else { Ok(false) };
+        if moving || skip.is_live || !leaves_out {
+            return skip.end_overdue(clock, &waiting);
         }
-        if !leaves_out || waiting.is_empty() || !skip.understands(&waiting) {
+        if waiting.is_empty() || !skip.understands(&waiting) {
             return Ok(false);
         }
         let bystanders = sight::bystanders(self.init);
@@ -125,12 +124,13 @@ impl Skip {
         let Some(taken) = clock.taken(task) else {
             return Clocks { now, begun: now, behind: 0, real, boot };
         };
+        // Where waits are left out, the timeline draws level with who is ahead of it once nothing else goes on.
+        let now = if self.under_way.is_some() { now.max(taken) } else { now };
         let reading = self.readings.entry(task).or_insert((0, 0));
         if reading.0 != taken {
-            *reading = (taken, now.saturating_sub(taken));
+            *reading = (taken, now.wrapping_sub(taken).cast_signed());
         }
-        let now = now.max(taken);
-        Clocks { now, begun: now, behind: reading.1.cast_signed(), real, boot }
+        Clocks { now, begun: now, behind: reading.1, real, boot }
     }
 
     /// Moves threads on that wait again because they are behind on their tape: with the time of the wait that is over.

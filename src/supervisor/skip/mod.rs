@@ -86,7 +86,7 @@ pub(super) struct Skip {
     /// Where the timeline was at the last look.
     looked_at: u64,
     /// What each task has read last, and what the timeline was ahead of that.
-    readings: HashMap<i32, (u64, u64)>,
+    readings: HashMap<i32, (u64, i64)>,
     /// Calls that go on under another number, by task.
     restarts: HashMap<i32, i64>,
     errands: HashMap<i32, Errand>,

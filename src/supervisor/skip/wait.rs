@@ -90,7 +90,7 @@ impl Caller {
     /// Until when a wait lasts on the task's own clock, where that is a tape.
     pub(super) fn until(&self, wait: &Wait) -> Option<u64> {
         let Clocks { now, behind, .. } = self.clocks;
-        let relative = now.saturating_sub(self.taken?).cast_signed();
+        let relative = now.wrapping_sub(self.taken?).cast_signed();
         let ahead = if wait.is_absolute { behind } else { relative };
         wait.deadline.map(|deadline| deadline.saturating_sub_signed(ahead))
     }

@@ -18,6 +18,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ALL_STATES: u32 = u32::MAX;
 const LISTENING: u8 = 10;
+const CLOSE_WAIT: u8 = 8;
 /// "Any cookie" (INET_DIAG_NOCOOKIE), twice.
 const NO_COOKIE: [u8; 8] = [0xff; 8];
 
@@ -79,6 +80,22 @@ pub fn tcp_unread_of(
         let unread = u32::from_ne_bytes(field(reply, REPLY_UNREAD)?);
         Ok((ends(reply)? == (client, server)).then_some(unread))
     })
+}
+
+/// Whether nobody holds the client's socket of a connection any more, and the end of it has come to `server`, whose
+/// socket is in the same network namespace. One that has ended its half, and still listens, has not left.
+///
+/// `sock` and the errors are those of [`tcp_cookie_of`].
+pub fn tcp_has_left(sock: BorrowedFd<'_>, client: SocketAddr, server: SocketAddr) -> io::Result<bool> {
+    let (client, server) = (canonical(client), canonical(server));
+    let state = look_up(sock, TCP, server, client, |reply| {
+        let [state] = field(reply, REPLY_STATE)?;
+        Ok((ends(reply)? == (server, client)).then_some(state))
+    })?;
+    if state != Some(CLOSE_WAIT) {
+        return Ok(false);
+    }
+    Ok(tcp_cookie_of(sock, client, server)?.is_none_or(|identity| identity.inode == 0))
 }
 
 /// Looks up the socket that takes datagrams from `server` to `client`, which is where one from `client`
@@ -250,6 +267,30 @@ mod tests {
         assert_eq!(unread(), Some(4));
         drop((client, server));
         assert_eq!(tcp_unread_of(diag.as_fd(), at("127.0.0.1:1"), to).expect("look-up"), None);
+    }
+
+    #[test]
+    fn who_ends_a_half_has_not_left() {
+        use std::net::{Shutdown, TcpListener, TcpStream};
+        use std::os::fd::AsFd as _;
+        let diag = diag_socket().expect("netlink");
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(host).expect("bound");
+            let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+            let (server, from) = listener.accept().expect("accepted");
+            let to = server.local_addr().expect("bound");
+            let has_left = || tcp_has_left(diag.as_fd(), from, to).expect("look-up");
+            let another = client.try_clone().expect("a descriptor");
+            assert!(!has_left());
+            client.shutdown(Shutdown::Write).expect("half");
+            assert!(!has_left());
+            drop(client);
+            assert!(!has_left());
+            drop(another);
+            assert!(has_left());
+            drop(server);
+            assert!(!has_left());
+        }
     }
 
     #[test]

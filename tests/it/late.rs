@@ -1,0 +1,169 @@
+//! Replays of programs whose answers come late: some wait for them, some give up before.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Sandbox, Server, everyone, has, skip};
+
+/// Waits for so long as the first word of a request says, before the head or before the rest of the body.
+fn serve(mut stream: TcpStream, _: usize) {
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        let said = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        let target = said.split(' ').nth(1).unwrap_or_default();
+        let late = || std::thread::sleep(Duration::from_millis(1000));
+        let (first, rest) = match target {
+            "/late" => ("", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate"),
+            "/stalls" => ("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf", "half"),
+            "bytes" => ("", "late"),
+            _ => ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhere", ""),
+        };
+        let _ = stream.write_all(first.as_bytes());
+        if !rest.is_empty() {
+            late();
+            let _ = stream.write_all(rest.as_bytes());
+        }
+    }
+}
+
+/// Asks as each word says, and how long it waits.
+const CLIENT: &str = "import socket, sys, threading, time\n\
+    port, *words = sys.argv[1:]\n\
+    def ask(said, most):\n\
+    \x20   s = socket.create_connection(('127.0.0.1', int(port))); s.settimeout(most); got = b''\n\
+    \x20   s.sendall(said)\n\
+    \x20   try:\n\
+    \x20       while not got.endswith((b'late', b'halfhalf', b'here')): got += s.recv(100)\n\
+    \x20   except TimeoutError: got += b' and no more'\n\
+    \x20   return got.split(b'\\r\\n')[-1].decode()\n\
+    for word in words:\n\
+    \x20   what, most = word.split(',')\n\
+    \x20   said = b'\\x01 bytes x' if what == 'bytes' else f'GET /{what} HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'.encode()\n\
+    \x20   print(word, ask(said, float(most)), flush=True)\n\
+    time.sleep(1.5)\n\
+    print('end', time.time_ns())\n";
+
+/// Records the program, and replays it in both ways without the server.
+fn is_the_same(sandbox: &Sandbox, client: &str, words: &[&str], expected: &str) -> Vec<Value> {
+    let server = Server::start(0, serve);
+    let port = server.port.to_string();
+    sandbox.policy(&format!("net: localhost:{port}\nexec: python3\nread: .\n"));
+    sandbox.file("client.py", client);
+    let ran = sandbox.run_with(&[], &[&["python3", "client.py", &port], words].concat());
+    ran.exits(0);
+    assert!(ran.stdout.starts_with(expected), "{ran}");
+    let server = server.canary();
+    let trace = sandbox.trace();
+    for options in [&[][..], &["--paced"]] {
+        let words = [&["replay", "-t", trace.to_str().expect("text")], options].concat();
+        let again = sandbox.agentbox(&words);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    }
+    assert_eq!(server.accepted(), 0, "a replay went out");
+    ran.of("http.exchange").into_iter().cloned().collect()
+}
+
+#[test]
+fn who_gave_up_gives_up_again() {
+    if !has("python3") {
+        return skip("replays of clients that give up", "python3 is not installed");
+    }
+    everyone(|sandbox| {
+        let words = ["late,0.3", "stalls,0.3", "bytes,0.3", "now,9"];
+        let expected =
+            "late,0.3  and no more\nstalls,0.3 half and no more\nbytes,0.3  and no more\nnow,9 here\n";
+        let exchanges = is_the_same(sandbox, CLIENT, &words, expected);
+        let failure = |target: &str| {
+            let of = |one: &&Value| one["args"]["url"].as_str().is_some_and(|url| url.ends_with(target));
+            exchanges.iter().find(of).expect("recorded")["result"]["failure"].clone()
+        };
+        for (target, received) in [("/late", 0), ("/stalls", 4)] {
+            let abandoned = serde_json::json!({"kind": "abandoned", "side": "agent", "received": received});
+            assert_eq!(failure(target), abandoned, "{target}");
+        }
+        assert_eq!(failure("/now"), Value::Null);
+    });
+}
+
+#[test]
+fn who_waited_waits_again() {
+    if !has("python3") {
+        return skip("replays of clients that wait", "python3 is not installed");
+    }
+    everyone(|sandbox| {
+        let words = ["late,9", "stalls,9", "bytes,9"];
+        let expected = "late,9 late\nstalls,9 halfhalf\nbytes,9 late\n";
+        let exchanges = is_the_same(sandbox, CLIENT, &words, expected);
+        assert!(exchanges.iter().all(|one| one["result"].get("failure").is_none()), "{exchanges:?}");
+    });
+}
+
+#[test]
+fn who_has_said_all_has_not_left() {
+    if !has("python3") {
+        return skip("replays of clients that end their half", "python3 is not installed");
+    }
+    const HALF: &str = "import socket, sys\n\
+        s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n\
+        s.sendall(b'GET /late HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); s.shutdown(socket.SHUT_WR)\n\
+        got = b''\n\
+        while not got.endswith(b'late'): got += s.recv(100)\n\
+        print(got.split()[-1])\n";
+    everyone(|sandbox| {
+        let exchanges = is_the_same(sandbox, HALF, &[], "b'late'\n");
+        assert_eq!(exchanges[0]["result"]["status"], 200, "{exchanges:?}");
+    });
+}
+
+/// One thread counts how often it waits for another's answer in vain.
+#[test]
+fn a_late_head_comes_between_the_same_waits() {
+    if !has("python3") {
+        return skip("replays of threads that wait", "python3 is not installed");
+    }
+    const COUNTS: &str = "import queue, socket, sys, threading\n\
+        answers = queue.Queue()\n\
+        def ask():\n\
+        \x20   s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n\
+        \x20   s.sendall(b'GET /late HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n')\n\
+        \x20   while not s.recv(100).endswith(b'late'): pass\n\
+        \x20   answers.put('late')\n\
+        threading.Thread(target=ask).start()\n\
+        count = 0\n\
+        while True:\n\
+        \x20   try: print(count, answers.get(timeout=0.7)); break\n\
+        \x20   except queue.Empty: count += 1\n";
+    everyone(|sandbox| {
+        is_the_same(sandbox, COUNTS, &[], "1 late\n");
+    });
+}
+
+#[test]
+fn connections_that_were_refused_at_once_are_again() {
+    if !has("python3") {
+        return skip("replays of refused connections", "python3 is not installed");
+    }
+    const REFUSED: &str = "import socket, threading\n\
+        both, lines = threading.Barrier(2), [None] * 2\n\
+        def connect(number):\n\
+        \x20   both.wait()\n\
+        \x20   s = socket.create_connection(('127.0.0.1', 9), 5)\n\
+        \x20   try: s.sendall(b'\\x01 bytes'); lines[number] = s.recv(1)\n\
+        \x20   except OSError as error: lines[number] = error.errno in (104, 111)\n\
+        threads = [threading.Thread(target=connect, args=[number]) for number in range(2)]\n\
+        for thread in threads: thread.start()\n\
+        for thread in threads: thread.join()\n\
+        print(lines)\n";
+    everyone(|sandbox| {
+        sandbox.policy("net: localhost:9\nexec: python3\nread: .\n");
+        sandbox.file("client.py", REFUSED);
+        let ran = sandbox.run_with(&[], &["python3", "client.py"]);
+        ran.exits(0).prints("[True, True]\n");
+        let trace = sandbox.trace();
+        let again = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
