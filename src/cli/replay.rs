@@ -86,6 +86,7 @@ impl ReplayCommand {
         place::take(&recording, self.voice)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
         first.hide(opened.places());
+        let new = first.hide_new();
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
@@ -108,6 +109,8 @@ impl ReplayCommand {
         let mut plan = plan(&recording, &path, prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
         self.voice.tell(first.said());
+        let is_shown = |path: &&PathBuf| plan.is_granted(path) && !plan.access.hides(path);
+        self.voice.tell(FirstState::said_of_new(new.iter().filter(is_shown)));
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
         let is_writable = |path: &Path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path));
         first.place_served(is_writable);
