@@ -174,7 +174,7 @@ impl Supervisor {
         if !self.listings.orders.contains_key(path) && !self.access.hides_in(path) {
             return Reply::Continue;
         }
-        let Ok(directory) = self.fetch(call, number) else { return Reply::Continue };
+        let Ok(directory) = call.task.fetch(number) else { return Reply::Continue };
         let reader = (call.task.tgid, number);
         match self.listings.give(path, &directory, reader, room, (&self.access, &self.statuses)) {
             Err(errno) => Reply::Errno(errno),

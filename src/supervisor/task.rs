@@ -183,6 +183,15 @@ impl Task {
         self.read("status").is_ok_and(|status| field(&status, "Threads:").as_deref() == Some("1"))
     }
 
+    /// A copy of its descriptor `number`.
+    pub(super) fn fetch(&self, number: i32) -> nix::Result<OwnedFd> {
+        let fetched = match &self.itself {
+            Some(task) => pidfd::fetch(task.as_fd(), number),
+            None => pidfd::open(self.tgid).and_then(|process| pidfd::fetch(process.as_fd(), number)),
+        };
+        fetched.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
     /// Whether a signal waits that it does not block.
     pub(super) fn has_signal(&self) -> bool {
         let Ok(status) = self.read("status") else { return false };
