@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use crate::plan::PRIVATE_HOME;
 use crate::policy::{self, PathAccess, Policy, RuleId};
 use crate::run::Outcome;
-use crate::supervisor::is_probe;
+use crate::supervisor::{Counted, is_probe};
 use crate::trace::Denial;
 
 /// Kinds of refusals that are told; the trace holds all of them.
@@ -24,6 +25,8 @@ enum Hint<'a> {
     Rule(String),
     /// This rule denies it, which no other rule changes.
     DeniedBy(RuleId),
+    /// No rule has power over it, such as a malformed request.
+    Reason(&'a str),
 }
 
 impl Hint<'_> {
@@ -43,15 +46,17 @@ impl Hint<'_> {
                 let text = text.filter(|_| policy.denying(&label).count() == 1).unwrap_or_default();
                 format!("denied by {label}{text}")
             }
+            Self::Reason(reason) => reason.escape_debug().to_string(),
         }
     }
 
-    /// None for what is in no rule's power, such as a malformed request.
+    /// None for what the guard counts itself.
     fn of<'a>(denial: &'a Denial, policy: &Policy) -> Option<Hint<'a>> {
         if let Some(remedy) = &denial.remedy {
             return Some(Hint::Remedy(remedy));
         }
-        policy.denying(denial.rule.as_deref()?).next().map(Hint::DeniedBy)
+        let denying = policy.denying(denial.rule.as_deref()?).next();
+        denying.map(Hint::DeniedBy).or_else(|| denial.reason.as_deref().map(Hint::Reason))
     }
 }
 
@@ -86,18 +91,23 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
     let refused = refused(outcome);
     // Runtimes size themselves by these; a command that has done its work needed none.
     let needed = |refused: &&Refused<'_>| outcome.code != 0 || !refused.is_of_sys;
-    let told = refused.iter().filter(needed).take(MOST);
-    lines.extend(told.map(|Refused { count, what, hint, .. }| {
-        format!("agentbox: {denied} {count}x: {what} ({})", hint.text(&outcome.policy))
-    }));
-    let told = refused.iter().filter(needed).take(MOST).count();
-    match refused.len() - told {
+    let told: Vec<_> = refused.iter().filter(needed).take(MOST).collect();
+    let words = |refused: &Refused<'_>| format!("{} ({})", refused.what, refused.hint.text(&outcome.policy));
+    lines.extend(told.iter().map(|kind| format!("agentbox: {denied} {}x: {}", kind.count, words(kind))));
+    match refused.len() - told.len() {
         0 => {}
-        kinds if told == 0 => lines.push(format!(
+        kinds if told.is_empty() => lines.push(format!(
             "agentbox: {denied}: files below /sys that programs do without, {kinds} of them: agentbox show --denied"
         )),
         1 => lines.push("agentbox: and 1 more kind: agentbox show --denied".to_owned()),
         more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
+    }
+    // What failed first is most often why the rest did: nothing comes after it.
+    let first = refused.iter().filter(needed).min_by_key(|refused| (refused.is_probe, refused.first));
+    if let Some(first) =
+        first.map(words).filter(|first| !lines.last().is_some_and(|line| line.ends_with(first)))
+    {
+        lines.push(format!("agentbox: {denied} first: {first}"));
     }
     lines
 }
@@ -135,6 +145,7 @@ struct Refused<'a> {
     is_probe: bool,
     is_of_sys: bool,
     count: u64,
+    first: Instant,
     what: String,
     hint: Hint<'a>,
 }
@@ -144,14 +155,15 @@ fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
     let hosts = outcome.refused_hosts.iter().filter_map(|host| {
         let what = format!("{} {}", host.op, host.target.escape_debug());
         let hint = Hint::of(host, &outcome.policy)?;
-        Some(Refused { is_probe: false, is_of_sys: false, count: host.count, what, hint })
+        Some(Refused { is_probe: false, is_of_sys: false, count: host.count, first: host.first, what, hint })
     });
     let own = outcome.denials.most_frequent().into_iter();
-    let own = own.filter(|(_, denied, rule)| rule.is_some() || dot_file(denied, &outcome.policy).is_none());
-    let own = own.map(|(count, denied, rule)| {
+    let own = own.filter(|kind| kind.rule.is_some() || dot_file(&kind.denied, &outcome.policy).is_none());
+    let own = own.map(|Counted { count, denied, rule, first }| {
         let hint = rule.map_or(Hint::Allow(denied), Hint::DeniedBy);
         let is_of_sys = matches!(denied, policy::Denied::Path { path, .. } if path.starts_with("/sys"));
-        Refused { is_probe: is_probe(denied), is_of_sys, count, what: describe(denied), hint }
+        let (is_probe, what) = (is_probe(denied), describe(denied));
+        Refused { is_probe, is_of_sys, count: *count, first: *first, what, hint }
     });
     let mut refused: Vec<_> = own.chain(hosts).chain(optional_files(outcome)).collect();
     refused.sort_by_key(|refused| (refused.is_probe, Reverse(refused.count)));
@@ -163,12 +175,13 @@ fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
 
 /// Files of HOME that programs read where they have them, such as `~/.npmrc`: all of them are one kind.
 fn optional_files(outcome: &Outcome) -> Option<Refused<'_>> {
-    let denials = outcome.denials.most_frequent().into_iter().filter(|(_, _, rule)| rule.is_none());
-    let (mut count, mut files) = (0, Vec::new());
-    for (times, denied, _) in denials {
-        if let Some(file) = dot_file(denied, &outcome.policy) {
-            count += times;
+    let denials = outcome.denials.most_frequent().into_iter().filter(|kind| kind.rule.is_none());
+    let (mut count, mut files, mut first) = (0, Vec::new(), None::<Instant>);
+    for kind in denials {
+        if let Some(file) = dot_file(&kind.denied, &outcome.policy) {
+            count += kind.count;
             files.push(file);
+            first = Some(first.map_or(kind.first, |first| first.min(kind.first)));
         }
     }
     let what = match files.len() {
@@ -178,7 +191,8 @@ fn optional_files(outcome: &Outcome) -> Option<Refused<'_>> {
     };
     let named = files.join(", ");
     let hint = Hint::Rule(format!("read: {named}"));
-    Some(Refused { is_probe: false, is_of_sys: false, count, what: format!("{what} {named}"), hint })
+    let what = format!("{what} {named}");
+    Some(Refused { is_probe: false, is_of_sys: false, count, first: first?, what, hint })
 }
 
 /// Its name as a rule says it.

@@ -176,6 +176,11 @@ impl Flow {
         self.learn(|learned| learned.requests += 1);
     }
 
+    /// Requests that went out on it.
+    pub(crate) fn requests(&self) -> u64 {
+        self.learn(|learned| learned.requests)
+    }
+
     /// It did not, after all.
     pub(crate) fn uncount_request(&self) {
         self.learn(|learned| learned.requests = learned.requests.saturating_sub(1));

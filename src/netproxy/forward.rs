@@ -19,6 +19,7 @@ use super::http::{Beneath, Scope, Service};
 use super::informational::{Asker, Sent};
 use super::intercept::Secure;
 use super::link::{Link, Wire};
+use super::plain::Plain;
 use super::received::Received;
 use super::relay::relay;
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
@@ -95,7 +96,7 @@ impl Service {
                 Sent::Unanswered(failed) => match (failed.unsent, failed.error) {
                     // The origin closed an idle connection before any byte of this request went out.
                     (Some(unsent), _) if reused => {
-                        link.uncount(self.stream());
+                        self.uncount(&link);
                         request = unsent;
                     }
                     (_, error) => {
@@ -142,6 +143,9 @@ impl Service {
                 exchange.set_origin(link.destination, origin.grant.name_list());
                 return Ok(link);
             }
+            if let (None, Scope::Open(_)) = (origin, &self.scope) {
+                Plain::leave(&self.egress, link);
+            }
         }
         let wire = if client == Version::HTTP_2 { Wire::Http2 } else { Wire::Http1 };
         Box::pin(self.another_link(origins, exchange, wire)).await
@@ -168,6 +172,11 @@ impl Service {
             exchange.set_origin(grant.destination, grant.name_list());
             return Ok(link);
         }
+        if let Scope::Open(named) = &self.scope {
+            let (grant, link) = named.link(self, origins, wire).await?;
+            exchange.set_origin(grant.destination, grant.name_list());
+            return Ok(link);
+        }
         let grants: Vec<_> = origins.iter().map(|origin| origin.grant.clone()).collect();
         let proc = self.proc.as_deref();
         let dialled = attempts::first(&self.egress, &grants, None, origin.door, proc, &self.idle).await;
@@ -180,7 +189,7 @@ impl Service {
     pub(crate) fn secure(&self) -> Option<&Secure> {
         match &self.scope {
             Scope::Bound { beneath: Beneath::Secure(secure), .. } => Some(secure),
-            Scope::Bound { .. } | Scope::Open => None,
+            Scope::Bound { .. } | Scope::Open(_) => None,
         }
     }
 
@@ -189,7 +198,7 @@ impl Service {
         match &self.scope {
             Scope::Bound { beneath: Beneath::Secure(secure), .. } => secure.flow.as_ref(),
             Scope::Bound { beneath: Beneath::Plain(plain), .. } => Some(plain.flow()),
-            Scope::Open => None,
+            Scope::Open(_) => None,
         }
     }
 

@@ -29,6 +29,7 @@ use super::http2;
 use super::idle::IdleClock;
 use super::intercept::Secure;
 use super::link::{Link, Wire};
+use super::named::Named;
 use super::plain::Plain;
 use super::received::Received;
 use super::requests;
@@ -45,7 +46,7 @@ pub(crate) enum Scope {
     /// One destination, which the stream was granted.
     Bound { grant: Grant, door: Door, beneath: Beneath },
     /// Whatever each request names: the proxy's own port.
-    Open,
+    Open(Box<Named>),
 }
 
 /// What carries the requests.
@@ -90,11 +91,12 @@ pub(crate) async fn serve(egress: Arc<Egress>, client: Client, scope: Scope, lin
         }
     }
     let link = service.link.lock().await.take();
-    if let (Scope::Bound { grant, beneath, .. }, Some(link)) = (&service.scope, link) {
-        match beneath {
-            Beneath::Plain(_) => Plain::leave(&service.egress, link),
-            Beneath::Secure(secure) => secure.leave(&service.egress, grant, link),
+    match (&service.scope, link) {
+        (Scope::Bound { grant, beneath: Beneath::Secure(secure), .. }, Some(link)) => {
+            secure.leave(&service.egress, grant, link);
         }
+        (_, Some(link)) => Plain::leave(&service.egress, link),
+        (_, None) => {}
     }
 }
 
@@ -134,7 +136,7 @@ impl Service {
             Ok(authority) => authority,
             Err(error) => return self.refuse_request(&head, &error),
         };
-        if head.method == Method::CONNECT && matches!(self.scope, Scope::Open) {
+        if head.method == Method::CONNECT && matches!(self.scope, Scope::Open(_)) {
             return Box::pin(connect::answer(self, authority, upgrade)).await;
         }
         let origins = match self.origins(&head, authority).await {
@@ -187,7 +189,7 @@ impl Service {
     ) -> Result<Vec<Origin>, NetproxyError> {
         let (grant, door, secure) = match &self.scope {
             Scope::Bound { grant, door, .. } => (grant, *door, self.secure()),
-            Scope::Open => return Box::pin(self.named_origins(head, authority)).await,
+            Scope::Open(_) => return Box::pin(self.named_origins(head, authority)).await,
         };
         let proc = self.proc.as_deref();
         let Some(authority) = authority else {
@@ -223,7 +225,7 @@ impl Service {
     fn other_addresses(&self) -> &[Grant] {
         match &self.scope {
             Scope::Bound { beneath: Beneath::Plain(plain), .. } => plain.others(),
-            Scope::Bound { .. } | Scope::Open => &[],
+            Scope::Bound { .. } | Scope::Open(_) => &[],
         }
     }
 

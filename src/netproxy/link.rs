@@ -5,10 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, Weak};
 
-use hyper::body::Body;
 use hyper::client::conn::{TrySendError, http1};
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -19,11 +17,13 @@ use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::Flow;
 use super::informational::Arrivals;
+use super::lent::{Holder, Lent};
 use super::metered::Metered;
 use super::multiplexed::Multiplexed;
 use super::origin::OriginStream;
 use super::received::Received;
 use super::recorded::{Carries, Played};
+use super::spare::{may_leave_its_body, proves_a_connection};
 use super::spelling::{Spelled, Spelling};
 use super::tapped::Tapped;
 use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
@@ -45,6 +45,9 @@ pub(crate) struct Link {
     /// Weak, for the record of the stream ends with the stream and not with this connection. None
     /// where the client's leg is counted.
     flow: Weak<Flow>,
+    /// Whose bytes it counts, and the record of that stream, where it is lent to one.
+    holder: Arc<Holder>,
+    lent: Option<Arc<Flow>>,
     /// A request was sent on it.
     pub(crate) used: bool,
     /// What the origin proved, over TLS.
@@ -106,7 +109,10 @@ impl Link {
             return Ok(Self::new(sender, destination, weak, None));
         }
         let sender = match wire {
-            Wire::Http1 => one(upstream, destination, Arc::downgrade(&flow), None).await?,
+            Wire::Http1 => {
+                let told = Arc::downgrade(&flow);
+                one(upstream, destination, move || told.upgrade(), None).await?
+            }
             Wire::Http2 => Multiplexed::open(upstream, destination).await.map(Sender::Many)?,
         };
         Ok(Self::new(sender, destination, weak, None))
@@ -124,12 +130,49 @@ impl Link {
             return Self::open(flow.meter(upstream), wire, destination).await;
         };
         flow.set_protocol("http");
-        let socket = Some(stream.as_raw_fd());
+        let (holder, socket) = (Arc::<Holder>::default(), Some(stream.as_raw_fd()));
         let sender = match wire {
-            Wire::Http1 => one(stream, destination, Arc::downgrade(flow), socket).await?,
+            Wire::Http1 => {
+                let stream = Lent { stream, holder: Arc::clone(&holder) };
+                let (first, later) = (Arc::downgrade(flow), Arc::clone(&holder));
+                one(stream, destination, move || first.upgrade().or_else(|| later.flow()), socket).await?
+            }
             Wire::Http2 => Multiplexed::open(stream, destination).await.map(Sender::Many)?,
         };
-        Ok(Self { is_spare: true, ..Self::new(sender, destination, Weak::new(), None) })
+        Ok(Self { is_spare: true, holder, ..Self::new(sender, destination, Weak::new(), None) })
+    }
+
+    /// The same for a client whose own leg is not counted, for it may have several connections at once.
+    pub(crate) async fn lent(
+        upstream: Metered<OriginStream>,
+        wire: Wire,
+        destination: SocketAddr,
+    ) -> Result<Self, NetproxyError> {
+        if wire == Wire::Http2 || !matches!(upstream.stream(), OriginStream::Socket(_)) {
+            return Self::open(upstream, wire, destination).await;
+        }
+        let (upstream, flow) = upstream.into_inner();
+        let mut link = Self::plain(upstream, wire, destination, &flow).await?;
+        link.lend(flow);
+        Ok(link)
+    }
+
+    /// It serves the stream of this record until it is given back.
+    pub(crate) fn lend(&mut self, flow: Arc<Flow>) {
+        flow.set_protocol("http");
+        self.holder.set(&flow);
+        self.lent = Some(flow);
+    }
+
+    /// It serves no stream any more.
+    pub(crate) fn give_back(&mut self) {
+        self.holder.clear();
+        self.lent = None;
+    }
+
+    /// The record of the stream that it is lent to, as long as nothing was said on it.
+    pub(crate) fn unsaid(&self) -> Option<Arc<Flow>> {
+        self.lent.as_ref().filter(|flow| flow.requests() == 0).map(Arc::clone)
     }
 
     /// The same over TLS.
@@ -141,7 +184,7 @@ impl Link {
     ) -> Result<Self, NetproxyError> {
         let socket = Some(upstream.get_ref().0.stream().as_raw_fd());
         let sender = match wire {
-            Wire::Http1 => one(Filling(upstream), destination, Weak::new(), socket).await?,
+            Wire::Http1 => one(Filling(upstream), destination, || None, socket).await?,
             Wire::Http2 => Multiplexed::open(Filling(upstream), destination).await.map(Sender::Many)?,
         };
         Ok(Self { is_spare: true, ..Self::new(sender, destination, Weak::new(), Some(facts)) })
@@ -154,7 +197,18 @@ impl Link {
     }
 
     fn new(sender: Sender, destination: SocketAddr, flow: Weak<Flow>, facts: Option<Arc<Facts>>) -> Self {
-        Self { sender, destination, flow, used: false, facts, personal: false, host: None, is_spare: false }
+        Self {
+            sender,
+            destination,
+            flow,
+            holder: Arc::default(),
+            lent: None,
+            used: false,
+            facts,
+            personal: false,
+            host: None,
+            is_spare: false,
+        }
     }
 
     /// Whether it is none.
@@ -173,6 +227,8 @@ impl Link {
             sender,
             destination: self.destination,
             flow: Weak::clone(&self.flow),
+            holder: Arc::clone(&self.holder),
+            lent: self.lent.clone(),
             used: self.used,
             facts: self.facts.clone(),
             personal: self.personal,
@@ -189,7 +245,7 @@ impl Link {
     }
 
     pub(crate) fn flow(&self) -> Option<Arc<Flow>> {
-        self.flow.upgrade()
+        self.lent.clone().or_else(|| self.flow.upgrade())
     }
 
     /// Waits until it takes a request. False when it has ended.
@@ -251,8 +307,9 @@ impl Link {
                 self.personal |= proves_a_connection(request.headers());
                 self.is_spare &= !may_leave_its_body(&request);
                 arrivals.watch(&mut request);
-                let answer = sender.try_send_request(request).await;
-                answer.map(|answer| answer.map(Received::from)).map_err(Unanswered::from)
+                let answer = sender.try_send_request(request).await?;
+                self.is_spare &= answer.status() != StatusCode::SWITCHING_PROTOCOLS;
+                Ok(answer.map(Received::from))
             }
             Sender::Many(sender) => sender.send(request, arrivals).await,
             // Requests of a replay are answered before they are sent.
@@ -304,27 +361,11 @@ impl Link {
     }
 }
 
-/// Whether an origin may not read the body: it has no meaning with these methods (RFC 9110 section 9.3), and one that
-/// takes no notice of it takes it for the beginning of the next request, which must be no other client's.
-fn may_leave_its_body<B: Body>(request: &Request<B>) -> bool {
-    let without = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS, Method::TRACE];
-    without.contains(request.method()) && !request.body().is_end_stream()
-}
-
-/// Whether the scheme proves who the client is for all that follows (RFC 4559 section 6).
-fn proves_a_connection(headers: &HeaderMap) -> bool {
-    let scheme = |value: &HeaderValue| {
-        value.as_bytes().split(|&byte| byte == b' ').next().map(<[u8]>::to_ascii_lowercase)
-    };
-    let mut schemes = headers.get_all(AUTHORIZATION).iter().filter_map(scheme);
-    schemes.any(|scheme| scheme == b"ntlm" || scheme == b"negotiate")
-}
-
-/// `flow` is told how it fails; `socket` is the one below, where others may have the connection later.
+/// The record that `told` gives is told how it fails; `socket` is the one below, where others may have the connection later.
 async fn one<S>(
     stream: S,
     destination: SocketAddr,
-    flow: Weak<Flow>,
+    told: impl Fn() -> Option<Arc<Flow>> + Send + 'static,
     socket: Option<RawFd>,
 ) -> Result<Sender, NetproxyError>
 where
@@ -340,7 +381,7 @@ where
         .map_err(|source| NetproxyError::Origin { address: destination, source: source.into() })?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await
-            && let Some(flow) = flow.upgrade()
+            && let Some(flow) = told()
         {
             let failure = NetproxyError::Origin { address: destination, source: error.into() };
             flow.fail(&failure.to_string(), Failure::of(&failure));

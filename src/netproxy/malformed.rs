@@ -20,7 +20,7 @@ impl Service {
         let target = match &self.scope {
             Scope::Bound { grant, .. } => grant.destination.to_string(),
             // Without what stands before the host: a password.
-            Scope::Open => head.uri.host().unwrap_or("<none>").to_owned(),
+            Scope::Open(_) => head.uri.host().unwrap_or("<none>").to_owned(),
         };
         match self.record_malformed(target, error.to_string()) {
             Ok(()) => refusal(error),
@@ -33,7 +33,7 @@ impl Service {
         let Some(reason) = of_http1(error).or_else(|| of_http2(error)) else { return };
         let target = match &self.scope {
             Scope::Bound { grant, .. } => grant.destination.to_string(),
-            Scope::Open => "<none>".to_owned(),
+            Scope::Open(_) => "<none>".to_owned(),
         };
         // The connection has ended already.
         let _ = self.record_malformed(target, reason);

@@ -104,6 +104,6 @@ impl Plain {
     }
 }
 
-fn destination(host: &Host, address: SocketAddr) -> Destination {
+pub(crate) fn destination(host: &Host, address: SocketAddr) -> Destination {
     Destination { host: host.clone(), address, carrier: Carrier::Plain }
 }

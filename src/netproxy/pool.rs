@@ -87,6 +87,7 @@ impl Pool {
         if !link.is_open() || !link.is_spare() {
             return;
         }
+        link.give_back();
         let pool = Arc::clone(self);
         tokio::spawn(async move {
             if timeout(SETTLE, link.ready()).await == Ok(true) {

@@ -40,8 +40,11 @@ impl std::fmt::Debug for Index {
 }
 
 /// The rules about paths.
+#[derive(Default)]
 pub(super) struct PathIndex {
     literals: HashMap<Vec<u8>, Slot>,
+    /// Whether some literal has so many bytes.
+    lengths: Vec<bool>,
     globs: Vec<GlobRule>,
     /// Every directory above a literal grant.
     above: HashSet<Vec<u8>>,
@@ -120,7 +123,7 @@ pub(super) struct Matches {
 
 impl PathIndex {
     fn new(rules: &[Rule]) -> Self {
-        let mut index = Self { literals: HashMap::new(), globs: Vec::new(), above: HashSet::new() };
+        let mut index = Self::default();
         for (at, rule) in rules.iter().enumerate() {
             match &rule.body {
                 RuleBody::Path { access, pattern } => {
@@ -150,6 +153,9 @@ impl PathIndex {
             }
         };
         for path in [resolved, spelled] {
+            let length = key(path).len();
+            self.lengths.resize(self.lengths.len().max(length + 1), false);
+            self.lengths[length] = true;
             let slot = self.literals.entry(key(path).to_vec()).or_default();
             slot.0[kind as usize].get_or_insert(id);
             if !kind.is_deny() {
@@ -160,8 +166,7 @@ impl PathIndex {
 
     /// `path` is absolute and has no `.` or `..`.
     pub(super) fn find(&self, rules: &[Rule], access: PathAccess, path: &Path) -> Matches {
-        let mut grant = self.literal(access, path, false);
-        let mut deny = self.literal(access, path, true);
+        let Matches { mut grant, mut deny } = self.nearest(access, path);
         if self.globs.is_empty() {
             return Matches { grant, deny };
         }
@@ -179,22 +184,29 @@ impl PathIndex {
         Matches { grant, deny }
     }
 
-    /// The literal rule nearest to the path.
-    fn literal(&self, access: PathAccess, path: &Path, denies: bool) -> Option<RuleId> {
-        if self.literals.is_empty() {
-            return None;
+    /// The literal rules nearest to the path.
+    fn nearest(&self, access: PathAccess, path: &Path) -> Matches {
+        let mut nearest = Matches::default();
+        for slot in ancestors(key(path)).filter_map(|above| self.slot(above)) {
+            let rule = |denies: bool| {
+                let wanted = |kind: &&Kind| kind.is_deny() == denies && kind.touches(access);
+                Kind::ALL.iter().filter(wanted).find_map(|kind| slot.0[*kind as usize])
+            };
+            nearest.grant = nearest.grant.or_else(|| rule(false));
+            nearest.deny = nearest.deny.or_else(|| rule(true));
         }
-        ancestors(key(path)).find_map(|above| {
-            let slot = self.literals.get(above)?;
-            let wanted = |kind: &&Kind| kind.is_deny() == denies && kind.touches(access);
-            Kind::ALL.iter().filter(wanted).find_map(|kind| slot.0[*kind as usize])
-        })
+        nearest
+    }
+
+    /// Most paths are not looked up: no literal is as long.
+    fn slot(&self, path: &[u8]) -> Option<&Slot> {
+        if self.lengths.get(path.len()).copied().unwrap_or(false) { self.literals.get(path) } else { None }
     }
 
     /// Whether some grant covers something strictly below a directory.
     pub(super) fn grants_below(&self, rules: &[Rule], directory: &Path) -> bool {
         self.above.contains(key(directory))
-            || self.literal(PathAccess::Read, directory, false).is_some()
+            || self.nearest(PathAccess::Read, directory).grant.is_some()
             || self.globs.iter().any(|rule| {
                 !rule.kind.is_deny()
                     && pattern_of(rules, rule.id).is_some_and(|pattern| pattern.may_cover_below(directory))

@@ -193,12 +193,13 @@ pub(super) fn launch(
     order::tell(begun.channel.as_fd(), &Cell::of(plan))?;
     // While the child copies the same places.
     order::tell(begun.channel.as_fd(), &fsview::look(&plan.fs)?)?;
-    order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
-    order::tell_filters(begun.go.as_fd(), plan, begun.replayed)?;
     // Its key is made while the view is.
     let tls = tls.map(Intention::carry_out).transpose().map_err(RunError::Proxy)?;
     let authority = tls.as_ref().map_or("", |tls| tls.authority.certificate_pem());
+    // The view waits for them; the command's process waits for the view.
     order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
+    order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
+    order::tell_filters(begun.go.as_fd(), plan, begun.replayed)?;
     let (said, descriptors) = begun.hear()?;
     let Message::Sockets = said else { return Err(RunError::Silent) };
     begun.stdio.settle_input(descriptors.into_iter().next());

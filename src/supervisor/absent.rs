@@ -144,7 +144,7 @@ impl View {
     }
 
     /// Whether the way ends at a name that is not there, with no link before it and none of that name.
-    fn lacks_without_links(&self, absolute: &[u8]) -> bool {
+    pub(super) fn lacks_without_links(&self, absolute: &[u8]) -> bool {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
         let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve);
         matches!(openat2(&self.root, OsStr::from_bytes(absolute), how), Err(Errno::ENOENT))

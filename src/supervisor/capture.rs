@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::content::Content;
 use super::first_change::{Kept, image, keep};
-use crate::trace::{Event, Recorder, TraceError};
+use crate::trace::{Members, Recorder, TraceError};
 
 /// Digests that are remembered, so that a file that is read often is stored once.
 const REMEMBERED: usize = 65_536;
@@ -19,15 +19,16 @@ const REMEMBERED: usize = 65_536;
 pub(super) struct Captures(HashSet<String>);
 
 impl Captures {
-    /// Adds the file as it is to `event`, which says that it held `content`.
-    pub(super) fn add_to(
+    /// Adds the file as it is to `args`, which say that it held `content`.
+    pub(super) fn write_to(
         &mut self,
-        event: Event,
+        args: &mut Members,
         file: &OwnedFd,
         content: &Content,
         recorder: &Recorder,
-    ) -> Result<Event, TraceError> {
-        Ok(event.arg("captured", self.image(file, content, recorder)?))
+    ) -> Result<(), TraceError> {
+        args.value("captured", &self.image(file, content, recorder)?);
+        Ok(())
     }
 
     fn image(&mut self, file: &OwnedFd, content: &Content, recorder: &Recorder) -> Result<Value, TraceError> {

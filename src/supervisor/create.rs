@@ -111,7 +111,7 @@ impl Supervisor {
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
             let before = self.before_made(&path);
-            self.record_open(call, PathAccess::Write, spelled, (file, before), (&opened, None), label)?;
+            self.record_write(call, spelled, (file, before), &opened, label)?;
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
     }

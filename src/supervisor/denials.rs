@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::{Stop, Supervisor};
 use crate::policy::{Denied, FileId, PathAccess, RuleId};
@@ -18,7 +19,7 @@ const LONGEST_NAME: usize = 1024;
 /// Counts refusals.
 #[derive(Debug, Default)]
 pub struct Denials {
-    counts: HashMap<String, (u64, Denied, Option<RuleId>)>,
+    counts: HashMap<String, Counted>,
     lookups: HashMap<i32, Lookup>,
     /// Ports that servers inside could not have, each with the rule that has it stand for the host's.
     pub held: BTreeMap<u16, String>,
@@ -26,6 +27,19 @@ pub struct Denials {
     pub partial: BTreeSet<PathBuf>,
     /// Dot files that were looked for in private directories and are not there; the same.
     pub missed: BTreeSet<PathBuf>,
+}
+
+/// Refusals of one kind.
+#[derive(Debug)]
+pub struct Counted {
+    /// How often.
+    pub count: u64,
+    /// What was refused.
+    pub denied: Denied,
+    /// The `deny:` rule, if one refused it.
+    pub rule: Option<RuleId>,
+    /// When it was first refused.
+    pub first: Instant,
 }
 
 /// Places that are remembered to be named at the end.
@@ -49,7 +63,8 @@ impl Denials {
     pub(super) fn count(&mut self, denied: Denied, rule: Option<RuleId>) {
         let key = format!("{denied:?} {rule:?}");
         if self.counts.len() < KINDS || self.counts.contains_key(&key) {
-            self.counts.entry(key).or_insert((0, denied, rule)).0 += 1;
+            let new = || Counted { count: 0, denied, rule, first: Instant::now() };
+            self.counts.entry(key).or_insert_with(new).count += 1;
         }
     }
 
@@ -71,15 +86,15 @@ impl Denials {
         goes_on
     }
 
-    /// All refusals, the most frequent first: how often, and the `deny:` rule, if one refused it. What
-    /// programs only look at and do without comes last.
+    /// All refusals, the most frequent first. What programs only look at and do without comes last.
     #[must_use]
-    pub fn most_frequent(&self) -> Vec<(u64, &Denied, Option<RuleId>)> {
+    pub fn most_frequent(&self) -> Vec<&Counted> {
         let mut all: Vec<_> = self.counts.iter().collect();
-        all.sort_by(|(a, (many, denied, _)), (b, (more, other, _))| {
-            is_probe(denied).cmp(&is_probe(other)).then_with(|| more.cmp(many)).then_with(|| a.cmp(b))
+        all.sort_by(|(a, one), (b, other)| {
+            let probes = is_probe(&one.denied).cmp(&is_probe(&other.denied));
+            probes.then_with(|| other.count.cmp(&one.count)).then_with(|| a.cmp(b))
         });
-        all.into_iter().map(|(_, (count, denied, rule))| (*count, denied, *rule)).collect()
+        all.into_iter().map(|(_, counted)| counted).collect()
     }
 }
 
@@ -180,6 +195,7 @@ mod tests {
         }
         denials.count(path(PathAccess::Read, "/srv/rare".as_ref()), Some(RuleId(3)));
         let found: Vec<_> = denials.most_frequent();
+        let found: Vec<_> = found.iter().map(|kind| (kind.count, &kind.denied, kind.rule)).collect();
         let said = |name: &str| path(PathAccess::Read, name.as_ref());
         assert_eq!(
             found,

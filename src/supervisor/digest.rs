@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::content::{Content, Identity};
 use super::remembered::Remembered;
-use crate::trace::Event;
+use crate::trace::{Event, Members};
 
 /// Files whose digest is remembered.
 const REMEMBERED: usize = 65_536;
@@ -136,11 +136,25 @@ impl Digests {
 pub(super) fn add_to(event: Event, content: &io::Result<Content>) -> Event {
     match content {
         Ok(content) => event.arg("sha256", content.sha256.clone()).arg("size", content.size),
-        Err(error) if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::TimedOut) => {
-            event.arg("undigested", error.to_string())
-        }
-        Err(error) => event.arg("unreadable", error.to_string()),
+        Err(error) => event.arg(without(error), error.to_string()),
     }
+}
+
+/// The same for what is written.
+pub(super) fn write_to(args: &mut Members, content: &io::Result<Content>) {
+    match content {
+        Ok(content) => {
+            args.string("sha256", &content.sha256);
+            args.number("size", content.size);
+        }
+        Err(error) => args.string(without(error), &error.to_string()),
+    }
+}
+
+/// What is said in place of a digest.
+fn without(error: &io::Error) -> &'static str {
+    let too_long = matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::TimedOut);
+    if too_long { "undigested" } else { "unreadable" }
 }
 
 /// The digest of what a reader gives.

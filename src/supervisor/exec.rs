@@ -115,7 +115,7 @@ impl Supervisor {
     }
 
     fn judge_exec(&mut self, call: &Call, spelled: &Spelled, file: &Found, argv: &[OsString]) -> Judgement {
-        let (interpreters, rest) = match self.interpreters(file, &spelled.typed, argv) {
+        let (interpreters, rest) = match self.interpreters(call, file, &spelled.typed, argv) {
             Ok(found) => found,
             Err(errno) => return Judgement::Errno(errno),
         };
@@ -218,6 +218,7 @@ impl Supervisor {
     /// and the argv that comes of it.
     fn interpreters(
         &mut self,
+        call: &Call,
         file: &Found,
         typed: &[u8],
         argv: &[OsString],
@@ -240,7 +241,9 @@ impl Supervisor {
             rewritten.extend(argv.into_iter().skip(1));
             argv = rewritten;
             spelled = interpreter.clone();
-            let image = self.view.find(interpreter.as_bytes(), true)?;
+            // Without a slash at its start it lies below the working directory.
+            let place = View::absolute(&call.task, libc::AT_FDCWD, interpreter.as_bytes())?.absolute;
+            let image = self.view.find(&place, true)?;
             if !self.heads.can_run(&image)? {
                 return Err(Errno::EACCES);
             }

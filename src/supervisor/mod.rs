@@ -11,6 +11,7 @@ pub mod access;
 mod arguments;
 mod attributes;
 mod beginning;
+mod beside;
 pub mod bpf;
 mod call;
 mod capture;
@@ -42,6 +43,7 @@ mod open;
 mod outside;
 mod pending;
 mod prepared;
+mod read;
 mod ready;
 mod receiver;
 mod remembered;
@@ -75,13 +77,14 @@ use std::time::{Duration, Instant};
 use nix::sys::signalfd::SignalFd;
 
 use self::access::AccessTable;
+use self::beside::Directories;
 use self::capture::Captures;
 use self::clock::Clock;
 pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
 use self::controls::{Births, Following};
 pub use self::controls::{Controls, Ids, Seed, TASK_IDS};
-pub use self::denials::{Denials, is_probe};
+pub use self::denials::{Counted, Denials, is_probe};
 pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConnection};
 use self::digest::Digests;
 pub use self::digest::sha256_of;
@@ -97,6 +100,7 @@ use self::machine::Machine;
 pub use self::machine::{LONGEST_MACHINE_FILE, OPERATION as MACHINE, RecordedMachine};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 pub use self::prepared::Prepared;
+use self::read::Grants;
 pub use self::setup::{Finished, InitWords, Refusal, Setup};
 pub use self::skip::UnderWay;
 use self::status::Statuses;
@@ -106,7 +110,7 @@ use self::system_files::SystemFiles;
 use self::task::Tasks;
 use self::view::View;
 use self::written::WrittenFiles;
-use crate::trace::{Event, Recorder, Turn};
+use crate::trace::{Event, Members, Recorder, Turn};
 
 /// The supervisor of one run; lives on one thread, which is the tracer too (ptrace(2)).
 pub struct Supervisor {
@@ -117,6 +121,9 @@ pub struct Supervisor {
     full_mediation: bool,
     command: CommandTable,
     recorder: Recorder,
+    /// What is being written of an observation.
+    observed: Members,
+    grants: Grants,
     judge_connection: JudgeConnection,
     lead_loopback: LeadLoopback,
     connections: Arc<Connections>,
@@ -125,6 +132,7 @@ pub struct Supervisor {
     view: View,
     tasks: Tasks,
     system_files: SystemFiles,
+    directories: Directories,
     heads: Heads,
     digests: Digests,
     written: WrittenFiles,

@@ -7,14 +7,15 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl};
-use nix::sys::stat::{FileStat, Mode, SFlag};
+use nix::sys::stat::{Mode, SFlag};
 
 use super::absent::LINKS;
 use super::access::{Area, Decision};
 use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
 use super::first_change::{Before, Kept};
-use super::spelling::lexical;
+use super::read::Opened;
+use super::spelling::{is_terminal, lexical};
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
@@ -80,7 +81,10 @@ impl Supervisor {
         if request.resolve != 0 {
             return self.open_restricted(call, &request, spelled);
         }
-        self.open_resolved(call, &request, &spelled, LINKS)
+        match self.open_beside(call, &request, &spelled)? {
+            Some(reply) => Ok(reply),
+            None => self.open_resolved(call, &request, &spelled, LINKS),
+        }
     }
 
     fn read_request(&self, call: &Call) -> nix::Result<Request> {
@@ -174,7 +178,11 @@ impl Supervisor {
             Err(Errno::ENOENT) if self.look_again(&lexical(&spelled.absolute))? => {
                 self.open_resolved(call, request, spelled, links)
             }
-            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => self.absent(call, request, spelled, errno),
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => {
+                let reply = self.absent(call, request, spelled, errno)?;
+                self.note_absent_of_system(request, &spelled.absolute, &reply);
+                Ok(reply)
+            }
             Err(errno) => self.unreachable(call, request.access(), spelled, errno),
         }
     }
@@ -230,9 +238,15 @@ impl Supervisor {
             self.opened_to_write(&found.path, &opened, area);
         }
         match area {
+            Area::Rule(rule) if access == PathAccess::Write => {
+                self.record_write(call, spelled, (found, before), &opened, self.access.grant_label(rule))?;
+            }
+            Area::Rule(rule) if found.kind() == SFlag::S_IFDIR => {
+                self.record_directory(call, spelled, &found, rule)?;
+            }
             Area::Rule(rule) => {
-                let label = self.access.grant_label(rule);
-                self.record_open(call, access, spelled, (found, before), (&opened, status), label)?;
+                let (path, found) = (found.path.as_path(), &found.status);
+                self.record_read(call, spelled, Opened { path, found, file: &opened, now: status }, rule)?;
             }
             Area::Partial => self.record_listing(call, spelled, &found)?,
             Area::System | Area::Private => {}
@@ -345,54 +359,28 @@ impl Supervisor {
         Ok((!enforced).then_some(Area::Private))
     }
 
-    pub(super) fn record_open(
+    pub(super) fn record_write(
         &mut self,
         call: &Call,
-        access: PathAccess,
         spelled: &Spelled,
         (found, before): (Found, Option<Before>),
-        (opened, status): (&OwnedFd, Option<FileStat>),
+        opened: &OwnedFd,
         label: String,
     ) -> Result<(), Stop> {
-        let op = match access {
-            PathAccess::Read => "fs.open_read",
-            PathAccess::Write => "fs.open_write",
-        };
-        let mut event = spelled.add_to(Event::new(Kind::Observe, op), "path", &found.path);
-        event = event.proc(call.task.lineage.clone()).rule(label.clone());
-        if access == PathAccess::Write {
-            let event = self.with_before(event, "before", before);
-            self.recorder.record(event)?;
-            if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
-                let flags = fcntl(opened, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
-                let shareable = flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR);
-                self.written.watch(found, &call.task.lineage, label, shareable).map_err(Stop::Watch)?;
-            }
-            return Ok(());
+        let event = spelled.add_to(Event::new(Kind::Observe, "fs.open_write"), "path", &found.path);
+        let event = event.proc(call.task.lineage.clone()).rule(label.clone());
+        let event = self.with_before(event, "before", before);
+        self.recorder.record(event)?;
+        if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
+            let flags = fcntl(opened, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
+            let shareable = flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR);
+            self.written.watch(found, &call.task.lineage, label, shareable).map_err(Stop::Watch)?;
         }
-        if found.kind() == SFlag::S_IFDIR {
-            self.note_listed(&found)?;
-            return Ok(self.recorder.record_folded(event.arg("type", "directory"))?);
-        }
-        let content = if self.written.changes_unseen(found.id()) {
-            self.digests.anew(opened.as_fd())
-        } else {
-            self.digests.of_status(opened.as_fd(), status)
-        };
-        event = super::digest::add_to(event, &content);
-        if let (Ok(content), Some(captures), SFlag::S_IFREG) = (&content, &mut self.captures, found.kind()) {
-            event = captures.add_to(event, &found.file, content, &self.recorder)?;
-        }
-        Ok(self.recorder.record_folded(event)?)
+        Ok(())
     }
 
     pub(super) fn umask(&self, call: &Call) -> u32 {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
     }
-}
-
-fn is_terminal(absolute: &[u8]) -> bool {
-    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
-        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }

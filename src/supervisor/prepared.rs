@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::beside::Directories;
 use super::capture::Captures;
 use super::denials::Denials;
 use super::digest::Digests;
@@ -15,6 +16,7 @@ use super::hasher::Hasher;
 use super::image::Heads;
 use super::listing::Listings;
 use super::machine::Machine;
+use super::read::Grants;
 use super::setup::{Controlled, Setup};
 use super::status::Statuses;
 use super::stop::Stop;
@@ -23,6 +25,7 @@ use super::task::Tasks;
 use super::view::View;
 use super::written::WrittenFiles;
 use super::{Supervisor, pending, unix, waiting};
+use crate::trace::Members;
 
 /// All that is there before the run's filter is.
 pub struct Prepared {
@@ -80,6 +83,8 @@ impl Prepared {
             access: setup.access,
             command: setup.command,
             recorder: setup.recorder,
+            observed: Members::new(),
+            grants: Grants::default(),
             judge_connection: setup.judge_connection,
             lead_loopback: setup.lead_loopback,
             connections: setup.connections,
@@ -94,6 +99,7 @@ impl Prepared {
             turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),
+            directories: Directories::default(),
             heads: Heads::default(),
             digests: Digests::default(),
             written,

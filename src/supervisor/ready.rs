@@ -7,6 +7,9 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use super::{Stop, Supervisor};
 
+/// Most descriptors, where no random device is open.
+const WATCHED: usize = 5;
+
 /// What there is to do.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
@@ -28,13 +31,13 @@ impl Ready {
 
 impl Supervisor {
     pub(super) fn wait(&self, listening: bool) -> Result<Ready, Stop> {
-        let mut watched = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.written.descriptor(), PollFlags::POLLIN),
-        ];
+        let mut watched = Vec::with_capacity(WATCHED);
+        // First: where a call waits already, the kernel does not queue us for the others.
         if listening {
             watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         }
+        watched.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
+        watched.push(PollFd::new(self.written.descriptor(), PollFlags::POLLIN));
         if !self.silent {
             watched.push(PollFd::new(self.channel.as_fd(), PollFlags::POLLIN));
         }
@@ -52,8 +55,8 @@ impl Supervisor {
         let mut events = watched.iter().map(|watched| watched.revents().unwrap_or(PollFlags::empty()));
         let mut next =
             |present: bool| if present { events.next() } else { None }.unwrap_or(PollFlags::empty());
-        let (signals, written) = (next(true), next(true));
-        let (calls, channel) = (next(listening), next(!self.silent));
+        let (calls, signals, written) = (next(listening), next(true), next(true));
+        let channel = next(!self.silent);
         // Whether it has come is asked of itself.
         next(self.turn.is_some());
         Ok(Ready {

@@ -26,24 +26,35 @@ impl View {
         Ok((nix::fcntl::openat(&self.descriptors, number.as_str(), flags, mode)?, None))
     }
 
-    /// Opens a file by its path once more: for one that is only read, faster than through /proc, and
+    /// Opens a file or directory by its path once more: for one that is only read, faster than through /proc, and
     /// as good if it is still the same.
     fn open_again(&self, found: &Found, absolute: &[u8], flags: OFlag) -> Option<(OwnedFd, FileStat)> {
         let changes = OFlag::O_WRONLY | OFlag::O_RDWR | OFlag::O_TRUNC | OFlag::O_TMPFILE;
-        let plain = found.kind() == SFlag::S_IFREG
+        let plain = matches!(found.kind(), SFlag::S_IFREG | SFlag::S_IFDIR)
             && !flags.intersects(changes)
             && found.path.as_os_str().as_bytes() == absolute
             && is_clean(absolute);
         if !plain {
             return None;
         }
+        self.open_same(absolute, &found.status, flags)
+    }
+
+    /// Opens the file or directory of that status, which is only read, by a path without links, if it is there.
+    pub(super) fn open_same(
+        &self,
+        absolute: &[u8],
+        same: &FileStat,
+        flags: OFlag,
+    ) -> Option<(OwnedFd, FileStat)> {
         // A FIFO that has taken its place would hold us.
         let how = OpenHow::new()
             .flags(flags | OFlag::O_NONBLOCK)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
         let file = openat2(&self.root, OsStr::from_bytes(absolute), how).ok()?;
         let status = fstat(&file).ok()?;
-        if (status.st_dev, status.st_ino) != (found.status.st_dev, found.status.st_ino) {
+        let identity = |status: &FileStat| (status.st_dev, status.st_ino, status.st_mode & libc::S_IFMT);
+        if identity(&status) != identity(same) {
             return None;
         }
         if !flags.contains(OFlag::O_NONBLOCK) {

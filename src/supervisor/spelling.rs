@@ -153,6 +153,12 @@ pub fn lexical(absolute: &[u8]) -> PathBuf {
     path
 }
 
+/// Whether the path is that of a terminal.
+pub(super) fn is_terminal(absolute: &[u8]) -> bool {
+    [&b"/dev/tty"[..], b"/dev/ptmx", b"/dev/console"].contains(&absolute)
+        || absolute.strip_prefix(b"/dev/pts/").is_some_and(|name| name.iter().all(u8::is_ascii_digit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{MagicLink, lexical};

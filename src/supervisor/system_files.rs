@@ -8,18 +8,21 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::Supervisor;
+use super::access::{Area, Decision};
+use super::call::Reply;
 use super::open::Request;
 use super::spelling::is_clean;
 use super::view::Found;
 use crate::policy::PathAccess;
 
 /// Paths that are remembered.
-const REMEMBERED: usize = 1024;
+const REMEMBERED: usize = 4096;
 
-/// Paths that led to files of the system.
+/// Paths that led to files of the system, or to nothing there.
 #[derive(Debug, Default)]
 pub(super) struct SystemFiles {
     known: HashSet<Vec<u8>>,
@@ -66,6 +69,23 @@ impl Supervisor {
             self.system_files.remember(absolute);
         }
         system
+    }
+
+    /// Notes that nothing is at a path where the system has its files, as where compilers look for each header:
+    /// what comes to be there is the system's too.
+    pub(super) fn note_absent_of_system(&mut self, request: &Request, absolute: &[u8], reply: &Reply) {
+        let path = Path::new(OsStr::from_bytes(absolute));
+        let is_of_system = matches!(reply, Reply::Errno(Errno::ENOENT))
+            && only_reads(request)
+            && !self.full_mediation
+            && self.stays_system(absolute)
+            // No rule names it, which would have each look recorded.
+            && matches!(self.access.decide(PathAccess::Read, path, None), Decision::Allow(Area::System))
+            // A link that leads to nothing may lead out of the system's trees.
+            && self.view.lacks_without_links(absolute);
+        if is_of_system {
+            self.system_files.remember(absolute);
+        }
     }
 
     /// Whether a path that led to a file of the system will do so again: the agent cannot change the

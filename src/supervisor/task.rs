@@ -1,5 +1,7 @@
 //! The task behind a notification: its ids, its place among the run's processes, its umask.
 
+mod identity;
+
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,9 +14,11 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
+use self::identity::{identity, parent_of};
 use super::beginning::{self, Beginning, Stack};
 use super::controls::Kin;
 use crate::sys::{descriptor, pidfd, process};
+use crate::trace::Text;
 
 /// A task of the run.
 #[derive(Debug)]
@@ -25,8 +29,12 @@ pub(super) struct Task {
     pub(super) tgid: i32,
     /// `0` for the command, `0.2` for its third child; `0.2#1` for a thread of that, where all are followed.
     pub(super) lineage: String,
+    /// The same as it stands in entries, once there was one.
+    said: OnceCell<Text>,
     /// /proc/TID, once it was asked for; every look through it fails once the task is gone.
     directory: OnceCell<OwnedFd>,
+    /// The link in it that leads to the working directory, once that was asked for again.
+    working: OnceCell<OwnedFd>,
     /// Process id and thread id inside the run, once they were asked for.
     inner: OnceCell<(i32, i32)>,
     /// The task itself, where the kernel gives such a descriptor: quicker to ask.
@@ -34,6 +42,11 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// Its place as it stands in entries.
+    pub(super) fn said(&self) -> &Text {
+        self.said.get_or_init(|| self.lineage.as_str().into())
+    }
+
     fn directory(&self) -> nix::Result<&OwnedFd> {
         if let Some(directory) = self.directory.get() {
             return Ok(directory);
@@ -66,7 +79,16 @@ impl Task {
     pub(super) fn working_directory(&self) -> nix::Result<OsString> {
         // Asked for at nearly every open: the other way allocates a page.
         let mut target = [0; 256];
-        match descriptor::read_link(self.directory()?.as_fd(), c"cwd", &mut target) {
+        let read = match (self.working.get(), self.directory.get()) {
+            (Some(link), _) => descriptor::read_link(link.as_fd(), c"", &mut target),
+            (None, Some(directory)) => {
+                let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+                let link = openat(directory, "cwd", flags, Mode::empty())?;
+                descriptor::read_link(self.working.get_or_init(|| link).as_fd(), c"", &mut target)
+            }
+            (None, None) => descriptor::read_link(self.directory()?.as_fd(), c"cwd", &mut target),
+        };
+        match read {
             Ok(length) if length < target.len() => Ok(OsString::from_vec(target[..length].to_vec())),
             Ok(_) => self.link("cwd"),
             Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))),
@@ -299,7 +321,8 @@ impl Tasks {
                 self.lineage(tgid, parent, own)?
             }
         };
-        Ok(Task { tid, tgid, lineage, directory, inner: OnceCell::new(), itself })
+        let (said, working, inner) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Ok(Task { tid, tgid, lineage, said, directory, working, inner, itself })
     }
 
     fn lineage(&mut self, tgid: i32, parent: i32, own: u64) -> nix::Result<String> {
@@ -351,32 +374,4 @@ fn followed(kin: &mut Kin, tid: i32, tgid: i32) -> String {
     }
     let strand = kin.strand(tid).or_else(|| kin.strand(tgid));
     strand.map_or_else(|| "0.~".to_owned(), |strand| strand.label())
-}
-
-/// Words of /proc/PID/stat after the name, from field 3 on (proc_pid_stat(5)).
-fn stat_words(pid: i32) -> nix::Result<Vec<String>> {
-    let path = format!("/proc/{pid}/stat");
-    let file = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-    let text = file.and_then(whole).map_err(|_| Errno::ESRCH)?;
-    let text = String::from_utf8_lossy(&text);
-    let (_, rest) = text.rsplit_once(')').ok_or(Errno::ESRCH)?;
-    Ok(rest.split_whitespace().map(str::to_owned).collect())
-}
-
-fn parent_of(pid: i32) -> nix::Result<i32> {
-    stat_words(pid)?.get(1).and_then(|word| word.parse().ok()).ok_or(Errno::ESRCH)
-}
-
-/// What tells the process from others that have had or will have its number.
-fn identity(pid: i32) -> nix::Result<u64> {
-    let process = pidfd::open(pid);
-    match process.and_then(|process| pidfd::identity(process.as_fd())) {
-        Ok(identity) => Ok(identity),
-        Err(_) => start_time(pid),
-    }
-}
-
-/// Clock ticks since boot at which the process started.
-fn start_time(pid: i32) -> nix::Result<u64> {
-    stat_words(pid)?.get(19).and_then(|word| word.parse().ok()).ok_or(Errno::ESRCH)
 }

@@ -5,7 +5,7 @@
 //! replayed every task is traced from its birth ([`super::controls`]).
 
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid, getsid};
 
 use super::{Stop, Supervisor};
 use crate::sys::{ptrace, tracee};
@@ -13,6 +13,12 @@ use crate::sys::{ptrace, tracee};
 /// `si_code` of a signal that the kernel sent itself, as a terminal's Ctrl-C: the command, in
 /// the same foreground group, got it too (sigaction(2)).
 const SI_KERNEL: i32 = 0x80;
+
+/// Whether the launcher alone gets this signal of the kernel's: of a terminal that goes away the leader of its session
+/// is told, and nobody else as long as that lives (`tty_signal_session_leader`).
+fn is_leaders(number: i32) -> bool {
+    number == libc::SIGHUP && getsid(None).is_ok_and(|leader| leader == getpid())
+}
 
 /// Stops that are looked at before the loop looks for other things: the agent can make as many as it
 /// likes.
@@ -25,7 +31,9 @@ impl Supervisor {
         match self.signals.read_signal() {
             Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => self.handle_stops(),
             Ok(Some(signal)) => {
-                self.signal_from_outside(signal.ssi_signo.cast_signed(), signal.ssi_code == SI_KERNEL)?;
+                let number = signal.ssi_signo.cast_signed();
+                let to_group = signal.ssi_code == SI_KERNEL && !is_leaders(number);
+                self.signal_from_outside(number, to_group)?;
                 Ok(false)
             }
             Ok(None) | Err(_) if self.more_stops => self.handle_stops(),

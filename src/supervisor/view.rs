@@ -1,5 +1,6 @@
 //! Resolves paths in the root of the run, as the task would, and never on the host.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -15,7 +16,7 @@ use super::task::Task;
 use crate::policy::FileId;
 use crate::sys::descriptor;
 pub(super) use crate::sys::descriptor::own_path;
-use crate::trace::Event;
+use crate::trace::{Event, Members};
 
 /// A file that was found: pinned by an O_PATH descriptor.
 #[derive(Debug)]
@@ -83,6 +84,15 @@ pub(super) struct Spelled {
 }
 
 impl Spelled {
+    /// Adds the path to what is written: as it was spelled, and where it led.
+    pub(super) fn write_to(&self, args: &mut Members, key: &'static str, resolved: &Path) {
+        args.bytes(key, &self.typed);
+        let resolved = resolved.as_os_str().as_bytes();
+        if self.typed != resolved {
+            args.bytes("resolved", resolved);
+        }
+    }
+
     /// A file that was named by a descriptor.
     pub(super) fn of_file(path: &Path) -> Self {
         let bytes = path.as_os_str().as_bytes().to_vec();
@@ -160,7 +170,10 @@ impl View {
         let mut joined = base.into_vec();
         joined.push(b'/');
         joined.extend_from_slice(path);
-        Ok(name_self(task, &joined).into_owned())
+        Ok(match name_self(task, &joined) {
+            Cow::Borrowed(_) => joined,
+            Cow::Owned(named) => named,
+        })
     }
 
     /// Finds what `absolute` names; a link at its end is followed only if `follow`.
@@ -188,6 +201,13 @@ impl View {
             }
         }
         found(self.open(absolute, flags, Mode::empty())?)
+    }
+
+    /// The directory at `absolute`, by a path without links, as O_PATH.
+    pub(super) fn directory(&self, absolute: &[u8]) -> nix::Result<OwnedFd> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        openat2(&self.root, OsStr::from_bytes(absolute), OpenHow::new().flags(flags).resolve(resolve))
     }
 
     /// Finds `path` under restrictions of openat2(2): from the directory behind `base` (which it

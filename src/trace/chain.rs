@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
@@ -10,6 +11,7 @@ use super::effect::Effect;
 use super::event::{Event, Kind, hex, write_hex};
 use super::layout::ZERO_SHA;
 use super::mentions::{find_blobs, find_blobs_in_value};
+use super::observation::{Observation, Text};
 
 /// Room for most results.
 const RESULT: usize = 1 << 10;
@@ -21,8 +23,8 @@ pub(super) struct Body {
     pub(super) op: &'static str,
     args: String,
     result: Option<String>,
-    proc: Option<String>,
-    rule: Option<String>,
+    proc: Option<Arc<str>>,
+    rule: Option<Arc<str>>,
     blobs: Vec<String>,
 }
 
@@ -64,11 +66,25 @@ impl Body {
         }
     }
 
+    /// The same of an observation that is written already.
+    pub(super) fn of_observation(seen: Observation<'_>) -> Self {
+        let mut blobs = Vec::new();
+        Self {
+            kind: Kind::Observe,
+            op: seen.op,
+            args: seen.args.object(&mut blobs),
+            result: None,
+            proc: Some(Arc::clone(&seen.proc.0)),
+            rule: Some(Arc::clone(&seen.rule.0)),
+            blobs,
+        }
+    }
+
     /// Returns the most bytes that its line may take.
     pub(super) fn line_bound(&self) -> u64 {
-        let texts = [self.result.as_ref(), self.proc.as_ref(), self.rule.as_ref()];
+        let texts = [self.result.as_deref(), self.proc.as_deref(), self.rule.as_deref()];
         let variable =
-            self.args.len() + self.op.len() + texts.into_iter().flatten().map(String::len).sum::<usize>();
+            self.args.len() + self.op.len() + texts.into_iter().flatten().map(str::len).sum::<usize>();
         // Two hashes, three numbers, the names of all fields.
         u64::try_from(variable).unwrap_or(u64::MAX).saturating_add(336)
     }
@@ -145,7 +161,8 @@ impl Chain {
             ",\"i\":{},\"kind\":\"{}\",\"op\":\"{}\",\"prev\":\"{}\"",
             self.next, body.kind, body.op, self.head
         );
-        let others = [(",\"proc\":", &body.proc), (",\"result\":", &body.result), (",\"rule\":", &body.rule)];
+        let (proc, result, rule) = (body.proc.as_deref(), body.result.as_deref(), body.rule.as_deref());
+        let others = [(",\"proc\":", proc), (",\"result\":", result), (",\"rule\":", rule)];
         for (name, text) in others {
             if let Some(text) = text {
                 line.push_str(name);
@@ -197,10 +214,8 @@ fn write_seconds(line: &mut String, micros: u64) {
     }
 }
 
-fn string(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    canonical::write_string(&mut out, text);
-    out
+fn string(text: &str) -> Arc<str> {
+    Text::from(text).0
 }
 
 #[cfg(test)]

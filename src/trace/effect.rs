@@ -1,12 +1,13 @@
 //! An effect whose entry is written as text from the start: what comes by the thousand takes no tree of values.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
 use super::canonical;
-use super::event::{Event, Kind};
+use super::event::{Event, Kind, display_bytes, hex};
 use super::mentions::find_blobs_in_value;
 
 /// Something that came from outside, before it is numbered, chained and stored.
@@ -81,6 +82,24 @@ impl Members {
         self.write(key, |out| canonical::write_string(out, text));
     }
 
+    /// Adds a path or another string of bytes without loss, as [`path_value`](super::event::path_value) does.
+    pub fn bytes(&mut self, key: &'static str, bytes: &[u8]) {
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            return self.string(key, text);
+        }
+        self.string(key, &display_bytes(bytes));
+        let from = self.text.len();
+        canonical::write_string(&mut self.text, &hex(bytes));
+        let key = Cow::Owned(format!("{key}_hex"));
+        self.list.push(Member { key, text: from..self.text.len(), blobs: Vec::new() });
+    }
+
+    /// Adds one that is a number.
+    pub fn number(&mut self, key: &'static str, number: u64) {
+        // A string takes everything.
+        self.write(key, |out| _ = write!(out, "{number}"));
+    }
+
     /// Adds one. A later one of the same name counts.
     pub fn value(&mut self, key: impl Into<Cow<'static, str>>, value: &Value) {
         let from = self.text.len();
@@ -129,17 +148,19 @@ impl Members {
         out.push('}');
         out
     }
+
+    /// The same as values. Once.
+    pub(super) fn values(&mut self) -> Map<String, Value> {
+        // What was written here is JSON.
+        serde_json::from_str(&self.object(&mut Vec::new())).unwrap_or_default()
+    }
 }
 
 impl From<Effect<'_>> for Event {
     fn from(effect: Effect<'_>) -> Self {
-        let read = |members: &mut Members| -> Map<String, Value> {
-            // What was written here is JSON.
-            serde_json::from_str(&members.object(&mut Vec::new())).unwrap_or_default()
-        };
         let mut event = Self::new(Kind::Effect, effect.op);
-        event.args = read(effect.args);
-        event.result = Some(Value::Object(read(effect.result)));
+        event.args = effect.args.values();
+        event.result = Some(Value::Object(effect.result.values()));
         event.proc = effect.proc.map(str::to_owned);
         event.rule(effect.rule)
     }

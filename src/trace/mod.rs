@@ -21,6 +21,7 @@ mod error;
 mod event;
 mod fold;
 mod mentions;
+mod observation;
 mod opened;
 mod pack;
 mod placement;
@@ -41,6 +42,7 @@ pub use blob::{BlobRef, BlobWriter, BodyRef};
 pub use effect::{Effect, Members};
 pub use error::TraceError;
 pub use event::{Event, Kind, display_bytes, hex, path_value, unhex};
+pub use observation::{Observation, Text};
 pub use opened::{Opened, open};
 pub use pack::{Packed, pack, unpack};
 pub use placement::{

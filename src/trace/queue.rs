@@ -133,7 +133,15 @@ impl Queue {
 
     /// Accepts an event: when this returns, the disk has room for its line.
     pub(super) fn accept(&self, event: &Event, repeat: Repeat) -> Result<(), TraceError> {
-        let body = Arc::new(Body::new(event));
+        self.accept_body(Arc::new(Body::new(event)), repeat, |tally| tally.count(event))
+    }
+
+    pub(super) fn accept_body(
+        &self,
+        body: Arc<Body>,
+        repeat: Repeat,
+        count: impl FnOnce(&mut Tally),
+    ) -> Result<(), TraceError> {
         let bound = body.line_bound();
         if bound > LONGEST_WRITTEN_LINE {
             return Err(TraceError::EntryTooLong { bytes: bound, limit: LONGEST_WRITTEN_LINE });
@@ -145,7 +153,7 @@ impl Queue {
             match state.folds.offer(hash, &body, Instant::now()) {
                 Fold::Counted { first_repeat } => {
                     let promise = first_repeat.map_or(Ok(()), |bytes| state.promise(bytes));
-                    state.tally.count(event);
+                    count(&mut state.tally);
                     if first_repeat.is_some() {
                         self.wake(state);
                     }
@@ -157,7 +165,7 @@ impl Queue {
             }
         }
         state.promise(bound)?;
-        state.tally.count(event);
+        count(&mut state.tally);
         state.enqueue(Item { body, count: None, micros: now_micros() }, bound);
         let spent = std::mem::take(&mut state.spent);
         let ticket = state.accepted;

@@ -8,6 +8,7 @@ use super::blob::{BlobRef, BlobStore, BlobWriter, BodyRef, room_for};
 use super::effect::Effect;
 use super::error::TraceError;
 use super::event::Event;
+use super::observation::Observation;
 use super::queue::{Promise, Queue, Repeat};
 use super::tally::{Denials, Tally, Totals};
 
@@ -86,6 +87,17 @@ impl Recorder {
     /// Records an event of any kind, folding identical ones as [`deny`](Self::deny) does.
     pub fn record_folded(&self, event: Event) -> Result<(), TraceError> {
         self.accept(event, Repeat::Fold)
+    }
+
+    /// The same of an observation that is written already.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn observe(&self, seen: Observation<'_>) -> Result<(), TraceError> {
+        match &self.sink {
+            Sink::File(queue) if self.watch.is_none() => queue.accept_observation(seen),
+            Sink::File(_) | Sink::Memory(_) => self.record_folded(seen.into()),
+        }
     }
 
     /// Starts a body that is stored beside the trace. Name it in an event by the [`BlobRef`] that

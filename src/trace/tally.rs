@@ -1,6 +1,7 @@
 //! The tally: how many effects, observations and denials there were, and which denials were the most frequent.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use super::event::{Event, Kind};
 
@@ -29,10 +30,14 @@ pub struct Denial {
     pub target: String,
     /// The rule or reason of the first such event.
     pub rule: Option<String>,
+    /// Why, where the event says more than the rule.
+    pub reason: Option<String>,
     /// The rule that would allow it, where the event says it.
     pub remedy: Option<String>,
     /// How often.
     pub count: u64,
+    /// When it was first refused.
+    pub first: Instant,
 }
 
 /// What was refused, the most frequent first.
@@ -56,11 +61,15 @@ impl Tally {
         self.totals.effects += 1;
     }
 
+    pub(super) fn count_observation(&mut self) {
+        self.totals.observations += 1;
+    }
+
     pub(super) fn count(&mut self, event: &Event) {
         match event.kind {
             Kind::Meta => {}
             Kind::Effect => self.count_effect(),
-            Kind::Observe => self.totals.observations += 1,
+            Kind::Observe => self.count_observation(),
             Kind::Deny => {
                 self.totals.denials += 1;
                 self.count_denial(event);
@@ -84,9 +93,11 @@ impl Tally {
         if let Some(denial) = self.denied.get_mut(&key) {
             denial.count += 1;
         } else if self.denied.len() < MOST_NAMES {
-            let remedy = event.args.get("remedy").and_then(|remedy| remedy.as_str()).map(str::to_owned);
+            let text = |name| event.args.get(name).and_then(|text| text.as_str()).map(str::to_owned);
+            let (reason, remedy) = (text("reason"), text("remedy"));
             let (op, target, rule) = (event.op, key.1.clone(), event.rule.clone());
-            self.denied.insert(key, Denial { op, target, rule, remedy, count: 1 });
+            self.denied
+                .insert(key, Denial { op, target, rule, reason, remedy, count: 1, first: Instant::now() });
         } else {
             self.others += 1;
         }

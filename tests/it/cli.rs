@@ -124,15 +124,18 @@ fn the_last_words_count_and_name_the_rules_that_would_allow() {
             sandbox.file(name, name);
         }
         let ran = sandbox.python(
-            "for name, times in [('a.txt', 4), ('b.txt', 3), ('c.txt', 2), ('d.txt', 1)]:
+            "for name, times in [('d.txt', 1), ('a.txt', 4), ('b.txt', 3), ('c.txt', 2)]:
                 for _ in range(times):
                     try: open(name)
                     except PermissionError: pass",
         );
         ran.exits(0);
         let lines: Vec<_> = ran.stderr.lines().collect();
-        assert_eq!(lines.len(), 5, "{ran}");
+        assert_eq!(lines.len(), 6, "{ran}");
         assert_eq!(lines[4], "agentbox: and 1 more kind: agentbox show --denied", "{ran}");
+        // What the first one was, and the rule that mends it, is the last thing on the screen.
+        assert!(lines[5].starts_with("agentbox: denied first: read "), "{ran}");
+        assert!(lines[5].ends_with("/d.txt (to allow it: read: ./d.txt)"), "{ran}");
         let place = sandbox.trace();
         assert!(lines[0].starts_with("agentbox: recorded 0 effects, "), "{ran}");
         assert!(lines[0].ends_with(&format!(" observations, 10 denials -> {}", place.display())), "{ran}");

@@ -192,6 +192,23 @@ start('sh', 'tools/c.sh')",
 }
 
 #[test]
+fn an_interpreter_without_a_leading_slash_is_the_one_below_the_working_directory() {
+    everyone(|sandbox| {
+        sandbox.script("tools/run", "#!/bin/sh\necho run $1\n");
+        sandbox.script("tools/a", "#!tools/run\n");
+        // What is called so at the root is another file.
+        sandbox.script("tools/b", "#!bin/true\n");
+        sandbox.policy("read: .\nexec: ./tools/");
+        let ran = python(
+            sandbox,
+            "start('tools/a'); start('./tools/a', 'x'); start('tools/b')
+import os; os.chdir('tools'); start('./a')",
+        );
+        ran.exits(0).prints("0 run tools/a\n0 run ./tools/a\nENOENT\nENOENT\n");
+    });
+}
+
+#[test]
 fn the_command_may_be_a_script_and_start_its_interpreter_again() {
     everyone(|sandbox| {
         sandbox.script("agent.py", "#!/usr/bin/env python3\nimport subprocess, sys\nprint('agent', flush=True)\nsubprocess.run([sys.executable, '-c', 'print(1 + 1)'], check=True)\n");

@@ -145,6 +145,28 @@ fn no_request_is_smuggled_past_the_rules() {
 }
 
 #[test]
+fn what_no_rule_could_allow_is_told_with_its_reason_at_the_end() {
+    let origin = Origin::start();
+    let port = origin.port;
+    everyone(|sandbox| {
+        sandbox.policy(&format!("net: 127.0.0.1:{port}\n"));
+        let ran = sandbox.python(&format!(
+            "import socket
+client = socket.create_connection(('127.0.0.1', {port}))
+client.sendall(b'GET /open/x HTTP/1.1\\r\\nHost: a\\r\\nHost: b\\r\\n\\r\\n')
+print(client.recv(100).split()[1].decode())"
+        ));
+        ran.exits(0).prints("400\n");
+        let reason = ran.denials("net")[0]["args"]["reason"].as_str().expect("a reason");
+        let last = ran.stderr.lines().last().expect("last words");
+        assert!(
+            last.starts_with("agentbox: denied 1x: net ") && last.ends_with(&format!("({reason})")),
+            "{ran}"
+        );
+    });
+}
+
+#[test]
 fn rules_that_contradict_are_refused_before_anything_starts() {
     let sandbox = Sandbox::new(User::Caller);
     let started = ["sh", "-c", "echo started"];

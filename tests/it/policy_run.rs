@@ -189,6 +189,24 @@ fn what_a_rule_names_and_is_absent_is_a_note_and_nothing_is_made() {
 }
 
 #[test]
+fn what_the_system_lacks_is_absent_each_time_and_looked_for_on_record_where_a_rule_names_it() {
+    everyone(|sandbox| {
+        let program = "for _ in range(3):
+    for name in ('/usr/local/include/agentbox-named', '/usr/local/include/agentbox-other', '/usr/local/none/x'):
+        try: open(name)
+        except OSError as error: print(error.errno)";
+        sandbox.policy("read: /usr/local/include/agentbox-named");
+        let ran = sandbox.python(program);
+        ran.exits(0).prints(&"2\n".repeat(9));
+        assert!(ran.stderr.contains(" 0 denials"), "{ran}");
+        let looks = ran.of("fs.open_read");
+        let named = looks.iter().filter(|look| look["args"]["path"] == "/usr/local/include/agentbox-named");
+        let looks: u64 = named.map(|look| look["count"].as_u64().unwrap_or(1)).sum();
+        assert_eq!(looks, 3, "{ran}");
+    });
+}
+
+#[test]
 fn odd_values_in_quotes_are_taken_as_they_are() {
     everyone(|sandbox| {
         for name in ["a,b", "c#d", "e f", "g\"h"] {

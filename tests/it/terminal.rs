@@ -240,6 +240,54 @@ fn raw_mode_is_set_and_left() {
     });
 }
 
+/// The kernel tells the leader of the session alone (tty_signal_session_leader): `ssh -t HOST agentbox run …`, a window
+/// that was opened for it.
+#[test]
+fn a_terminal_that_goes_away_ends_the_command() {
+    if !has("setsid") {
+        return skip("a terminal", "there is no setsid");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("exec: sleep");
+        for (program, code) in [
+            ("echo ready; sleep 300 & sleep 300", 129),
+            ("trap 'exit 7' HUP; echo ready; while :; do sleep 0.1; done", 7),
+        ] {
+            let pty = openpty(None, None).expect("a terminal");
+            let mut screen = File::from(pty.master);
+            fcntl(&screen, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("close-on-exec");
+            sandbox.give(nix::unistd::ttyname(&pty.slave).expect("a name"));
+            let run = sandbox.run_command(&["-q"], &["sh", "-c", program]);
+            let mut leader = Command::new("setsid");
+            leader.arg("--ctty").arg(run.get_program()).args(run.get_args());
+            leader.current_dir(sandbox.path("")).env_clear();
+            leader.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            let side = || std::process::Stdio::from(pty.slave.try_clone().expect("dup"));
+            let mut leader = leader.stdin(side()).stdout(side()).stderr(side()).spawn().expect("setsid");
+            drop(pty.slave);
+            let mut seen = String::new();
+            let mut buffer = [0; 512];
+            while !seen.contains("ready") {
+                let count = screen.read(&mut buffer).expect("shown");
+                seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+            drop(screen);
+            let end = Instant::now() + PATIENCE;
+            let status = loop {
+                if let Some(status) = leader.try_wait().expect("waited") {
+                    break status;
+                }
+                if Instant::now() > end {
+                    let _ = leader.kill();
+                    panic!("`{program}` goes on without its terminal");
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            assert_eq!(status.code(), Some(code), "{program}");
+        }
+    });
+}
+
 /// The kernel looks at the low half of the number alone (CVE-2019-10063).
 #[test]
 fn nothing_is_typed_into_the_terminal() {

@@ -13,10 +13,10 @@ use super::world::{
     Bench, PATIENCE, PUBLIC, Plan, open, read_head, read_request, read_response, server, until,
 };
 
-const WEB: &str = "93.184.216.34:80";
+pub(super) const WEB: &str = "93.184.216.34:80";
 
 /// An origin that counts who connects; after each answer it also says `more`.
-fn counting(more: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
+pub(super) fn counting(more: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let address = server(move |mut stream| {
@@ -31,7 +31,7 @@ fn counting(more: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, count)
 }
 
-fn bench(policy: &str, origin: SocketAddr) -> Bench {
+pub(super) fn bench(policy: &str, origin: SocketAddr) -> Bench {
     let names = [("a.test", PUBLIC), ("b.test", PUBLIC)];
     let bench =
         Bench::start(&Plan { policy, names: &names, routes: &[(WEB, Some(origin))], ..Plan::default() });
@@ -40,13 +40,13 @@ fn bench(policy: &str, origin: SocketAddr) -> Bench {
     bench
 }
 
-fn status(stream: &mut TcpStream, line: &str, host: &str) -> String {
+pub(super) fn status(stream: &mut TcpStream, line: &str, host: &str) -> String {
     write!(stream, "{line} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
     read_response(stream).0[9..12].to_owned()
 }
 
 /// One request on a connection of its own, which the proxy has seen the end of.
-fn once(bench: &Bench, host: &str) {
+pub(super) fn once(bench: &Bench, host: &str) {
     let streams = bench.events("net.stream").len();
     assert_eq!(status(&mut bench.connect(WEB), "GET /", host), "200");
     bench.wait_for("net.stream", streams + 1);
@@ -54,7 +54,7 @@ fn once(bench: &Bench, host: &str) {
 }
 
 /// Waits until the proxy has a connection to `address` that nobody uses.
-fn kept(bench: &Bench, address: &str) {
+pub(super) fn kept(bench: &Bench, address: &str) {
     let (pool, address) = (Arc::clone(&bench.proxy.as_ref().unwrap().egress.pool), address.parse().unwrap());
     until("a connection is kept", || pool.knows(address));
 }

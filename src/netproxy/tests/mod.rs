@@ -25,5 +25,6 @@ mod secure;
 mod smuggling;
 mod socks;
 mod streams;
+mod whole_urls;
 mod within;
 mod world;

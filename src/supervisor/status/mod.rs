@@ -94,6 +94,12 @@ impl Statuses {
         }
     }
 
+    /// Whether a file of this status is looked at again after it was opened for reading, since that may change when
+    /// it was read last.
+    pub(super) fn follow_reads_of(&self, status: &FileStat) -> bool {
+        matches!(self, Self::Kept(_)) && shows_reads(&status.into())
+    }
+
     fn add(&mut self, path: &Path, moment: Moment, sample: Sample) {
         match self {
             // A pipe or a socket.
@@ -121,6 +127,14 @@ impl Supervisor {
         }
     }
 
+    /// A file is about to be opened for reading whose reads are not [followed](Statuses::follow_reads_of).
+    pub(super) fn saw_unfollowed(&mut self, path: &Path, status: &FileStat) {
+        self.saw(path, status);
+        if let Statuses::Shown(shown) = &mut self.statuses {
+            shown.read(Sample::from(status).id());
+        }
+    }
+
     /// Reading a file may change when it was read last.
     fn saw_read(&mut self, found: &Found) {
         let sample = Sample::from(&found.status);
@@ -128,8 +142,7 @@ impl Supervisor {
             Statuses::Unseen => {}
             Statuses::Shown(shown) => shown.read(sample.id()),
             Statuses::Kept(kept) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-                if sample.shows_reads(i64::try_from(now).unwrap_or(i64::MAX))
+                if shows_reads(&sample)
                     && let Ok(file) = found.file.try_clone()
                 {
                     kept.opened(&found.path, file);
@@ -226,4 +239,10 @@ impl Supervisor {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether reading the file may change when it was read last.
+fn shows_reads(sample: &Sample) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    sample.shows_reads(i64::try_from(now).unwrap_or(i64::MAX))
 }

@@ -13,7 +13,7 @@ const REQUEST: u16 = 0x1;
 const DUMP: u16 = 0x300;
 const FAMILY_INET: u8 = 2;
 const FAMILY_INET6: u8 = 10;
-/// `sizeof(struct ifaddrmsg)`.
+/// `sizeof(struct ifaddrmsg)`, which begins with the family.
 const HEADER: usize = 8;
 /// The far end of a point-to-point link, and everywhere else the address itself.
 const ADDRESS: u16 = 1;
@@ -21,24 +21,29 @@ const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 
 /// Asks the kernel for them, in the caller's network namespace. getifaddrs(3) asks for the links
-/// as well, which takes five times as long.
+/// as well, which takes five times as long. Each family by itself: for all at once the kernel waits for whoever
+/// makes or ends a network namespace meanwhile (the rtnl lock).
 ///
 /// # Errors
 /// The errno of the netlink call; EBADMSG for an answer that cannot be read.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
-    let mut encoder = Encoder::default();
-    encoder.message(libc::RTM_GETADDR, REQUEST | DUMP, 1, |message| message.put(&[0; HEADER]));
     let socket = open(SockProtocol::NetlinkRoute)?;
     let mut found = Vec::new();
-    exchange(socket.as_fd(), &encoder.into_bytes(), |message| {
-        if let Some(refusal) = message.acknowledgement()? {
-            return refusal;
-        }
-        if message.kind == libc::RTM_NEWADDR {
-            found.extend(address(message.payload)?);
-        }
-        Ok(())
-    })?;
+    for family in [FAMILY_INET, FAMILY_INET6] {
+        let mut encoder = Encoder::default();
+        let mut header = [0; HEADER];
+        header[0] = family;
+        encoder.message(libc::RTM_GETADDR, REQUEST | DUMP, 1, |message| message.put(&header));
+        exchange(socket.as_fd(), &encoder.into_bytes(), |message| {
+            if let Some(refusal) = message.acknowledgement()? {
+                return refusal;
+            }
+            if message.kind == libc::RTM_NEWADDR {
+                found.extend(address(message.payload)?);
+            }
+            Ok(())
+        })?;
+    }
     Ok(found)
 }
 

@@ -266,7 +266,8 @@ impl Placement {
             add(&pending.directory, &blobs_name(&self.name));
         }
         found.extend(ledger::protected(state));
-        found.sort_by(|a, b| a.path.cmp(&b.path));
+        // By their bytes: there may be hundreds of former traces.
+        found.sort_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
         found.dedup();
         found
     }

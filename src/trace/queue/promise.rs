@@ -69,7 +69,7 @@ impl Queue {
         event: &Event,
         promise: Promise,
     ) -> Result<(), TraceError> {
-        self.accept_body(Body::new(event), promise, |tally| tally.count(event))
+        self.accept_kept(Body::new(event), promise, |tally| tally.count(event))
     }
 
     /// The same of an effect that is written already.
@@ -78,10 +78,10 @@ impl Queue {
         effect: Effect<'_>,
         promise: Promise,
     ) -> Result<(), TraceError> {
-        self.accept_body(Body::of_effect(effect), promise, Tally::count_effect)
+        self.accept_kept(Body::of_effect(effect), promise, Tally::count_effect)
     }
 
-    fn accept_body(
+    fn accept_kept(
         &self,
         body: Body,
         mut promise: Promise,

@@ -1,0 +1,21 @@
+//! What a request says about its connection to the origin: whether another client may have that later.
+
+use hyper::body::Body;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use hyper::{Method, Request};
+
+/// Whether an origin may not read the body: it has no meaning with these methods (RFC 9110 section 9.3), and one that
+/// takes no notice of it takes it for the beginning of the next request, which must be no other client's.
+pub(crate) fn may_leave_its_body<B: Body>(request: &Request<B>) -> bool {
+    let without = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS, Method::TRACE];
+    without.contains(request.method()) && !request.body().is_end_stream()
+}
+
+/// Whether the scheme proves who the client is for all that follows (RFC 4559 section 6).
+pub(crate) fn proves_a_connection(headers: &HeaderMap) -> bool {
+    let scheme = |value: &HeaderValue| {
+        value.as_bytes().split(|&byte| byte == b' ').next().map(<[u8]>::to_ascii_lowercase)
+    };
+    let mut schemes = headers.get_all(AUTHORIZATION).iter().filter_map(scheme);
+    schemes.any(|scheme| scheme == b"ntlm" || scheme == b"negotiate")
+}
