@@ -138,6 +138,22 @@ fn who_has_said_all_has_not_left() {
     });
 }
 
+/// Clients keep connections open for what may come.
+#[test]
+fn who_speaks_late_is_waited_for() {
+    if !has("python3") {
+        return skip("replays of connections that are kept open", "python3 is not installed");
+    }
+    const KEEPS: &str = "import socket, sys, time\n\
+        first, second, third = (socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(3))\n\
+        for s in first, second:\n\
+        \x20   s.sendall(b'GET /now HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); print(s.recv(1000)[-4:])\n\
+        \x20   time.sleep(0.5)\n";
+    everyone(|sandbox| {
+        is_the_same(sandbox, KEEPS, &[], "b'here'\nb'here'\n");
+    });
+}
+
 #[test]
 fn datagrams_come_late_again() {
     if !has("python3") {

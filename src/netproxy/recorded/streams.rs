@@ -151,7 +151,8 @@ struct Kinds {
 impl Streams {
     pub(super) fn put(&self, key: String, proc: Option<String>, stream: RecordedStream) {
         let mut held = self.lock();
-        if stream.is_accepted() {
+        // On one that carried nothing nobody has said what it was for: clients keep some open for what may come.
+        if stream.is_accepted() && (stream.up, stream.down) != (0, 0) {
             let kinds = held.kinds.entry(key.clone()).or_default();
             kinds.is_mixed |= *kinds.first.get_or_insert(stream.carried) != stream.carried;
             kinds.may_be_requests |= stream.carried.may_be_requests();
