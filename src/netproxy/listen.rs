@@ -118,7 +118,7 @@ fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaph
         _ => egress.outside.destination(&stream),
     };
     let proc = egress.proc_of(&stream);
-    let reader = Reader::of(egress, &stream);
+    let reader = Reader::of(&egress.unread, &egress.has_left, &stream);
     let egress = Arc::clone(egress);
     let idle = IdleClock::start(egress.idle_timeout);
     let client = Client::new(stream, reader, proc, idle.clone(), place);
