@@ -25,7 +25,7 @@ enum Hint<'a> {
     Rule(String),
     /// This rule denies it, which no other rule changes.
     DeniedBy(RuleId),
-    /// No rule has power over it, such as a malformed request.
+    /// No rule has power over it, for this reason, such as a malformed request.
     Reason(&'a str),
 }
 
@@ -50,13 +50,18 @@ impl Hint<'_> {
         }
     }
 
-    /// None for what the guard counts itself.
     fn of<'a>(denial: &'a Denial, policy: &Policy) -> Option<Hint<'a>> {
         if let Some(remedy) = &denial.remedy {
             return Some(Hint::Remedy(remedy));
         }
-        let denying = policy.denying(denial.rule.as_deref()?).next();
-        denying.map(Hint::DeniedBy).or_else(|| denial.reason.as_deref().map(Hint::Reason))
+        let rule = denial.rule.as_deref()?;
+        let reason = || denial.reason.as_deref().or_else(|| rule.strip_prefix("no rule: ")).map(Hint::Reason);
+        policy.denying(rule).next().map(Hint::DeniedBy).or_else(reason)
+    }
+
+    /// What a rule can mend is told before what none can.
+    fn is_beyond(&self) -> bool {
+        matches!(self, Self::Reason(_))
     }
 }
 
@@ -103,7 +108,10 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
         more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
     }
     // What failed first is most often why the rest did: nothing comes after it.
-    let first = refused.iter().filter(needed).min_by_key(|refused| (refused.is_probe, refused.first));
+    let first = refused
+        .iter()
+        .filter(needed)
+        .min_by_key(|refused| (refused.is_probe, refused.hint.is_beyond(), refused.first));
     if let Some(first) =
         first.map(words).filter(|first| !lines.last().is_some_and(|line| line.ends_with(first)))
     {
@@ -152,10 +160,17 @@ struct Refused<'a> {
 
 /// Each kind of refusal once, in the order in which they are told.
 fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
-    let hosts = outcome.refused_hosts.iter().filter_map(|host| {
-        let what = format!("{} {}", host.op, host.target.escape_debug());
-        let hint = Hint::of(host, &outcome.policy)?;
-        Some(Refused { is_probe: false, is_of_sys: false, count: host.count, first: host.first, what, hint })
+    let others = outcome.other_denials.iter().filter_map(|denial| {
+        let what = format!("{} {}", denial.op, denial.target.escape_debug());
+        let hint = Hint::of(denial, &outcome.policy)?;
+        Some(Refused {
+            is_probe: false,
+            is_of_sys: false,
+            count: denial.count,
+            first: denial.first,
+            what,
+            hint,
+        })
     });
     let own = outcome.denials.most_frequent().into_iter();
     let own = own.filter(|kind| kind.rule.is_some() || dot_file(&kind.denied, &outcome.policy).is_none());
@@ -165,8 +180,8 @@ fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
         let (is_probe, what) = (is_probe(denied), describe(denied));
         Refused { is_probe, is_of_sys, count: *count, first: *first, what, hint }
     });
-    let mut refused: Vec<_> = own.chain(hosts).chain(optional_files(outcome)).collect();
-    refused.sort_by_key(|refused| (refused.is_probe, Reverse(refused.count)));
+    let mut refused: Vec<_> = own.chain(others).chain(optional_files(outcome)).collect();
+    refused.sort_by_key(|refused| (refused.is_probe, refused.hint.is_beyond(), Reverse(refused.count)));
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = HashSet::new();
     refused.retain(|refused| told.insert(refused.what.clone()));

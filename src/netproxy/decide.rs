@@ -311,7 +311,7 @@ impl Judge {
                 name: name.map(str::to_owned),
                 address: Some(address),
                 port: Some(port),
-                remedy: rule.is_none().then(|| self.remedy(name, destination, transport)),
+                remedy: if rule.is_none() { self.remedy(name, destination, transport) } else { None },
                 reason,
                 rule: rule.map(|rule| self.policy.rule_label(rule)),
             }),
@@ -341,21 +341,23 @@ impl Judge {
     }
 
     /// The rule line that would allow everything there.
-    pub(crate) fn whole_host(&self, claim: Claim<'_>, destination: SocketAddr) -> String {
+    pub(crate) fn whole_host(&self, claim: Claim<'_>, destination: SocketAddr) -> Option<String> {
         match claim {
             Claim::Name(name) => self.remedy(Some(name), destination, Transport::Tcp),
             _ => self.remedy(None, destination, Transport::Tcp),
         }
     }
 
-    /// The rule line that would allow it.
-    fn remedy(&self, name: Option<&str>, destination: SocketAddr, transport: Transport) -> String {
-        self.policy.suggestion(&Denied::Connect {
+    /// The rule line that would allow it, if there is one.
+    fn remedy(&self, name: Option<&str>, destination: SocketAddr, transport: Transport) -> Option<String> {
+        let line = self.policy.suggestion(&Denied::Connect {
             names: name.map(str::to_owned).into_iter().collect(),
             address: destination.ip(),
             port: destination.port(),
             transport,
-        })
+        });
+        // A comment says why there is none.
+        Some(line).filter(|line| !line.starts_with('#'))
     }
 
     /// The ports that tell whether a name may be reached on any, and whether a rule pins them:

@@ -28,6 +28,10 @@ pub fn check_length(request: &request::Parts, head: &[u8]) -> Result<(), Netprox
         // Another one ends at this hop as well, and nothing here takes it off (RFC 9112 section 6.1).
         return Err(ambiguous("it has a transfer coding other than `chunked`"));
     }
+    if request.headers.get_all(TRANSFER_ENCODING).iter().nth(1).is_some() {
+        // Never applied twice (RFC 9112 section 6.1).
+        return Err(ambiguous("it says `chunked` twice"));
+    }
     if request.version < Version::HTTP_11 {
         return Err(ambiguous("it is of HTTP/1.0, which knows no Transfer-Encoding"));
     }

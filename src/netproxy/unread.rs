@@ -56,6 +56,9 @@ impl Judge {
         }
         let name = grant.names.first().map(|(name, _)| name.clone());
         let claim = name.as_deref().map_or(Claim::Literal, Claim::Name);
+        // A grant of the whole host lifts what grants say of methods and paths, and nothing else.
+        let conditions = self.conditions(grant);
+        let is_lifted = !conditions.secrets && !conditions.denies;
         Err(Refusal {
             target: target(name.as_deref(), grant.destination),
             address: Some(address),
@@ -64,7 +67,7 @@ impl Judge {
                 "rules of this host name methods, paths or secrets, and these bytes are no HTTP that is read"
                     .into(),
             rule: Some(grant.rule().to_owned()),
-            remedy: Some(self.whole_host(claim, grant.destination)),
+            remedy: if is_lifted { self.whole_host(claim, grant.destination) } else { None },
             name,
         })
     }

@@ -109,7 +109,7 @@ impl View {
             .map(|link| Link { path: link.path.clone(), target: link.target.clone().into_os_string() })
             .collect();
         links.extend(links::standard());
-        links.extend(self.spelled.iter().flat_map(|path| links::leading_to(path)));
+        links.extend(self.spelled.iter().chain(&command.script).flat_map(|path| links::leading_to(path)));
         links.sort_by(|a, b| a.path.cmp(&b.path));
         links.dedup_by(|a, b| a.path == b.path);
         let trees = self.trees();

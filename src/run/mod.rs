@@ -48,6 +48,15 @@ use crate::trace::{self, Closing, Denial, Event, Kind, Placement, Recorder, Tota
 use foreground::Foreground;
 use watch::Watched;
 
+/// Whether the supervisor has not counted it among its own.
+fn is_counted_here_alone(denial: &Denial) -> bool {
+    match denial.op {
+        "net" => true,
+        "read" | "write" => denial.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule: ")),
+        _ => false,
+    }
+}
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -57,8 +66,8 @@ pub struct Outcome {
     pub totals: Totals,
     /// What the supervisor refused.
     pub denials: Denials,
-    /// What the proxy refused: names, and connections under a name.
-    pub refused_hosts: Vec<Denial>,
+    /// What the proxy refused (names, connections under a name), and what no rule for a file would allow.
+    pub other_denials: Vec<Denial>,
     /// The policy, for suggestions.
     pub policy: Arc<Policy>,
     /// Where the trace is.
@@ -252,8 +261,7 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
         recorder.record(event)?;
     }
     let totals = recorder.totals();
-    // Of files and programs the supervisor has counted everything itself.
-    let refused_hosts = recorder.denials().named.into_iter().filter(|denial| denial.op == "net").collect();
+    let other_denials = recorder.denials().named.into_iter().filter(is_counted_here_alone).collect();
     // The last who could record anything.
     drop(recorder);
     let trace = writer.close(run_end(end))?;
@@ -265,7 +273,7 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
         code,
         totals,
         denials: finished.denials,
-        refused_hosts,
+        other_denials,
         policy,
         trace,
         left_out: finished.left_out,

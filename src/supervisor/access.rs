@@ -16,6 +16,8 @@ pub struct Protected {
     pub path: PathBuf,
     /// Device and inode, while it exists.
     pub id: Option<FileId>,
+    /// Directories do not list it: a trace or what belongs to one. The policy is listed.
+    pub unlisted: bool,
 }
 
 impl Protected {
@@ -116,6 +118,24 @@ impl AccessTable {
         }
     }
 
+    /// The same for what is there. A directory in which a pattern may match is listed as one that is shown in part.
+    pub(super) fn decide_object(
+        &self,
+        access: PathAccess,
+        resolved: &Path,
+        id: FileId,
+        is_directory: bool,
+    ) -> Decision {
+        let decision = self.decide(access, resolved, Some(id));
+        let is_listing = is_directory && access == PathAccess::Read;
+        match decision {
+            Decision::Deny { rule: None, .. } if is_listing && self.policy.covers_below(resolved) => {
+                Decision::Allow(Area::Partial)
+            }
+            decision => decision,
+        }
+    }
+
     fn without_rule(&self, access: PathAccess, path: &Path) -> Option<Area> {
         if self.is_private(path) {
             return Some(if self.enforce { Area::Private } else { Area::Rule(None) });
@@ -129,8 +149,12 @@ impl AccessTable {
         if self.is_system(path) {
             return Some(Area::System);
         }
-        let partial = path == Path::new("/") || self.skeleton.iter().any(|directory| directory == path);
-        partial.then_some(Area::Partial)
+        self.shows_parts(path).then_some(Area::Partial)
+    }
+
+    /// Whether the directory is one of ours, made for what rules name in it: its other names are not there.
+    pub(super) fn shows_parts(&self, path: &Path) -> bool {
+        path == Path::new("/") || self.skeleton.iter().any(|directory| directory == path)
     }
 
     /// Whether `path` is in a tree of the system that is shown, and not masked there.
@@ -158,6 +182,18 @@ impl AccessTable {
     #[must_use]
     pub fn is_protected(&self, path: &Path, id: Option<FileId>) -> bool {
         self.protected.iter().any(|protected| protected.covers(path) || (id.is_some() && protected.id == id))
+    }
+
+    /// Whether names in `directory` are not listed.
+    #[must_use]
+    pub fn hides_in(&self, directory: &Path) -> bool {
+        self.protected.iter().any(|one| one.unlisted && one.path.parent() == Some(directory))
+    }
+
+    /// Whether `path` is not listed.
+    #[must_use]
+    pub fn hides(&self, path: &Path) -> bool {
+        self.protected.iter().any(|one| one.unlisted && one.covers(path))
     }
 
     /// Whether something below `directory` is the launcher's own: moving it would move that.
@@ -199,7 +235,7 @@ mod tests {
 
     #[test]
     fn names_of_former_traces_are_covered() {
-        let trace = Protected { path: "/w/trace.jsonl".into(), id: None };
+        let trace = Protected { path: "/w/trace.jsonl".into(), id: None, unlisted: true };
         for name in ["", ".1", ".12.blobs", ".3.blobs/x", "/x"] {
             assert!(trace.covers(Path::new(&format!("/w/trace.jsonl{name}"))), "{name}");
         }

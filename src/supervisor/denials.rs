@@ -136,12 +136,20 @@ pub(super) fn exec(exe: &Path, argv: &[OsString]) -> Denied {
     Denied::Exec { exe: exe.to_owned(), argv: name.cloned().into_iter().collect() }
 }
 
-/// Whether a program is called what it is not: a rule for that name would be one for the other program.
+/// Whether a program is called what it is not: a rule for that name would be one for another program, or for none.
 fn is_of_another(name: &OsStr, exe: &Path) -> bool {
+    let base = Path::new(name).file_name().unwrap_or(name);
+    // A login shell's name has a dash before it.
+    let base = base.as_bytes().strip_prefix(b"-").map_or(base, OsStr::from_bytes);
+    if exe.file_name() == Some(base) {
+        return false;
+    }
     let Ok(identity) = exe.metadata().map(|file| (file.dev(), file.ino())) else { return false };
-    let places = exe.parent().into_iter().chain(["/usr/bin", "/bin"].map(Path::new));
-    let found: Vec<_> = places.filter_map(|place| place.join(name).metadata().ok()).collect();
-    !found.is_empty() && found.iter().all(|file| (file.dev(), file.ino()) != identity)
+    let along = std::env::var_os("PATH").unwrap_or_default();
+    let usual = exe.parent().into_iter().chain(["/usr/bin", "/bin"].map(Path::new)).map(Path::to_owned);
+    let mut places =
+        usual.chain(std::env::split_paths(&along)).flat_map(|place| [place.join(name), place.join(base)]);
+    !places.any(|place| place.metadata().is_ok_and(|file| (file.dev(), file.ino()) == identity))
 }
 
 impl Supervisor {
@@ -158,7 +166,11 @@ impl Supervisor {
     /// Records a refusal and counts it for the last words; `rule` is the `deny:` rule behind it.
     pub(super) fn deny(&mut self, event: Event, denied: Denied, rule: Option<RuleId>) -> Result<(), Stop> {
         let event = self.with_remedy(event, &denied);
-        self.denials.count(denied, rule);
+        // Where no rule is behind it and none that is missing, a rule for the path would change nothing.
+        let is_beyond = event.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule: "));
+        if !(is_beyond && matches!(denied, Denied::Path { .. })) {
+            self.denials.count(denied, rule);
+        }
         Ok(self.recorder.deny(event)?)
     }
 }

@@ -316,7 +316,7 @@ impl Supervisor {
     }
 
     fn exec_absent(&mut self, call: &Call, absolute: &[u8], argv: &[OsString]) -> Result<Reply, Stop> {
-        let path = super::spelling::lexical(absolute);
+        let path = self.view.leads_to(absolute);
         let shown = matches!(self.access.decide(PathAccess::Read, &path, None), Decision::Allow(_));
         if shown || !is_on_host(&path) {
             return Ok(Reply::Errno(Errno::ENOENT));

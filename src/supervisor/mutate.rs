@@ -113,6 +113,13 @@ impl Supervisor {
         if View::is_mount_point(&target.place) {
             return Ok(Reply::Errno(Errno::EBUSY));
         }
+        let path = target.place.path();
+        if flags != 0 && self.access.holds_protected(&path) {
+            // The trace has its name there from the start, though not yet its file.
+            let decision = Decision::Own { reason: "it holds a file of the launcher" };
+            self.judge(call, PathAccess::Write, &target.spelled, &path, &decision)?;
+            return Ok(Reply::Errno(Errno::EACCES));
+        }
         let how = if flags == 0 { UnlinkatFlags::NoRemoveDir } else { UnlinkatFlags::RemoveDir };
         // A file that is open for writing has its last content recorded under its name.
         self.settle()?;

@@ -256,7 +256,9 @@ impl Supervisor {
 
     /// Records that a directory was listed that shows only what rules name in it.
     fn record_listing(&mut self, call: &Call, spelled: &Spelled, found: &Found) -> Result<(), Stop> {
-        self.denials.listed_in_part(&found.path);
+        if self.access.shows_parts(&found.path) {
+            self.denials.listed_in_part(&found.path);
+        }
         let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
         let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
         Ok(self.recorder.record_folded(event.proc(call.task.lineage.clone()))?)
@@ -268,9 +270,10 @@ impl Supervisor {
         if access == PathAccess::Write && self.view.is_input(found) {
             return Decision::Deny { rule: None, reason: "standard input is for reading".to_owned() };
         }
+        let is_directory = found.kind() == SFlag::S_IFDIR;
         match found.former_path() {
             None => Decision::Allow(Area::Private),
-            Some(path) => self.access.decide(access, path, Some(self.view.id_of(found))),
+            Some(path) => self.access.decide_object(access, path, self.view.id_of(found), is_directory),
         }
     }
 
@@ -351,7 +354,7 @@ impl Supervisor {
         let label = self.access.label(rule, reason);
         let event = event.proc(call.task.lineage.clone()).rule(label);
         if matches!(decision, Decision::Own { .. }) {
-            // No rule opens it: the last words, which name one, leave it out.
+            // No rule opens it: the last words name none for it.
             self.recorder.deny(event)?;
         } else {
             self.deny(event, super::denials::path(access, resolved), rule)?;

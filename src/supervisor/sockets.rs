@@ -116,7 +116,7 @@ impl Supervisor {
         match connect_now(socket, raw, None) {
             Reply::Later(connect) => {
                 let (event, denied) = self.refusal_of(call, to, nobody);
-                let event = event.arg("remedy", self.access.policy.suggestion(&denied));
+                let event = self.with_remedy(event, &denied);
                 let recorder = self.recorder.clone();
                 Ok(Reply::Later(Box::new(move || {
                     let reply = connect();

@@ -18,7 +18,6 @@ use super::absent::is_on_host;
 use super::access::AccessTable;
 use super::call::{Call, Reply};
 use super::sockets::connect_now;
-use super::spelling::lexical;
 use super::view::{Found, Place, View, own_path};
 use super::{Stop, Supervisor};
 use crate::policy::{Denied, FileId, Verdict};
@@ -131,7 +130,7 @@ impl Supervisor {
     }
 
     fn unix_absent(&mut self, call: &Call, absolute: &[u8]) -> Result<Reply, Stop> {
-        let path = lexical(absolute);
+        let path = self.view.leads_to(absolute);
         let parent = path.parent().unwrap_or(&path);
         let inside =
             self.view.find(parent.as_os_str().as_encoded_bytes(), true).map(|found| self.view.id_of(&found));

@@ -90,11 +90,16 @@ impl Tally {
     fn count_denial(&mut self, event: &Event) {
         let target = event.args.get("target").and_then(|target| target.as_str()).unwrap_or_default();
         let key = (event.op, target.chars().take(LONGEST_TARGET).collect::<String>());
+        let remedy = || event.args.get("remedy").and_then(|remedy| remedy.as_str()).map(str::to_owned);
         if let Some(denial) = self.denied.get_mut(&key) {
             denial.count += 1;
+            // A rule can help against some of what was refused there.
+            if denial.remedy.is_none() {
+                denial.remedy = remedy();
+            }
         } else if self.denied.len() < MOST_NAMES {
             let text = |name| event.args.get(name).and_then(|text| text.as_str()).map(str::to_owned);
-            let (reason, remedy) = (text("reason"), text("remedy"));
+            let (reason, remedy) = (text("reason"), remedy());
             let (op, target, rule) = (event.op, key.1.clone(), event.rule.clone());
             self.denied
                 .insert(key, Denial { op, target, rule, reason, remedy, count: 1, first: Instant::now() });
@@ -121,6 +126,19 @@ mod tests {
         let order: Vec<(&str, u64)> = denials.named.iter().map(|d| (d.target.as_str(), d.count)).collect();
         assert_eq!(order, [("b", 3), ("c", 2), ("a", 1)]);
         assert_eq!(tally.totals(), Totals { effects: 1, observations: 0, denials: 6 });
+    }
+
+    #[test]
+    fn a_rule_that_helps_later_is_told_as_well() {
+        let mut tally = Tally::default();
+        let event = |reason| {
+            Event::new(Kind::Deny, "net").arg("target", "a.test:80").arg("reason", reason).rule("no rule")
+        };
+        tally.count(&event("a `%2F` stands there"));
+        tally.count(&event("no rule allows PUT").arg("remedy", "net: PUT a.test:80/x"));
+        let denials = tally.denials();
+        assert_eq!(denials.named[0].reason.as_deref(), Some("a `%2F` stands there"));
+        assert_eq!(denials.named[0].remedy.as_deref(), Some("net: PUT a.test:80/x"));
     }
 
     #[test]

@@ -75,6 +75,10 @@ print(os.system('echo hi'))",
         let trace = sandbox.trace();
         let shown = sandbox.agentbox(&["show", "--denied", trace.to_str().expect("a name")]);
         assert!(shown.stdout.contains("sh as echo -c 'echo leak'"), "{shown}");
+        let ran = python(sandbox, "start('nosuchprogram', executable='/usr/bin/echo')");
+        ran.exits(0).prints("EACCES\n");
+        assert!(ran.denials("exec").iter().all(|entry| entry["args"].get("remedy").is_none()), "{ran}");
+        assert!(!ran.stderr.contains("exec: nosuchprogram"), "{ran}");
         sandbox.policy("exec: sh");
         let ran = python(sandbox, "start('true', '-c', 'echo leak', executable='/bin/sh')");
         ran.exits(0).prints("EACCES\n");
@@ -216,6 +220,11 @@ fn the_command_may_be_a_script_and_start_its_interpreter_again() {
         sandbox.run(&["python3", "agent.py"]).exits(0).prints("agent\n2\n");
         sandbox.script("agent.sh", "#!/bin/sh\necho shell $1\n");
         sandbox.run(&["./agent.sh", "x"]).exits(0).prints("shell x\n");
+        // As npm leads to programs of packages.
+        sandbox.directory("bin");
+        std::os::unix::fs::symlink("../agent.py", sandbox.path("bin/agent")).expect("a link");
+        sandbox.run(&["python3", "bin/agent"]).exits(0).prints("agent\n2\n");
+        sandbox.run(&["./bin/agent"]).exits(0).prints("agent\n2\n");
     });
 }
 

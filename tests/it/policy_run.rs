@@ -104,6 +104,23 @@ print(seen); open('mine', 'w').write('x')";
 }
 
 #[test]
+fn the_directory_of_the_trace_stays_where_it_is() {
+    everyone(|sandbox| {
+        sandbox.file("p", "write: .\n");
+        sandbox.directory("a/b");
+        let program = "import os
+os.mkdir('empty')
+for act in (lambda: os.rmdir('a/b'), lambda: os.rename('a/b', 'x'), lambda: os.rename('a', 'x'), lambda: os.rename('empty', 'a/b')):
+    try: act(); print('done')
+    except PermissionError: print('refused')";
+        let ran = sandbox.agentbox(&["run", "-p", "p", "-t", "a/b/t", "--", "python3", "-c", program]);
+        ran.exits(0).prints(&"refused\n".repeat(4)).complains("it holds a file of the launcher");
+        let found = verify(&sandbox.path("a/b/t"), &Expectation::default()).expect("a trace");
+        assert_eq!(found.outcome, Outcome::Sealed, "{ran}");
+    });
+}
+
+#[test]
 fn a_trace_is_not_written_over_another_file() {
     everyone(|sandbox| {
         let notes = sandbox.file("notes.txt", "my notes\n");
@@ -234,5 +251,29 @@ for blocking in (True, False):
         let refused = ran.entries.iter().filter(|entry| entry["kind"] == "deny" && entry["op"] == "net");
         let count: u64 = refused.map(|entry| entry["count"].as_u64().unwrap_or(1)).sum();
         assert_eq!(count, 2, "{ran}");
+    });
+}
+
+#[test]
+fn directories_on_the_way_of_a_pattern_are_listed() {
+    everyone(|sandbox| {
+        sandbox.policy("read: ./src/**/*.py\ndeny: read **/closed");
+        sandbox.file("src/pkg/__init__.py", "x = 1\n");
+        sandbox.file("src/pkg/deep/__init__.py", "y = 2\n");
+        sandbox.file("src/pkg/notes.txt", "secret\n");
+        sandbox.file("src/closed/a.py", "");
+        sandbox.file("other/a.py", "");
+        let program = "import errno, glob, os, pkg, pkg.deep\n\
+             def attempt(function, name):\n    try: function(name); print('done')\n    \
+             except OSError as error: print(errno.errorcode[error.errno])\n\
+             print(pkg.x, pkg.deep.y, sorted(glob.glob('src/**/*.py', recursive=True)))\n\
+             attempt(open, 'src/pkg/notes.txt'); attempt(os.listdir, 'src/closed'); attempt(os.listdir, 'other')\n\
+             attempt(os.mkdir, 'src/pkg/new')\n";
+        sandbox.file("src/main.py", program);
+        let ran = sandbox.run(&["python3", "src/main.py"]);
+        ran.exits(0).prints(
+            "1 2 ['src/main.py', 'src/pkg/__init__.py', 'src/pkg/deep/__init__.py']\nEACCES\nEACCES\nEACCES\nEACCES\n",
+        );
+        assert!(ran.of("fs.open_read").iter().any(|entry| entry["args"]["partial"] == true), "{ran}");
     });
 }

@@ -220,3 +220,28 @@ fn former_traces_are_kept_and_counted() {
     assert!(name(20).exists() && (1..=19).all(|number| name(number).exists()));
     run(&[]).exits(0).complains("21 former traces are kept");
 }
+
+#[test]
+fn what_no_rule_would_allow_is_told_with_its_reason() {
+    everyone(|sandbox| {
+        sandbox.policy("write: ./w\ndeny: read ./w/sub/token");
+        sandbox.file("w/sub/token", "t");
+        let ran = sandbox.python(
+            "import os\ntry: os.rename('w/sub', 'w/elsewhere')\nexcept PermissionError: print('refused')\n\
+             try: os.mknod('w/device', 0o20666, 0x103)\nexcept PermissionError: print('refused')",
+        );
+        ran.exits(0).prints("refused\nrefused\n");
+        ran.complains("write w/sub (a rule decides differently about something below it at the new name)");
+        ran.complains("write w/device (devices are never made)");
+        assert!(!ran.stderr.contains("to allow it"), "{ran}");
+        // Ports that no rule can name have no such rule.
+        let ran = sandbox
+            .python("import socket\ntry: socket.create_connection(('127.0.0.1', 0))\nexcept OSError: pass");
+        ran.exits(0);
+        let denials = ran.denials("net");
+        assert!(
+            !denials.is_empty() && denials.iter().all(|entry| entry["args"].get("remedy").is_none()),
+            "{ran}"
+        );
+    });
+}

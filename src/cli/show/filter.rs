@@ -57,7 +57,7 @@ impl Filter {
 /// The strings of an entry that are paths.
 fn paths<'a>(kind: &str, op: &str, args: &'a Map<String, Value>) -> impl Iterator<Item = &'a str> {
     let target_is_path = kind == "deny" && (op == "read" || op == "write" || op.starts_with("fs."));
-    let names = ["path", "resolved", "from", "to", "executable"];
+    let names = ["path", "resolved", "from", "to", "of", "executable"];
     let target = target_is_path.then_some("target");
     names.into_iter().chain(target).filter_map(|name| args.get(name)?.as_str())
 }

@@ -1,11 +1,21 @@
-//! What came of an exchange with the outside, in a few words.
+//! What came of an exchange with the outside, or where a name leads now, in a few words.
 
 use serde_json::{Map, Value};
 
 /// The outcome of an entry; none where the row says enough.
 pub(super) fn brief(entry: &Map<String, Value>) -> Option<String> {
-    let result = entry.get("result")?;
-    match entry.get("op")?.as_str()? {
+    let op = entry.get("op")?.as_str()?;
+    let other_end = match op {
+        "fs.rename" => "to",
+        "fs.link" => "of",
+        "fs.symlink" => "text",
+        _ => return of_the_world(op, entry.get("result")?),
+    };
+    Some(entry.get("args")?.get(other_end)?.as_str()?.to_owned())
+}
+
+fn of_the_world(op: &str, result: &Value) -> Option<String> {
+    match op {
         "dns.lookup" => lookup(result),
         "http.exchange" => exchange(result),
         "net.stream" => stream(result),
@@ -90,6 +100,14 @@ mod tests {
         says("dns.lookup", json!({"code": "NOERROR", "answers": ["192.0.2.1", "::1"]}), "192.0.2.1 ::1");
         let upgraded = json!({"status": 101, "upgraded": {"up": 1, "down": 2}});
         says("http.exchange", upgraded, "101, 1 B up, 2 B down");
+    }
+
+    #[test]
+    fn names_lead_to_other_names() {
+        for (op, name) in [("fs.rename", "to"), ("fs.link", "of"), ("fs.symlink", "text")] {
+            let entry = json!({"op": op, "args": {"path": "a", name: "b"}});
+            assert_eq!(brief(entry.as_object().expect("an object")).as_deref(), Some("b"), "{op}");
+        }
     }
 
     #[test]

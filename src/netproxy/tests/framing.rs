@@ -58,6 +58,7 @@ fn ambiguous_requests_are_answered_with_400() {
         "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5, 5\r\n\r\nhello".into(),
         "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: +5\r\n\r\nhello".into(),
         "POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n".into(),
+        format!("POST / HTTP/1.1\r\nHost: a.test\r\n{chunked}{chunked}\r\n0\r\n\r\n"),
         format!("POST / HTTP/1.0\r\nHost: a.test\r\n{chunked}\r\n0\r\n\r\n"),
         "GET / HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n".into(),
         "GET / HTTP/1.1\r\nHost: a.test/b.test\r\n\r\n".into(),

@@ -208,6 +208,21 @@ fn h2c_gets_past_no_denial() {
     }
 }
 
+/// Where a `deny:` or a secret stands in the way, granting the whole host would change nothing.
+#[test]
+fn no_rule_is_named_that_would_not_help() {
+    let bench = bench("net: a.test\ndeny: net a.test/x\n");
+    let mut stream = bench.connect(WEB);
+    stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+    let mut rest = Vec::new();
+    let ended = stream.read_to_end(&mut rest);
+    assert!(ended.is_err() || rest.is_empty(), "{rest:?}");
+    let denials = bench.events("net");
+    assert_eq!(denials.len(), 1);
+    assert!(text(&denials[0].args["reason"]).contains("no HTTP that is read"));
+    assert!(denials[0].args.get("remedy").is_none(), "{denials:?}");
+}
+
 #[test]
 fn what_is_not_read_is_nothing_where_requests_are_judged() {
     let bench = bench("net: GET a.test/x\n");
