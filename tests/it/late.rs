@@ -154,6 +154,33 @@ fn who_speaks_late_is_waited_for() {
     });
 }
 
+/// One that is open and not used is no difference, be there one more or fewer.
+#[test]
+fn connections_that_carry_nothing_are_not_compared() {
+    if !has("python3") {
+        return skip("replays of connections that carry nothing", "python3 is not installed");
+    }
+    const MORE: &str = "import socket, sys, time\n\
+        s = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in open('count').read()][0]\n\
+        time.sleep(0.5); s.sendall(b'GET /now HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); print(s.recv(1000)[-4:])\n";
+    everyone(|sandbox| {
+        for (recorded, live) in [("x", "xxx"), ("xxx", "x")] {
+            let server = Server::start(0, serve);
+            let port = server.port.to_string();
+            sandbox.policy(&format!("net: localhost:{port}\nexec: python3\nread: .\n"));
+            sandbox.file("client.py", MORE);
+            sandbox.file("count", recorded);
+            let ran = sandbox.run_with(&[], &["python3", "client.py", &port]);
+            ran.exits(0);
+            let _server = server.canary();
+            sandbox.file("count", live);
+            let trace = sandbox.trace();
+            let again = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text"), "--force"]);
+            assert!(again.stdout == ran.stdout && !again.stderr.contains("net.stream"), "{again}");
+        }
+    });
+}
+
 #[test]
 fn datagrams_come_late_again() {
     if !has("python3") {
