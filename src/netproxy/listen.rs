@@ -125,7 +125,7 @@ fn serve(
         _ => egress.outside.destination(own),
     };
     let proc = egress.proc_of(peer, own);
-    let reader = Reader::of(egress, peer, own);
+    let reader = Reader::of(&egress.unread, &egress.has_left, peer, own);
     let egress = Arc::clone(egress);
     let idle = IdleClock::start(egress.idle_timeout);
     let client = Client::new(stream, reader, proc, idle.clone(), place);

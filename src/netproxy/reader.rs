@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 
-use super::egress::Egress;
 use super::{HasLeft, Unread, moments};
 
 /// What comes so far apart is read apart by a client that waits for it.
@@ -36,8 +35,8 @@ struct Ends {
 
 impl Reader {
     /// Who is at the other end.
-    pub(crate) fn of(egress: &Egress, client: SocketAddr, server: SocketAddr) -> Self {
-        let (unread, has_left) = (Arc::clone(&egress.unread), Arc::clone(&egress.has_left));
+    pub(crate) fn of(unread: &Unread, has_left: &HasLeft, client: SocketAddr, server: SocketAddr) -> Self {
+        let (unread, has_left) = (Arc::clone(unread), Arc::clone(has_left));
         Self(Some(Arc::new(Ends { client, server, unread, has_left })))
     }
 
