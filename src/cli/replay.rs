@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use super::Failure;
 use super::diff::parse_cause;
 use super::places::{absolute_path, empty_directory};
-use super::run::{Prepared, protected};
+use super::run::{Prepared, protected, unlisted};
 use super::until::{Bound, UntilArguments};
 use super::voice::{Voice, tell};
 use crate::command;
@@ -105,7 +105,7 @@ impl ReplayCommand {
             Some(bound) => bound.placement(&prepared, self.voice)?,
             None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
         };
-        let mut plan = plan(&recording, prepared, &placement, tls.as_ref());
+        let mut plan = plan(&recording, &path, prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
         self.voice.tell(first.said());
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
@@ -326,18 +326,24 @@ fn host_has(file: &Path) -> bool {
 
 fn plan(
     recording: &Recording,
+    path: &Path,
     prepared: Prepared,
     placement: &Placement,
     tls: Option<&Intention>,
 ) -> LaunchPlan {
     let Prepared { policy, command, facts, host, looks } = prepared;
     looks.look_again();
+    let mut protected = protected(placement);
+    // What came to lie there since it was recorded, the trace itself among it.
+    for trace in [path, &facts.cwd.join(trace::layout::DEFAULT_NAME)] {
+        protected.extend(trace::traces_beside(trace).into_iter().map(unlisted));
+    }
     let request = Request {
         policy,
         command,
         typed: recording.private.argv().collect(),
         facts: &facts,
-        protected: protected(placement),
+        protected,
         enforce: recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true),
         authority: tls.map(|tls| tls.name.common_name()),
         placeholders: recording.private.placeholders.clone(),

@@ -238,9 +238,13 @@ pub(super) fn is_granted(policy: &Policy, trace: &Path) -> bool {
 
 /// What the agent can neither read nor alter of the trace.
 pub(super) fn protected(placement: &Placement) -> Vec<Protected> {
+    placement.protected().into_iter().map(unlisted).collect()
+}
+
+/// A trace, or what belongs to one.
+pub(super) fn unlisted(file: trace::Protected) -> Protected {
     let id = |identity: trace::FileIdentity| FileId { dev: identity.dev, ino: identity.ino };
-    let files = placement.protected().into_iter();
-    files.map(|file| Protected { path: file.path, id: file.identity.map(id) }).collect()
+    Protected { path: file.path, id: file.identity.map(id), unlisted: true }
 }
 
 /// Words of `exec:` that name no program: a misspelt one would go unseen. Those of the shipped

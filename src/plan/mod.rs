@@ -19,7 +19,7 @@ mod trust;
 mod unix;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -33,7 +33,7 @@ pub use roots::{Root, Why};
 pub use trust::{intercepts, names_bundle};
 
 use crate::command::Command;
-use crate::fsview::{FsSpec, LandlockRule, MountOp};
+use crate::fsview::{FsSpec, LandlockRule, MountKind, MountOp};
 use crate::ns::net::NetSpec;
 use crate::policy::{FileId, Host, PathAccess, Policy};
 use crate::supervisor::access::{AccessTable, Protected};
@@ -181,6 +181,17 @@ impl LaunchPlan {
     }
 }
 
+impl LaunchPlan {
+    /// Whether a directory of the view holds a name that is not listed.
+    #[must_use]
+    pub fn hides_names(&self) -> bool {
+        let is_masked = |path: &Path| {
+            self.fs.mounts.iter().any(|mount| mount.target == path && matches!(mount.kind, MountKind::Mask))
+        };
+        self.access.protected.iter().any(|file| file.unlisted && is_masked(&file.path))
+    }
+}
+
 /// The policy and what it includes: the agent can read none of it, nor put another in its place,
 /// be it by a link on the way to it or under the name that the next run looks for.
 fn policy_files(policy: &Policy, host: &dyn Host) -> Vec<Protected> {
@@ -190,9 +201,9 @@ fn policy_files(policy: &Policy, host: &dyn Host) -> Vec<Protected> {
     for name in named.filter(|name| !name.starts_with("profile/")) {
         let spelled = policy.cwd().join(name);
         let links = links::leading_to(&spelled).into_iter();
-        files.extend(links.map(|link| Protected { path: link.path, id: None }));
+        files.extend(links.map(|link| Protected { path: link.path, id: None, unlisted: false }));
         let path = host.resolve(&spelled);
-        files.push(Protected { id: host.identity(&path), path });
+        files.push(Protected { id: host.identity(&path), path, unlisted: false });
     }
     files
 }

@@ -110,7 +110,8 @@ pub(super) fn c_string(word: OsString) -> Result<CString, Failure> {
 pub(super) fn filters(plan: &LaunchPlan, replayed: bool) -> Result<[Vec<Instruction>; 2], RunError> {
     let full_mediation = plan.access.policy.full_mediation();
     let filter = |signals_are_scoped| -> Result<Vec<Instruction>, RunError> {
-        let options = FilterOptions { full_mediation, signals_are_scoped, replayable: plan.replay, replayed };
+        let (replayable, hides_names) = (plan.replay, plan.hides_names());
+        let options = FilterOptions { full_mediation, signals_are_scoped, replayable, replayed, hides_names };
         let program = compile(options).map_err(RunError::Filter)?;
         Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
     };

@@ -16,6 +16,8 @@ pub struct Protected {
     pub path: PathBuf,
     /// Device and inode, while it exists.
     pub id: Option<FileId>,
+    /// Directories do not list it: a trace or what belongs to one. The policy is listed.
+    pub unlisted: bool,
 }
 
 impl Protected {
@@ -182,6 +184,18 @@ impl AccessTable {
         self.protected.iter().any(|protected| protected.covers(path) || (id.is_some() && protected.id == id))
     }
 
+    /// Whether names in `directory` are not listed.
+    #[must_use]
+    pub fn hides_in(&self, directory: &Path) -> bool {
+        self.protected.iter().any(|one| one.unlisted && one.path.parent() == Some(directory))
+    }
+
+    /// Whether `path` is not listed.
+    #[must_use]
+    pub fn hides(&self, path: &Path) -> bool {
+        self.protected.iter().any(|one| one.unlisted && one.covers(path))
+    }
+
     /// Whether something below `directory` is the launcher's own: moving it would move that.
     #[must_use]
     pub fn holds_protected(&self, directory: &Path) -> bool {
@@ -221,7 +235,7 @@ mod tests {
 
     #[test]
     fn names_of_former_traces_are_covered() {
-        let trace = Protected { path: "/w/trace.jsonl".into(), id: None };
+        let trace = Protected { path: "/w/trace.jsonl".into(), id: None, unlisted: true };
         for name in ["", ".1", ".12.blobs", ".3.blobs/x", "/x"] {
             assert!(trace.covers(Path::new(&format!("/w/trace.jsonl{name}"))), "{name}");
         }

@@ -1,7 +1,8 @@
-//! The order in which directories list their names.
+//! What directories list, and in which order.
 //!
-//! Each file system has its own, and programs print it. What a run lists in directories that it changes is
-//! recorded, and a replay, whose changes lie in another file system, lists them in the same order.
+//! Former traces are listed nowhere: they say nothing of use to a program, and no two runs would see the same
+//! ones. Each file system has an order of its own, and programs print it. What a run lists in directories that it
+//! changes is recorded, and a replay, whose changes lie in another file system, lists them in the same order.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -14,6 +15,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{Whence, lseek};
 
+use super::access::AccessTable;
 use super::call::{Call, Reply};
 use super::status::Statuses;
 use super::view::{Found, Place, own_path};
@@ -62,7 +64,7 @@ impl Supervisor {
         match &mut self.listings.listed {
             Some(listed) if !listed.covers(path) => {
                 listed.changed.insert(path.clone());
-                Ok(record(path, file, &self.recorder)?)
+                Ok(record(path, file, &self.access, &self.recorder)?)
             }
             _ => Ok(()),
         }
@@ -86,23 +88,25 @@ impl Supervisor {
     pub(super) fn note_listed(&mut self, directory: &Found) -> Result<(), Stop> {
         match &self.listings.listed {
             Some(listed) if listed.covers(&directory.path) => {
-                Ok(record(&directory.path, &directory.file, &self.recorder)?)
+                Ok(record(&directory.path, &directory.file, &self.access, &self.recorder)?)
             }
             _ => Ok(()),
         }
     }
 
-    /// getdents64(2) of a replay.
+    /// getdents64(2) of a replay, or where something is left out. That holds only names back: what they lead to is
+    /// masked by mounts, and refused.
     pub(super) fn list(&mut self, call: &Call) -> Reply {
         let [number, address, room, ..] = call.arguments;
         let number = call.int(number);
         let Ok(path) = call.task.link(&format!("fd/{number}")) else { return Reply::Continue };
-        if !self.listings.orders.contains_key(Path::new(&path)) {
+        let path = Path::new(&path);
+        if !self.listings.orders.contains_key(path) && !self.access.hides_in(path) {
             return Reply::Continue;
         }
         let Ok(directory) = self.fetch(call, number) else { return Reply::Continue };
-        match self.listings.give(Path::new(&path), &directory, (call.task.tgid, number), room, &self.statuses)
-        {
+        let reader = (call.task.tgid, number);
+        match self.listings.give(path, &directory, reader, room, (&self.access, &self.statuses)) {
             Err(errno) => Reply::Errno(errno),
             Ok((packed, next)) => self.hand_out(call, address, &packed, || {
                 let next = i64::try_from(next).map_err(|_| Errno::EOVERFLOW)?;
@@ -143,7 +147,7 @@ impl Listings {
         directory: &OwnedFd,
         (process, number): (i32, i32),
         room: u64,
-        statuses: &Statuses,
+        (access, statuses): (&AccessTable, &Statuses),
     ) -> nix::Result<(Vec<u8>, u64)> {
         let status = fstat(directory)?;
         let key = (status.st_dev, status.st_ino, process, number);
@@ -153,7 +157,7 @@ impl Listings {
                 self.open.clear();
             }
             let order = self.orders.get(path).map(Vec::as_slice).unwrap_or_default();
-            let mut entries = sorted(read(directory)?, order);
+            let mut entries = sorted(read(path, directory, access)?, order);
             entries.iter_mut().for_each(|entry| statuses.number(path, entry));
             self.open.insert(key, entries);
         }
@@ -179,17 +183,28 @@ fn sorted(mut entries: Vec<Entry>, order: &[OsString]) -> Vec<Entry> {
     entries
 }
 
-fn read(directory: &OwnedFd) -> nix::Result<Vec<Entry>> {
+/// The entries of `directory` but those that are not listed.
+fn read(path: &Path, directory: &OwnedFd, access: &AccessTable) -> nix::Result<Vec<Entry>> {
     // The offset of the agent's own open file stays where it is.
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let own = nix::fcntl::open(own_path(directory.as_fd()).as_str(), flags, Mode::empty())?;
-    dents::read(own.as_fd()).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+    let mut entries = dents::read(own.as_fd())
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    if access.hides_in(path) {
+        entries.retain(|entry| !access.hides(&path.join(&entry.name)));
+    }
+    Ok(entries)
 }
 
 /// Records the names in `directory`; no name holds a slash, which stands between them.
-fn record(path: &Path, directory: &OwnedFd, recorder: &Recorder) -> Result<(), TraceError> {
+fn record(
+    path: &Path,
+    directory: &OwnedFd,
+    access: &AccessTable,
+    recorder: &Recorder,
+) -> Result<(), TraceError> {
     // Whoever cannot list it cannot print it.
-    let Ok(entries) = read(directory) else { return Ok(()) };
+    let Ok(entries) = read(path, directory, access) else { return Ok(()) };
     let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_bytes()).collect();
     let names = names.join(&b'/');
     let mut event = Event::new(Kind::Meta, "fs.order").path("path", path);

@@ -47,7 +47,7 @@ pub use opened::{Opened, open};
 pub use pack::{Packed, pack, unpack};
 pub use placement::{
     FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, locate, recover_pending,
-    remember_head,
+    remember_head, traces_beside,
 };
 pub use queue::Promise;
 pub use reader::{Line, Reader};

@@ -62,6 +62,7 @@ mod tls;
 mod trace;
 mod udp;
 mod unix;
+mod unlisted;
 mod until;
 mod variables;
 mod view;

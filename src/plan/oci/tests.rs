@@ -42,7 +42,11 @@ fn plan(cwd: &Path, policy: &str, enforce: bool) -> LaunchPlan {
     let policy = parse(policy, "agentbox.policy", &host).expect("a policy");
     let typed: Vec<OsString> = ["cat", "data/in.txt"].map(OsString::from).to_vec();
     let command = command::resolve(&typed, &facts.environment, &facts.cwd).expect("a command");
-    let protected = vec![Protected { path: cwd.join("trace.jsonl"), id: Some(FileId { dev: 1, ino: 2 }) }];
+    let protected = vec![Protected {
+        path: cwd.join("trace.jsonl"),
+        id: Some(FileId { dev: 1, ino: 2 }),
+        unlisted: true,
+    }];
     let (facts, authority) = (&facts, intercepts(&policy, enforce).then_some("certificate"));
     let (placeholders, replay) = (Vec::new(), enforce);
     let request =
@@ -96,7 +100,7 @@ fn bytes_that_are_no_text_come_back() {
     let content = fsview::Content::Bytes(odd().into_vec());
     plan.fs.files.push(fsview::GeneratedFile { path: odd().into(), content });
     plan.landlock.push(LandlockRule { path: odd().into(), right: Right::Read });
-    plan.access.protected.push(Protected { path: odd().into(), id: None });
+    plan.access.protected.push(Protected { path: odd().into(), id: None, unlisted: false });
     plan.access.private.push(odd().into());
     plan.unix.push(odd().into());
     assert_eq!(through_text(&plan).expect("it reads"), plan);

@@ -14,17 +14,18 @@ mod rules;
 const ALLOW: Action = Action::Allow;
 const NOTIFY: Action = Action::Notify;
 const OPEN: FilterOptions =
-    FilterOptions { full_mediation: false, signals_are_scoped: true, replayable: false, replayed: false };
+    FilterOptions { full_mediation: false, signals_are_scoped: true, replayable: false, replayed: false, hides_names: false };
 
 /// Upper halves that the kernel drops where it takes an `int`.
 const UPPER: [u64; 4] = [0, 1 << 32, 0x5555_5555 << 32, 0xffff_ffff << 32];
 
 fn every_option() -> impl Iterator<Item = FilterOptions> {
-    (0..16u8).map(|bits| FilterOptions {
+    (0..32u8).map(|bits| FilterOptions {
         full_mediation: bits & 1 != 0,
         signals_are_scoped: bits & 2 != 0,
         replayable: bits & 4 != 0,
         replayed: bits & 8 != 0,
+        hides_names: bits & 16 != 0,
     })
 }
 
@@ -93,7 +94,7 @@ proptest! {
         number in 0_u32..480,
         args in proptest::array::uniform6(register()),
     ) {
-        let options = FilterOptions { full_mediation: true, signals_are_scoped: false, replayable: false, replayed: false };
+        let options = FilterOptions { full_mediation: true, signals_are_scoped: false, ..OPEN };
         let expected = expected(number, options, &args);
         let program = compile(options).expect("compiles");
         let answer = outcome(&program, ARCHITECTURE, number, args).value;

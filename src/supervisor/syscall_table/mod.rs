@@ -66,6 +66,8 @@ pub struct FilterOptions {
     pub replayable: bool,
     /// The run is the replay of another one: waits until a time are translated, and lists of names are put in order.
     pub replayed: bool,
+    /// The view shows directories in which names are left out of lists.
+    pub hides_names: bool,
 }
 
 /// How a syscall is treated.
@@ -94,6 +96,8 @@ pub enum Disposition {
     Replayable,
     /// The supervisor answers under `FilterOptions::replayed`, else the kernel does.
     Replayed,
+    /// The supervisor answers under `FilterOptions::replayed` or `FilterOptions::hides_names`, else the kernel does.
+    Listing,
     /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
     ReplayableTimer(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
@@ -162,6 +166,7 @@ impl Disposition {
             }
             Self::Replayable if options.replayable => Decision::Always(Action::Notify),
             Self::Replayed if options.replayed => Decision::Always(Action::Notify),
+            Self::Listing if options.replayed || options.hides_names => Decision::Always(Action::Notify),
             Self::ReplayedBirth if options.replayed => Decision::Always(Action::Trace),
             Self::ReplayableClock(rules) if options.replayable => {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
@@ -175,6 +180,7 @@ impl Disposition {
             Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
             Self::Replayable
             | Self::Replayed
+            | Self::Listing
             | Self::ReplayedBirth
             | Self::ReplayableClock(_)
             | Self::ReplayableTimer(_)
@@ -231,10 +237,10 @@ pub fn row(number: u32) -> Option<&'static Row> {
     TABLE.get(index)?.as_ref()
 }
 
-/// Whether a syscall reaches the supervisor in replays alone: the recorded run did not see it.
+/// Whether a syscall may reach the supervisor in replays alone: the recorded run need not have seen it.
 pub fn is_for_replays(number: u32) -> bool {
     let disposition = row(number).map(|row| row.disposition);
-    matches!(disposition, Some(Disposition::Replayed | Disposition::ReplayedWait(_)))
+    matches!(disposition, Some(Disposition::Replayed | Disposition::Listing | Disposition::ReplayedWait(_)))
 }
 
 /// Every known syscall with its row, in the order of the numbers.

@@ -246,24 +246,10 @@ impl Placement {
     /// `names` are those in the destination.
     fn find_protected(&self, state: &StateDirectories, names: &[OsString]) -> Vec<Protected> {
         let mut found = state.protected();
-        let mut add = |directory: &Directory, name: &OsStr| {
-            let identity = directory.entry(name).ok().flatten().map(|entry| entry.identity);
-            found.push(Protected { path: directory.join(name), identity });
-        };
-        let default = OsStr::new(DEFAULT_NAME);
-        for name in [self.destination_name.as_os_str(), default] {
-            add(&self.destination, name);
-            add(&self.destination, &blobs_name(name));
-        }
-        for name in names {
-            if former_number(&self.destination_name, name).or_else(|| former_number(default, name)).is_some()
-            {
-                add(&self.destination, name);
-            }
-        }
+        found.extend(traces_in(&self.destination, &self.destination_name, names));
         if let Home::Pending(pending) = &self.home {
-            add(&pending.directory, &self.name);
-            add(&pending.directory, &blobs_name(&self.name));
+            found.push(protected_at(&pending.directory, &self.name));
+            found.push(protected_at(&pending.directory, &blobs_name(&self.name)));
         }
         found.extend(ledger::protected(state));
         // By their bytes: there may be hundreds of former traces.
@@ -271,6 +257,32 @@ impl Placement {
         found.dedup();
         found
     }
+}
+
+/// The trace `trace`, what belongs to it, former ones of its name, and those of the usual name beside it, whether
+/// they are there or not.
+#[must_use]
+pub fn traces_beside(trace: &Path) -> Vec<Protected> {
+    let Ok((parent, name)) = split(trace) else { return Vec::new() };
+    // One that cannot be looked into shows the agent no more.
+    let Ok(directory) = Directory::open(parent) else { return Vec::new() };
+    traces_in(&directory, &name, &directory.names().unwrap_or_default())
+}
+
+/// `names` are those in `directory`.
+fn traces_in(directory: &Directory, name: &OsStr, names: &[OsString]) -> Vec<Protected> {
+    let default = OsStr::new(DEFAULT_NAME);
+    let own = [name, default].into_iter().flat_map(|name| [name.to_owned(), blobs_name(name)]);
+    let is_former = |candidate: &&OsString| {
+        former_number(name, candidate).or_else(|| former_number(default, candidate)).is_some()
+    };
+    let all = own.chain(names.iter().filter(is_former).cloned());
+    all.map(|name| protected_at(directory, &name)).collect()
+}
+
+fn protected_at(directory: &Directory, name: &OsStr) -> Protected {
+    let identity = directory.entry(name).ok().flatten().map(|entry| entry.identity);
+    Protected { path: directory.join(name), identity }
 }
 
 impl Drop for Placement {

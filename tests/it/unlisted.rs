@@ -1,0 +1,55 @@
+//! Former traces are listed nowhere: not in a run, and not in its replay, whatever has come to lie there since.
+
+use std::fs;
+
+use crate::support::{Sandbox, everyone};
+
+const LISTS: &str = "
+import os, subprocess
+for place in ('.', 'traces', 'other'):
+    names = sorted(os.listdir(place))
+    assert names == sorted(entry.name for entry in os.scandir(place))
+    print(place, names, flush=True)
+    subprocess.run(['ls', '-a', place], check=True)
+with os.scandir('other') as many:
+    for entry in many: os.unlink(entry)
+print(len(list(os.walk('.'))))
+";
+
+fn run(sandbox: &Sandbox, options: &[&str]) -> String {
+    let mut words = vec!["run", "-p", "../agentbox.policy"];
+    words.extend(options);
+    words.extend(["--", "python3", "lists.py"]);
+    for number in 0..120 {
+        fs::write(sandbox.path(format!("other/{number}")), "x").expect("a file");
+        sandbox.give(format!("other/{number}"));
+    }
+    sandbox.agentbox(&words).exits(0).stdout.clone()
+}
+
+#[test]
+fn traces_are_listed_neither_in_a_run_nor_in_its_replay() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: ls");
+        sandbox.file("lists.py", LISTS);
+        sandbox.directory("traces");
+        sandbox.directory("other");
+        let first = run(sandbox, &[]);
+        assert!(
+            first.contains("'119'") && first.contains("lists.py") && !first.contains("'trace.jsonl'"),
+            "{first}"
+        );
+        for options in [&[][..], &["-t", "traces/a.jsonl"], &["-t", "traces/a.jsonl"], &["--no-replay"], &[]]
+        {
+            assert_eq!(run(sandbox, options), first, "{options:?}");
+        }
+        for trace in ["trace.jsonl", "trace.jsonl.1", "trace.jsonl.3", "traces/a.jsonl", "traces/a.jsonl.1"] {
+            assert!(sandbox.path(trace).exists(), "{trace}");
+        }
+        for trace in ["trace.jsonl", "trace.jsonl.1", "traces/a.jsonl", "traces/a.jsonl.1"] {
+            let replayed = sandbox.agentbox(&["replay", "-t", trace]);
+            replayed.exits(0).complains("agentbox: replay ok");
+            assert_eq!(replayed.stdout, first, "{trace}");
+        }
+    });
+}
