@@ -51,7 +51,8 @@ use watch::Watched;
 /// Whether the supervisor has not counted it among its own.
 fn is_counted_here_alone(denial: &Denial) -> bool {
     match denial.op {
-        "net" => true,
+        // Ports that are held inside are told apart.
+        "net" => !denial.target.starts_with("listen:"),
         "read" | "write" => denial.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule: ")),
         _ => false,
     }

@@ -251,6 +251,8 @@ impl Supervisor {
     fn record_listing(&mut self, call: &Call, spelled: &Spelled, found: &Found) -> Result<(), Stop> {
         if self.access.shows_parts(&found.path) {
             self.denials.listed_in_part(&found.path);
+        } else {
+            self.note_listed(found)?;
         }
         let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
         let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
