@@ -72,7 +72,7 @@ fn the_origin_sees_what_is_recorded_and_nothing_else() {
             format!(
                 "{post}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{second}"
             ),
-            2,
+            0,
         ),
         (format!("{post}Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello{second}"), 2),
         (format!("{post}Content-Length: 005\r\n\r\nhello{second}"), 2),
