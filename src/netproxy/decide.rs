@@ -84,7 +84,14 @@ impl Refusal {
             Some(name) => format!("{name}:{port}"),
             None => self.target,
         };
-        Self { target, port: Some(port), ..self }
+        // The rules of the name may name other ports.
+        let of_name = self.name.as_ref().map(|name| format!("net: {name}:"));
+        let pinned = |remedy: &str| of_name.as_ref().is_some_and(|start| remedy.starts_with(start.as_str()));
+        let remedy = match self.remedy {
+            Some(remedy) if pinned(&remedy) => Some(format!("net: {target} private")),
+            remedy => remedy,
+        };
+        Self { target, port: Some(port), remedy, ..self }
     }
 }
 

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
 use super::{HasLeft, Unread, moments};
@@ -36,10 +35,7 @@ struct Ends {
 
 impl Reader {
     /// Who is at the other end.
-    pub(crate) fn of(unread: &Unread, has_left: &HasLeft, accepted: &TcpStream) -> Self {
-        let (Ok(client), Ok(server)) = (accepted.peer_addr(), accepted.local_addr()) else {
-            return Self::default();
-        };
+    pub(crate) fn of(unread: &Unread, has_left: &HasLeft, client: SocketAddr, server: SocketAddr) -> Self {
         let (unread, has_left) = (Arc::clone(unread), Arc::clone(has_left));
         Self(Some(Arc::new(Ends { client, server, unread, has_left })))
     }

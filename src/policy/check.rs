@@ -12,6 +12,7 @@ use super::listen_rule;
 use super::parse::{Effect, SpannedRule};
 use super::path_rule::{PathFault, PathPattern, anchored};
 use super::placed::Placed;
+use super::planted;
 use super::remarks;
 use super::report::{Diagnostic, Origin, Report, Severity};
 use super::secret_check;
@@ -108,6 +109,7 @@ impl<'h> Checker<'h> {
         self.errors.extend(unread::conflicts(&self.rules));
         self.errors.extend(secret_check::conflicts(&self.rules));
         self.errors.extend(listen_rule::conflicts(&self.rules));
+        self.errors.extend(planted::conflicts(&self.rules, self.host));
         if !self.errors.is_empty() {
             return Err(Report { diagnostics: self.errors });
         }

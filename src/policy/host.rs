@@ -16,6 +16,8 @@ pub trait Host {
     fn user_home(&self, name: &str) -> Option<PathBuf>;
     /// Follows the symbolic links of the longest prefix that exists and keeps the rest lexically. Never fails.
     fn resolve(&self, path: &Path) -> PathBuf;
+    /// What the symbolic link at this path says, if there is one; no link on the way to it is one.
+    fn link(&self, path: &Path) -> Option<PathBuf>;
     /// Whether something is there, links followed.
     fn exists(&self, path: &Path) -> bool;
     /// Whether a directory is there, links followed.
@@ -131,6 +133,10 @@ impl Host for LaunchHost {
             Ok(below) => looks::resolve_below(self.real_cwd.clone(), below),
             Err(_) => looks::resolve_below(PathBuf::from("/"), &path),
         }
+    }
+
+    fn link(&self, path: &Path) -> Option<PathBuf> {
+        looks::link(path).ok().flatten()
     }
 
     fn exists(&self, path: &Path) -> bool {

@@ -4,6 +4,7 @@ use super::host_rule::NetTarget;
 use super::parse::Effect;
 use super::placed::Placed;
 use super::report::{Diagnostic, Severity};
+use super::udp_rule::DNS;
 use super::value::Value;
 use super::verdict::{RuleId, Transport};
 use super::{Policy, RuleBody};
@@ -15,6 +16,8 @@ pub(super) enum ListenFault {
     NoPort(String),
     #[error("`listen:` takes a port alone")]
     Host,
+    #[error("port 53 inside is that of the launcher's own name server")]
+    NameServer,
 }
 
 impl ListenFault {
@@ -24,6 +27,7 @@ impl ListenFault {
             Self::Host => {
                 "write `listen: 3000`: the host's loopback offers it, and no other address".to_owned()
             }
+            Self::NameServer => "name another port: no server inside can have that one".to_owned(),
         }
     }
 }
@@ -37,6 +41,7 @@ pub(super) fn parse(value: &Value) -> Result<u16, ListenFault> {
     // `parse` alone would take `+80`.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
+        Ok(DNS) if digits => Err(ListenFault::NameServer),
         Ok(port) if digits && port > 0 => Ok(port),
         _ => Err(ListenFault::NoPort(text)),
     }

@@ -34,6 +34,7 @@ mod path_decision;
 mod path_rule;
 mod pattern;
 mod placed;
+mod planted;
 mod rate;
 mod remarks;
 mod report;

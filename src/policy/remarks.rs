@@ -10,7 +10,9 @@ use super::parse::Effect;
 use super::path_rule::PathPattern;
 use super::placed::Placed;
 use super::report::{Diagnostic, Severity};
+use super::udp_rule::DNS;
 use super::unread;
+use super::verdict::Transport;
 
 /// All of them, in the order of the rules.
 pub(super) fn all(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
@@ -111,6 +113,11 @@ fn network(placed: &Placed) -> Option<Diagnostic> {
         });
     }
     match rule {
+        NetRule { port: Some(DNS), transport: Transport::Tcp, .. } => {
+            let message = "port 53 is answered by the launcher's own name server, whatever the address";
+            let help = "remove the port: names need none but the `net:` rule of the host itself";
+            Some(remark(placed, Severity::Warning, message, help))
+        }
         NetRule { target: NetTarget::Range(range), .. }
             if !address::is_inside_special(range) && address::holds_special(range) =>
         {

@@ -6,7 +6,7 @@ use super::value::Value;
 use super::verdict::Transport;
 
 /// The launcher's own name server answers here, whatever the address.
-const DNS: u16 = 53;
+pub(super) const DNS: u16 = 53;
 
 const FORM: &str = "write `net: udp:HOST:PORT`, `udp:[2001:db8::1]:PORT` or `udp:cidr/10.0.0.0/8:PORT`";
 

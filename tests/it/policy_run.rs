@@ -121,6 +121,21 @@ for act in (lambda: os.rmdir('a/b'), lambda: os.rename('a/b', 'x'), lambda: os.r
 }
 
 #[test]
+fn a_link_that_an_earlier_run_left_is_no_grant() {
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        sandbox.file("apart/secret", "secret\n");
+        sandbox.policy("write: ./out\nwrite: ./out/cache\nread: ./out/notes");
+        let plant = "import os\nos.symlink('../apart', 'out/cache'); os.symlink('../apart', 'out/notes')\n\
+             try: print(open('out/notes/secret').read())\nexcept PermissionError: print('refused')";
+        sandbox.python(plant).exits(0).prints("refused\n");
+        let ran = Running::start(sandbox.run_command(&[], &["cat", "out/notes/secret"])).finish();
+        ran.exits(2).prints("").complains("which the command can change under `write: ./out`");
+        assert_eq!(ran.stderr.matches("error: this leads to ").count(), 2, "{ran}");
+    });
+}
+
+#[test]
 fn a_trace_is_not_written_over_another_file() {
     everyone(|sandbox| {
         let notes = sandbox.file("notes.txt", "my notes\n");

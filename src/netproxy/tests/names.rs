@@ -8,7 +8,7 @@ use hickory_proto::rr::rdata::SRV;
 use hickory_proto::rr::{Name, RData, RecordType};
 use serde_json::json;
 
-use super::world::{Bench, PUBLIC, Plan, names_query, open, query_bytes, reply_of, text};
+use super::world::{Bench, PUBLIC, Plan, names_query, open, query_bytes, read_head, reply_of, text};
 
 #[test]
 fn only_names_that_a_rule_matches_are_asked_outside() {
@@ -49,6 +49,18 @@ fn a_name_that_leads_into_a_private_range_is_not_answered() {
     assert_eq!(bench.resolve("c.test").len(), 1);
     // The address that was left out of the answer is told as well.
     assert_eq!(bench.denied(), ["a.test", "b.test"]);
+}
+
+#[test]
+fn the_rule_that_is_named_is_one_for_the_port_that_was_asked_for() {
+    let names = [("a.test", "127.0.0.1")];
+    let bench = Bench::start(&Plan { policy: "net: a.test:80", names: &names, ..Plan::default() });
+    let mut stream = open(bench.http);
+    write!(stream, "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n").unwrap();
+    assert!(read_head(&mut stream).unwrap().starts_with("HTTP/1.1 403"));
+    let denial = &bench.wait_for("net", 1)[0];
+    assert_eq!(denial.args["target"], "a.test:443");
+    assert_eq!(denial.args["remedy"], "net: a.test:443 private");
 }
 
 #[test]

@@ -85,6 +85,10 @@ impl Host for FakeHost {
         path
     }
 
+    fn link(&self, path: &Path) -> Option<PathBuf> {
+        self.links.get(path).cloned()
+    }
+
     fn exists(&self, path: &Path) -> bool {
         self.identity(path).is_some() || self.is_dir(path)
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::super::{Policy, Transport, Verdict};
-use super::policy;
+use super::{policy, refused};
 
 fn connects(policy: &Policy, names: &[&str], address: &str, port: u16) -> bool {
     verdict(policy, names, address, port).is_allow()
@@ -242,4 +242,6 @@ fn an_offered_port_is_no_port_of_the_host() {
     assert!(!connects(&policy, &["x.org"], "::1", 3001));
     assert!(connects(&policy, &["localhost"], "127.0.0.1", 3002));
     assert!(connects(&policy, &["x.org"], "10.0.0.1", 3000));
+    // Whoever asked the host's port 53 would be answered by the launcher.
+    assert!(refused("listen: 53\n").to_string().contains("own name server"));
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::super::{PathAccess, Policy, RuleId, Verdict};
 use super::{FakeHost, policy, policy_on};
+use crate::policy::parse;
 
 fn reads(policy: &Policy, path: &str) -> bool {
     policy.decide_path(PathAccess::Read, path.as_ref()).is_allow()
@@ -73,6 +74,55 @@ fn both_spellings_of_a_link_count() {
     for path in ["/data/real/secret", "/r/link/secret", "/data/real/a/b.key", "/r/link/a/b.key"] {
         assert!(!reads(&policy, path), "{path}");
     }
+}
+
+/// What an earlier run can have put there leads nowhere.
+#[test]
+fn a_link_that_the_command_can_change_is_no_way_out() {
+    let host = || {
+        let host = FakeHost::new().link("/r/out/link", "/data/real").link("/r/mine", "/r/out/link");
+        host.link("/r/out/inside", "/r/out/real")
+            .link("/r/out/ls", "/usr/bin/ls")
+            .link("/r/kept", "/data/kept")
+    };
+    let refused = |text: &str| match parse(text, "agent.policy", &host()) {
+        Ok(policy) => panic!("accepted: {text:?} as {:?}", policy.rules),
+        Err(report) => report.to_string(),
+    };
+    for rule in [
+        "read: ./out/link",
+        "write: ./out/link",
+        "read: ./out/link/deeper",
+        "read: ./out/link/*.txt",
+        "read: ./mine",
+        "runtime: ./out/link",
+        "exec: ./out/link/tool",
+        "net: unix:./out/link/s.sock",
+        "write: ./out/ls",
+    ] {
+        for write in ["write: ./out", "write: .", "write: ./out/*", "write: ./o*/**"] {
+            let report = refused(&format!("{write}\n{rule}\n"));
+            assert!(
+                report.contains("which the command can change under `write: "),
+                "{write}, {rule}: {report}"
+            );
+        }
+    }
+    for text in [
+        // Nobody writes there, or what it leads to is granted anyway.
+        "read: ./out/link\nwrite: ./other\n",
+        "write: ./out/link\n",
+        "write: ./out\nread: ./out/link, /data\n",
+        "write: ./out, /data\nwrite: ./out/link\n",
+        "write: ./out\nread: ./out/inside\n",
+        "write: ./out\nexec: ./out/ls\n",
+        "write: ./out\nread: ./kept\n",
+        "write: ./out\ndeny: read ./out/link\n",
+        "write: ./out\nexec: ./out/link/tool, /data/real/tool\n",
+    ] {
+        policy_on(&host(), text);
+    }
+    assert!(refused("write: ./out\nwrite: ./out/link\nread: /data\n").contains("leads to /data/real"));
 }
 
 #[test]

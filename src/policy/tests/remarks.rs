@@ -60,6 +60,7 @@ fn hosts_that_say_less_or_more_than_meant() {
     assert!(warnings(&policy("net: api.*\n"))[0].contains("any owner"));
     assert!(warnings(&policy("net: * private\n"))[0].contains("metadata"));
     assert!(warnings(&policy("deny: net *\n"))[0].contains("addresses"));
+    assert!(warnings(&policy("net: localhost:53\n"))[0].contains("own name server"));
     assert!(policy("net: *, *:443\n").warnings.is_empty());
 }
 
