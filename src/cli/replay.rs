@@ -85,7 +85,7 @@ impl ReplayCommand {
         let bound = self.until.bound(&recording, &path)?;
         place::take(&recording, self.voice)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
-        first.hide(opened.places());
+        let new = first.hide(opened.places());
         let scratch = Scratch::new()?;
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
@@ -107,7 +107,7 @@ impl ReplayCommand {
         };
         let mut plan = plan(&recording, &path, prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
-        self.voice.tell(first.said());
+        self.voice.tell(first.said().into_iter().chain(said_of_new(&new, &plan)));
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
         let is_writable = |path: &Path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path));
         first.place_served(is_writable);
@@ -350,6 +350,12 @@ fn plan(
         replay: true,
     };
     LaunchPlan::new(request, &host)
+}
+
+/// What is said of names that are new and would be seen.
+fn said_of_new(new: &[PathBuf], plan: &LaunchPlan) -> Option<String> {
+    let is_seen = |path: &&PathBuf| plan.is_granted(path) && !plan.access.hides(path);
+    FirstState::said_of_new(new.iter().filter(is_seen))
 }
 
 fn refused(error: ReplayError) -> Failure {

@@ -59,33 +59,58 @@ impl Content {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }
 
-    /// Writes the whole of it into `to`, read from the host with the rights of the caller; `and` is the
+    /// The files of the host that it takes over, links followed, in the order in which [`write`](Self::write) reads
+    /// them.
+    pub fn sources(&self) -> impl Iterator<Item = &Path> {
+        let (first, others) = match self {
+            Self::Bytes(_) => (None, [].as_slice()),
+            Self::Bundle { of } => (None, of.as_slice()),
+            Self::Anchors { of } => (Some(of), [].as_slice()),
+            Self::Keystore { store, of } => (Some(store), of.as_slice()),
+        };
+        first.into_iter().chain(others).map(PathBuf::as_path)
+    }
+
+    /// Opens them with the rights of the caller.
+    ///
+    /// # Errors
+    /// The file that is not there, or is none that is taken over.
+    pub fn open(&self) -> Result<Vec<File>, FsviewError> {
+        self.sources().map(open).collect()
+    }
+
+    /// Writes the whole of it into `to`, out of `files`, which [`open`](Self::open) has opened; `and` is the
     /// certificate (PEM) of the run's authority.
     ///
     /// # Errors
     /// The file of the host that cannot be read, or the content that cannot be written.
-    pub fn write(&self, and: &str, to: &mut dyn Write) -> Result<(), FsviewError> {
+    pub fn write(&self, files: Vec<File>, and: &str, to: &mut dyn Write) -> Result<(), FsviewError> {
         let written = |result: io::Result<()>| {
             result.map_err(|error| FsviewError::new("write", "the content of a generated file", error))
         };
+        let mut files = self.sources().zip(files);
+        let mut next = || files.next().map_or_else(|| Ok(Vec::new()), |(path, file)| read(path, file));
         match self {
             Self::Bytes(bytes) => written(to.write_all(bytes)),
-            Self::Bundle { of } => {
-                for path in of {
-                    take_certificates_of(path, to)?;
+            Self::Bundle { .. } => {
+                for (path, file) in files {
+                    take_certificates_of(path, file, to)?;
                 }
                 written(take_certificates(and.as_bytes(), to))
             }
-            Self::Anchors { of } => {
+            Self::Anchors { .. } => {
                 let anchor = format!("\n[p11-kit-object-v1]\nlabel: \"agentbox\"\ntrusted: true\n{and}");
-                written(to.write_all(&read(of)?).and_then(|()| to.write_all(anchor.as_bytes())))
+                written(to.write_all(&next()?).and_then(|()| to.write_all(anchor.as_bytes())))
             }
-            Self::Keystore { store, of } => {
+            Self::Keystore { .. } => {
                 let added = keystore::certificates(and.as_bytes());
-                let kept = keystore::with(&read(store)?, &added);
+                let kept = keystore::with(&next()?, &added);
                 let made = || {
                     let mut bundle = Vec::new();
-                    Self::Bundle { of: of.clone() }.write(and, &mut bundle)?;
+                    for (path, file) in files {
+                        take_certificates_of(path, file, &mut bundle)?;
+                    }
+                    written(take_certificates(and.as_bytes(), &mut bundle))?;
                     Ok(keystore::new(&keystore::certificates(&bundle)))
                 };
                 written(to.write_all(&kept.map_or_else(made, Ok)?))
@@ -96,9 +121,8 @@ impl Content {
 
 /// Takes the certificates of a file, piece by piece: a bundle is larger than what a run otherwise needs of memory, and
 /// each page of it would have to be given by the kernel first.
-fn take_certificates_of(path: &Path, to: &mut dyn Write) -> Result<(), FsviewError> {
+fn take_certificates_of(path: &Path, mut file: File, to: &mut dyn Write) -> Result<(), FsviewError> {
     let written = |error| FsviewError::new("write", "the content of a generated file", error);
-    let (mut file, _) = open(path)?;
     let (mut text, mut left) = (Vec::new(), MOST);
     loop {
         let kept = text.len();
@@ -180,28 +204,17 @@ fn is_base64(text: &[u8]) -> bool {
     text.iter().fold(true, |all, byte| all & is_one(*byte))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, FsviewError> {
-    let (mut file, size) = open(path)?;
+fn read(path: &Path, file: File) -> Result<Vec<u8>, FsviewError> {
     let failed = |error| FsviewError::new("read", path, error);
-    let mut content = vec![0; usize::try_from(size).unwrap_or_default()];
-    let mut filled = 0;
-    while filled < content.len() {
-        match file.read(&mut content[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    content.truncate(filled);
-    // It may have become longer, and some file systems do not say how long a file is.
-    file.take(MOST - size).read_to_end(&mut content).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len().min(MOST);
+    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+    file.take(MOST).read_to_end(&mut content).map_err(failed)?;
     Ok(content)
 }
 
 /// Opens a file of the host whose links were followed before: if one is on the way now, somebody
 /// has put it there since.
-fn open(path: &Path) -> Result<(File, u64), FsviewError> {
+fn open(path: &Path) -> Result<File, FsviewError> {
     let failed = |call| move |errno: Errno| FsviewError::new(call, path, errno);
     let how = OpenHow::new()
         // A FIFO would wait for a writer.
@@ -214,7 +227,7 @@ fn open(path: &Path) -> Result<(File, u64), FsviewError> {
     if !regular || size > MOST {
         return Err(FsviewError::new("read", path, if regular { Errno::EFBIG } else { Errno::EINVAL }));
     }
-    Ok((File::from(file), size))
+    Ok(File::from(file))
 }
 
 #[cfg(test)]
@@ -273,11 +286,11 @@ mod tests {
             let text = format!("{}{}", "x".repeat(lead), parts.concat());
             std::fs::write(&path, &text).expect("a file");
             let mut whole = Vec::new();
-            take_certificates_of(&path, &mut whole).expect("a file");
+            take_certificates_of(&path, open(&path).expect("a file"), &mut whole).expect("a file");
             assert!(whole == taken(&text).as_bytes(), "{lead}");
         }
         std::fs::write(&path, "").expect("a file");
-        take_certificates_of(&path, &mut Vec::new()).expect("a file");
+        take_certificates_of(&path, open(&path).expect("a file"), &mut Vec::new()).expect("a file");
     }
 
     #[test]
@@ -291,11 +304,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let directory = directory.path().canonicalize().expect("it exists");
         let at = |name: &str| directory.join(name);
+        let taken_from = |path: &Path| open(path).and_then(|file| read(path, file));
         std::fs::write(at("file"), ONE).expect("a file");
         std::os::unix::fs::symlink("file", at("link")).expect("a link");
         nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        assert_eq!(read(&at("file")).expect("a file"), ONE.as_bytes());
-        let refused = |name: &str| read(&at(name)).expect_err(name).source.raw_os_error();
+        assert_eq!(taken_from(&at("file")).expect("a file"), ONE.as_bytes());
+        let refused = |name: &str| taken_from(&at(name)).expect_err(name).source.raw_os_error();
         assert_eq!(refused("link"), Some(libc::ELOOP));
         assert_eq!(refused("pipe"), Some(libc::EINVAL));
         assert_eq!(refused("absent"), Some(libc::ENOENT));

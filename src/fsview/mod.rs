@@ -162,7 +162,7 @@ impl FsSpec {
         self.divert.as_ref().is_some_and(|divert| divert.roots.contains(&op.target))
     }
 
-    /// The content of every generated file that takes something over from the host. Written by the launcher,
+    /// The content of every generated file that takes something over from the host. Opened by the launcher,
     /// with the rights of the caller: the child has lost its own to files of unmapped users.
     pub fn taken_over(&self) -> impl Iterator<Item = &Content> {
         self.files.iter().map(|file| &file.content).filter(|content| content.bytes().is_none())

@@ -70,12 +70,20 @@ pub(crate) async fn until(at: Duration, after: Duration) {
     }
 }
 
+/// The time of the run at which that comes which came so long after what has been just now; none where it comes at
+/// once.
+pub(crate) fn due(after: Duration) -> Option<Duration> {
+    let delays = delays();
+    (after >= LONG || delays.is_wanted).then(|| delays.now().saturating_add(after))
+}
+
 /// Waits for what comes so long after what has been just now, in the same way.
 pub(crate) async fn long(after: Duration) {
     until(now().saturating_add(after), after).await;
 }
 
-async fn wait(at: Duration) {
+/// Waits for a time of the run.
+pub(crate) async fn wait(at: Duration) {
     let waiting = {
         let mut delays = delays();
         if at <= delays.now() {

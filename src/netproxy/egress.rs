@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use super::decide::{Claim, Grant, Judge, Refusal};
@@ -192,11 +191,9 @@ impl Egress {
         (self.who)(Transport::Udp, client, destination)
     }
 
-    /// The process behind an accepted stream, as its sockets say it.
-    pub(crate) fn proc_of(&self, accepted: &TcpStream) -> Option<String> {
-        let client = accepted.peer_addr().ok()?;
-        let destination = accepted.local_addr().ok()?;
-        (self.who)(Transport::Tcp, client, destination)
+    /// The process behind a stream that came from `client` and was accepted at `server`.
+    pub(crate) fn proc_of(&self, client: SocketAddr, server: SocketAddr) -> Option<String> {
+        (self.who)(Transport::Tcp, client, server)
     }
 
     pub(crate) fn ends(&self) -> bool {

@@ -205,12 +205,17 @@ impl Flow {
         stream.settle(carries, name.as_deref())
     }
 
-    /// The same of bytes that are passed on unread.
-    pub(crate) fn settle_unread(&self, stream: &mut OriginStream) {
+    /// The same of bytes that are passed on unread, or of a client that `is_silent` so far.
+    pub(crate) fn settle_unread(&self, stream: &mut OriginStream, is_silent: bool) {
         if let OriginStream::Recorded(playback) = stream {
             let is_tls = self.learn(|learned| learned.protocol.is_some());
             // Its first reader is told.
-            let _ = self.settle(playback, if is_tls { Carries::Tls } else { Carries::Bytes });
+            let carries = match (is_tls, is_silent) {
+                (true, _) => Carries::Tls,
+                (false, true) => Carries::Nothing,
+                (false, false) => Carries::Bytes,
+            };
+            let _ = self.settle(playback, carries);
         }
     }
 

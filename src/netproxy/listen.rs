@@ -106,23 +106,29 @@ async fn accept_streams(egress: Arc<Egress>, listener: TcpListener, kind: Kind, 
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => serve(&egress, stream, kind, place),
+            Ok((stream, client)) => serve(&egress, (stream, client), kind, place),
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
-fn serve(egress: &Arc<Egress>, stream: TcpStream, kind: Kind, place: OwnedSemaphorePermit) {
+fn serve(
+    egress: &Arc<Egress>,
+    (stream, peer): (TcpStream, SocketAddr),
+    kind: Kind,
+    place: OwnedSemaphorePermit,
+) {
+    // What is gone again is not served.
+    let Ok(own) = stream.local_addr() else { return };
     let destination = match kind {
-        Kind::Loopback(inside) => Ok(inside),
-        _ => egress.outside.destination(&stream),
+        Kind::Loopback(inside) => inside,
+        _ => egress.outside.destination(own),
     };
-    let proc = egress.proc_of(&stream);
-    let reader = Reader::of(egress, &stream);
+    let proc = egress.proc_of(peer, own);
+    let reader = Reader::of(&egress.unread, &egress.has_left, peer, own);
     let egress = Arc::clone(egress);
     let idle = IdleClock::start(egress.idle_timeout);
     let client = Client::new(stream, reader, proc, idle.clone(), place);
-    let Ok(destination) = destination else { return client.reset() };
     match kind {
         Kind::Transparent => {
             let door = if destination.ip().is_loopback() { Door::Loopback } else { Door::Transparent };

@@ -5,10 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
-use super::egress::Egress;
 use super::{HasLeft, Unread, moments};
 
 /// What comes so far apart is read apart by a client that waits for it.
@@ -37,11 +35,8 @@ struct Ends {
 
 impl Reader {
     /// Who is at the other end.
-    pub(crate) fn of(egress: &Egress, accepted: &TcpStream) -> Self {
-        let (Ok(client), Ok(server)) = (accepted.peer_addr(), accepted.local_addr()) else {
-            return Self::default();
-        };
-        let (unread, has_left) = (Arc::clone(&egress.unread), Arc::clone(&egress.has_left));
+    pub(crate) fn of(unread: &Unread, has_left: &HasLeft, client: SocketAddr, server: SocketAddr) -> Self {
+        let (unread, has_left) = (Arc::clone(unread), Arc::clone(has_left));
         Self(Some(Arc::new(Ends { client, server, unread, has_left })))
     }
 

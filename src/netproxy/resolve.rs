@@ -141,13 +141,10 @@ pub trait Outside: Send + Sync {
         UdpSocket::from_std(socket).map(Datagrams::Socket)
     }
 
-    /// Where the client of an accepted stream wanted to go. Behind TPROXY and AnyIP routes that is
-    /// the local address of the accepted socket.
-    ///
-    /// # Errors
-    /// The kernel's, when the socket is gone.
-    fn destination(&self, accepted: &TcpStream) -> io::Result<SocketAddr> {
-        accepted.local_addr()
+    /// Where the client of a stream that was accepted at `own` wanted to go. Behind TPROXY and AnyIP routes that is
+    /// the same.
+    fn destination(&self, own: SocketAddr) -> SocketAddr {
+        own
     }
 }
 

@@ -27,8 +27,9 @@ const MOST: usize = 2 << 20;
 /// Those that wait for room are woken when so few are left.
 const FEW: usize = MOST / 2;
 
-/// How long work gathers once there is some: a wake for each piece would cost more than the piece.
-const GATHER: Duration = Duration::from_millis(1);
+/// How long work gathers once there is some, and how long more is waited for once it is done: a wake for each piece
+/// would cost more than the piece.
+const GATHER: Duration = Duration::from_millis(4);
 
 /// So many bytes are worth a wake at once.
 const GATHERED: usize = MOST / 8;
@@ -57,6 +58,8 @@ pub(crate) struct Scribe {
 struct Inbox {
     work: Vec<Work>,
     reader: Reader,
+    /// Something was done: more may follow soon.
+    lingers: bool,
     closed: bool,
     failure: Option<Arc<str>>,
     for_room: Vec<Waker>,
@@ -224,7 +227,7 @@ impl Scribe {
     /// Whether all that was handed over is stored.
     pub(crate) fn is_idle(&self) -> bool {
         let inbox = self.lock();
-        inbox.work.is_empty() && inbox.reader == Reader::Idle
+        inbox.work.is_empty() && inbox.reader != Reader::Busy
     }
 
     fn hand_over(&self, work: Work, bytes: usize) {
@@ -254,23 +257,30 @@ impl Scribe {
         // Not under the lock, which a body takes that is dropped.
         drop(before);
         let mut inbox = self.lock();
+        if std::mem::take(&mut inbox.lingers) {
+            inbox = self.gather(inbox);
+        }
         while inbox.work.is_empty() {
             if inbox.closed {
                 return false;
             }
             inbox.reader = Reader::Idle;
             inbox = self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
-            inbox.reader = Reader::Busy;
-            if !inbox.closed && self.waiting.load(Ordering::Relaxed) < GATHERED {
-                inbox.reader = Reader::Gathering;
-                let (woken, _) =
-                    self.arrived.wait_timeout(inbox, GATHER).unwrap_or_else(PoisonError::into_inner);
-                inbox = woken;
-                inbox.reader = Reader::Busy;
-            }
+            inbox = self.gather(inbox);
         }
+        inbox.lingers = true;
         std::mem::swap(&mut inbox.work, work);
         true
+    }
+
+    /// Lets work gather, unless it is much already.
+    fn gather<'a>(&'a self, mut inbox: MutexGuard<'a, Inbox>) -> MutexGuard<'a, Inbox> {
+        if !inbox.closed && self.waiting.load(Ordering::Relaxed) < GATHERED {
+            inbox.reader = Reader::Gathering;
+            inbox = self.arrived.wait_timeout(inbox, GATHER).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        inbox.reader = Reader::Busy;
+        inbox
     }
 
     fn stored(&self, bytes: usize) {

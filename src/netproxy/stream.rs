@@ -201,7 +201,7 @@ async fn relay_admitted(
 async fn pass(egress: &Arc<Egress>, mut client: Client, mut upstream: Metered<OriginStream>, grant: &Grant) {
     client.heads().stop();
     let flow = Arc::clone(upstream.flow());
-    flow.settle_unread(upstream.stream_mut());
+    flow.settle_unread(upstream.stream_mut(), client.prefix().is_empty());
     let transcript = flow.transcribe();
     let lookout = Lookout::new(egress, grant, None, client.proc.as_deref());
     let mut watching = Watching::new(&mut client, lookout);

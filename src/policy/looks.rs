@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt as _;
@@ -24,9 +24,15 @@ thread_local! {
     static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
 
-/// What was seen at each path, no link followed on the way or at its end. By its bytes: as a path it would be taken
-/// apart for each question.
-type Seen = HashMap<OsString, Result<Rc<Sight>, Errno>>;
+/// What was seen. Paths are known by their bytes: as paths they would be taken apart for each question.
+#[derive(Default)]
+struct Seen {
+    /// At each path, no link followed on the way or at its end.
+    sights: HashMap<OsString, Result<Rc<Sight>, Errno>>,
+    /// Directories as they were asked for, and where they are, links followed. Most paths differ in their last
+    /// component alone.
+    directories: HashMap<Vec<u8>, PathBuf>,
+}
 
 /// What is at a path.
 #[derive(Debug)]
@@ -84,14 +90,16 @@ pub struct Remembering(PhantomData<*const ()>);
 /// Begins to remember.
 #[must_use]
 pub fn remember() -> Remembering {
-    SEEN.with_borrow_mut(|seen| *seen = Some(Seen::new()));
+    SEEN.with_borrow_mut(|seen| *seen = Some(Seen::default()));
     Remembering(PhantomData)
 }
 
 impl Remembering {
     /// What was absent is looked for again: something was made meanwhile.
     pub fn look_again(&self) {
-        SEEN.with_borrow_mut(|seen| seen.iter_mut().for_each(|seen| seen.retain(|_, sight| sight.is_ok())));
+        SEEN.with_borrow_mut(|seen| {
+            seen.iter_mut().for_each(|seen| seen.sights.retain(|_, sight| sight.is_ok()))
+        });
     }
 }
 
@@ -194,6 +202,50 @@ enum Walked {
 }
 
 fn walk(path: &Path) -> Result<Walked, Errno> {
+    match walk_from_known(path) {
+        Some(walked) => walked,
+        None => walk_from_root(path),
+    }
+}
+
+/// Walks the last component alone, where the directory around it is known or can be. `None` where it leads on.
+fn walk_from_known(path: &Path) -> Option<Result<Walked, Errno>> {
+    let bytes = path.as_os_str().as_bytes();
+    let (above, name) = bytes.split_at(memchr::memrchr(b'/', bytes)?);
+    if above.is_empty() || !is_plain(bytes) || SEEN.with_borrow(Option::is_none) {
+        return None;
+    }
+    let known = SEEN.with_borrow(|seen| seen.as_ref()?.directories.get(above).cloned());
+    let mut real = match known {
+        Some(real) => real,
+        None => {
+            let Ok(Walked::At(real, sight)) = walk_from_root(Path::new(OsStr::from_bytes(above))) else {
+                return None;
+            };
+            if !sight.status.is_dir() {
+                return None;
+            }
+            SEEN.with_borrow_mut(|seen| {
+                seen.as_mut().map(|seen| seen.directories.insert(above.to_owned(), real.clone()));
+            });
+            real
+        }
+    };
+    real.push(OsStr::from_bytes(&name[1..]));
+    match look(&real) {
+        Ok(sight) if sight.target.is_some() => None,
+        Ok(sight) => Some(Ok(Walked::At(real, sight))),
+        Err(errno) => Some(Err(errno)),
+    }
+}
+
+/// Whether each component is a name.
+fn is_plain(path: &[u8]) -> bool {
+    let is_name = |component: &[u8]| !matches!(component, b"" | b"." | b"..");
+    path.strip_prefix(b"/").is_some_and(|rest| rest.split(|&byte| byte == b'/').all(is_name))
+}
+
+fn walk_from_root(path: &Path) -> Result<Walked, Errno> {
     // A slash at the end asks for a directory.
     let ends_in_slash = path.as_os_str().as_bytes().ends_with(b"/");
     if !path.is_absolute() || ends_in_slash {
@@ -263,11 +315,12 @@ impl Rest {
 }
 
 fn look(path: &Path) -> Result<Rc<Sight>, Errno> {
-    let known = SEEN.with_borrow(|seen| seen.as_ref().and_then(|seen| seen.get(path.as_os_str()).cloned()));
+    let known =
+        SEEN.with_borrow(|seen| seen.as_ref().and_then(|seen| seen.sights.get(path.as_os_str()).cloned()));
     known.unwrap_or_else(|| {
         let found = look_now(path).map(Rc::new);
         SEEN.with_borrow_mut(|seen| {
-            seen.as_mut().map(|seen| seen.insert(path.as_os_str().to_owned(), found.clone()));
+            seen.as_mut().map(|seen| seen.sights.insert(path.as_os_str().to_owned(), found.clone()));
         });
         found
     })
@@ -281,73 +334,4 @@ fn look_now(path: &Path) -> Result<Sight, Errno> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    #[test]
-    fn a_walk_ends_where_the_kernel_does() {
-        let root = tempfile::tempdir().expect("a directory");
-        let root = root.path().canonicalize().expect("its path");
-        fs::create_dir_all(root.join("real/deep")).expect("a directory");
-        fs::write(root.join("real/file"), "text").expect("a file");
-        for (target, name) in [
-            ("real", "link"),
-            ("link/deep", "twice"),
-            ("../absent", "real/dangling"),
-            ("circle", "circle"),
-            ("real/file", "file"),
-            ("/proc/self/cwd", "magic"),
-        ] {
-            symlink(target, root.join(name)).expect("a link");
-        }
-        symlink(root.join("link/file"), root.join("absolute")).expect("a link");
-        let paths = [
-            "real",
-            "link",
-            "twice",
-            "twice/..",
-            "link/../x",
-            "real/dangling",
-            "circle",
-            "circle/x",
-            "file",
-            "file/",
-            "file/x",
-            "file/..",
-            "absolute",
-            "absent/x",
-            "absent/..",
-            "magic",
-            "./real//deep/.",
-        ];
-        let _remembering = remember();
-        for path in paths.into_iter().chain(paths).map(|path| root.join(path)) {
-            let plain = |found: io::Result<PathBuf>| found.map_err(|error| error.raw_os_error());
-            assert_eq!(plain(canonical(&path)), plain(path.canonicalize()), "{path:?}");
-            let (ours, theirs) = (status(&path), stat(&path));
-            assert_eq!(
-                ours.ok().map(|status| status.id.ino),
-                theirs.ok().map(|found| found.st_ino),
-                "{path:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_remembered_is_looked_at_once() {
-        let root = tempfile::tempdir().expect("a directory");
-        let (old, new) = (root.path().join("old"), root.path().join("new"));
-        fs::write(&old, "").expect("a file");
-        let remembering = remember();
-        assert!(is_file(&old) && !exists(&new));
-        fs::rename(&old, &new).expect("a rename");
-        assert!(is_file(&old) && !exists(&new));
-        remembering.look_again();
-        assert!(is_file(&old) && is_file(&new));
-        drop(remembering);
-        assert!(!exists(&old) && is_file(&new));
-    }
-}
+mod tests;

@@ -89,6 +89,13 @@ pub struct FirstState {
     inputs: Inputs,
 }
 
+/// The first of them, and how many more there are.
+fn named<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> Option<String> {
+    let name = escape::text(&display_bytes(paths.next()?.as_os_str().as_encoded_bytes()));
+    let others = paths.count();
+    Some(if others > 0 { format!("{name} and {others} more") } else { name })
+}
+
 impl FirstState {
     /// Reads it.
     ///
@@ -124,11 +131,31 @@ impl FirstState {
         Ok(state)
     }
 
-    /// What came into being at `places` when the run had ended.
-    pub fn hide(&mut self, places: impl IntoIterator<Item = PathBuf>) {
+    /// What came into being at `places` when the run had ended is not there at first; nor is what came to be in
+    /// directories since the run listed them, which is given.
+    pub fn hide(&mut self, places: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+        self.set_absent(places);
+        let new = self.new_names();
+        self.set_absent(new.iter().cloned());
+        new
+    }
+
+    fn set_absent(&mut self, places: impl IntoIterator<Item = PathBuf>) {
         for place in places {
             self.files.states.entry(place).or_insert(Former::Absent);
         }
+    }
+
+    fn new_names(&self) -> Vec<PathBuf> {
+        let mut new = order::new_names(&self.orders);
+        // Of what the run made or moved nobody can tell what is new.
+        let states = &self.files.states;
+        let is_made = |path: &Path| path.ancestors().any(|above| states.get(above) == Some(&Former::Absent));
+        let moves = &self.files.moves;
+        let is_moved =
+            |path: &Path| moves.iter().any(|back| path.starts_with(&back.from) || path.starts_with(&back.to));
+        new.retain(|path| !states.contains_key(path) && !is_made(path) && !is_moved(path));
+        new
     }
 
     /// Of what is taken from the trace, that which is in places that may be written is put back like what the run
@@ -177,11 +204,14 @@ impl FirstState {
     /// What is to be said before the start.
     #[must_use]
     pub fn said(&self) -> Option<String> {
-        let first = self.served.keys().next()?;
-        let name = escape::text(&display_bytes(first.as_os_str().as_encoded_bytes()));
-        let others = self.served.len() - 1;
-        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
-        Some(format!("agentbox: not here as it was, so taken from the trace: {name}{more}"))
+        named(self.served.keys())
+            .map(|names| format!("agentbox: not here as it was, so taken from the trace: {names}"))
+    }
+
+    /// What is to be said of what is not shown.
+    #[must_use]
+    pub fn said_of_new<'a>(new: impl Iterator<Item = &'a PathBuf>) -> Option<String> {
+        named(new).map(|names| format!("agentbox: new since it was recorded, so not shown: {names}"))
     }
 
     /// Which inputs are others now.

@@ -1,14 +1,15 @@
 //! The order of names in directories, put together from what the recorded run listed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::initial::{entry_path, path_of};
-use crate::supervisor::Orders;
+use super::initial::{entry_path, is_direct, path_of};
+use crate::supervisor::{LISTED, Orders};
 use crate::trace::StoredBlobs;
 
 /// Most bytes of one list that are read.
@@ -24,23 +25,53 @@ pub(super) fn add(
     blobs: &StoredBlobs,
 ) -> std::io::Result<()> {
     let Some(Value::Object(args)) = entry.get("args") else { return Ok(()) };
-    if entry.get("op").and_then(Value::as_str) != Some("fs.order") {
-        return Ok(());
-    }
-    let blob = args.get("names").and_then(|names| names.get("blob")).and_then(Value::as_str);
-    let names = match blob {
-        Some(sha256) => {
-            let mut names = Vec::new();
-            blobs.open(sha256)?.take(MOST).read_to_end(&mut names)?;
-            names
+    match entry.get("op").and_then(Value::as_str) {
+        Some("fs.order") => {
+            let inline = || path_of(args, "names").unwrap_or_default().into_os_string().into_vec();
+            let names = body(args, "names", blobs)?.unwrap_or_else(inline);
+            if let Some(path) = entry_path(args) {
+                merge(orders.entry(path).or_default(), split(&names));
+            }
         }
-        None => path_of(args, "names").unwrap_or_default().into_os_string().into_vec(),
-    };
-    let names = names.split(|&byte| byte == b'/').map(|name| OsString::from_vec(name.to_vec())).collect();
-    if let Some(path) = entry_path(args) {
-        merge(orders.entry(path).or_default(), names);
+        Some(LISTED) => {
+            let lists = body(args, "lists", blobs)?.unwrap_or_default();
+            let mut words = lists.split(|&byte| byte == 0);
+            while let (Some(path), Some(names)) = (words.next(), words.next()) {
+                let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+                if is_direct(&path) {
+                    merge(orders.entry(path).or_default(), split(names));
+                }
+            }
+        }
+        _ => {}
     }
     Ok(())
+}
+
+fn body(args: &Map<String, Value>, name: &str, blobs: &StoredBlobs) -> std::io::Result<Option<Vec<u8>>> {
+    let blob = args.get(name).and_then(|names| names.get("blob")).and_then(Value::as_str);
+    let Some(sha256) = blob else { return Ok(None) };
+    let mut content = Vec::new();
+    blobs.open(sha256)?.take(MOST).read_to_end(&mut content)?;
+    Ok(Some(content))
+}
+
+fn split(names: &[u8]) -> Vec<OsString> {
+    names.split(|&byte| byte == b'/').map(|name| OsString::from_vec(name.to_vec())).collect()
+}
+
+/// What the directories list now that were listed then, and had no such names.
+pub(super) fn new_names(orders: &Orders) -> Vec<PathBuf> {
+    let mut new = Vec::new();
+    for (directory, names) in orders {
+        // What is gone shows nothing new.
+        let Ok(entries) = directory.read_dir() else { continue };
+        let known: HashSet<&OsString> = names.iter().collect();
+        let found = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+        new.extend(found.filter(|name| !known.contains(name)).map(|name| directory.join(name)));
+    }
+    new.sort();
+    new
 }
 
 /// Puts the names that are new into `order`, each behind the one that it came after.

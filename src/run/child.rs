@@ -165,10 +165,9 @@ fn build_view(
     let draft = draft.and_then(|draft| draft.of(&cell.fs));
     let copies = Draft::copies(draft.as_ref(), &cell.fs).map_err(view)?;
     copies.check(&cell.fs, &order::hear::<Vec<_>>(ends.channel.as_fd())?).map_err(view)?;
-    // The launcher reads them while the mounts are made.
     let mut heard = None;
-    let mut contents =
-        |number, file: &mut File| order::Contents::write(&mut heard, ends.channel.as_fd(), number, file);
+    let told = (ends.channel.as_fd(), &*cell.fs);
+    let mut contents = |number, file: &mut File| order::Contents::write(&mut heard, told, number, file);
     let built = fsview::build(&cell.fs, copies, draft, &mut contents, &cell.unix).map_err(view)?;
     hand_over(cell, built.doors, built.diverted, &ends.sockets)
         .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;

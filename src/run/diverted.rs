@@ -54,15 +54,17 @@ pub(super) struct Kept {
 
 impl Layers {
     /// Puts back what was there first, in the view behind `root`; gives what the supervisor is told, and what
-    /// is kept.
+    /// is kept. What a run that `keeps` nothing for a replay has made is of no interest.
     pub(super) fn prepare(
         self,
         spec: &FsSpec,
         root: &OwnedFd,
         files: Option<&ReplayedFiles>,
+        keeps: bool,
     ) -> Result<(DivertedRoots, Option<Kept>), RunError> {
         let Some(divert) = &spec.divert else {
-            return Ok((DivertedRoots { made: spec.made(), ..DivertedRoots::default() }, None));
+            let made = if keeps { spec.made() } else { Vec::new() };
+            return Ok((DivertedRoots { made, ..DivertedRoots::default() }, None));
         };
         let Some(files) = files else { return Ok((self.roots(spec, None), None)) };
         let served = self.uppers.iter().filter_map(|(at, layer)| {

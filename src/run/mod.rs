@@ -162,9 +162,11 @@ fn arm(
         let network = start(sockets, Listeners::default())?;
         // While the child builds the view.
         let noted = note();
+        plan.check_document()?;
         (begun.view()?, network, Vec::new(), noted)
     } else {
         let noted = note();
+        plan.check_document()?;
         // It listens at the doors too, which are made with the view, or asks pid 1 for sockets.
         let mut entered = begun.view()?;
         let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut entered.doors));
@@ -179,9 +181,7 @@ fn arm(
     let around =
         watch::Around { begun: &begun, proxy: &proxy, loopback, connections, relayed, signals, state };
     let watched =
-        noted.and_then(|noted| watch::watch(&plan, entered, around, (recorder, repeat, turn, noted)));
-    // While the command's process gives up its rights, and pid 1 the old root.
-    plan.check_document()?;
+        noted.and_then(|noted| watch::watch(plan, entered, around, (recorder, repeat, turn, noted)));
     launch::look_for_room()?;
     let launched = begun.finish()?;
     let (landlock, stdio) = (launched.landlock, launched.stdio.manifest());

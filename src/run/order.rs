@@ -6,13 +6,12 @@
 use std::borrow::Cow;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek as _, SeekFrom, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io::{BufWriter, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -134,8 +133,8 @@ pub(super) fn tell_filters(
     filters(plan, replayed)?.iter().try_for_each(|filter| tell_bytes(socket, &pack(filter)))
 }
 
-/// Tells the child what stands in files. Not by the socket: it takes less than one bundle of roots, and the
-/// launcher would wait until the child comes to it.
+/// Hands the child the files of the host that generated ones take over: it has lost its rights to those of unmapped
+/// users. It reads them while the launcher goes on.
 pub(super) fn tell_contents<'a>(
     socket: BorrowedFd<'_>,
     contents: impl Iterator<Item = &'a Content>,
@@ -145,37 +144,23 @@ pub(super) fn tell_contents<'a>(
     if contents.peek().is_none() {
         return Ok(());
     }
-    let file = File::from(memory_file().map_err(RunError::call("memfd_create"))?);
-    let mut file = BufWriter::with_capacity(SMALL, file);
-    let (mut parts, mut end) = (Vec::new(), 0);
+    tell(socket, &authority)?;
     for content in contents {
-        content.write(authority, &mut file)?;
-        let start = std::mem::replace(&mut end, file.stream_position().map_err(RunError::call("lseek"))?);
-        parts.push((start, end - start));
+        for file in content.open()? {
+            match channel::send(socket, &[SOURCE], &[file.as_fd()]) {
+                Err(error) if is_gone(&error) => return Ok(()),
+                other => other.map_err(RunError::call("sendmsg"))?,
+            }
+        }
     }
-    let file = file.into_inner().map_err(|error| RunError::call("write")(error.into_error()))?;
-    tell(socket, &parts)?;
-    match channel::send(socket, &[CONTENTS], &[file.as_fd()]) {
-        Err(error) if is_gone(&error) => Ok(()),
-        other => other.map_err(RunError::call("sendmsg")),
-    }
-}
-
-/// A file that is nowhere. Some hosts refuse one that could be executed (vm.memfd_noexec), and kernels before
-/// Linux 6.3 do not know another.
-fn memory_file() -> nix::Result<OwnedFd> {
-    let never_executed = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
-    match memfd_create(c"contents", MFdFlags::MFD_CLOEXEC | never_executed) {
-        Err(Errno::EINVAL) => memfd_create(c"contents", MFdFlags::MFD_CLOEXEC),
-        other => other,
-    }
+    Ok(())
 }
 
 /// What is shorter is not written by itself.
 const SMALL: usize = 16 << 10;
 
-/// The message that the file with the contents comes with.
-const CONTENTS: u8 = b'C';
+/// The message that a file comes with.
+const SOURCE: u8 = b'S';
 
 /// A child that is gone has said why on the channel.
 fn is_gone(error: &std::io::Error) -> bool {
@@ -202,47 +187,45 @@ pub(super) fn hear_filter(socket: BorrowedFd<'_>) -> Result<Vec<Instruction>, Fa
     Ok(unpack(&bytes))
 }
 
-/// What stands in files that take something over from the host, one after the other in one file.
-pub(super) struct Contents {
-    file: File,
-    /// Where each begins, and how long it is.
-    parts: Vec<(u64, u64)>,
+/// What files of the view take over from files of the host.
+pub(super) struct Contents<'a> {
+    /// The certificate of the run's authority.
+    authority: String,
+    /// Each with its files, until it is written.
+    contents: Vec<(&'a Content, Vec<File>)>,
 }
 
-impl Contents {
+impl<'a> Contents<'a> {
     /// Hears what [`tell_contents`] told; ends the process when the launcher is gone.
-    fn hear(socket: BorrowedFd<'_>) -> std::io::Result<Self> {
-        let parts = serde_json::from_slice(&hear_bytes(socket)?)?;
-        let (_, descriptors) = channel::receive(socket)?;
-        match descriptors.into_iter().next() {
-            Some(file) => Ok(Self { file: File::from(file), parts }),
+    fn hear(socket: BorrowedFd<'_>, fs: &'a FsSpec) -> std::io::Result<Self> {
+        let authority = serde_json::from_slice(&hear_bytes(socket)?)?;
+        let hear_one = |_| match channel::receive(socket)?.1.into_iter().next() {
+            Some(file) => Ok(File::from(file)),
             None => process::exit_now(125),
-        }
+        };
+        let hear_all = |content: &'a Content| {
+            let files = content.sources().map(hear_one).collect::<std::io::Result<_>>()?;
+            Ok((content, files))
+        };
+        let contents = fs.taken_over().map(hear_all).collect::<std::io::Result<_>>()?;
+        Ok(Self { authority, contents })
     }
 
     /// Writes the one of this number into `to`; they are heard when the first is asked for.
     pub(super) fn write(
         heard: &mut Option<Self>,
-        socket: BorrowedFd<'_>,
+        (socket, fs): (BorrowedFd<'_>, &'a FsSpec),
         number: usize,
         to: &mut File,
     ) -> std::io::Result<()> {
-        let Self { file, parts } = match heard {
+        let Self { authority, contents } = match heard {
             Some(contents) => contents,
-            None => heard.insert(Self::hear(socket)?),
+            None => heard.insert(Self::hear(socket, fs)?),
         };
-        let (start, length) = *parts.get(number).ok_or(Errno::EBADMSG)?;
-        file.seek(SeekFrom::Start(start))?;
-        let mut left = Read::by_ref(file).take(length);
-        // sendfile(2), which `std::io::copy` takes, goes page by page through a pipe.
-        let mut block = vec![0; SMALL];
-        while left.limit() > 0 {
-            match left.read(&mut block)? {
-                0 => return Err(Errno::EIO.into()),
-                read => to.write_all(&block[..read])?,
-            }
-        }
-        Ok(())
+        let (content, files) = contents.get_mut(number).ok_or(Errno::EBADMSG)?;
+        let mut to = BufWriter::with_capacity(SMALL, to);
+        content.write(std::mem::take(files), authority, &mut to).map_err(|error| error.source)?;
+        to.flush()
     }
 }
 

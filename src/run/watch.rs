@@ -42,7 +42,7 @@ pub(super) struct Watched {
 
 /// Prepares the supervisor of the run that is in `entered`.
 pub(super) fn watch(
-    plan: &LaunchPlan,
+    plan: LaunchPlan,
     entered: Entered,
     around: Around<'_>,
     (recorder, repeat, turn, beginning): (&Recorder, Repeat, Option<Arc<Turn>>, Beginning),
@@ -50,15 +50,15 @@ pub(super) fn watch(
     let begun = around.begun;
     let Beginning { base, replay } = beginning;
     let skips_waits = repeat.skips_waits();
-    let (diverted, kept) = entered.layers.prepare(&plan.fs, &entered.root, repeat.files())?;
     let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
+    let (diverted, kept) = entered.layers.prepare(&plan.fs, &entered.root, repeat.files(), keeps)?;
     let setup = Setup {
         init: begun.init(),
         inherited: begun.stdio().mounts(),
         input: begun.stdio().input_pipe(),
         shown_ids: (plan.process.uid, plan.process.gid),
-        access: plan.access.clone(),
-        command: plan.command.clone(),
+        access: plan.access,
+        command: plan.command,
         recorder: recorder.clone(),
         judge_connection: network::judge(around.proxy),
         lead_loopback: around.loopback,
@@ -66,7 +66,7 @@ pub(super) fn watch(
         signals: around.signals.descriptor,
         channel: begun.channel().map_err(RunError::call("dup"))?,
         words: WORDS,
-        pending: plan.fs.pending.iter().map(|root| root.path.clone()).collect(),
+        pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
         relayed: around.relayed,
         state: around.state,
         keeps_former: keeps,

@@ -122,3 +122,44 @@ fn is_plain(request: &Request, absolute: &[u8]) -> bool {
 fn is_file(status: &FileStat) -> bool {
     SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG && status.st_nlink > 0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nix::fcntl::OFlag;
+    use nix::sys::stat::Mode;
+
+    use super::*;
+
+    #[test]
+    fn what_is_seen_in_a_directory_that_was_replaced_is_not_opened() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| root.path().join(name);
+        fs::create_dir(at("d")).expect("makes");
+        for name in ["d/a", "d/b"] {
+            fs::write(at(name), name).expect("writes");
+        }
+        let file = nix::fcntl::open(root.path(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
+        let view = View::of(file.expect("a directory"), Vec::new(), Vec::new(), None).expect("a view");
+        let mut directories = Directories::default();
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        assert!(directories.look(&view, b"/d/a").is_none(), "the first one");
+        let seen = directories.look(&view, b"/d/b").expect("is there");
+        assert!(view.open_same(b"/d/b", &seen, flags).is_some());
+        fs::rename(at("d"), at("e")).expect("renames");
+        assert!(view.open_same(b"/d/b", &seen, flags).is_none(), "gone");
+        std::os::unix::fs::symlink("e", at("d")).expect("links");
+        assert!(view.open_same(b"/d/b", &seen, flags).is_none(), "its path is another");
+        fs::remove_file(at("d")).expect("removes");
+        fs::create_dir(at("d")).expect("makes");
+        fs::write(at("d/b"), "new").expect("writes");
+        let stale = directories.look(&view, b"/d/b").expect("is there");
+        assert_eq!(stale.st_ino, seen.st_ino);
+        assert!(view.open_same(b"/d/b", &stale, flags).is_none(), "another file");
+        directories.forget();
+        assert!(directories.look(&view, b"/d/b").is_none());
+        let new = directories.look(&view, b"/d/b").expect("is there");
+        assert!(view.open_same(b"/d/b", &new, flags).is_some());
+    }
+}

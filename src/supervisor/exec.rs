@@ -68,7 +68,7 @@ enum Judgement {
 impl Supervisor {
     pub(super) fn exec(&mut self, call: &Call) -> Result<Reply, Stop> {
         if !self.started
-            && let Err(errno @ (Errno::EPERM | Errno::ENOSYS)) = self.fetch(call, 0)
+            && let Err(errno @ (Errno::EPERM | Errno::ENOSYS)) = call.task.fetch(0)
         {
             // Every later connect(2) needs it: better known before anything runs.
             self.host_refused("pidfd_getfd", errno.into());

@@ -1,18 +1,19 @@
 //! What directories list, and in which order.
 //!
 //! Former traces are listed nowhere: they say nothing of use to a program, and no two runs would see the same
-//! ones. Each file system has an order of its own, and programs print it. What a run lists in directories that it
-//! changes is recorded, and a replay, whose changes lie in another file system, lists them in the same order.
+//! ones. Each file system has an order of its own, and programs print it. What a run lists is recorded, and a
+//! replay, whose changes lie in another file system, lists the same names in the same order: of directories that the
+//! run changes before each change, of all others once, when it has ended.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::{Mode, fstat};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::unistd::{Whence, lseek};
 
 use super::access::AccessTable;
@@ -26,8 +27,16 @@ use crate::trace::{Event, Kind, Recorder, TraceError, path_value};
 /// Names of directories in the order in which they were listed.
 pub type Orders = HashMap<PathBuf, Vec<OsString>>;
 
+/// The operation under which the trace holds the names of directories that the run only listed.
+pub const OPERATION: &str = "fs.listed";
+
 /// Names that stand in an entry itself, in bytes; longer lists are bodies.
 const INLINE: usize = 4096;
+/// Lists that stand in one body, in bytes.
+const PART: usize = 1 << 20;
+/// Most bytes of lists that are recorded at the end, and most directories.
+const MOST_BYTES: usize = 16 << 20;
+const MOST_SEEN: usize = 1 << 16;
 /// Lists that are given out at the same time.
 const MOST: usize = 64;
 /// Most bytes that one call gives (the C library asks for 32 KiB).
@@ -38,6 +47,23 @@ const ROOM: u64 = 1 << 20;
 struct Listed {
     changed: HashSet<PathBuf>,
     moved: Vec<PathBuf>,
+    /// What it listed and has not changed, in the order of the paths; and when names in it last changed.
+    seen: BTreeMap<PathBuf, Version>,
+    /// There were more.
+    is_cut: bool,
+}
+
+/// Which directory, with which names.
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    id: (u64, u64),
+    changed: [i64; 2],
+}
+
+impl Version {
+    fn of(status: &FileStat) -> Self {
+        Self { id: (status.st_dev, status.st_ino), changed: [status.st_mtime, status.st_mtime_nsec] }
+    }
 }
 
 impl Listed {
@@ -84,14 +110,58 @@ impl Supervisor {
         }
     }
 
-    /// A directory is about to be listed: what it lists is recorded where it was changed.
+    /// A directory is about to be listed: what it lists is recorded now where it was changed, else at the end.
     pub(super) fn note_listed(&mut self, directory: &Found) -> Result<(), Stop> {
-        match &self.listings.listed {
-            Some(listed) if listed.covers(&directory.path) => {
-                Ok(record(&directory.path, &directory.file, &self.access, &self.recorder)?)
-            }
-            _ => Ok(()),
+        let Some(listed) = &mut self.listings.listed else { return Ok(()) };
+        if listed.covers(&directory.path) {
+            return Ok(record(&directory.path, &directory.file, &self.access, &self.recorder)?);
         }
+        if listed.seen.contains_key(&directory.path) {
+            return Ok(());
+        }
+        if listed.seen.len() < MOST_SEEN {
+            listed.seen.insert(directory.path.clone(), Version::of(&directory.status));
+        } else {
+            listed.is_cut = true;
+        }
+        Ok(())
+    }
+
+    /// Records what the directories list that the run left as they were. One that somebody else has changed
+    /// meanwhile is left out: nobody knows what the run saw in it.
+    pub(super) fn record_lists(&mut self) -> Result<(), TraceError> {
+        let Some(listed) = self.listings.listed.take() else { return Ok(()) };
+        let (mut part, mut count, mut total, mut is_cut) = (Vec::new(), 0u64, 0, listed.is_cut);
+        for (path, version) in listed.seen.iter().filter(|(path, _)| !listed.covers(path)) {
+            // The view has ended with the run. What was the run's own alone is another directory here, or none.
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+            let Ok(directory) = openat2(AT_FDCWD, path, how) else { continue };
+            if !fstat(&directory).is_ok_and(|status| Version::of(&status) == *version) {
+                continue;
+            }
+            let Ok(entries) = read(path, &directory, &self.access) else { continue };
+            let before = part.len();
+            part.extend_from_slice(path.as_os_str().as_bytes());
+            part.push(0);
+            part.extend(joined(&entries));
+            part.push(0);
+            (count, total) = (count + 1, total + part.len() - before);
+            if total > MOST_BYTES {
+                is_cut = true;
+                break;
+            }
+            if part.len() >= PART {
+                self.record_part(&std::mem::take(&mut part), std::mem::take(&mut count), false)?;
+            }
+        }
+        if count > 0 || is_cut { self.record_part(&part, count, is_cut) } else { Ok(()) }
+    }
+
+    fn record_part(&self, lists: &[u8], count: u64, is_cut: bool) -> Result<(), TraceError> {
+        let event = Event::new(Kind::Meta, OPERATION).arg("count", count);
+        let event = event.arg("lists", self.recorder.keep(lists)?.private());
+        self.recorder.record(if is_cut { event.arg("cut", true) } else { event })
     }
 
     /// getdents64(2) of a replay, or where something is left out. That holds only names back: what they lead to is
@@ -104,7 +174,7 @@ impl Supervisor {
         if !self.listings.orders.contains_key(path) && !self.access.hides_in(path) {
             return Reply::Continue;
         }
-        let Ok(directory) = self.fetch(call, number) else { return Reply::Continue };
+        let Ok(directory) = call.task.fetch(number) else { return Reply::Continue };
         let reader = (call.task.tgid, number);
         match self.listings.give(path, &directory, reader, room, (&self.access, &self.statuses)) {
             Err(errno) => Reply::Errno(errno),
@@ -196,6 +266,11 @@ fn read(path: &Path, directory: &OwnedFd, access: &AccessTable) -> nix::Result<V
     Ok(entries)
 }
 
+fn joined(entries: &[Entry]) -> Vec<u8> {
+    let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_bytes()).collect();
+    names.join(&b'/')
+}
+
 /// Records the names in `directory`; no name holds a slash, which stands between them.
 fn record(
     path: &Path,
@@ -205,8 +280,7 @@ fn record(
 ) -> Result<(), TraceError> {
     // Whoever cannot list it cannot print it.
     let Ok(entries) = read(path, directory, access) else { return Ok(()) };
-    let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_bytes()).collect();
-    let names = names.join(&b'/');
+    let names = joined(&entries);
     let mut event = Event::new(Kind::Meta, "fs.order").path("path", path);
     if names.len() <= INLINE {
         event.args.extend(path_value("names", &names));

@@ -20,7 +20,7 @@ impl Supervisor {
     pub(super) fn lock(&mut self, call: &Call) -> Result<Reply, Stop> {
         let [number, operation, ..] = call.arguments;
         let (number, operation) = (call.int(number), call.int(operation));
-        let file = match self.fetch(call, number) {
+        let file = match call.task.fetch(number) {
             Ok(file) => file,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };

@@ -95,7 +95,7 @@ use self::hand_over::HandOver;
 use self::hasher::Hasher;
 use self::image::Heads;
 use self::listing::Listings;
-pub use self::listing::Orders;
+pub use self::listing::{OPERATION as LISTED, Orders};
 use self::machine::Machine;
 pub use self::machine::{LONGEST_MACHINE_FILE, OPERATION as MACHINE, RecordedMachine};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
@@ -236,6 +236,7 @@ impl Supervisor {
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
         let closed = self.written.take_closed();
         self.note_settled(closed);
+        self.record_lists()?;
         self.keep_statuses(true)?;
         self.hasher.finish();
         if self.last_words.is_none() {

@@ -14,7 +14,6 @@ use super::access::{Area, Decision};
 use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
 use super::first_change::{Before, Kept};
-use super::read::Opened;
 use super::spelling::{is_terminal, lexical};
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
@@ -241,13 +240,7 @@ impl Supervisor {
             Area::Rule(rule) if access == PathAccess::Write => {
                 self.record_write(call, spelled, (found, before), &opened, self.access.grant_label(rule))?;
             }
-            Area::Rule(rule) if found.kind() == SFlag::S_IFDIR => {
-                self.record_directory(call, spelled, &found, rule)?;
-            }
-            Area::Rule(rule) => {
-                let (path, found) = (found.path.as_path(), &found.status);
-                self.record_read(call, spelled, Opened { path, found, file: &opened, now: status }, rule)?;
-            }
+            Area::Rule(rule) => self.record_reading(call, spelled, &found, (&opened, status), rule)?,
             Area::Partial => self.record_listing(call, spelled, &found)?,
             Area::System | Area::Private => {}
         }

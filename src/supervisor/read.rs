@@ -39,6 +39,22 @@ pub(super) struct Opened<'a> {
 }
 
 impl Supervisor {
+    /// Records that what was found was opened for reading, granted by `rule`.
+    pub(super) fn record_reading(
+        &mut self,
+        call: &Call,
+        spelled: &Spelled,
+        found: &Found,
+        (file, now): (&OwnedFd, Option<FileStat>),
+        rule: Option<RuleId>,
+    ) -> Result<(), Stop> {
+        if found.kind() == SFlag::S_IFDIR {
+            return self.record_directory(call, spelled, found, rule);
+        }
+        let opened = Opened { path: &found.path, found: &found.status, file, now };
+        self.record_read(call, spelled, opened, rule)
+    }
+
     /// Records that a file was opened for reading, granted by `rule`.
     pub(super) fn record_read(
         &mut self,
@@ -66,7 +82,7 @@ impl Supervisor {
     }
 
     /// Records that a directory was opened, to be listed.
-    pub(super) fn record_directory(
+    fn record_directory(
         &mut self,
         call: &Call,
         spelled: &Spelled,

@@ -2,12 +2,15 @@
 //! judged and a copy of the address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::SendTimeout;
+use nix::sys::socket::{getsockopt, setsockopt};
 use nix::sys::stat::{Mode, umask};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 use serde_json::json;
 
 use super::access::Area;
@@ -16,7 +19,7 @@ use super::sockaddr::{Address, parse};
 use super::view::{Place, Spelled, View};
 use super::{Loopback, RefusedConnection, Stop, Supervisor};
 use crate::policy::{Denied, PathAccess, Transport, Verdict};
-use crate::sys::{address, memory, pidfd, sockopt};
+use crate::sys::{address, memory, sockopt};
 use crate::trace::{Event, Kind};
 
 /// `struct sockaddr_storage`.
@@ -308,7 +311,7 @@ impl Supervisor {
 
     /// Records what listens; the kernel confines it to the run's own network.
     pub(super) fn listen(&mut self, call: &Call) -> Result<Reply, Stop> {
-        let socket = self.fetch(call, call.int(call.arguments[0]));
+        let socket = call.task.fetch(call.int(call.arguments[0]));
         if let Ok(socket) = socket
             && let Some(at) = address::local(socket.as_fd())
         {
@@ -321,7 +324,7 @@ impl Supervisor {
 
     fn socket_and_address(&self, call: &Call) -> nix::Result<(OwnedFd, Vec<u8>)> {
         let [number, at, length, ..] = call.arguments;
-        let socket = self.fetch(call, call.int(number))?;
+        let socket = call.task.fetch(call.int(number))?;
         let length = usize::try_from(call.int(length)).map_err(|_| Errno::EINVAL)?;
         if length > ADDRESS {
             return Err(Errno::EINVAL);
@@ -333,29 +336,46 @@ impl Supervisor {
         self.check_waiting(call)?;
         Ok((socket, raw))
     }
-
-    /// The task's descriptor itself: a copy that no sibling can exchange.
-    pub(super) fn fetch(&self, call: &Call, number: i32) -> nix::Result<OwnedFd> {
-        let process = pidfd::open(call.task.tgid).map_err(errno_of)?;
-        pidfd::fetch(process.as_fd(), number).map_err(errno_of)
-    }
 }
 
 fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Connects at once where the socket does not wait, else in a thread of its own; `held` is kept
-/// open until that is done.
+/// Connects at once where the socket does not wait or nobody has to, else in a thread of its own; `held` is kept open
+/// until that is done.
 pub(super) fn connect_now(socket: OwnedFd, raw: Vec<u8>, held: Option<OwnedFd>) -> Reply {
     if sockopt::is_nonblocking(socket.as_fd()) || sockopt::is_datagram(socket.as_fd()) {
         return address::connect(socket.as_fd(), &raw).map_err(errno_of).into();
+    }
+    if sockopt::is_tcp(socket.as_fd())
+        && let Some(done) = connect_tcp(socket.as_fd(), &raw)
+    {
+        return done.into();
     }
     Reply::Later(Box::new(move || {
         let done = address::connect(socket.as_fd(), &raw);
         drop(held);
         done.map_err(errno_of).into()
     }))
+}
+
+/// Connects a socket that waits, where that takes no time, as between two of one machine. None where it is under way (or
+/// was before): a second call waits for its end.
+fn connect_tcp(socket: BorrowedFd<'_>, raw: &[u8]) -> Option<nix::Result<()>> {
+    let (for_ever, no_time) = (TimeVal::zero(), TimeVal::microseconds(1));
+    // A second call says otherwise that the time is up.
+    if getsockopt(&socket, SendTimeout) != Ok(for_ever) {
+        return None;
+    }
+    // So long may connect(2) wait (socket(7)); the kernel makes a tick of it.
+    setsockopt(&socket, SendTimeout, &no_time).ok()?;
+    let done = address::connect(socket, raw).map_err(errno_of);
+    let restored = setsockopt(&socket, SendTimeout, &for_ever);
+    match done {
+        Err(Errno::EINPROGRESS | Errno::EALREADY | Errno::EINTR) => restored.err().map(Err),
+        done => Some(done),
+    }
 }
 
 fn refused(reply: &Reply, socket: &OwnedFd) -> bool {

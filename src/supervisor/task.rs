@@ -4,7 +4,7 @@ mod identity;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{CStr, CString, OsString};
 use std::fs::read_dir;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
@@ -77,22 +77,24 @@ impl Task {
 
     /// Its working directory.
     pub(super) fn working_directory(&self) -> nix::Result<OsString> {
-        // Asked for at nearly every open: the other way allocates a page.
-        let mut target = [0; 256];
-        let read = match (self.working.get(), self.directory.get()) {
-            (Some(link), _) => descriptor::read_link(link.as_fd(), c"", &mut target),
+        let (link, name) = match (self.working.get(), self.directory.get()) {
+            (Some(link), _) => (link, c""),
             (None, Some(directory)) => {
                 let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
                 let link = openat(directory, "cwd", flags, Mode::empty())?;
-                descriptor::read_link(self.working.get_or_init(|| link).as_fd(), c"", &mut target)
+                (self.working.get_or_init(|| link), c"")
             }
-            (None, None) => descriptor::read_link(self.directory()?.as_fd(), c"cwd", &mut target),
+            (None, None) => (self.directory()?, c"cwd"),
         };
-        match read {
-            Ok(length) if length < target.len() => Ok(OsString::from_vec(target[..length].to_vec())),
-            Ok(_) => self.link("cwd"),
-            Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))),
-        }
+        short_link(link, name).unwrap_or_else(|| self.link("cwd"))
+    }
+
+    /// What its descriptor `number` refers to.
+    pub(super) fn opened(&self, number: i32) -> nix::Result<OsString> {
+        let name = format!("fd/{number}");
+        let short =
+            CString::new(name.as_str()).ok().and_then(|name| short_link(self.directory().ok()?, &name));
+        short.unwrap_or_else(|| self.link(&name))
     }
 
     /// Whether its table of descriptors has no room. What the kernel does not say is found out by giving one.
@@ -181,6 +183,15 @@ impl Task {
         self.read("status").is_ok_and(|status| field(&status, "Threads:").as_deref() == Some("1"))
     }
 
+    /// A copy of its descriptor `number`.
+    pub(super) fn fetch(&self, number: i32) -> nix::Result<OwnedFd> {
+        let fetched = match &self.itself {
+            Some(task) => pidfd::fetch(task.as_fd(), number),
+            None => pidfd::open(self.tgid).and_then(|process| pidfd::fetch(process.as_fd(), number)),
+        };
+        fetched.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
     /// Whether a signal waits that it does not block.
     pub(super) fn has_signal(&self) -> bool {
         let Ok(status) = self.read("status") else { return false };
@@ -197,6 +208,16 @@ impl Task {
                 .get()
                 .is_some_and(|directory| fstatat(directory, "comm", AtFlags::empty()).is_ok()),
         }
+    }
+}
+
+/// A link that is asked for at nearly every open: the other way allocates a page. `None` where there is more of it.
+fn short_link(directory: &OwnedFd, name: &CStr) -> Option<nix::Result<OsString>> {
+    let mut target = [0; 256];
+    match descriptor::read_link(directory.as_fd(), name, &mut target) {
+        Ok(length) if length < target.len() => Some(Ok(OsString::from_vec(target[..length].to_vec()))),
+        Ok(_) => None,
+        Err(error) => Some(Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))),
     }
 }
 

@@ -37,7 +37,7 @@ impl Supervisor {
 
     fn give_terminal_back(&self, call: &Call, number: i32) -> Reply {
         let caller = getpgid(Some(Pid::from_raw(call.task.tgid)));
-        let given = self.fetch(call, number).and_then(|terminal| {
+        let given = call.task.fetch(number).and_then(|terminal| {
             // Who does not have it takes it from nobody.
             if tcgetpgrp(&terminal)? != caller? {
                 return Err(Errno::EPERM);

@@ -161,7 +161,7 @@ impl View {
         let base = if directory == libc::AT_FDCWD {
             task.working_directory()?
         } else {
-            task.link(&format!("fd/{directory}"))
+            task.opened(directory)
                 .map_err(|errno| if errno == Errno::ENOENT { Errno::EBADF } else { errno })?
         };
         if base.as_bytes().first() != Some(&b'/') {

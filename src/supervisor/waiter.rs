@@ -80,8 +80,11 @@ impl Waiter {
         let mut slot = self.shared.lock();
         slot.work = Some(work);
         slot.may_be_interrupted = true;
+        let works = self.shared.done.load(Ordering::Acquire) + 1;
+        // Woken under the lock, it would wait for that.
+        drop(slot);
         self.shared.arrived.notify_one();
-        self.shared.done.load(Ordering::Acquire) + 1
+        works
     }
 }
 

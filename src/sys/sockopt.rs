@@ -76,6 +76,23 @@ pub fn is_stream(socket: impl AsFd) -> bool {
     getsockopt(&socket, sockopt::SockType).is_ok_and(|kind| kind == SockType::Stream)
 }
 
+/// Whether it is one of TCP (SO_PROTOCOL).
+pub fn is_tcp(socket: impl AsFd) -> bool {
+    let mut protocol: libc::c_int = 0;
+    let mut length: libc::socklen_t = 4;
+    // SAFETY: SO_PROTOCOL writes at most `length` bytes, the size of `protocol`; both live through the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PROTOCOL,
+            (&raw mut protocol).cast(),
+            &raw mut length,
+        )
+    };
+    result == 0 && protocol == libc::IPPROTO_TCP
+}
+
 /// Whether it is a socket without connections (SOCK_DGRAM), which connect(2) never waits for.
 pub fn is_datagram(socket: impl AsFd) -> bool {
     use nix::sys::socket::{SockType, getsockopt, sockopt};

@@ -3,12 +3,8 @@
 use std::sync::Arc;
 
 use super::canonical;
-use super::chain::Body;
 use super::effect::Members;
-use super::error::TraceError;
 use super::event::{Event, Kind};
-use super::queue::{Queue, Repeat};
-use super::tally::Tally;
 
 /// Something that the run did, before it is numbered, chained and stored.
 #[derive(Debug)]
@@ -47,13 +43,6 @@ impl From<Observation<'_>> for Event {
         let mut event = Self::new(Kind::Observe, seen.op);
         event.args = seen.args.values();
         event.proc(seen.proc.plain()).rule(seen.rule.plain())
-    }
-}
-
-impl Queue {
-    /// Accepts an observation that is written already; identical ones are folded.
-    pub(super) fn accept_observation(&self, seen: Observation<'_>) -> Result<(), TraceError> {
-        self.accept_body(Arc::new(Body::of_observation(seen)), Repeat::Fold, Tally::count_observation)
     }
 }
 

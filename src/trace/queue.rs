@@ -12,8 +12,8 @@ use super::layout::{LONGEST_WRITTEN_LINE, QUEUE_BYTES, RESERVE_AHEAD, RESERVE_FO
 use super::space::Space;
 use super::tally::{Denials, Tally, Totals};
 
+mod observed;
 mod promise;
-
 pub use promise::Promise;
 
 /// Longer events are not compared with others: it bounds what the comparison holds.
@@ -136,7 +136,7 @@ impl Queue {
         self.accept_body(Arc::new(Body::new(event)), repeat, |tally| tally.count(event))
     }
 
-    pub(super) fn accept_body(
+    fn accept_body(
         &self,
         body: Arc<Body>,
         repeat: Repeat,

@@ -1,12 +1,12 @@
 //! Replays of programs whose answers come late: some wait for them, some give up before.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Sandbox, Server, everyone, has, skip};
+use crate::support::{Ran, Sandbox, Server, everyone, has, skip};
 
 /// Waits for so long as the first word of a request says, before the head or before the rest of the body.
 fn serve(mut stream: TcpStream, _: usize) {
@@ -29,6 +29,21 @@ fn serve(mut stream: TcpStream, _: usize) {
     }
 }
 
+/// Answers each datagram so late.
+fn datagrams() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    let port = socket.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 100];
+        while let Ok((_, client)) = socket.recv_from(&mut buffer) {
+            std::thread::sleep(Duration::from_millis(1000));
+            let _ = socket.send_to(b"late", client);
+        }
+    });
+    port
+}
+
 /// Asks as each word says, and how long it waits.
 const CLIENT: &str = "import socket, sys, threading, time\n\
     port, *words = sys.argv[1:]\n\
@@ -46,6 +61,16 @@ const CLIENT: &str = "import socket, sys, threading, time\n\
     time.sleep(1.5)\n\
     print('end', time.time_ns())\n";
 
+/// Replays in both ways.
+fn is_again(sandbox: &Sandbox, ran: &Ran) {
+    let trace = sandbox.trace();
+    for options in [&[][..], &["--paced"]] {
+        let words = [&["replay", "-t", trace.to_str().expect("text")], options].concat();
+        let again = sandbox.agentbox(&words);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    }
+}
+
 /// Records the program, and replays it in both ways without the server.
 fn is_the_same(sandbox: &Sandbox, client: &str, words: &[&str], expected: &str) -> Vec<Value> {
     let server = Server::start(0, serve);
@@ -56,12 +81,7 @@ fn is_the_same(sandbox: &Sandbox, client: &str, words: &[&str], expected: &str) 
     ran.exits(0);
     assert!(ran.stdout.starts_with(expected), "{ran}");
     let server = server.canary();
-    let trace = sandbox.trace();
-    for options in [&[][..], &["--paced"]] {
-        let words = [&["replay", "-t", trace.to_str().expect("text")], options].concat();
-        let again = sandbox.agentbox(&words);
-        again.exits(0).prints(&ran.stdout).complains("replay ok");
-    }
+    is_again(sandbox, &ran);
     assert_eq!(server.accepted(), 0, "a replay went out");
     ran.of("http.exchange").into_iter().cloned().collect()
 }
@@ -115,6 +135,70 @@ fn who_has_said_all_has_not_left() {
     everyone(|sandbox| {
         let exchanges = is_the_same(sandbox, HALF, &[], "b'late'\n");
         assert_eq!(exchanges[0]["result"]["status"], 200, "{exchanges:?}");
+    });
+}
+
+/// Clients keep connections open for what may come.
+#[test]
+fn who_speaks_late_is_waited_for() {
+    if !has("python3") {
+        return skip("replays of connections that are kept open", "python3 is not installed");
+    }
+    const KEEPS: &str = "import socket, sys, time\n\
+        first, second, third = (socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(3))\n\
+        for s in first, second:\n\
+        \x20   s.sendall(b'GET /now HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); print(s.recv(1000)[-4:])\n\
+        \x20   time.sleep(0.5)\n";
+    everyone(|sandbox| {
+        is_the_same(sandbox, KEEPS, &[], "b'here'\nb'here'\n");
+    });
+}
+
+/// One that is open and not used is no difference, be there one more or fewer.
+#[test]
+fn connections_that_carry_nothing_are_not_compared() {
+    if !has("python3") {
+        return skip("replays of connections that carry nothing", "python3 is not installed");
+    }
+    const MORE: &str = "import socket, sys, time\n\
+        s = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in open('count').read()][0]\n\
+        time.sleep(0.5); s.sendall(b'GET /now HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); print(s.recv(1000)[-4:])\n";
+    everyone(|sandbox| {
+        for (recorded, live) in [("x", "xxx"), ("xxx", "x")] {
+            let server = Server::start(0, serve);
+            let port = server.port.to_string();
+            sandbox.policy(&format!("net: localhost:{port}\nexec: python3\nread: .\n"));
+            sandbox.file("client.py", MORE);
+            sandbox.file("count", recorded);
+            let ran = sandbox.run_with(&[], &["python3", "client.py", &port]);
+            ran.exits(0);
+            let _server = server.canary();
+            sandbox.file("count", live);
+            let trace = sandbox.trace();
+            let again = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text"), "--force"]);
+            assert!(again.stdout == ran.stdout && !again.stderr.contains("net.stream"), "{again}");
+        }
+    });
+}
+
+#[test]
+fn datagrams_come_late_again() {
+    if !has("python3") {
+        return skip("replays of late datagrams", "python3 is not installed");
+    }
+    const SENDS: &str = "import socket, sys\n\
+        for most in 0.3, 9:\n\
+        \x20   s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(most)\n\
+        \x20   s.sendto(b'x', ('127.0.0.1', int(sys.argv[1])))\n\
+        \x20   try: print(s.recv(100))\n\
+        \x20   except TimeoutError: print('nothing')\n";
+    everyone(|sandbox| {
+        let port = datagrams().to_string();
+        sandbox.policy(&format!("net: udp:localhost:{port}\nexec: python3\nread: .\n"));
+        sandbox.file("client.py", SENDS);
+        let ran = sandbox.run_with(&[], &["python3", "client.py", &port]);
+        ran.exits(0).prints("nothing\nb'late'\n");
+        is_again(sandbox, &ran);
     });
 }
 

@@ -225,3 +225,36 @@ fn a_redirection_leads_nowhere_that_no_rule_names() {
         sandbox.run(&["curl", "-sS", &url]).exits(37).prints("").denied("read", "secret.txt");
     });
 }
+
+#[test]
+fn a_connect_that_waits_for_room_waits_as_long_as_its_socket_says() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    everyone(|sandbox| {
+        let program = "
+import struct, threading, time
+server = socket.socket()
+server.bind(('127.0.0.1', 0))
+server.listen(0)
+first = socket.create_connection(server.getsockname())
+def connect(*given):
+    client, begun = socket.socket(), time.monotonic()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', *given))
+    try:
+        client.connect(server.getsockname())
+        ended = 'connected'
+    except OSError as error:
+        ended = errno.errorcode[error.errno]
+    kept = client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16)
+    print(ended, 0.2 < time.monotonic() - begun < 15, struct.unpack('ll', kept) == given)
+connect(0, 252000)
+for patience in ((20, 0), (0, 0)):
+    threading.Timer(0.3, lambda: (server.accept(), server.accept())).start()
+    connect(*patience)
+    fill = socket.create_connection(server.getsockname())
+";
+        let ran = clients(sandbox, &[], program);
+        ran.exits(0).prints("EINPROGRESS True True\nconnected True True\nconnected True True\n");
+    });
+}

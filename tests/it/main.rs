@@ -1,6 +1,7 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
 mod again;
+mod beside;
 mod cli;
 mod clients;
 mod clock;

@@ -53,3 +53,29 @@ fn traces_are_listed_neither_in_a_run_nor_in_its_replay() {
         }
     });
 }
+
+#[test]
+fn what_came_to_be_since_is_not_there_in_a_replay() {
+    everyone(|sandbox| {
+        sandbox.file("lists.sh", "ls -a; find . | sort; cat sub/f; [ -e later ] || echo none; ls -a kept\n");
+        sandbox.file("sub/f", "f\n");
+        sandbox.file("kept/f", "f\n");
+        for access in ["read", "write"] {
+            sandbox.policy(&format!("{access}: .\nexec: ls, find, sort, cat"));
+            let ran = sandbox.run(&["sh", "lists.sh"]);
+            ran.exits(0);
+            for name in ["later", "sub/later", "new/deep/later", "kept/one", "kept/two"] {
+                sandbox.file(name, "later\n");
+            }
+            let trace = sandbox.trace();
+            let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
+            replayed.exits(0).prints(&ran.stdout).complains("agentbox: replay ok");
+            replayed.complains("new since it was recorded, so not shown: ").complains("kept/one and 4 more");
+            for name in ["later", "sub/later", "new/deep/later", "kept/one", "kept/two"] {
+                assert_eq!(fs::read(sandbox.path(name)).expect("untouched"), b"later\n");
+                fs::remove_file(sandbox.path(name)).expect("removes");
+            }
+            fs::remove_dir_all(sandbox.path("new")).expect("removes");
+        }
+    });
+}

@@ -39,6 +39,9 @@ pub(super) fn brief(entry: &Map<String, Value>) -> Option<String> {
             Some(plural(u64::try_from(count).ok()?, "process or thread", "processes and threads"))
         }
         "fs.status" => Some(args.counted("count", "status of a file", "statuses of files")? + args.cut()),
+        "fs.listed" => Some(
+            args.counted("count", "directory that was listed", "directories that were listed")? + args.cut(),
+        ),
         "env.pass" => args.words("names"),
         _ => None,
     }
@@ -157,6 +160,11 @@ mod tests {
         says("clock.uncontrolled", json!({"reason": "no vdso"}), "no vdso");
         says("proc.ids", json!({"ids": {"0": 2, "0.0": 3}}), "2 processes and threads");
         says("fs.status", json!({"count": 1}), "1 status of a file");
+        says(
+            "fs.listed",
+            json!({"count": 2, "cut": true}),
+            "2 directories that were listed, and nothing more was recorded",
+        );
         says("env.pass", json!({"names": ["HOME", "PATH"]}), "HOME PATH");
     }
 

@@ -7,6 +7,8 @@ use serde_json::Value;
 pub(crate) enum Carries {
     /// Bytes that are passed on unread.
     Bytes,
+    /// Nothing so far, and it is not its client's turn, or that has ended: bytes that are passed on unread, if any.
+    Nothing,
     /// TLS that is passed on unread.
     Tls,
     /// TLS that is read, whatever is within.
@@ -22,11 +24,17 @@ impl Carries {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
+            Self::Nothing => "nothing",
             Self::Tls => "TLS, unread",
             Self::ReadTls => "TLS, read",
             Self::Within => "bytes within TLS",
             Self::Requests => "requests",
         }
+    }
+
+    /// Whether it can do without a recorded one.
+    pub(super) fn needs_none(self) -> bool {
+        matches!(self, Self::Requests | Self::Nothing)
     }
 
     /// Whether the clients of two such connections have named whom they asked for.
@@ -53,7 +61,7 @@ impl Carried {
 
     pub(super) fn is(self, carries: Carries) -> bool {
         match carries {
-            Carries::Bytes => !self.is_tls && self.is_transcribed,
+            Carries::Bytes | Carries::Nothing => !self.is_tls && self.is_transcribed,
             Carries::Tls => self.is_tls && !self.is_read,
             Carries::ReadTls => self.is_tls && self.is_read,
             Carries::Within => self.is_tls && self.is_read && self.is_transcribed,

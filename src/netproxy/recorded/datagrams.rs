@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -13,6 +14,7 @@ use super::entry::Entry;
 use super::records::{Records, What};
 use super::shelf::Shelf;
 use super::streams::told;
+use crate::netproxy::delays;
 use crate::netproxy::failure::Failure;
 use crate::netproxy::segments::Way;
 use crate::netproxy::standstill;
@@ -94,7 +96,8 @@ impl Recording {
         let mut played = PlayedDatagrams {
             said: Records::new(self.blobs(), names()),
             heard: Records::new(self.blobs(), names()),
-            due: Due { up: 0, next: None },
+            due: Due::default(),
+            is_paced: self.is_paced(),
             up: 0,
             passed: 0,
             ends,
@@ -118,6 +121,7 @@ pub struct PlayedDatagrams {
     passed: u64,
     /// After how many an entry ended.
     ends: HashSet<u64>,
+    is_paced: bool,
     /// After how many the outside refused.
     failures: VecDeque<(u64, Failure)>,
     has_diverged: bool,
@@ -125,9 +129,15 @@ pub struct PlayedDatagrams {
 }
 
 /// The next answer, and how many datagrams the program had sent before it.
+#[derive(Default)]
 struct Due {
     up: u64,
     next: Option<u64>,
+    /// When it came, on the clock of its transcript, and how long after what was before it.
+    micros: u64,
+    gap: Duration,
+    /// The time of the run at which it comes, where it does not come at once, since that is known.
+    at: Option<Option<Duration>>,
 }
 
 impl PlayedDatagrams {
@@ -164,6 +174,12 @@ impl PlayedDatagrams {
                 return Err(told(failure.kind(), Some(failure)));
             }
             if let Some(length) = self.due.next.filter(|_| self.up >= self.due.up && !self.has_diverged) {
+                // This future may be dropped for the next datagram of the program.
+                let Due { gap, .. } = self.due;
+                let in_time = || delays::due(gap).or_else(|| self.is_paced.then(|| delays::now() + gap));
+                if let Some(at) = *self.due.at.get_or_insert_with(in_time) {
+                    delays::wait(at).await;
+                }
                 let bytes = read(&mut self.heard, What::Piece(length))?;
                 self.passed += 1;
                 self.advance()?;
@@ -190,8 +206,11 @@ impl PlayedDatagrams {
     }
 
     fn advance(&mut self) -> io::Result<()> {
-        self.due.next = None;
+        (self.due.next, self.due.at) = (None, None);
         while let Some(record) = self.heard.next()? {
+            // Each transcript has a clock of its own, which begins at 0.
+            self.due.gap = Duration::from_micros(record.micros.saturating_sub(self.due.micros));
+            self.due.micros = record.micros;
             match (record.way, record.what) {
                 (Way::Up, _) => self.due.up += 1,
                 (Way::Down, What::Piece(length)) => {

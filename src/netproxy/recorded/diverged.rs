@@ -13,6 +13,8 @@ use super::super::failure::NOT_RECORDED;
 pub(crate) enum Diverged {
     /// Nothing like it was recorded, or all of it has been played. What comes closest, with what differs.
     NotRecorded(Option<Box<Value>>),
+    /// What was recorded cannot be read, or not to its end.
+    Unreadable(String),
     /// The client said something else than it had said, from this byte on.
     At {
         /// From 0.
@@ -31,15 +33,20 @@ impl Diverged {
     /// The kind of the failure.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Self::NotRecorded(_) => NOT_RECORDED,
+            Self::NotRecorded(_) | Self::Unreadable(_) => NOT_RECORDED,
             Self::At { .. } | Self::Waits { .. } => "diverged",
         }
+    }
+
+    /// That of a recording which cannot be read.
+    pub(super) fn unreadable(error: &io::Error) -> Self {
+        Self::Unreadable(error.to_string())
     }
 
     /// Where.
     pub(super) fn place(&self) -> String {
         match self {
-            Self::NotRecorded(_) => "nowhere".to_owned(),
+            Self::NotRecorded(_) | Self::Unreadable(_) => "nowhere".to_owned(),
             Self::At { byte, record: None } => format!("byte {byte}"),
             Self::At { byte, record: Some(record) } => format!("byte {byte}, in {record}"),
             Self::Waits { byte } => {
@@ -57,7 +64,7 @@ impl Diverged {
     pub(crate) fn describe(&self, failure: &mut Value) {
         match self {
             Self::NotRecorded(Some(closest)) => failure["closest"] = (**closest).clone(),
-            Self::NotRecorded(None) => {}
+            Self::NotRecorded(None) | Self::Unreadable(_) => {}
             Self::At { .. } | Self::Waits { .. } => failure["at"] = self.place().into(),
         }
     }
@@ -67,6 +74,9 @@ impl fmt::Display for Diverged {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRecorded(_) => formatter.write_str("replay: nothing like it was recorded"),
+            Self::Unreadable(reason) => {
+                write!(formatter, "replay: what was recorded cannot be read: {reason}")
+            }
             Self::At { .. } | Self::Waits { .. } => write!(formatter, "replay: diverged at {}", self.place()),
         }
     }

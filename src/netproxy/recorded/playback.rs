@@ -87,7 +87,7 @@ impl Playback {
         ending: Ending,
     ) -> io::Result<Self> {
         let blobs = Arc::clone(recording.blobs());
-        let script = Script::of(&blobs, names)?;
+        let script = Script::of(&blobs, names).map_err(|error| Diverged::unreadable(&error))?;
         let pace = recording.is_paced().then(Instant::now);
         let mut playback = Self {
             entry: played.as_ref().and_then(|played| played.entry()),
@@ -117,14 +117,9 @@ impl Playback {
         if self.entry != played.entry() {
             self.entry = played.entry();
             self.ending = played.ending();
-            self.script = match Script::of(&self.blobs, played.transcripts()) {
-                Ok(script) => script,
-                Err(error) => {
-                    // What was to be played before is another connection's by now.
-                    self.diverged = Some(Diverged::NotRecorded(None));
-                    return Err(error);
-                }
-            };
+            // What was to be played before is another connection's by now.
+            let script = Script::of(&self.blobs, played.transcripts());
+            self.script = script.map_err(|error| self.break_off(&error))?;
             self.await_next(None);
         }
         Ok(())
@@ -176,7 +171,8 @@ impl Playback {
             What::Stop(Stop::End) => Poll::Ready(Ok(())),
             What::Stop(Stop::Reset) => Poll::Ready(Err(self.ending.break_off())),
             What::Piece(_) => {
-                let read = script.play(buf.initialize_unfilled())?;
+                let read = script.play(buf.initialize_unfilled());
+                let read = read.map_err(|error| self.break_off(&error))?;
                 buf.advance(read);
                 self.await_next(Some(micros));
                 Poll::Ready(Ok(()))
@@ -212,6 +208,11 @@ impl Playback {
         }));
     }
 
+    /// What was recorded cannot be read: nothing is played from here on.
+    fn break_off(&mut self, error: &io::Error) -> io::Error {
+        self.diverged.insert(Diverged::unreadable(error)).clone().into()
+    }
+
     /// Compares what the client says.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Some(diverged) = &self.diverged {
@@ -220,8 +221,9 @@ impl Playback {
         let compared = match &mut self.script {
             // Each request is compared by itself.
             None => return Ok(()),
-            Some(script) => script.compare(bytes)?,
+            Some(script) => script.compare(bytes),
         };
+        let compared = compared.map_err(|error| self.break_off(&error))?;
         if let (Some(played), Some(script)) = (&self.played, &self.script)
             && script.is_tls()
         {

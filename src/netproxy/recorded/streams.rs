@@ -151,7 +151,8 @@ struct Kinds {
 impl Streams {
     pub(super) fn put(&self, key: String, proc: Option<String>, stream: RecordedStream) {
         let mut held = self.lock();
-        if stream.is_accepted() {
+        // Clients keep some open for what may come: of one that carried nothing nobody knows what it was for.
+        if stream.is_accepted() && (stream.up, stream.down) != (0, 0) {
             let kinds = held.kinds.entry(key.clone()).or_default();
             kinds.is_mixed |= *kinds.first.get_or_insert(stream.carried) != stream.carried;
             kinds.may_be_requests |= stream.carried.may_be_requests();
@@ -292,7 +293,7 @@ impl Played {
         if let Some(former) = own.stream.take() {
             held.shelf.give_back(&self.key, &former);
         }
-        if carries == Carries::Requests { Ok(()) } else { Err(held.miss(&self.key, Some(carries), name)) }
+        if carries.needs_none() { Ok(()) } else { Err(held.miss(&self.key, Some(carries), name)) }
     }
 
     /// Whether the recorded connections to its place did not all carry the same.

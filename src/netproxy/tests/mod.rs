@@ -1,5 +1,6 @@
 //! The whole proxy against real clients, with a fake outside: only loopback is contacted.
 
+mod damaged;
 mod dialling;
 mod differential;
 mod doubt;

@@ -37,9 +37,18 @@ impl Recorded {
     }
 
     pub(super) fn recording_of(&self, entries: Vec<Value>) -> Arc<Recording> {
+        self.damaged(entries, Some)
+    }
+
+    /// One of whose blobs less is left; none of some.
+    pub(super) fn damaged(
+        &self,
+        entries: Vec<Value>,
+        left: impl Fn(Vec<u8>) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Arc<Recording> {
         let recorder = self.recorder.clone();
         let blobs: Blobs = Arc::new(move |name: &str| {
-            let content = recorder.blob_content(name).ok_or(std::io::ErrorKind::NotFound)?;
+            let content = recorder.blob_content(name).and_then(&left).ok_or(std::io::ErrorKind::NotFound)?;
             Ok(Box::new(Cursor::new(content)) as Box<dyn Read + Send>)
         });
         let recording = Recording::of(entries, blobs, false);

@@ -105,10 +105,9 @@ impl Outside for World {
         })
     }
 
-    fn destination(&self, accepted: &tokio::net::TcpStream) -> io::Result<SocketAddr> {
-        let local = accepted.local_addr()?;
+    fn destination(&self, own: SocketAddr) -> SocketAddr {
         let destinations = self.destinations.lock().unwrap();
-        Ok(destinations.get(&local.port()).copied().unwrap_or(local))
+        destinations.get(&own.port()).copied().unwrap_or(own)
     }
 }
 

@@ -72,7 +72,8 @@ fn content(files: &[GeneratedFile], path: impl AsRef<Path>) -> String {
     let file = files.iter().find(|file| file.path == path);
     let file = file.unwrap_or_else(|| panic!("no {}: {files:?}", path.display()));
     let mut whole = Vec::new();
-    file.content.write(AUTHORITY, &mut whole).expect("it can be read");
+    let sources = file.content.open().expect("it can be opened");
+    file.content.write(sources, AUTHORITY, &mut whole).expect("it can be read");
     String::from_utf8(whole).expect("text")
 }
 

@@ -8,6 +8,11 @@
 //!         type filter hook prerouting priority mangle; policy accept;
 //!         meta mark ANSWER return
 //!         meta mark MARK meta l4proto tcp tproxy to :PORT accept
+//!         ip daddr 127.0.0.0/8 meta l4proto tcp return
+//!         ip6 daddr ::1 meta l4proto tcp return
+//!         tcp sport PORT return
+//!         tcp dport 53 return
+//!         meta l4proto tcp tproxy to :PORT accept
 //!         udp sport PORT return
 //!         udp dport 53 return
 //!         udp sport 53 return
@@ -15,11 +20,6 @@
 //!         ip daddr 127.0.0.0/8 meta l4proto udp tproxy to :PORT accept
 //!         ip6 daddr ::1 meta l4proto udp socket transparent 0 return
 //!         ip6 daddr ::1 meta l4proto udp tproxy to :PORT accept
-//!         ip daddr 127.0.0.0/8 return
-//!         ip6 daddr ::1 return
-//!         tcp sport PORT return
-//!         tcp dport 53 return
-//!         meta l4proto tcp tproxy to :PORT accept
 //!         meta l4proto udp tproxy to :PORT accept
 //!     }
 //! }
@@ -30,8 +30,10 @@
 //! those answers reach a client whose socket is not connected; else the transparent port would catch them.
 //! No program inside can send from 53 or PORT: our sockets hold both.
 //!
+//! TCP comes first: each of its packets goes through the rules, and most traffic is of it.
+//!
 //! A datagram to loopback for which there is no socket is captured as well, so that its refusal is recorded; where the
-//! kernel has no `socket` expression those four rules are missing.
+//! kernel has no `socket` expression, all to loopback go on as if there were no rules.
 //!
 //! A connection to loopback stays inside, but for sockets that bear the mark: only who has CAP_NET_ADMIN
 //! here can set one (socket(7), SO_MARK), and no program of the run has. ANSWER is on what our raw
@@ -161,17 +163,32 @@ fn ruleset(port: u16, looks_for_sockets: bool) -> Vec<u8> {
         rule.tproxy(port);
         rule.verdict(ACCEPT);
     });
+    let loopback = [FAMILY_IPV4, FAMILY_IPV6];
+    for family in loopback {
+        batch.rule(|rule| {
+            rule.loopback(family);
+            rule.protocol(TCP);
+            rule.verdict(RETURN);
+        });
+    }
+    batch.let_pass(TCP, SOURCE_PORT, port);
+    batch.let_pass(TCP, DESTINATION_PORT, DNS);
+    batch.capture(TCP, port);
     batch.let_pass(UDP, SOURCE_PORT, port);
     batch.let_pass(UDP, DESTINATION_PORT, DNS);
     batch.let_pass(UDP, SOURCE_PORT, DNS);
-    let loopback = [FAMILY_IPV4, FAMILY_IPV6];
-    for family in loopback.into_iter().filter(|_| looks_for_sockets) {
+    for family in loopback {
         batch.rule(|rule| {
             rule.loopback(family);
             rule.protocol(UDP);
-            rule.has_socket();
+            if looks_for_sockets {
+                rule.has_socket();
+            }
             rule.verdict(RETURN);
         });
+        if !looks_for_sockets {
+            continue;
+        }
         batch.rule(|rule| {
             rule.loopback(family);
             rule.protocol(UDP);
@@ -179,15 +196,6 @@ fn ruleset(port: u16, looks_for_sockets: bool) -> Vec<u8> {
             rule.verdict(ACCEPT);
         });
     }
-    for family in loopback {
-        batch.rule(|rule| {
-            rule.loopback(family);
-            rule.verdict(RETURN);
-        });
-    }
-    batch.let_pass(TCP, SOURCE_PORT, port);
-    batch.let_pass(TCP, DESTINATION_PORT, DNS);
-    batch.capture(TCP, port);
     // Errors are always told; one acknowledgement, of the last rule, tells that the batch was read to its end.
     batch.acknowledge = ACKNOWLEDGE;
     batch.capture(UDP, port);

@@ -126,9 +126,8 @@ impl Directory {
     /// Lists the names in the directory.
     pub(super) fn names(&self) -> io::Result<Vec<std::ffi::OsString>> {
         use std::os::fd::AsRawFd as _;
-        let this = self.open_self()?;
         // The link of a descriptor leads to what is held, whatever happened to the path since.
-        let listing = std::fs::read_dir(format!("/proc/self/fd/{}", this.as_raw_fd()))?;
+        let listing = std::fs::read_dir(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))?;
         listing.map(|entry| entry.map(|entry| entry.file_name())).collect()
     }
 
