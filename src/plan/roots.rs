@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::command::{self, Command};
+use crate::command::{self, Command, RuntimeRoot};
 use crate::policy::{
     Effect, ExecProgram, Host, PathAccess, PathPattern, Policy, RuleBody, Verdict, lossless,
 };
@@ -122,7 +122,8 @@ pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Ve
     for path in system_paths() {
         add(path, Why::System);
     }
-    for root in &command.runtime {
+    let image = command.images.last().map_or(&command.resolved, |image| &image.resolved);
+    for root in needed(policy, host, &host.resolve(image), &command.runtime) {
         add(root.path.clone(), Why::Runtime(root.reason.clone()));
     }
     if let Some(script) = &command.script {
@@ -173,8 +174,9 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
                         add(program.clone(), reason());
                     }
                     // A virtualenv is told by the link to its interpreter.
-                    for root in command::runtime_of(&spelled, &environment, host.cwd()) {
-                        add(root.path, reason());
+                    let runtime = command::runtime_of(&spelled, &environment, host.cwd());
+                    for root in needed(policy, host, &program, &runtime) {
+                        add(root.path.clone(), reason());
                     }
                 }
             }
@@ -186,6 +188,21 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
             | RuleBody::Listen(_) => {}
         }
     }
+}
+
+/// What is shown of all that a program needs. Which libraries a file asks for is the choice of who wrote it: where
+/// that can have been the agent, they are shown where a rule grants them, and nowhere else.
+fn needed<'a>(
+    policy: &Policy,
+    host: &dyn Host,
+    program: &Path,
+    roots: &'a [RuntimeRoot],
+) -> impl Iterator<Item = &'a RuntimeRoot> {
+    let may = |access, path: &Path| policy.decide_path(access, path).is_allow();
+    let is_library = |root: &RuntimeRoot| !host.is_dir(&root.path);
+    let is_agents = may(PathAccess::Write, program)
+        || roots.iter().any(|root| is_library(root) && may(PathAccess::Write, &root.path));
+    roots.iter().filter(move |root| !is_agents || !is_library(root) || may(PathAccess::Read, &root.path))
 }
 
 /// Files and directories that an exec rule names on this host.

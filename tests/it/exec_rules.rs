@@ -290,3 +290,41 @@ fn static_programs_and_pipelines_work() {
         sandbox.run(&["sh", "-c", many]).exits(0).denied_nothing();
     });
 }
+
+/// An ELF file names the libraries that it wants, by any path.
+#[test]
+fn what_a_program_of_the_agents_asks_for_is_not_shown() {
+    if !has("gcc") {
+        return skip("gcc", "it is not installed");
+    }
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        sandbox.directory("tools");
+        let secret = sandbox.file("apart/secret", "secret\n");
+        sandbox.file("main.c", "int main(void) { return 0; }\n");
+        let gcc = |words: &[&str]| {
+            let built = std::process::Command::new("gcc").args(words).current_dir(sandbox.path("")).status();
+            assert!(built.expect("gcc").success(), "{words:?}");
+        };
+        let name = format!("-Wl,-soname,{}", secret.display());
+        gcc(&["-shared", "-fPIC", "-x", "c", "/dev/null", "-o", "apart/lib.so", &name]);
+        gcc(&["main.c", "-o", "out/tool", "-Wl,--no-as-needed", "apart/lib.so"]);
+        std::fs::copy(sandbox.path("out/tool"), sandbox.path("tools/tool")).expect("a copy");
+        let secret = secret.to_str().expect("a name");
+        // The user's own program is believed, one that the agent can have made is not.
+        sandbox.policy("exec: ./tools/tool");
+        sandbox.run(&["cat", secret]).exits(0).prints("secret\n");
+        sandbox.policy("write: ./out\nexec: ./out/tool");
+        sandbox.run(&["cat", secret]).exits(1).complains("Permission denied");
+        sandbox.policy("write: ./out");
+        let ran = sandbox.agentbox(&[
+            "policy",
+            "show",
+            "-p",
+            sandbox.beside("agentbox.policy").to_str().expect("a name"),
+            "--",
+            "out/tool",
+        ]);
+        assert!(!ran.stdout.contains("apart/secret"), "{ran}");
+    });
+}
