@@ -4,11 +4,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::SendTimeout;
-use nix::sys::socket::{getsockopt, setsockopt};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use serde_json::json;
@@ -19,11 +20,13 @@ use super::sockaddr::{Address, parse};
 use super::view::{Place, Spelled, View};
 use super::{Loopback, RefusedConnection, Stop, Supervisor};
 use crate::policy::{Denied, PathAccess, Transport, Verdict};
-use crate::sys::{address, memory, sockopt};
+use crate::sys::{address, alarm, memory, sockopt};
 use crate::trace::{Event, Kind};
 
 /// `struct sockaddr_storage`.
 const ADDRESS: usize = 128;
+/// So long the guard itself may wait for a connection.
+const MOMENT: Duration = Duration::from_millis(2);
 
 impl Supervisor {
     pub(super) fn connect(&mut self, call: &Call) -> Result<Reply, Stop> {
@@ -342,14 +345,12 @@ fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Connects at once where the socket does not wait or nobody has to, else in a thread of its own; `held` is kept open
-/// until that is done.
+/// Connects at once where nobody has to wait, else in a thread of its own; `held` is kept open until that is done.
 pub(super) fn connect_now(socket: OwnedFd, raw: Vec<u8>, held: Option<OwnedFd>) -> Reply {
-    if sockopt::is_nonblocking(socket.as_fd()) || sockopt::is_datagram(socket.as_fd()) {
-        return address::connect(socket.as_fd(), &raw).map_err(errno_of).into();
-    }
-    if sockopt::is_tcp(socket.as_fd())
-        && let Some(done) = connect_tcp(socket.as_fd(), &raw)
+    if may_be_quick(socket.as_fd())
+        && let Some(done) = alarm::within(MOMENT, || address::connect(socket.as_fd(), &raw).map_err(errno_of))
+        // Under way, or not begun: a second call waits for its end.
+        && done != Err(Errno::EINTR)
     {
         return done.into();
     }
@@ -360,22 +361,14 @@ pub(super) fn connect_now(socket: OwnedFd, raw: Vec<u8>, held: Option<OwnedFd>) 
     }))
 }
 
-/// Connects a socket that waits, where that takes no time, as between two of one machine. None where it is under way (or
-/// was before): a second call waits for its end.
-fn connect_tcp(socket: BorrowedFd<'_>, raw: &[u8]) -> Option<nix::Result<()>> {
-    let (for_ever, no_time) = (TimeVal::zero(), TimeVal::microseconds(1));
-    // A second call says otherwise that the time is up.
-    if getsockopt(&socket, SendTimeout) != Ok(for_ever) {
-        return None;
-    }
-    // So long may connect(2) wait (socket(7)); the kernel makes a tick of it.
-    setsockopt(&socket, SendTimeout, &no_time).ok()?;
-    let done = address::connect(socket, raw).map_err(errno_of);
-    let restored = setsockopt(&socket, SendTimeout, &for_ever);
-    match done {
-        Err(Errno::EINPROGRESS | Errno::EALREADY | Errno::EINTR) => restored.err().map(Err),
-        done => Some(done),
-    }
+/// Whether to connect it mostly takes no time, as between two of one machine. Whoever has the socket as well can change
+/// all of that meanwhile.
+fn may_be_quick(socket: BorrowedFd<'_>) -> bool {
+    let waits_for_ever = || getsockopt(&socket, SendTimeout) == Ok(TimeVal::zero());
+    sockopt::is_nonblocking(socket)
+        || sockopt::is_datagram(socket)
+        // Where the time is up, a second call says otherwise.
+        || (sockopt::is_tcp(socket) && waits_for_ever())
 }
 
 fn refused(reply: &Reply, socket: &OwnedFd) -> bool {

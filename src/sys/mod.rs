@@ -6,6 +6,7 @@
 //! `io::Result` with the errno of the one call that it makes.
 
 pub mod address;
+pub mod alarm;
 pub mod clock;
 pub mod clone;
 pub mod dents;

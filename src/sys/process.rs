@@ -262,7 +262,7 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
 }
 
 /// What interrupts a thread: ignored where nobody asked for it.
-const INTERRUPTION: Signal = Signal::SIGURG;
+pub(super) const INTERRUPTION: Signal = Signal::SIGURG;
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 

@@ -53,6 +53,7 @@ mod sample;
 mod secrets;
 mod skip;
 mod socks;
+mod stalls;
 mod standstill;
 mod stat_times;
 mod stdio;
