@@ -140,7 +140,7 @@ impl Supervisor {
             libc::SYS_truncate => self.truncate(call, a, b),
             libc::SYS_flock => self.lock(call),
             libc::SYS_ioctl => Ok(self.set_foreground(call)),
-            libc::SYS_getdents64 => Ok(self.list(call)),
+            libc::SYS_getdents64 | libc::SYS_getdents => Ok(self.list(call)),
             libc::SYS_stat | libc::SYS_lstat | libc::SYS_fstat | libc::SYS_newfstatat | libc::SYS_statx => {
                 self.show_status(call)
             }

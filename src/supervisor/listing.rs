@@ -21,7 +21,7 @@ use super::call::{Call, Reply};
 use super::status::Statuses;
 use super::view::{Found, Place, own_path};
 use super::{Stop, Supervisor};
-use crate::sys::dents::{self, Entry};
+use crate::sys::dents::{self, Entry, Form};
 use crate::trace::{Event, Kind, Recorder, TraceError, path_value};
 
 /// Names of directories in the order in which they were listed.
@@ -39,8 +39,10 @@ const MOST_BYTES: usize = 16 << 20;
 const MOST_SEEN: usize = 1 << 16;
 /// Lists that are given out at the same time.
 const MOST: usize = 64;
+/// Names in lists that are given out at the same time, but for those of the largest directory.
+const MOST_NAMES: usize = 1 << 18;
 /// Most bytes that one call gives (the C library asks for 32 KiB).
-const ROOM: u64 = 1 << 20;
+const ROOM: usize = 1 << 20;
 
 /// What was recorded of directories that the run changes.
 #[derive(Debug, Default)]
@@ -164,24 +166,42 @@ impl Supervisor {
         self.recorder.record(if is_cut { event.arg("cut", true) } else { event })
     }
 
-    /// getdents64(2) of a replay, or where something is left out. That holds only names back: what they lead to is
-    /// masked by mounts, and refused.
+    /// getdents64(2) and getdents(2) of a replay, or where something is left out. That holds only names back: what they
+    /// lead to is masked by mounts, and refused.
     pub(super) fn list(&mut self, call: &Call) -> Reply {
         let [number, address, room, ..] = call.arguments;
-        let number = call.int(number);
+        let (number, room) = (call.int(number), call.int(room));
         let Ok(path) = call.task.link(&format!("fd/{number}")) else { return Reply::Continue };
         let path = Path::new(&path);
-        if !self.listings.orders.contains_key(path) && !self.access.hides_in(path) {
+        let is_ordered = self.listings.orders.contains_key(path);
+        if !is_ordered && !self.access.hides_in(path) {
             return Reply::Continue;
         }
         let Ok(directory) = call.task.fetch(number) else { return Reply::Continue };
-        let reader = (call.task.tgid, number);
-        match self.listings.give(path, &directory, reader, room, (&self.access, &self.statuses)) {
+        let form = if i64::from(call.number) == libc::SYS_getdents { Form::Old } else { Form::Wide };
+        let room = (usize::try_from(room).unwrap_or(0).min(ROOM), form);
+        let given = lseek(&directory, 0, Whence::SeekCur).and_then(|at| {
+            let (access, statuses) = (&self.access, &self.statuses);
+            let (packed, next) = if is_ordered {
+                let reader = (call.task.tgid, number);
+                self.listings.give(path, &directory, (reader, at.cast_unsigned()), room, (access, statuses))
+            } else {
+                shown(path, &directory, at.cast_unsigned(), room, (access, statuses))
+            }?;
+            Ok((packed, at, next.cast_signed()))
+        });
+        match given {
             Err(errno) => Reply::Errno(errno),
-            Ok((packed, next)) => self.hand_out(call, address, &packed, || {
-                let next = i64::try_from(next).map_err(|_| Errno::EOVERFLOW)?;
-                lseek(&directory, next, Whence::SeekSet).map(|_| ())
-            }),
+            Ok((packed, at, next)) => {
+                let reply = self.hand_out(call, address, &packed, || {
+                    lseek(&directory, next, Whence::SeekSet).map(|_| ())
+                });
+                if matches!(reply, Reply::Errno(_)) {
+                    // What nobody has got comes again.
+                    let _ = lseek(&directory, at, Whence::SeekSet);
+                }
+                reply
+            }
         }
     }
 
@@ -215,20 +235,23 @@ impl Listings {
         &mut self,
         path: &Path,
         directory: &OwnedFd,
-        (process, number): (i32, i32),
-        room: u64,
+        ((process, number), at): ((i32, i32), u64),
+        (room, form): (usize, Form),
         (access, statuses): (&AccessTable, &Statuses),
     ) -> nix::Result<(Vec<u8>, u64)> {
         let status = fstat(directory)?;
         let key = (status.st_dev, status.st_ino, process, number);
-        let at = lseek(directory, 0, Whence::SeekCur)?.cast_unsigned();
         if at == 0 || !self.open.contains_key(&key) {
-            if self.open.len() >= MOST {
-                self.open.clear();
-            }
             let order = self.orders.get(path).map(Vec::as_slice).unwrap_or_default();
             let mut entries = sorted(read(path, directory, access)?, order);
-            entries.iter_mut().for_each(|entry| statuses.number(path, entry));
+            for (entry, next) in entries.iter_mut().zip(1..) {
+                statuses.number(path, entry);
+                entry.next = next;
+            }
+            let held: usize = self.open.values().map(Vec::len).sum();
+            if self.open.len() >= MOST || held + entries.len() > MOST_NAMES {
+                self.open.clear();
+            }
             self.open.insert(key, entries);
         }
         let entries = self.open.get(&key).map(Vec::as_slice).unwrap_or_default();
@@ -237,12 +260,47 @@ impl Listings {
             self.open.remove(&key);
             return Ok((Vec::new(), at));
         }
-        let (packed, count) = dents::pack(rest, at, usize::try_from(room.min(ROOM)).unwrap_or(0));
+        let (packed, count) = dents::pack(rest, room, form);
         if count == 0 {
             return Err(Errno::EINVAL);
         }
         Ok((packed, at + count as u64))
     }
+}
+
+/// The entries that the kernel gives next but those that are not listed, packed, and the offset after them.
+fn shown(
+    path: &Path,
+    directory: &OwnedFd,
+    at: u64,
+    (room, form): (usize, Form),
+    (access, statuses): (&AccessTable, &Statuses),
+) -> nix::Result<(Vec<u8>, u64)> {
+    let mut next = at;
+    loop {
+        // What is not listed may be longer than what is.
+        let mut entries = dents::read_next(directory.as_fd(), room.max(dents::LONGEST)).map_err(errno_of)?;
+        let Some(last) = entries.last().map(|last| last.next) else { return Ok((Vec::new(), next)) };
+        entries.retain(|entry| !access.hides(&path.join(&entry.name)));
+        entries.iter_mut().for_each(|entry| statuses.number(path, entry));
+        let (packed, count) = dents::pack(&entries, room, form);
+        next = match (count.checked_sub(1).and_then(|before| entries.get(before)), entries.len()) {
+            (_, 0) => last,
+            (Some(_), all) if all == count => last,
+            (Some(before), _) => before.next,
+            (None, _) => {
+                lseek(directory, at.cast_signed(), Whence::SeekSet)?;
+                return Err(Errno::EINVAL);
+            }
+        };
+        if count > 0 {
+            return Ok((packed, next));
+        }
+    }
+}
+
+fn errno_of(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// In the order that was recorded; what was not there then comes last.
@@ -258,8 +316,7 @@ fn read(path: &Path, directory: &OwnedFd, access: &AccessTable) -> nix::Result<V
     // The offset of the agent's own open file stays where it is.
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let own = nix::fcntl::open(own_path(directory.as_fd()).as_str(), flags, Mode::empty())?;
-    let mut entries = dents::read(own.as_fd())
-        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    let mut entries = dents::read(own.as_fd()).map_err(errno_of)?;
     if access.hides_in(path) {
         entries.retain(|entry| !access.hides(&path.join(&entry.name)));
     }
@@ -296,7 +353,7 @@ mod tests {
 
     #[test]
     fn names_come_in_the_recorded_order_and_new_ones_last() {
-        let entry = |name: &str| Entry { inode: 1, kind: 8, name: name.into() };
+        let entry = |name: &str| Entry { inode: 1, kind: 8, name: name.into(), next: 0 };
         let order: Vec<OsString> = ["c", "gone", "a"].map(OsString::from).to_vec();
         let names: Vec<_> = sorted(["new", "a", "c", "newer"].map(entry).to_vec(), &order)
             .into_iter()

@@ -79,3 +79,42 @@ fn what_came_to_be_since_is_not_there_in_a_replay() {
         }
     });
 }
+
+/// The call of old C libraries, which has a form of its own (getdents(2)).
+const OLD: &str = "
+import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def names(number, room, place='.'):
+    directory, buffer, found = os.open(place, os.O_RDONLY), ctypes.create_string_buffer(room), []
+    start = 18 if number == 78 else 19
+    while (count := libc.syscall(number, directory, buffer, room)) > 0:
+        at = 0
+        while at < count:
+            length = struct.unpack_from('H', buffer, at + 16)[0]
+            found.append(buffer.raw[at + start:at + length].split(b'\\0')[0].decode())
+            at += length
+    os.close(directory)
+    return found if count == 0 else ctypes.get_errno()
+for room in (48, 200, 4096): assert names(78, room) == names(217, room) == names(217, 4096), room
+print(names(78, 4096))
+for room in (-1, 8, 1 << 32 | 8):
+    directory = os.open('.', os.O_RDONLY)
+    assert libc.syscall(217, directory, bytes(99), ctypes.c_long(room)) == -1 and ctypes.get_errno() == 22, room
+";
+
+#[test]
+fn the_old_call_lists_what_the_new_one_does() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .");
+        sandbox.file("old.py", OLD);
+        // The first one finds no trace beside it.
+        for _ in 0..3 {
+            let ran = sandbox.agentbox(&["run", "-p", "../agentbox.policy", "--", "python3", "old.py"]);
+            let names = ran.exits(0).stdout.clone();
+            assert!(names.contains("'old.py'") && !names.contains("trace"), "{names}");
+            let replayed = sandbox.agentbox(&["replay", "-t", "trace.jsonl"]);
+            replayed.exits(0).complains("agentbox: replay ok");
+            assert_eq!(replayed.stdout, names);
+        }
+    });
+}
