@@ -65,7 +65,10 @@ fn split(names: &[u8]) -> Vec<OsString> {
 pub(super) fn new_names(orders: &Orders) -> Vec<PathBuf> {
     let mut new = Vec::new();
     for (directory, names) in orders {
-        // What is gone shows nothing new.
+        // What is gone shows nothing new, and what a link leads to now is another directory.
+        if !directory.canonicalize().is_ok_and(|real| real == *directory) {
+            continue;
+        }
         let Ok(entries) = directory.read_dir() else { continue };
         let known: HashSet<&OsString> = names.iter().collect();
         let found = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
@@ -119,6 +122,21 @@ mod tests {
         }
         let names: Vec<_> = orders[Path::new("/w")].iter().map(|name| name.to_string_lossy()).collect();
         assert_eq!(names.concat(), "cgbedaf");
+    }
+
+    #[test]
+    fn names_are_new_in_a_directory_that_is_still_there() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path().canonicalize().expect("its path");
+        for path in ["kept", "other"].map(|name| root.join(name)) {
+            std::fs::create_dir(&path).expect("a directory");
+            std::fs::write(path.join("old"), "")
+                .and_then(|()| std::fs::write(path.join("new"), ""))
+                .expect("files");
+        }
+        std::os::unix::fs::symlink("other", root.join("linked")).expect("a link");
+        let listed = ["kept", "linked", "gone"].map(|name| (root.join(name), vec![OsString::from("old")]));
+        assert_eq!(new_names(&listed.into()), [root.join("kept/new")]);
     }
 
     #[test]
