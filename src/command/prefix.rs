@@ -16,6 +16,8 @@ pub(super) struct Prefix {
     pub(super) kind: &'static str,
     /// What to show when the whole of `path` is too much: paths below it that exist.
     pub(super) parts: Vec<PathBuf>,
+    /// A virtualenv, which a former run may have changed, says that it is one: only the parts are shown.
+    pub(super) is_base: bool,
 }
 
 /// The prefix of the file at `path`, which is run by or is an interpreter of `family`.
@@ -43,7 +45,21 @@ pub(super) fn of(path: &Path, family: Option<&str>) -> Option<Prefix> {
     if kind == VIRTUALENV {
         parts.extend(existing(prefix, &["bin", "lib", "lib64"]));
     }
-    Some(Prefix { path: prefix.to_owned(), kind, parts })
+    Some(Prefix { path: prefix.to_owned(), kind, parts, is_base: false })
+}
+
+/// What of a prefix to show that a virtualenv names as its base; none of what is no Python.
+pub(super) fn base(mut prefix: Prefix) -> Option<Prefix> {
+    match prefix.kind {
+        PYTHON | PYPY => {
+            let parts = ["bin", "include", "lib", "lib64", "lib-python", "lib_pypy", "share/terminfo"];
+            prefix.parts.extend(existing(&prefix.path, &parts));
+            prefix.is_base = true;
+            Some(prefix)
+        }
+        CONDA | "Nix store" | "Guix store" | "Homebrew tree" => Some(prefix),
+        _ => None,
+    }
 }
 
 /// The base prefix of a virtualenv: the parent of `home` in its pyvenv.cfg (PEP 405).
@@ -57,6 +73,9 @@ pub(super) fn base_python(virtualenv: &Path) -> Option<PathBuf> {
 }
 
 pub(super) const VIRTUALENV: &str = "virtualenv";
+const CONDA: &str = "conda environment";
+const PYTHON: &str = "Python prefix";
+const PYPY: &str = "PyPy prefix";
 
 struct Mark {
     /// The interpreters that it counts for; none: any program.
@@ -72,12 +91,12 @@ const fn mark(family: Option<&'static str>, kind: &'static str, paths: &'static 
 
 static MARKS: [Mark; 17] = [
     mark(None, VIRTUALENV, &["pyvenv.cfg"]),
-    mark(None, "conda environment", &["conda-meta"]),
+    mark(None, CONDA, &["conda-meta"]),
     mark(None, "Rust toolchain", &["lib/rustlib"]),
     mark(None, "Go toolchain", &["pkg/tool"]),
     mark(None, "Java runtime", &["lib/modules", "lib/rt.jar", "jre/lib/rt.jar"]),
-    mark(Some("python"), "Python prefix", &["lib/python*/os.py", "lib64/python*/os.py"]),
-    mark(Some("python"), "PyPy prefix", &["lib/pypy*/os.py", "lib-python"]),
+    mark(Some("python"), PYTHON, &["lib/python*/os.py", "lib64/python*/os.py"]),
+    mark(Some("python"), PYPY, &["lib/pypy*/os.py", "lib-python"]),
     mark(Some("node"), "Node prefix", &["lib/node_modules", "include/node"]),
     mark(Some("ruby"), "Ruby prefix", &["lib/ruby", "specifications"]),
     mark(Some("perl"), "Perl prefix", &["lib/perl*", "lib/5.*"]),
@@ -94,13 +113,13 @@ static MARKS: [Mark; 17] = [
 fn store(path: &Path) -> Option<Prefix> {
     for (root, kind) in [("/nix/store", "Nix store"), ("/gnu/store", "Guix store")] {
         if path.starts_with(root) {
-            return Some(Prefix { path: root.into(), kind, parts: Vec::new() });
+            return Some(Prefix { path: root.into(), kind, parts: Vec::new(), is_base: false });
         }
     }
     // A setting of a virtualenv may name one that is not there: only what is one shows what it lies in.
     let cellar = looks::canonical(path.ancestors().find(|dir| dir.ends_with("Cellar"))?).ok()?;
     let path = cellar.parent().filter(|_| cellar.ends_with("Cellar"))?.to_owned();
-    Some(Prefix { path, kind: "Homebrew tree", parts: Vec::new() })
+    Some(Prefix { path, kind: "Homebrew tree", parts: Vec::new(), is_base: false })
 }
 
 /// Whether `path` is in `prefix` still when links are followed.

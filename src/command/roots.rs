@@ -87,7 +87,7 @@ impl Collector<'_> {
 
     fn prefix(&mut self, prefix: &Prefix, image: &Executable) {
         let reason = format!("{} of {}", prefix.kind, image.spelled.display());
-        if !self.spelled(&prefix.path, &reason) {
+        if prefix.is_base || !self.spelled(&prefix.path, &reason) {
             // What a link in it leads to may be no part of it, and the choice of whoever can write there.
             let is_part = |part: &&PathBuf| prefix::lies_in(part, &prefix.path);
             for part in prefix.parts.iter().filter(is_part) {
@@ -100,9 +100,8 @@ impl Collector<'_> {
         // `home` is the directory of the base interpreter, most often BASE/bin.
         if let Some(home) = prefix::base_python(&prefix.path) {
             let python = home.join("python3");
-            if let Some(base) = prefix::of(&python, Some("python"))
-                && base.kind != prefix::VIRTUALENV
-            {
+            let base = prefix::of(&python, Some("python")).and_then(prefix::base);
+            if let Some(base) = base {
                 self.prefix(&base, &Executable { spelled: python.clone(), resolved: python });
             }
         }

@@ -71,6 +71,25 @@ fn a_homebrew_tree_is_shown_as_a_whole() {
 }
 
 #[test]
+fn what_a_virtualenv_names_shows_what_is_pythons_alone() {
+    let tree = Tree::new();
+    tree.elf("work/.venv/bin/python");
+    for file in
+        ["opt/lib/python3.12/os.py", "opt/lib/python3.12/site.py", "opt/share/keys", "opt/bin/python3"]
+    {
+        tree.file(file, b"", 0o644);
+    }
+    tree.file("go/pkg/tool/link", b"", 0o755);
+    for (home, shown) in [("opt/bin", &["opt/bin", "opt/lib"][..]), ("go/bin", &[])] {
+        tree.file("work/.venv/pyvenv.cfg", format!("home = {}\n", tree.at(home).display()).as_bytes(), 0o644);
+        let command = tree.ok(".venv/bin/python agent.py");
+        let mut expected: Vec<_> = shown.iter().map(|name| tree.at(name)).collect();
+        expected.push(tree.at("work/.venv"));
+        assert_eq!(roots(&command), expected, "{home}");
+    }
+}
+
+#[test]
 fn no_root_holds_the_directory_of_work() {
     let tree = Tree::new();
     tree.elf("work/bin/python3");
