@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::elf;
+use super::prefix;
 use super::surroundings::{is_system, os_string};
 use crate::policy::looks;
 
@@ -72,7 +73,7 @@ fn is_own_lib(dir: &Path, program: &Path) -> bool {
         let lib = looks::canonical(&prefix.join(name));
         lib.is_ok_and(|lib| looks::canonical(dir).is_ok_and(|dir| dir == lib))
     };
-    !is_system(dir) && ["lib", "lib64"].into_iter().any(same)
+    !is_system(dir) && prefix::lies_in(dir, prefix) && ["lib", "lib64"].into_iter().any(same)
 }
 
 /// Replaces `$ORIGIN`, the directory of the file that says so.
@@ -85,4 +86,29 @@ fn expand(dir: &OsString, path: &Path) -> PathBuf {
         }
     }
     PathBuf::from(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_programs_own_libraries_lie_beside_it() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        for directory in ["own/bin", "own/lib", "linked/bin", "elsewhere"] {
+            fs::create_dir_all(root.join(directory)).expect("a directory");
+        }
+        symlink("lib", root.join("own/lib64")).expect("a link");
+        symlink("../elsewhere", root.join("linked/lib")).expect("a link");
+        let is_own = |prefix: &str, lib: &str| {
+            is_own_lib(&root.join(prefix).join(lib), &root.join(prefix).join("bin/program"))
+        };
+        assert!(is_own("own", "lib") && is_own("own", "lib64") && is_own("own", "bin/../lib"));
+        // A link there leads wherever its maker likes.
+        assert!(!is_own("linked", "lib"));
+    }
 }

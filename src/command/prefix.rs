@@ -116,13 +116,16 @@ fn store(path: &Path) -> Option<Prefix> {
             return Some(Prefix { path: root.into(), kind, parts: Vec::new(), is_base: false });
         }
     }
-    let cellar = path.ancestors().find(|dir| dir.ends_with("Cellar"))?;
-    Some(Prefix {
-        path: cellar.parent()?.to_owned(),
-        kind: "Homebrew tree",
-        parts: Vec::new(),
-        is_base: false,
-    })
+    // A setting of a virtualenv may name one that is not there: only what is one shows what it lies in.
+    let cellar = looks::canonical(path.ancestors().find(|dir| dir.ends_with("Cellar"))?).ok()?;
+    let path = cellar.parent().filter(|_| cellar.ends_with("Cellar"))?.to_owned();
+    Some(Prefix { path, kind: "Homebrew tree", parts: Vec::new(), is_base: false })
+}
+
+/// Whether `path` is in `prefix` still when links are followed.
+pub(super) fn lies_in(path: &Path, prefix: &Path) -> bool {
+    let real = |path| looks::canonical(path).ok();
+    real(path).zip(real(prefix)).is_some_and(|(path, prefix)| path.starts_with(prefix))
 }
 
 /// What of `patterns` exists below `prefix`; a mark that ends in `os.py` stands for its directory.

@@ -1,6 +1,6 @@
 //! The runtime roots of a command: what must be readable for it to start, and nothing wider.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::chain::Chain;
 use super::prefix::{self, Prefix};
@@ -88,7 +88,9 @@ impl Collector<'_> {
     fn prefix(&mut self, prefix: &Prefix, image: &Executable) {
         let reason = format!("{} of {}", prefix.kind, image.spelled.display());
         if prefix.is_base || !self.spelled(&prefix.path, &reason) {
-            for part in &prefix.parts {
+            // What a link in it leads to may be no part of it, and the choice of whoever can write there.
+            let is_part = |part: &&PathBuf| prefix::lies_in(part, &prefix.path);
+            for part in prefix.parts.iter().filter(is_part) {
                 self.spelled(part, &reason);
             }
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, Weak};
 
 use hyper::client::conn::{TrySendError, http1};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -23,7 +23,7 @@ use super::multiplexed::Multiplexed;
 use super::origin::OriginStream;
 use super::received::Received;
 use super::recorded::{Carries, Played};
-use super::spare::{may_leave_its_body, proves_a_connection};
+use super::spare::{may_leave_its_body, needs_chunks, proves_a_connection};
 use super::spelling::{Spelled, Spelling};
 use super::tapped::Tapped;
 use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
@@ -59,6 +59,8 @@ pub(crate) struct Link {
     host: Option<Host>,
     /// Whoever comes next may have it.
     is_spare: bool,
+    /// The origin's last answer was one of HTTP/1.0, and so are further requests.
+    is_old: bool,
 }
 
 enum Sender {
@@ -208,6 +210,7 @@ impl Link {
             personal: false,
             host: None,
             is_spare: false,
+            is_old: false,
         }
     }
 
@@ -234,6 +237,7 @@ impl Link {
             personal: self.personal,
             host: self.host.clone(),
             is_spare: self.is_spare,
+            is_old: self.is_old,
         })
     }
 
@@ -301,6 +305,9 @@ impl Link {
         mut request: Request<Tapped>,
         arrivals: &Arc<Arrivals>,
     ) -> Result<Response<Received>, Unanswered> {
+        if self.is_old && needs_chunks(&request) {
+            return Err(Unanswered { error: "HTTP/1.0 has no chunks".into(), unsent: Some(request) });
+        }
         match &mut self.sender {
             Sender::One(sender, spelling) => {
                 spelling.expect();
@@ -308,7 +315,8 @@ impl Link {
                 self.is_spare &= !may_leave_its_body(&request);
                 arrivals.watch(&mut request);
                 let answer = sender.try_send_request(request).await?;
-                self.is_spare &= answer.status() != StatusCode::SWITCHING_PROTOCOLS;
+                self.is_old = answer.version() == Version::HTTP_10;
+                self.is_spare &= !self.is_old && answer.status() != StatusCode::SWITCHING_PROTOCOLS;
                 Ok(answer.map(Received::from))
             }
             Sender::Many(sender) => sender.send(request, arrivals).await,

@@ -1,7 +1,8 @@
-//! What a request says about its connection to the origin: whether another client may have that later.
+//! What a request says about its connection to the origin: whether that can carry it, and whether another client may
+//! have it later.
 
 use hyper::body::Body;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request};
 
 /// Whether an origin may not read the body: it has no meaning with these methods (RFC 9110 section 9.3), and one that
@@ -9,6 +10,12 @@ use hyper::{Method, Request};
 pub(crate) fn may_leave_its_body<B: Body>(request: &Request<B>) -> bool {
     let without = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS, Method::TRACE];
     without.contains(request.method()) && !request.body().is_end_stream()
+}
+
+/// Whether the body has no length that is known beforehand: the library sends none of it in HTTP/1.0, which cannot say
+/// where it ends.
+pub(crate) fn needs_chunks<B: Body>(request: &Request<B>) -> bool {
+    !request.headers().contains_key(CONTENT_LENGTH) && request.body().size_hint().exact().is_none()
 }
 
 /// Whether the scheme proves who the client is for all that follows (RFC 4559 section 6).

@@ -27,9 +27,9 @@ pub(super) fn add(
     let Some(Value::Object(args)) = entry.get("args") else { return Ok(()) };
     match entry.get("op").and_then(Value::as_str) {
         Some("fs.order") => {
-            let inline = || path_of(args, "names").unwrap_or_default().into_os_string().into_vec();
-            let names = body(args, "names", blobs)?.unwrap_or_else(inline);
-            if let Some(path) = entry_path(args) {
+            let inline = || path_of(args, "names").map(|names| names.into_os_string().into_vec());
+            let names = body(args, "names", blobs)?.or_else(inline);
+            if let Some((path, names)) = entry_path(args).filter(|path| is_direct(path)).zip(names) {
                 merge(orders.entry(path).or_default(), split(&names));
             }
         }
@@ -52,8 +52,9 @@ fn body(args: &Map<String, Value>, name: &str, blobs: &StoredBlobs) -> std::io::
     let blob = args.get(name).and_then(|names| names.get("blob")).and_then(Value::as_str);
     let Some(sha256) = blob else { return Ok(None) };
     let mut content = Vec::new();
-    blobs.open(sha256)?.take(MOST).read_to_end(&mut content)?;
-    Ok(Some(content))
+    blobs.open(sha256)?.take(MOST + 1).read_to_end(&mut content)?;
+    // Of what is known in part nobody can tell what is new.
+    Ok(Some(content).filter(|content| content.len() as u64 <= MOST))
 }
 
 fn split(names: &[u8]) -> Vec<OsString> {
@@ -64,7 +65,10 @@ fn split(names: &[u8]) -> Vec<OsString> {
 pub(super) fn new_names(orders: &Orders) -> Vec<PathBuf> {
     let mut new = Vec::new();
     for (directory, names) in orders {
-        // What is gone shows nothing new.
+        // What is gone shows nothing new, and what a link leads to now is another directory.
+        if !directory.canonicalize().is_ok_and(|real| real == *directory) {
+            continue;
+        }
         let Ok(entries) = directory.read_dir() else { continue };
         let known: HashSet<&OsString> = names.iter().collect();
         let found = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
@@ -104,6 +108,7 @@ mod tests {
     use std::path::Path;
 
     use serde_json::json;
+    use sha2::{Digest as _, Sha256};
 
     use super::*;
 
@@ -117,5 +122,42 @@ mod tests {
         }
         let names: Vec<_> = orders[Path::new("/w")].iter().map(|name| name.to_string_lossy()).collect();
         assert_eq!(names.concat(), "cgbedaf");
+    }
+
+    #[test]
+    fn names_are_new_in_a_directory_that_is_still_there() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path().canonicalize().expect("its path");
+        for path in ["kept", "other"].map(|name| root.join(name)) {
+            std::fs::create_dir(&path).expect("a directory");
+            std::fs::write(path.join("old"), "")
+                .and_then(|()| std::fs::write(path.join("new"), ""))
+                .expect("files");
+        }
+        std::os::unix::fs::symlink("other", root.join("linked")).expect("a link");
+        let listed = ["kept", "linked", "gone"].map(|name| (root.join(name), vec![OsString::from("old")]));
+        assert_eq!(new_names(&listed.into()), [root.join("kept/new")]);
+    }
+
+    #[test]
+    fn lists_that_are_crooked_or_too_long_say_nothing() {
+        let mut orders = Orders::new();
+        let directory = tempfile::tempdir().expect("a directory");
+        let trace = directory.path().join("t");
+        let blobs = StoredBlobs::beside(&trace);
+        std::fs::create_dir(directory.path().join("t.blobs")).expect("a directory");
+        let long = vec![b'a'; usize::try_from(MOST).expect("fits") + 1];
+        let digest = crate::trace::hex(&Sha256::digest(&long));
+        let packed = zstd::encode_all(&long[..], 1).expect("zstd");
+        std::fs::write(directory.path().join(format!("t.blobs/{digest}.zst")), packed).expect("writes");
+        for args in [
+            json!({"path": "/w/../x", "names": "a"}),
+            json!({"path": "/w"}),
+            json!({"path": "/w", "names": {"blob": digest}}),
+        ] {
+            let entry = json!({"op": "fs.order", "args": args});
+            add(&mut orders, entry.as_object().expect("an entry"), &blobs).expect("reads");
+        }
+        assert_eq!(orders, Orders::new());
     }
 }

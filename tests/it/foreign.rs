@@ -132,6 +132,23 @@ fn what_is_put_back_leads_nowhere_else() {
 }
 
 #[test]
+fn lists_of_a_stranger_tell_and_remove_nothing() {
+    let honest = Honest::new();
+    let own = honest.sandbox.path("out").display().to_string();
+    let places = ["", "/..", "/../../host", "/../out"].map(|place| format!("{own}{place}"));
+    let others = ["/", "/..", "/etc", "/proc/self/fd"].map(str::to_owned);
+    for place in places.iter().chain(&others) {
+        for op in ["fs.order", "fs.listed"] {
+            let ran = honest.replay(place, |_, forged| {
+                let lists = forged.blob(format!("{place}\0none\0").as_bytes());
+                forged.insert(op, &json!({"path": place, "names": "none", "lists": lists}));
+            });
+            assert!(!ran.stderr.contains("host/"), "{place}\n{ran}");
+        }
+    }
+}
+
+#[test]
 fn bodies_are_files_of_their_digest() {
     let honest = Honest::new();
     let path = honest.sandbox.path("out/b").display().to_string();

@@ -103,6 +103,27 @@ print(seen); open('mine', 'w').write('x')";
     });
 }
 
+/// Where its base lies, and its links, are the choice of whoever can write in it.
+#[test]
+fn a_virtualenv_that_the_agent_can_write_shows_nothing_but_runtimes() {
+    everyone(|sandbox| {
+        let keys = sandbox.beside("home/.keys");
+        sandbox.file("../home/.keys/key", "secret");
+        sandbox.directory(".venv/bin");
+        let link =
+            |target: &Path, name| std::os::unix::fs::symlink(target, sandbox.path(name)).expect("a link");
+        link(Path::new("/usr/bin/python3"), ".venv/bin/python3");
+        link(&keys, ".venv/lib");
+        let program = format!("import os\nprint(os.path.exists({:?}))", keys.join("key"));
+        for base in ["", "Cellar/x", "Cellar/x/bin"] {
+            sandbox.file(".venv/pyvenv.cfg", format!("home = {}\n", keys.join(base).display()));
+            for policy in ["write: .\n", "write: .\nexec: ./.venv/bin/python3\n"] {
+                run(sandbox, policy, &[".venv/bin/python3", "-S", "-c", &program]).exits(0).prints("False\n");
+            }
+        }
+    });
+}
+
 #[test]
 fn the_directory_of_the_trace_stays_where_it_is() {
     everyone(|sandbox| {

@@ -118,3 +118,19 @@ fn the_old_call_lists_what_the_new_one_does() {
         }
     });
 }
+
+#[test]
+fn a_directory_that_is_another_one_by_a_link_now_hides_nothing() {
+    let sandbox = crate::support::Sandbox::new(crate::support::User::Caller);
+    sandbox.policy("read: .\nexec: ls");
+    sandbox.file("data/x", "x\n");
+    sandbox.file("other/x", "x\n");
+    sandbox.file("other/y", "y\n");
+    let ran = sandbox.run(&["ls", "data", "other"]);
+    ran.exits(0);
+    fs::rename(sandbox.path("data"), sandbox.path("moved")).expect("moves");
+    std::os::unix::fs::symlink("other", sandbox.path("data")).expect("a link");
+    let trace = sandbox.trace();
+    let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
+    replayed.exits(1).complains("input-changed").complains("data -> ");
+}

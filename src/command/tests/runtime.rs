@@ -37,6 +37,39 @@ fn virtualenv_keeps_its_spelling_and_shows_its_base() {
     assert_eq!(roots(&command), [tree.at("opt/python"), tree.at("work/.venv")]);
 }
 
+/// Whoever can write in it says what its `home` is and where its links lead.
+#[test]
+fn a_virtualenv_leads_to_no_tree_that_is_no_runtime() {
+    let tree = Tree::new();
+    tree.elf("work/.venv/bin/python3");
+    tree.file("home/.keys/key", b"", 0o600);
+    tree.link("work/Cellar", tree.at("home/.keys").to_str().expect("text"));
+    for place in ["home/.keys", "home/.keys/Cellar/x", "home/.keys/Cellar", "work/Cellar/x/bin"] {
+        let home = format!("home = {}\n", tree.at(place).display());
+        tree.file("work/.venv/pyvenv.cfg", home.as_bytes(), 0o644);
+        let command = tree.ok(".venv/bin/python3");
+        assert_eq!(roots(&command), [tree.at("work/.venv")], "{place}");
+    }
+    let tree = Tree::new();
+    tree.elf("work/bin/python3");
+    tree.file("work/pyvenv.cfg", format!("home = {}\n", tree.at("work/bin").display()).as_bytes(), 0o644);
+    tree.file("home/.keys/key", b"", 0o600);
+    for link in ["lib", "lib-python", "conda-meta"] {
+        tree.link(&format!("work/{link}"), tree.at("home/.keys").to_str().expect("text"));
+    }
+    let command = tree.ok("bin/python3");
+    assert_eq!(roots(&command), [tree.at("work/bin"), tree.at("work/pyvenv.cfg")]);
+}
+
+#[test]
+fn a_homebrew_tree_is_shown_as_a_whole() {
+    let tree = Tree::new();
+    let real = tree.elf("brew/Cellar/tool/1/bin/tool");
+    tree.link("brew/bin/tool", real.to_str().expect("text"));
+    let command = tree.ok(tree.at("brew/bin/tool").to_str().expect("text"));
+    assert_eq!(roots(&command), [tree.at("brew")]);
+}
+
 #[test]
 fn what_a_virtualenv_names_shows_what_is_pythons_alone() {
     let tree = Tree::new();

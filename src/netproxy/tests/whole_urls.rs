@@ -1,8 +1,8 @@
 //! Requests that name a whole URL on the proxy's port: who gets a connection that an earlier client has left.
 
 use std::io::{Read as _, Write as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -76,6 +76,34 @@ fn what_must_not_be_shared_is_not_where_urls_are_whole() {
         by_url(&bench, &[BY_URL]);
     }
     assert_eq!(count.load(Ordering::Relaxed), 2);
+}
+
+/// It has no way to tell where such a body ends.
+#[test]
+fn a_body_in_chunks_reaches_an_origin_that_has_spoken_http_1_0() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let (bodies, count) = (Arc::clone(&heard), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
+    let origin = server(move |mut stream| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        while let Some(head) = read_head(&mut stream) {
+            if head.to_lowercase().contains("transfer-encoding: chunked") {
+                let mut body = [0; 15];
+                stream.read_exact(&mut body).unwrap();
+                bodies.lock().unwrap().push(String::from_utf8(body.to_vec()).unwrap());
+            }
+            let answer = "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok";
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    let bench = bench("net: a.test", origin);
+    let chunked = "POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    by_url(&bench, &[BY_URL, BY_URL, chunked]);
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+    by_url(&bench, &[chunked]);
+    assert_eq!(*heard.lock().unwrap(), ["5\r\nhello\r\n0\r\n\r\n"; 2]);
 }
 
 #[test]
