@@ -51,7 +51,9 @@ pub(crate) async fn serve(egress: Arc<Egress>, mut client: Client) {
     match client.prefix().first() {
         Some(&VERSION_5) => Box::pin(negotiate(egress, client, Version::Five)).await,
         Some(&VERSION_4) => Box::pin(negotiate(egress, client, Version::Four)).await,
-        _ => Box::pin(http::serve(egress, client, http::Scope::Open(Box::default()), None, Wire::Http1)).await,
+        _ => {
+            Box::pin(http::serve(egress, client, http::Scope::Open(Box::default()), None, Wire::Http1)).await
+        }
     }
 }
 

@@ -13,8 +13,13 @@ mod rules;
 
 const ALLOW: Action = Action::Allow;
 const NOTIFY: Action = Action::Notify;
-const OPEN: FilterOptions =
-    FilterOptions { full_mediation: false, signals_are_scoped: true, replayable: false, replayed: false, hides_names: false };
+const OPEN: FilterOptions = FilterOptions {
+    full_mediation: false,
+    signals_are_scoped: true,
+    replayable: false,
+    replayed: false,
+    hides_names: false,
+};
 
 /// Upper halves that the kernel drops where it takes an `int`.
 const UPPER: [u64; 4] = [0, 1 << 32, 0x5555_5555 << 32, 0xffff_ffff << 32];

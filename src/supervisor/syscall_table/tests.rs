@@ -6,10 +6,20 @@ use syscalls::Sysno;
 
 use super::*;
 
-const OPEN: FilterOptions =
-    FilterOptions { full_mediation: false, signals_are_scoped: true, replayable: false, replayed: false, hides_names: false };
-const STRICT: FilterOptions =
-    FilterOptions { full_mediation: true, signals_are_scoped: false, replayable: true, replayed: true, hides_names: false };
+const OPEN: FilterOptions = FilterOptions {
+    full_mediation: false,
+    signals_are_scoped: true,
+    replayable: false,
+    replayed: false,
+    hides_names: false,
+};
+const STRICT: FilterOptions = FilterOptions {
+    full_mediation: true,
+    signals_are_scoped: false,
+    replayable: true,
+    replayed: true,
+    hides_names: false,
+};
 
 /// `Sysno::iter` leaves the last syscall out, so the numbers are tried one by one as well.
 #[test]

@@ -16,7 +16,9 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
 pub use address::own_addresses;
-pub use diag::{SocketIdentity, diag_socket, tcp_cookie_of, tcp_has_left, tcp_listens_at, tcp_unread_of, udp_cookie_of};
+pub use diag::{
+    SocketIdentity, diag_socket, tcp_cookie_of, tcp_has_left, tcp_listens_at, tcp_unread_of, udp_cookie_of,
+};
 pub use route::{Ipv6, add_anyip_routes, link_up_loopback};
 pub use tproxy::{ANSWER_MARK, LOOPBACK_MARK, install_tproxy};
 
