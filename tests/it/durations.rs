@@ -48,17 +48,6 @@ func main() {
 	get("/one")
 	get("/pieces")
 	begun := time.Now()
-	var all sync.WaitGroup
-	for range [3]int{} {
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			if _, err := http.Get("http://" + os.Args[1] + "/many"); err != nil { panic(err) }
-		}()
-	}
-	all.Wait()
-	lap("many", begun)
-	begun = time.Now()
 	stream, err := net.Dial("tcp", os.Args[2])
 	if err != nil { panic(err) }
 	lines := bufio.NewReader(stream)
@@ -73,6 +62,18 @@ func main() {
 	_, err = client.Get("http://" + os.Args[1] + "/late")
 	lap("timeout", begun)
 	fmt.Println(err != nil)
+	// Last: which thread reads a time of day first is chance, and what comes later would count here.
+	begun = time.Now()
+	var all sync.WaitGroup
+	for range [3]int{} {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			if _, err := http.Get("http://" + os.Args[1] + "/many"); err != nil { panic(err) }
+		}()
+	}
+	all.Wait()
+	lap("many", begun)
 }
 "#;
 
@@ -100,52 +101,31 @@ fn lap(ran: &Ran, name: &str) -> f64 {
 }
 
 /// Records, stops the server, and replays: what each lap takes is what it took, but for what the machine takes.
-/// `tries`: where threads of a runtime read ahead on a busy machine, one of so many replays is as it was.
 fn are_as_recorded<const COUNT: usize>(
     sandbox: &Sandbox,
     servers: [Server; COUNT],
     words: &[&str],
     laps: &[(&str, f64)],
     waited: f64,
-    tries: usize,
 ) {
     let ran = sandbox.run(words);
     ran.exits(0);
     drop(servers);
-    for (name, least) in laps {
-        let recorded = lap(&ran, name);
-        assert!(recorded >= *least, "{name}: {recorded}");
-    }
-    let replays: Vec<_> =
-        (0..tries).map_while(|number| replayed(sandbox, &ran, laps, waited, number)).collect();
-    assert!(replays.len() < tries, "{}", replays.join("\n"));
-}
-
-/// Replays; what was not as it was, if anything.
-fn replayed(
-    sandbox: &Sandbox,
-    ran: &Ran,
-    laps: &[(&str, f64)],
-    waited: f64,
-    number: usize,
-) -> Option<String> {
     let begun = Instant::now();
     let again = sandbox.agentbox(&["replay", "-t", "../trace.jsonl", "--lenient", "output-changed"]);
     let took = begun.elapsed().as_secs_f64();
     assert_eq!(again.stdout, ran.stdout, "{again}");
     again.exits(0);
     for (name, least) in laps {
-        let (recorded, replayed) = (lap(ran, name), lap(&again, name));
+        let (recorded, replayed) = (lap(&ran, name), lap(&again, name));
+        assert!(recorded >= *least, "{name}: {recorded}");
         assert!(replayed >= *least - 0.02, "{name}: {replayed}, not {recorded}\n{again}");
-        if (replayed - recorded).abs() >= 0.6 {
-            return Some(format!("replay {number}: {name}: {replayed}, not {recorded}\n{again}"));
-        }
+        assert!((replayed - recorded).abs() < 0.6, "{name}: {replayed}, not {recorded}\n{again}");
     }
     let left_out =
         again.stderr.lines().find_map(|line| line.strip_prefix("agentbox: waits of ")?.split(' ').next());
     let left_out: f64 = left_out.and_then(|number| number.parse().ok()).unwrap_or(0.0);
     assert!(left_out > waited * 0.7, "{left_out} s were left out in {took} s\n{again}");
-    None
 }
 
 #[test]
@@ -169,7 +149,7 @@ fn answers_take_as_long_in_go() {
         ("stream", 2.0),
         ("timeout", 0.3),
     ];
-    are_as_recorded(&sandbox, [server, lines], &["./laps", &at, &other], &laps, 6.8, 4);
+    are_as_recorded(&sandbox, [server, lines], &["./laps", &at, &other], &laps, 6.8);
 }
 
 #[test]
@@ -182,5 +162,5 @@ fn answers_take_as_long_in_java() {
     sandbox.policy(&format!("read: .\nnet: {at}\nexec: java\n"));
     let source = sandbox.file("Laps.java", JAVA);
     assert!(Command::new("javac").arg(source).status().expect("javac").success());
-    are_as_recorded(&sandbox, [server], &["java", "Laps", &at], &[("/one", 1.0), ("/pieces", 2.5)], 0.0, 1);
+    are_as_recorded(&sandbox, [server], &["java", "Laps", &at], &[("/one", 1.0), ("/pieces", 2.5)], 0.0);
 }
