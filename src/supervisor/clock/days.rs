@@ -5,6 +5,7 @@
 
 use std::io;
 
+use super::arrivals::Arrivals;
 use super::control::Control;
 use super::points::Point;
 use super::reel::{Reel, Replay};
@@ -16,6 +17,7 @@ use crate::trace::TraceError;
 
 /// As in `image.c`.
 const LONG_OVER: i64 = 1_000_000_000;
+const FAR_AHEAD: i64 = 100_000_000;
 /// The kind of CLOCK_REALTIME.
 const REALTIME: u8 = 0;
 
@@ -55,7 +57,10 @@ impl Clock {
         {
             match &mut days.reel {
                 // Its memory is a file of ours: it can be read and written.
-                Reel::Replay(replay) => now = replay.time_of_day(days.lane.as_ref(), now).unwrap_or(now),
+                Reel::Replay(replay) => {
+                    let arrivals = self.tapes.as_ref().map(|tapes| &tapes.arrivals);
+                    now = replay.time_of_day(days.lane.as_ref(), now, arrivals).unwrap_or(now);
+                }
                 Reel::Record(record) => {
                     record.drain(days.lane.as_ref());
                     record.push(Point::new(kind, now));
@@ -105,25 +110,39 @@ impl Program {
 
 impl Replay {
     /// As in `image.c`: the next point of the tape for a clock that stands at `now`.
-    fn time_of_day(&mut self, lane: Option<&Lane>, now: u64) -> io::Result<u64> {
+    fn time_of_day(
+        &mut self,
+        lane: Option<&Lane>,
+        now: u64,
+        arrivals: Option<&Arrivals>,
+    ) -> io::Result<u64> {
         let Some(lane) = lane else { return Ok(now) };
         // The program can write there meanwhile: what is taken from the tape is counted here.
         let mut head = lane.head()?;
         loop {
             let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX);
             let late = head.mismatches;
+            let own = now.wrapping_sub(late);
             let Some(point) = self.window.get(cursor) else {
                 if self.window.len() < POINTS {
                     lane.set_head(head)?;
-                    return Ok(now.wrapping_sub(late));
+                    return Ok(own);
                 }
+                self.last = self.window.last().map_or(self.last, |point| point.at);
                 self.fill(Some(lane))?;
                 head = Head { cursor: 0, skew: head.skew, mismatches: late, ..lane.head()? };
                 continue;
             };
+            let over = own.wrapping_sub(point.at).cast_signed();
+            let last = cursor.checked_sub(1).and_then(|before| self.window.get(before));
+            let last = last.map_or(self.last, |last| last.at);
+            let is_early = |arrivals: &Arrivals| arrivals.lie_before(last, own.saturating_sub(last), point.at);
+            if over < -FAR_AHEAD && arrivals.is_some_and(is_early) {
+                return Ok(own);
+            }
             head.cursor += 1;
             let behind = now.wrapping_sub(point.at).cast_signed();
-            if behind.wrapping_sub_unsigned(late) > LONG_OVER {
+            if over > LONG_OVER {
                 continue;
             }
             head.skew = head.skew.wrapping_add_signed(behind.min(0).wrapping_neg());

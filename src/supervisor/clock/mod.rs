@@ -14,6 +14,7 @@
 //! same program, as a time and nothing else.
 
 mod advance;
+mod arrivals;
 mod control;
 mod days;
 mod java;
