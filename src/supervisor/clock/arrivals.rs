@@ -1,7 +1,8 @@
 //! What came from outside while a run was recorded, and since when it was waited for.
 //!
 //! The tape that all threads of a program share has their times of day in a row. A thread that asks once more than it
-//! did would take a time from behind a wait which is still to come: the arrival at its end tells that.
+//! did would take a time from behind a wait that is still to come, and the program's clock would leap over it; where
+//! they ask less often, a time from before the wait is left. Waits tell both.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
@@ -26,14 +27,42 @@ impl Arrivals {
         }
         awaited
     }
+}
 
-    /// Whether a read that comes `since` after the time `last` was told cannot be the one which was told `next`: that
-    /// had waited for something, and this has not.
-    pub(super) fn lie_before(&self, last: u64, since: u64, next: u64) -> bool {
-        let left = next.saturating_sub(last).saturating_sub(since);
-        let awaited = self.awaited(last, next);
-        // Half of it: what the program itself does in between takes another time than it took.
-        since < awaited / 2 && awaited >= left / 2
+/// What tells a read that was recorded from one that was not, by the waits around them.
+pub(super) struct WaitsBeside<'a> {
+    /// The program's kernel now.
+    pub(super) kernel: u64,
+    /// From which time of it on how much was left out.
+    pub(super) skips: &'a [(u64, u64)],
+    pub(super) arrivals: Option<&'a Arrivals>,
+    /// How long the program's present waits last.
+    pub(super) left: &'a [u64],
+}
+
+impl WaitsBeside<'_> {
+    /// Whether a read cannot be the one that was told `next`, on a clock at `own` where `told` was told before: that
+    /// one had waited, and this one has not. Half of it counts: what a program does beside takes another time than
+    /// it took.
+    pub(super) fn are_to_come(&self, told: u64, own: u64, next: u64) -> bool {
+        let left = next.saturating_sub(own);
+        let awaited = self.arrivals.map_or(0, |arrivals| arrivals.awaited(told, next));
+        let has_not = own.saturating_sub(told) < awaited / 2 && awaited >= left / 4;
+        has_not || self.left.iter().any(|wait| (left / 4..=left).contains(wait))
+    }
+
+    /// The same for a read that has waited, where that one had not.
+    pub(super) fn are_over(&self, told: u64, own: u64, next: u64) -> bool {
+        let mut left_out = 0_u64;
+        let totals = self.skips.iter().rev().map(|(_, total)| *total).skip(1).chain([0]);
+        for ((from, total), before) in self.skips.iter().rev().zip(totals) {
+            let since = self.kernel.saturating_sub(*from).saturating_add(left_out);
+            if own.saturating_sub(since) <= told {
+                break;
+            }
+            left_out = left_out.saturating_add(total.saturating_sub(before));
+        }
+        next.saturating_sub(told) < left_out / 2
     }
 }
 
@@ -57,10 +86,26 @@ mod tests {
     fn who_has_not_waited_is_not_told_what_came_later() {
         let mut arrivals = Arrivals::default();
         arrivals.add(1000, 2000);
+        let waits = WaitsBeside { kernel: 0, skips: &[], arrivals: Some(&arrivals), left: &[] };
         // At once, while it is awaited, and behind it.
-        assert!(arrivals.lie_before(1000, 5, 2010) && !arrivals.lie_before(1000, 995, 2010));
-        assert!(!arrivals.lie_before(2000, 5, 3010));
+        assert!(waits.are_to_come(1000, 1005, 2010) && !waits.are_to_come(1000, 1995, 2010));
+        assert!(!waits.are_to_come(2000, 2005, 3010));
         // What came took a small part of that time.
-        assert!(!arrivals.lie_before(1000, 5, 9000));
+        assert!(!waits.are_to_come(1000, 1005, 9000));
+        // One that sleeps, and others.
+        let waits = WaitsBeside { left: &[10, 900, 1001], ..waits };
+        assert!(waits.are_to_come(2000, 2005, 3005) && !waits.are_to_come(2000, 2005, 2500));
+    }
+
+    #[test]
+    fn who_has_waited_is_not_told_what_came_before() {
+        // At 100 and 150 of the kernel 1000 each were left out; it is 160 now, and 2160 for the program.
+        let skips = [(0, 0), (100, 1000), (150, 2000)];
+        let waits = WaitsBeside { kernel: 160, skips: &skips, arrivals: None, left: &[] };
+        assert!(waits.are_over(90, 2160, 95) && waits.are_over(90, 2160, 1080));
+        assert!(!waits.are_over(90, 2160, 1100));
+        // Between the two.
+        assert!(waits.are_over(1120, 2160, 1200) && !waits.are_over(1120, 2160, 1700));
+        assert!(!waits.are_over(2155, 2160, 2156));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::arrivals::Arrivals;
+use super::arrivals::WaitsBeside;
 use super::control::Control;
 use super::points::Point;
 use super::reel::{Reel, Replay};
@@ -16,8 +16,9 @@ use crate::sys::vdso::POINTS;
 use crate::trace::TraceError;
 
 /// As in `image.c`.
+const APART: i64 = 100_000_000;
+/// What is as long over was not asked for this time.
 const LONG_OVER: i64 = 1_000_000_000;
-const FAR_AHEAD: i64 = 100_000_000;
 /// The kind of CLOCK_REALTIME.
 const REALTIME: u8 = 0;
 
@@ -47,8 +48,13 @@ impl Clock {
     }
 
     /// Where the timeline stands for a read of `kind` that the supervisor answers, of a program whose clock goes
-    /// at real rate.
-    pub(super) fn at_real_rate_now(&mut self, process: i32, kind: u8) -> Result<u64, TraceError> {
+    /// at real rate; `left` is how long its present waits last.
+    pub(super) fn at_real_rate_now(
+        &mut self,
+        process: i32,
+        kind: u8,
+        left: &[u64],
+    ) -> Result<u64, TraceError> {
         let kernel = self.kernel_now();
         let Some(mut program) = self.programs.remove(&process) else { return Ok(kernel) };
         let mut now = kernel.wrapping_add(program.control.shift).wrapping_add(self.ahead(&program));
@@ -59,7 +65,8 @@ impl Clock {
                 // Its memory is a file of ours: it can be read and written.
                 Reel::Replay(replay) => {
                     let arrivals = self.tapes.as_ref().map(|tapes| &tapes.arrivals);
-                    now = replay.time_of_day(days.lane.as_ref(), now, arrivals).unwrap_or(now);
+                    let waits = WaitsBeside { kernel, skips: &self.skips, arrivals, left };
+                    now = replay.time_of_day(days.lane.as_ref(), now, &waits).unwrap_or(now);
                 }
                 Reel::Record(record) => {
                     record.drain(days.lane.as_ref());
@@ -110,19 +117,15 @@ impl Program {
 
 impl Replay {
     /// As in `image.c`: the next point of the tape for a clock that stands at `now`.
-    fn time_of_day(
-        &mut self,
-        lane: Option<&Lane>,
-        now: u64,
-        arrivals: Option<&Arrivals>,
-    ) -> io::Result<u64> {
+    fn time_of_day(&mut self, lane: Option<&Lane>, now: u64, waits: &WaitsBeside<'_>) -> io::Result<u64> {
         let Some(lane) = lane else { return Ok(now) };
         // The program can write there meanwhile: what is taken from the tape is counted here.
         let mut head = lane.head()?;
+        let late = head.mismatches;
+        let own = now.wrapping_sub(late);
+        let mut told = None;
         loop {
             let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX);
-            let late = head.mismatches;
-            let own = now.wrapping_sub(late);
             let Some(point) = self.window.get(cursor) else {
                 if self.window.len() < POINTS {
                     lane.set_head(head)?;
@@ -133,18 +136,17 @@ impl Replay {
                 head = Head { cursor: 0, skew: head.skew, mismatches: late, ..lane.head()? };
                 continue;
             };
+            let before = cursor.checked_sub(1).and_then(|before| self.window.get(before));
+            let told = *told.get_or_insert_with(|| before.map_or(self.last, |before| before.at));
             let over = own.wrapping_sub(point.at).cast_signed();
-            let last = cursor.checked_sub(1).and_then(|before| self.window.get(before));
-            let last = last.map_or(self.last, |last| last.at);
-            let is_early = |arrivals: &Arrivals| arrivals.lie_before(last, own.saturating_sub(last), point.at);
-            if over < -FAR_AHEAD && arrivals.is_some_and(is_early) {
+            if over < -APART && waits.are_to_come(told, own, point.at) {
                 return Ok(own);
             }
             head.cursor += 1;
-            let behind = now.wrapping_sub(point.at).cast_signed();
-            if over > LONG_OVER {
+            if over > LONG_OVER || (over > APART && waits.are_over(told, own, point.at)) {
                 continue;
             }
+            let behind = now.wrapping_sub(point.at).cast_signed();
             head.skew = head.skew.wrapping_add_signed(behind.min(0).wrapping_neg());
             head.mismatches = behind.max(0).cast_unsigned();
             lane.set_head(head)?;

@@ -28,6 +28,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    fn of(clock: &Clock, (task, process): (i32, i32), blocked: Blocked) -> Self {
+        let original = original(blocked.call, clock.original(task));
+        Self { task, process, blocked, original }
+    }
+
     /// How it stands once it is interrupted: it has its own registers again, for which it stops once more.
     fn interrupted(&self) -> Blocked {
         let stops = u64::from(self.original != self.blocked.call);
@@ -55,10 +60,7 @@ impl Supervisor {
         let mut waiting = Vec::new();
         for (task, process) in tasks {
             match sight::of(task) {
-                Sight::Blocked(blocked) => {
-                    let original = original(blocked.call, clock.original(task));
-                    waiting.push(Waiting { task, process, blocked, original });
-                }
+                Sight::Blocked(blocked) => waiting.push(Waiting::of(clock, (task, process), blocked)),
                 Sight::Dead => {}
                 Sight::Moving => moving = true,
             }
@@ -72,12 +74,7 @@ impl Supervisor {
             skip.catch_up(clock, ahead)?;
         }
         for one in &waiting {
-            skip.note(one, |skip| {
-                let clocks = skip.clocks(clock, one.task, one.process);
-                let is_represented = represented.contains(&one.task);
-                let taken = clock.taken(one.task);
-                Caller { task: one.task, process: one.process, is_represented, clocks, taken }
-            });
+            skip.note_in(clock, one, represented.contains(&one.task));
         }
         skip.looked_at = skip.now(clock);
         if moving || skip.is_live || !leaves_out {
@@ -104,7 +101,38 @@ impl Supervisor {
     }
 }
 
+impl Supervisor {
+    /// How long what `process` waits for is still to last, where its clock goes at real rate.
+    pub(in crate::supervisor) fn waits_left(&mut self, process: i32) -> Vec<u64> {
+        let represented: HashSet<i32> = self.represented().collect();
+        let (Some(skip), Some(clock)) = (&mut self.skip, &self.clock) else { return Vec::new() };
+        if clock.last_read(process).is_none() {
+            return Vec::new();
+        }
+        let tasks = self.tasks.kin().map(|kin| kin.tasks()).into_iter().flatten();
+        for (task, process) in tasks.filter(|(_, owner)| *owner == process) {
+            if let Sight::Blocked(blocked) = sight::of(task) {
+                skip.note_in(
+                    clock,
+                    &Waiting::of(clock, (task, process), blocked),
+                    represented.contains(&task),
+                );
+            }
+        }
+        skip.left(process, clock)
+    }
+}
+
 impl Skip {
+    /// A task is blocked.
+    fn note_in(&mut self, clock: &Clock, one: &Waiting, is_represented: bool) {
+        self.note(one, |skip| {
+            let clocks = skip.clocks(clock, one.task, one.process);
+            let taken = clock.taken(one.task);
+            Caller { task: one.task, process: one.process, is_represented, clocks, taken }
+        });
+    }
+
     fn now(&self, clock: &Clock) -> u64 {
         clock.kernel().0.wrapping_add(self.skew)
     }
