@@ -43,8 +43,10 @@ impl Clock {
             // Killed meanwhile: nobody reads it.
             let _ = control.write(child);
         }
-        self.programs
-            .insert(child, Program { control, days: None, has_readers: false, methods: Box::default() });
+        self.programs.insert(
+            child,
+            Program { control, days: None, has_readers: false, methods: Box::default(), skips: Vec::new() },
+        );
     }
 
     /// Where the timeline stands for a read of `kind` that the supervisor answers, of a program whose clock goes
@@ -65,7 +67,7 @@ impl Clock {
                 // Its memory is a file of ours: it can be read and written.
                 Reel::Replay(replay) => {
                     let arrivals = self.tapes.as_ref().map(|tapes| &tapes.arrivals);
-                    let waits = WaitsBeside { kernel, skips: &self.skips, arrivals, left };
+                    let waits = WaitsBeside { kernel, skips: &program.skips, arrivals, left };
                     now = replay.time_of_day(days.lane.as_ref(), now, &waits).unwrap_or(now);
                 }
                 Reel::Record(record) => {
@@ -101,17 +103,20 @@ impl Clock {
 }
 
 impl Program {
-    /// Nanoseconds pass at once: those that the clock was ahead have passed already.
-    pub(super) fn advance(&mut self, process: i32, by: u64) {
+    /// Nanoseconds pass at once, at this time of the kernel: those that the clock was ahead have passed already.
+    pub(super) fn advance(&mut self, process: i32, (kernel, by): (u64, u64)) {
         self.control.shift = self.control.shift.wrapping_add(by);
         // Killed meanwhile: nobody reads it.
         let _ = self.control.write(process);
         let days = self.days.as_ref().filter(|days| matches!(days.reel, Reel::Replay(_)));
         let Some(lane) = days.and_then(|days| days.lane.as_ref()) else { return };
+        let mut passed = 0;
         // It is a file of ours: it can be read and written.
         if let Some(head) = lane.head().ok().filter(|head| head.skew > 0) {
-            let _ = lane.set_head(Head { skew: head.skew.saturating_sub(by), ..head });
+            passed = by.min(head.skew);
+            let _ = lane.set_head(Head { skew: head.skew - passed, ..head });
         }
+        self.skips.push((kernel, by - passed));
     }
 }
 
