@@ -133,28 +133,29 @@ impl Replay {
             let cursor = usize::try_from(head.cursor).unwrap_or(usize::MAX);
             let Some(point) = self.window.get(cursor) else {
                 if self.window.len() < POINTS {
-                    lane.set_head(head)?;
+                    lane.set_cursor(head.cursor)?;
                     return Ok(own);
                 }
                 self.last = self.window.last().map_or(self.last, |point| point.at);
                 self.fill(Some(lane))?;
-                head = Head { cursor: 0, skew: head.skew, mismatches: late, ..lane.head()? };
+                let Head { last, skew, .. } = head;
+                head = Head { last, skew, mismatches: late, ..lane.head()? };
+                lane.set_head(head)?;
                 continue;
             };
             let before = cursor.checked_sub(1).and_then(|before| self.window.get(before));
             let told = *told.get_or_insert_with(|| before.map_or(self.last, |before| before.at));
             let over = own.wrapping_sub(point.at).cast_signed();
             if over < -APART && waits.are_to_come(told, own, point.at) {
+                lane.set_cursor(head.cursor)?;
                 return Ok(own);
             }
             head.cursor += 1;
             if over > LONG_OVER || (over > APART && waits.are_over(told, own, point.at)) {
                 continue;
             }
-            let behind = now.wrapping_sub(point.at).cast_signed();
-            head.skew = head.skew.wrapping_add_signed(behind.min(0).wrapping_neg());
-            head.mismatches = behind.max(0).cast_unsigned();
-            lane.set_head(head)?;
+            let (ahead, late) = (point.at.saturating_sub(now), now.saturating_sub(point.at));
+            lane.move_on(head.cursor, ahead, late)?;
             return Ok(point.at);
         }
     }

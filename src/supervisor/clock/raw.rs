@@ -63,7 +63,7 @@ impl Supervisor {
             _ => (libc::CLOCK_REALTIME, first),
         };
         let is_of_day = clock == libc::CLOCK_REALTIME;
-        let left = if is_of_day { self.waits_left(call.task.tgid) } else { Vec::new() };
+        let left = if is_of_day { self.waits_left(call.task.tid, call.task.tgid) } else { Vec::new() };
         let (Some(clocks), Some(kind)) = (&mut self.clock, kind_of(clock)) else {
             return Ok(Reply::Continue);
         };

@@ -102,21 +102,18 @@ impl Supervisor {
 }
 
 impl Supervisor {
-    /// How long what `process` waits for is still to last, where its clock goes at real rate.
-    pub(in crate::supervisor) fn waits_left(&mut self, process: i32) -> Vec<u64> {
-        let represented: HashSet<i32> = self.represented().collect();
-        let (Some(skip), Some(clock)) = (&mut self.skip, &self.clock) else { return Vec::new() };
-        if clock.last_read(process).is_none() {
+    /// How long what others than `asking` of `process` wait for is still to last, where its clock goes at real rate.
+    pub(in crate::supervisor) fn waits_left(&mut self, asking: i32, process: i32) -> Vec<u64> {
+        if self.clock.as_ref().and_then(|clock| clock.last_read(process)).is_none() {
             return Vec::new();
         }
+        let represented: HashSet<i32> = self.represented().collect();
+        let (Some(skip), Some(clock)) = (&mut self.skip, &self.clock) else { return Vec::new() };
         let tasks = self.tasks.kin().map(|kin| kin.tasks()).into_iter().flatten();
-        for (task, process) in tasks.filter(|(_, owner)| *owner == process) {
+        for (task, process) in tasks.filter(|(task, owner)| *owner == process && *task != asking) {
             if let Sight::Blocked(blocked) = sight::of(task) {
-                skip.note_in(
-                    clock,
-                    &Waiting::of(clock, (task, process), blocked),
-                    represented.contains(&task),
-                );
+                let waiting = Waiting::of(clock, (task, process), blocked);
+                skip.note_in(clock, &waiting, represented.contains(&task));
             }
         }
         skip.left(process, clock)
