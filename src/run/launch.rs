@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::{getegid, geteuid};
+use nix::unistd::{Pid, getegid, geteuid};
 
 use super::child::{self, Ends};
 use super::diverted::Layers;
@@ -14,6 +14,7 @@ use super::failure::{self, RunError};
 use super::inherited::Inherited;
 use super::message::{GO, Message};
 use super::order::{self, Cell, Start};
+use super::processors;
 use super::stdio::{Input, Outputs, Stdio};
 use crate::fsview::{self, Door};
 use crate::netproxy::tls::{Intention, Interception};
@@ -153,18 +154,22 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
             drop((channel, go, sockets, stdio));
             child::enter(&ends)
         }
-        clone::Side::Parent { pid, pidfd } => Ok(Begun {
-            init: pid,
-            guard: KillOnDrop(pidfd),
-            channel,
-            go,
-            sockets,
-            stdio,
-            ahead,
-            replayed,
-            inherited: here,
-            entered: false,
-        }),
+        clone::Side::Parent { pid, pidfd } => {
+            let guard = KillOnDrop(pidfd);
+            processors::apart(Pid::from_raw(pid)).map_err(RunError::call("sched_setaffinity"))?;
+            Ok(Begun {
+                init: pid,
+                guard,
+                channel,
+                go,
+                sockets,
+                stdio,
+                ahead,
+                replayed,
+                inherited: here,
+                entered: false,
+            })
+        }
     }
 }
 
