@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::super::controls::Ids;
+use super::super::outputs::Course;
 use super::super::outside::OutsideSignal;
 use super::arrivals::Arrivals;
 
@@ -50,6 +51,8 @@ pub struct Tapes {
     pub signals: Vec<OutsideSignal>,
     /// The ids of its tasks.
     pub ids: Ids,
+    /// In which order its processes wrote.
+    pub course: Course,
 }
 
 impl Tapes {
