@@ -73,14 +73,7 @@ impl Supervisor {
             let ahead = clock.furthest().saturating_sub(skip.now(clock));
             skip.catch_up(clock, ahead)?;
         }
-        for one in &waiting {
-            skip.note(one, |skip| {
-                let clocks = skip.clocks(clock, one.task, one.process);
-                let is_represented = represented.contains(&one.task);
-                let taken = clock.taken(one.task);
-                Caller { task: one.task, process: one.process, is_represented, clocks, taken }
-            });
-        }
+        skip.note_all(clock, &waiting, &represented);
         skip.looked_at = skip.now(clock);
         if moving || skip.is_live || !leaves_out {
             return skip.end_overdue(clock, &waiting);
@@ -110,6 +103,17 @@ impl Supervisor {
 }
 
 impl Skip {
+    fn note_all(&mut self, clock: &Clock, waiting: &[Waiting], represented: &HashSet<i32>) {
+        for one in waiting {
+            self.note(one, |skip| {
+                let clocks = skip.clocks(clock, one.task, one.process);
+                let is_represented = represented.contains(&one.task);
+                let taken = clock.taken(one.task);
+                Caller { task: one.task, process: one.process, is_represented, clocks, taken }
+            });
+        }
+    }
+
     fn now(&self, clock: &Clock) -> u64 {
         clock.kernel().0.wrapping_add(self.skew)
     }
