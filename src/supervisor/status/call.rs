@@ -9,15 +9,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::stat::lstat;
+use nix::fcntl::AT_FDCWD;
 use nix::unistd::{getegid, geteuid};
 
-use super::Statuses;
 use super::sample::{nanoseconds_of as nanoseconds, set};
 use super::shown::Known;
+use super::{ALL, Statuses};
 use crate::supervisor::call::{Call, Reply, low_half};
 use crate::supervisor::machine::{is_stand_in, show_stand_in};
-use crate::supervisor::view::{Spelled, View};
+use crate::supervisor::view::View;
 use crate::supervisor::{Stop, Supervisor};
 use crate::sys::status;
 
@@ -113,7 +113,8 @@ impl Supervisor {
         let path = if status.stx_nlink == 0 { without_mark(&path) } else { &path };
         let is_diverted = self.view.is_diverted(path);
         let Statuses::Shown(shown) = &mut self.statuses else { return Ok(Reply::Continue) };
-        let host = || is_diverted.then(|| lstat(path).ok()).flatten().map(|status| (&status).into());
+        let look = || status::at(AT_FDCWD, path.as_os_str().as_bytes(), ALL).ok();
+        let host = || is_diverted.then(look).flatten().map(|status| (&status).into());
         let stands_in = status.stx_nlink == 0 && show_stand_in(path, &mut status);
         let known = if stands_in { Known::Nothing } else { shown.put(path, &mut status, host) };
         if known != Known::All && !self.date_back(&mut status) && known == Known::Nothing && !stands_in {
@@ -150,16 +151,17 @@ impl Supervisor {
             return Some((file.ok()?, path));
         };
         let path = call.path(path).ok()?;
-        let Spelled { typed, absolute } = View::absolute(&call.task, asked.directory, &path).ok()?;
-        // A link such as /proc/self has been followed by then.
-        let is_kept = asked.follow || typed == absolute;
+        let absolute = match asked.follow {
+            true => View::absolute(&call.task, asked.directory, &path).ok()?.absolute,
+            false => View::unfollowed(&call.task, asked.directory, &path).ok()?,
+        };
         let lexical = Path::new(OsStr::from_bytes(&absolute));
-        let may_show = self.may_show(lexical) || (is_kept && is_the_kernel_s(lexical));
+        let may_show = self.may_show(lexical) || is_the_kernel_s(lexical);
         if !may_show && self.is_system_by_name(lexical) {
             return None;
         }
         let found = self.view.find(&absolute, asked.follow).ok()?;
-        let is_shown = self.may_show(&found.path) || (is_kept && is_the_kernel_s(&found.path));
+        let is_shown = self.may_show(&found.path) || is_the_kernel_s(&found.path);
         (is_shown && !self.view.is_inherited(&found)).then_some((found.file, found.path))
     }
 
