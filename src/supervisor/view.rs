@@ -106,6 +106,10 @@ impl Spelled {
     }
 }
 
+/// The owner of what is not the caller's own: no other ids are mapped (`ns`), and this is what
+/// user_namespaces(7) shows where the host has set nothing else.
+const NOBODY: u32 = 65534;
+
 /// The root of the run.
 #[derive(Debug)]
 pub(super) struct View {
@@ -142,6 +146,16 @@ impl View {
     /// The same with what the launcher has put into it, and with the user and the group of the run.
     pub(super) fn with(self, made: Vec<PathBuf>, ids: (u32, u32)) -> Self {
         Self { made, ids, ..self }
+    }
+
+    /// A user of the host as the run sees it.
+    pub(super) fn user(&self, id: u32) -> u32 {
+        if id == geteuid().as_raw() { self.ids.0 } else { NOBODY }
+    }
+
+    /// A group of the host as the run sees it.
+    pub(super) fn group(&self, id: u32) -> u32 {
+        if id == getegid().as_raw() { self.ids.1 } else { NOBODY }
     }
 
     /// The absolute spelling of `path` as the task means it: joined with the directory behind

@@ -256,6 +256,9 @@ impl Supervisor {
         let Some(mut shown) = held.and_then(|held| usage.shown(&content, &held, is_own)) else {
             return Ok(None);
         };
+        if usage == Usage::Status {
+            shown = process::with_owners(&shown, |id| self.view.user(id), |id| self.view.group(id));
+        }
         if usage == Usage::Stat && is_below(&found.path, Path::new("/proc/1")) {
             shown = process::without_addresses(&shown);
         }

@@ -83,6 +83,32 @@ pub(super) fn without_addresses(content: &[u8]) -> Vec<u8> {
     [&content[..name + 2], &words.join(&b' '), b"\n"].concat()
 }
 
+/// The content of `status` with users and groups as the run sees them, and not as we do (user_namespaces(7)).
+pub(super) fn with_owners(content: &[u8], user: impl Fn(u32) -> u32, group: impl Fn(u32) -> u32) -> Vec<u8> {
+    let id = |word: &str, of: &dyn Fn(u32) -> u32| {
+        word.parse().map_or_else(|_| word.to_owned(), |id| of(id).to_string())
+    };
+    let mapped = |line: &[u8], of: &dyn Fn(u32) -> u32| {
+        let line = String::from_utf8_lossy(line);
+        let is_gap = |letter: char| letter == '\t' || letter == ' ' || letter == '\n';
+        line.split_inclusive(is_gap)
+            .map(|word| {
+                let number = word.trim_end_matches(is_gap);
+                id(number, of) + &word[number.len()..]
+            })
+            .collect::<String>()
+            .into_bytes()
+    };
+    lines(content)
+        .map(|line| match line.split(|&byte| byte == b':').next() {
+            Some(b"Uid") => mapped(line, &user),
+            Some(b"Gid" | b"Groups") => mapped(line, &group),
+            _ => line.to_vec(),
+        })
+        .collect::<Vec<_>>()
+        .concat()
+}
+
 /// The words behind the name.
 fn words(content: &[u8]) -> Option<Vec<&[u8]>> {
     let name = content.iter().rposition(|&byte| byte == b')')?;
@@ -162,6 +188,14 @@ mod tests {
         assert!(
             shown.contains(" 25 1 1 0 0 0 31 32 33 34 0 36 ") && shown.ends_with(" 43 44 0 0 0 0 0 0 0 0\n")
         );
+    }
+
+    #[test]
+    fn users_and_groups_are_those_inside() {
+        let content = b"Name:\ta\nUid:\t5\t5\t6\t5\nGid:\t7\t7\t7\t7\nGroups:\t7 8 \nNgid:\t5\n";
+        let inside =
+            with_owners(content, |id| if id == 5 { 0 } else { 99 }, |id| if id == 7 { 1 } else { 99 });
+        assert_eq!(inside, b"Name:\ta\nUid:\t0\t0\t99\t0\nGid:\t1\t1\t1\t1\nGroups:\t1 99 \nNgid:\t5\n");
     }
 
     #[test]

@@ -40,7 +40,8 @@ pub const OPERATION: &str = "fs.status";
 const ALL: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
 
 /// What comes with what is mounted, and has the time of that.
-const MOUNTED: [&str; 4] = ["/", "/proc/self", "/proc/thread-self", "/dev/pts/ptmx"];
+const MOUNTED: [&str; 6] =
+    ["/", "/proc/self", "/proc/thread-self", "/proc/acpi", "/proc/scsi", "/dev/pts/ptmx"];
 
 /// When a file is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
