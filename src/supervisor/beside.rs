@@ -100,7 +100,7 @@ impl Supervisor {
             self.directories.forget();
             return Ok(None);
         };
-        self.saw_unfollowed(path, &status);
+        self.saw_unfollowed(path, &status, &file);
         self.record_read(call, spelled, Opened { path, found: &status, file: &file, now: Some(now) }, rule)?;
         let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
         Ok(Some(Reply::Descriptor { file, close_on_exec }))
