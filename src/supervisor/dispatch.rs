@@ -9,6 +9,7 @@ use nix::errno::Errno;
 
 use super::attributes::{self, Which};
 use super::call::{Call, Reply};
+use super::request::Request;
 use super::task::Task;
 use super::{Stop, Supervisor};
 use crate::sys::refused::Refused;
@@ -85,10 +86,15 @@ impl Supervisor {
     }
 
     fn judge_call(&mut self, notification: &Notification) -> Result<(Reply, Option<Rc<Task>>), Stop> {
-        let known = self.tasks.known(notification.pid);
-        // What has its number still had it when it called; and an open is asked about once its path was read.
-        let is_asked_later = known.is_some() && is_open(notification.number);
-        let task = match known.map_or_else(|| self.tasks.meet(notification.pid), Ok) {
+        // Whoever waits in it, what is read is asked about once it is known who that is.
+        let request = Request::is_one(notification.number).then(|| Request::read(notification));
+        if let Some(Ok(request)) = &request
+            && self.may_continue(notification, request)
+        {
+            self.mark_call(notification.pid, notification.number.unsigned_abs().into())?;
+            return Ok((Reply::Continue, None));
+        }
+        let task = match self.tasks.find(notification.pid) {
             Ok(task) => task,
             // Gone, or out of sight: it gets no answer that it could use.
             Err(errno) => {
@@ -96,7 +102,7 @@ impl Supervisor {
                 return Ok((Reply::Errno(Errno::ESRCH), None));
             }
         };
-        if !is_asked_later && !seccomp::still_waits(self.listener.as_fd(), notification.id) {
+        if request.is_none() && !seccomp::still_waits(self.listener.as_fd(), notification.id) {
             return Ok((Reply::Errno(Errno::ESRCH), None));
         }
         if self.command_pid.is_none() {
@@ -108,7 +114,11 @@ impl Supervisor {
         let Notification { id, number, arguments, .. } = *notification;
         let call = Call { id, number, arguments, task };
         self.mark_clock(&call)?;
-        Ok((self.dispatch(&call)?, Some(call.task)))
+        let reply = match request {
+            Some(request) => self.open(&call, request)?,
+            None => self.dispatch(&call)?,
+        };
+        Ok((reply, Some(call.task)))
     }
 
     fn dispatch(&mut self, call: &Call) -> Result<Reply, Stop> {
@@ -116,7 +126,6 @@ impl Supervisor {
         let here = libc::AT_FDCWD;
         let at = |register: u64| call.int(register);
         match i64::from(call.number) {
-            _ if is_open(call.number) => self.open(call),
             libc::SYS_execve | libc::SYS_execveat => self.exec(call),
             libc::SYS_connect => self.connect(call),
             libc::SYS_bind => self.bind(call),
@@ -216,10 +225,6 @@ impl Supervisor {
             Err(errno) => Ok(Reply::Errno(errno)),
         }
     }
-}
-
-fn is_open(number: i32) -> bool {
-    [libc::SYS_open, libc::SYS_creat, libc::SYS_openat, libc::SYS_openat2].contains(&i64::from(number))
 }
 
 /// Sends the answer. A task that was killed meanwhile needs none: ENOENT.

@@ -307,7 +307,22 @@ impl Tasks {
 
     /// The task `tid`, if it has that number since it was looked at first.
     pub(super) fn known(&self, tid: i32) -> Option<Rc<Task>> {
-        self.known.get(&tid).filter(|task| task.is_alive()).map(Rc::clone)
+        self.known.get(&tid).filter(|task| self.is_followed(tid) || task.is_alive()).map(Rc::clone)
+    }
+
+    /// Whether a task of that number was looked at.
+    pub(super) fn has_met(&self, tid: i32) -> bool {
+        self.known.contains_key(&tid)
+    }
+
+    /// Whether we hear of the end of the task before anybody can get its number: nobody else waits for it (ptrace(2)).
+    fn is_followed(&self, tid: i32) -> bool {
+        self.kin.as_ref().is_some_and(|kin| kin.process_of(tid).is_some())
+    }
+
+    /// The number is another's from now on, or nobody's.
+    pub(super) fn forget(&mut self, tid: i32) {
+        self.known.remove(&tid);
     }
 
     /// Looks at whoever is `tid` now.
