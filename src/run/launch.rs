@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::{getegid, geteuid};
+use nix::unistd::{Pid, getegid, geteuid};
 
 use super::child::{self, Ends};
 use super::diverted::Layers;
@@ -14,6 +14,7 @@ use super::failure::{self, RunError};
 use super::inherited::Inherited;
 use super::message::{GO, Message};
 use super::order::{self, Cell, Start};
+use super::processors;
 use super::stdio::{Input, Outputs, Stdio};
 use crate::fsview::{self, Door};
 use crate::netproxy::tls::{Intention, Interception};
@@ -134,7 +135,7 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
     let its = former.and_then(|former| former.inherited);
     let has_own_signals = its.is_some();
     let inherited = its.map_or_else(|| here.clone(), |its| its.within(&here).0);
-    let side = clone::clone_process(ns::cloned().bits()).map_err(failure::clone_refused)?;
+    let side = clone_apart()?;
     let ends = Ends {
         channel: theirs,
         go: their_go,
@@ -166,6 +167,15 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
             entered: false,
         }),
     }
+}
+
+/// The maker of the clone goes on beside it.
+fn clone_apart() -> Result<clone::Side, RunError> {
+    let side = clone::clone_process(ns::cloned().bits()).map_err(failure::clone_refused)?;
+    if let clone::Side::Parent { pid, .. } = side {
+        processors::apart(Pid::from_raw(pid)).map_err(RunError::call("sched_setaffinity"))?;
+    }
+    Ok(side)
 }
 
 /// The launch needs a descriptor for each mount, the supervisor many for tasks and files; the command has the
