@@ -1,6 +1,7 @@
 //! The task behind a notification: its ids, its place among the run's processes, its umask.
 
 mod identity;
+mod text;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
 use self::identity::{identity, parent_of};
+use self::text::{field, whole};
 use super::beginning::{self, Beginning, Stack};
 use super::controls::Kin;
 use crate::sys::{descriptor, pidfd, process};
@@ -232,30 +234,6 @@ fn group_and_parent(directory: &OwnedFd) -> nix::Result<(i32, i32)> {
     let status = whole(openat(directory, "status", flags, Mode::empty())?)?;
     let number = |name| field(&status, name).and_then(|text| text.parse().ok()).ok_or(Errno::ESRCH);
     Ok((number("Tgid:")?, number("PPid:")?))
-}
-
-/// The content of a file of /proc, which says no size.
-fn whole(file: OwnedFd) -> nix::Result<Vec<u8>> {
-    const PAGE: usize = 4096;
-    let mut content = vec![0; PAGE];
-    let mut length = 0;
-    loop {
-        let count = nix::unistd::read(&file, &mut content[length..])?;
-        length += count;
-        if count == 0 {
-            content.truncate(length);
-            return Ok(content);
-        }
-        if length == content.len() {
-            content.resize(length * 2, 0);
-        }
-    }
-}
-
-/// The value of a line of /proc/PID/status.
-fn field(status: &[u8], name: &str) -> Option<String> {
-    let text = String::from_utf8_lossy(status);
-    text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
 }
 
 /// A process of the run, dead or alive.
