@@ -69,10 +69,7 @@ impl Supervisor {
         };
         let number = seccomp::add_descriptor(self.listener.as_fd(), id, file.as_fd(), close_on_exec);
         drop(drawn_in);
-        tolerant(match number {
-            Ok(number) => send(&self.listener, id, Answer::Value(number)),
-            Err(error) => no_descriptor(&self.listener, id, error),
-        })
+        tolerant(give_number(&self.listener, id, number))
     }
 
     /// Reads a path argument of a call that waits.
@@ -236,7 +233,12 @@ pub(super) fn answer(listener: &Arc<OwnedFd>, id: u64, reply: Reply) -> Result<(
         Reply::Continue => send(listener, id, Answer::Continue),
         Reply::Errno(errno) => send(listener, id, Answer::Errno(errno as i32)),
         Reply::Value(value) => send(listener, id, Answer::Value(value)),
-        Reply::Descriptor { file, close_on_exec } => give(listener, id, &file, close_on_exec),
+        Reply::Descriptor { file, close_on_exec } => {
+            let number = seccomp::add_descriptor(listener.as_fd(), id, file.as_fd(), close_on_exec);
+            // Before the task goes on: whoever opens the other end of a pipe next would find this one.
+            drop(file);
+            give_number(listener, id, number)
+        }
         Reply::Interrupted(number) => send(listener, id, Answer::Errno(number)),
         // A thread has no threads of its own.
         Reply::Later(_) => send(listener, id, Answer::Errno(libc::EAGAIN)),
@@ -258,6 +260,13 @@ fn send(listener: &Arc<OwnedFd>, id: u64, answer: Answer) -> Result<(), Refused>
 fn give(listener: &Arc<OwnedFd>, id: u64, file: &OwnedFd, close_on_exec: bool) -> Result<(), Refused> {
     match seccomp::answer_with_descriptor(listener.as_fd(), id, file.as_fd(), close_on_exec) {
         Ok(()) => Ok(()),
+        Err(error) => no_descriptor(listener, id, error),
+    }
+}
+
+fn give_number(listener: &Arc<OwnedFd>, id: u64, number: std::io::Result<i64>) -> Result<(), Refused> {
+    match number {
+        Ok(number) => send(listener, id, Answer::Value(number)),
         Err(error) => no_descriptor(listener, id, error),
     }
 }
