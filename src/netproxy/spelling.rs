@@ -37,6 +37,8 @@ pub(crate) struct Spelling {
 #[derive(Default)]
 struct Seen {
     expects: bool,
+    /// Something has come of it.
+    begun: bool,
     bytes: Vec<u8>,
 }
 
@@ -56,8 +58,13 @@ impl Spelling {
     /// An answer comes next.
     pub(crate) fn expect(&self) {
         let mut seen = self.lock();
-        seen.expects = true;
+        (seen.expects, seen.begun) = (true, false);
         seen.bytes.clear();
+    }
+
+    /// Whether nothing of it has come, nor of what precedes it.
+    pub(crate) fn is_unheard(&self) -> bool {
+        !self.lock().begun
     }
 
     /// The names that are not spelled as most are.
@@ -83,6 +90,7 @@ impl Spelling {
         if !seen.expects {
             return;
         }
+        seen.begun |= !bytes.is_empty();
         let room = MAX_HEAD - seen.bytes.len().min(MAX_HEAD);
         seen.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         while let Some(end) = end_of_head(&seen.bytes) {
