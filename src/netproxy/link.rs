@@ -17,7 +17,7 @@ use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::Flow;
 use super::informational::Arrivals;
-use super::lent::{Holder, Lent};
+use super::lent::Holder;
 use super::metered::Metered;
 use super::multiplexed::Multiplexed;
 use super::origin::OriginStream;
@@ -129,7 +129,7 @@ impl Link {
         let (holder, socket) = (Arc::<Holder>::default(), Some(stream.as_raw_fd()));
         let sender = match wire {
             Wire::Http1 => {
-                let stream = Lent { stream, holder: Arc::clone(&holder) };
+                let stream = Metered { stream, flow: Arc::clone(&holder) };
                 let (first, later) = (Arc::downgrade(flow), Arc::clone(&holder));
                 one(stream, destination, move || first.upgrade().or_else(|| later.flow()), socket).await?
             }
