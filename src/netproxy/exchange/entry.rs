@@ -49,6 +49,12 @@ impl Progress {
         if let Some(upgraded) = self.upgraded.take() {
             result.value("upgraded", &upgraded.describe(self.ends, desk)?);
         }
+        if !self.spelled.is_empty() {
+            result.strings("spelled", self.spelled.iter().map(String::as_str));
+        }
+        if let Some(reason) = &self.reason {
+            result.string("reason", reason);
+        }
         for (key, value) in &self.beside {
             result.value(key.clone(), value);
         }

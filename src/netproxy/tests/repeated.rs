@@ -1,14 +1,25 @@
 //! Requests whose connection is closed as they are sent: what may be sent again is, once.
 
+use std::convert::Infallible;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::kept::{WEB, bench, kept, status};
-use super::replays::{Recorded, again};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
+use super::kept::{WEB, bench, kept, status};
+use super::origin::{Shown, TestAuthority};
+use super::replays::{Recorded, again};
+use super::secure::Reader;
 use super::world::{Bench, PUBLIC, Plan, open, read_request, read_response, server};
 
 /// How an origin ends a connection when it has read the second request on it.
@@ -173,5 +184,72 @@ fn what_was_sent_again_is_replayed() {
             };
             assert_eq!(sorted(&recorded), sorted(&replayed), "{op}");
         }
+    }
+}
+
+/// An origin over TLS that breaks its first connection off when the second request has come on it.
+fn breaking(config: Arc<rustls::ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connections = Arc::<AtomicUsize>::default();
+    let counter = Arc::clone(&connections);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let acceptor = TlsAcceptor::from(config);
+            while let Ok((stream, _)) = listener.accept().await {
+                let is_first = counter.fetch_add(1, Ordering::Relaxed) == 0;
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let many = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                let (broken, requests) = (Arc::<Notify>::default(), AtomicUsize::new(0));
+                let breaks = Arc::clone(&broken);
+                let answer = service_fn(move |_: Request<Incoming>| {
+                    let number = requests.fetch_add(1, Ordering::Relaxed);
+                    let breaks = (is_first && number == 1).then(|| Arc::clone(&breaks));
+                    async move {
+                        if let Some(breaks) = breaks {
+                            breaks.notify_one();
+                            std::future::pending::<()>().await;
+                        }
+                        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"ok"))))
+                    }
+                });
+                let stream = TokioIo::new(stream);
+                tokio::spawn(async move {
+                    let serve = async {
+                        if many {
+                            let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                            let _ = builder.serve_connection(stream, answer).await;
+                        } else {
+                            let builder = hyper::server::conn::http1::Builder::new();
+                            let _ = builder.serve_connection(stream, answer).await;
+                        }
+                    };
+                    tokio::select! { () = serve => {}, () = broken.notified() => {} }
+                });
+            }
+        });
+    });
+    (address, connections)
+}
+
+#[test]
+fn within_tls_it_is_sent_again_in_both_versions() {
+    let authority = TestAuthority::new();
+    for (option, body, expected) in
+        [("--http1.1", None, "ok200ok200"), ("--http2", None, "ok200ok200"), ("--http1.1", Some("x"), "502")]
+    {
+        let (origin, connections) = breaking(authority.config(&Shown::name("a.test")));
+        let reader = Reader::new("net: a.test", Some(origin), &[authority.root()]);
+        let mut words = vec![option, "-w", "%{http_code}", "https://a.test/1", "https://a.test/2"];
+        if let Some(body) = body {
+            words.extend(["--data", body]);
+        }
+        let (ok, shown) = reader.curl(&words);
+        assert!(ok && shown.ends_with(expected), "{option}: {shown}");
+        assert_eq!(connections.load(Ordering::Relaxed), if body.is_some() { 1 } else { 2 });
+        reader.bench.wait_for("http.exchange", 2);
     }
 }
