@@ -18,8 +18,9 @@ mod roots;
 mod trust;
 mod unix;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -185,10 +186,9 @@ impl LaunchPlan {
     /// Whether a directory of the view holds a name that is not listed.
     #[must_use]
     pub fn hides_names(&self) -> bool {
-        let is_masked = |path: &Path| {
-            self.fs.mounts.iter().any(|mount| mount.target == path && matches!(mount.kind, MountKind::Mask))
-        };
-        self.access.protected.iter().any(|file| file.unlisted && is_masked(&file.path))
+        let masks = self.fs.mounts.iter().filter(|mount| matches!(mount.kind, MountKind::Mask));
+        let masked: HashSet<_> = masks.map(|mount| mount.target.as_path()).collect();
+        self.access.protected.iter().any(|file| file.unlisted && masked.contains(file.path.as_path()))
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::ReplayError;
 use crate::netproxy::recorded;
 use crate::run::{Private, Processors, VERSION};
-use crate::supervisor::{CLOCK_TAPE, OUTSIDE_SIGNAL, OutsideSignal, TASK_IDS, Tapes};
+use crate::supervisor::{CLOCK_TAPE, Course, OUTPUT_ORDER, OUTSIDE_SIGNAL, OutsideSignal, TASK_IDS, Tapes};
 use crate::sys::clock::ClockBase;
 use crate::trace::redact::{ChosenName, ChosenNames};
 use crate::trace::{self, Expectation, Line, Opened, Outcome, Reader, StoredBlobs, Verification};
@@ -21,6 +21,8 @@ use crate::trace::{self, Expectation, Line, Opened, Outcome, Reader, StoredBlobs
 const MOST_PRIVATE: u64 = 16 << 20;
 /// The longest part of a tape that is read, in bytes.
 const MOST_TAPE: u64 = 1 << 20;
+/// The longest order of writes that is read, in bytes.
+const MOST_ORDER: u64 = 64 << 20;
 
 /// A trace that can be run again.
 #[derive(Debug)]
@@ -151,6 +153,9 @@ impl Recording {
             if let (Some(TASK_IDS), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
                 tapes.ids.add(args);
             }
+            if let (Some(OUTPUT_ORDER), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
+                tapes.course = self.course(args)?;
+            }
             let (Some(CLOCK_TAPE), Some(proc), Some(Value::Object(args))) =
                 (said("op"), said("proc"), entry.get("args"))
             else {
@@ -166,6 +171,20 @@ impl Recording {
             })?;
         }
         Ok(tapes)
+    }
+
+    /// In which order its processes wrote, as an entry `stdio.order` says.
+    fn course(&self, args: &Map<String, Value>) -> Result<Course, ReplayError> {
+        let order = args.get("order");
+        let member = |name: &str| order.and_then(|order| order.get(name)?.as_str());
+        let text = match member("text") {
+            Some(text) => Some(text.as_bytes().to_vec()),
+            None => self.blobs.read(member("blob").unwrap_or_default(), MOST_ORDER).ok(),
+        };
+        text.and_then(|text| Course::of(&text)).ok_or_else(|| ReplayError::NotReplayable {
+            path: self.name.clone(),
+            reason: format!("its entry {OUTPUT_ORDER} has no usable `order`"),
+        })
     }
 
     /// What the network answered.

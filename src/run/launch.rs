@@ -135,7 +135,7 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
     let its = former.and_then(|former| former.inherited);
     let has_own_signals = its.is_some();
     let inherited = its.map_or_else(|| here.clone(), |its| its.within(&here).0);
-    let side = clone::clone_process(ns::cloned().bits()).map_err(failure::clone_refused)?;
+    let side = clone_apart()?;
     let ends = Ends {
         channel: theirs,
         go: their_go,
@@ -154,23 +154,28 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
             drop((channel, go, sockets, stdio));
             child::enter(&ends)
         }
-        clone::Side::Parent { pid, pidfd } => {
-            let guard = KillOnDrop(pidfd);
-            processors::apart(Pid::from_raw(pid)).map_err(RunError::call("sched_setaffinity"))?;
-            Ok(Begun {
-                init: pid,
-                guard,
-                channel,
-                go,
-                sockets,
-                stdio,
-                ahead,
-                replayed,
-                inherited: here,
-                entered: false,
-            })
-        }
+        clone::Side::Parent { pid, pidfd } => Ok(Begun {
+            init: pid,
+            guard: KillOnDrop(pidfd),
+            channel,
+            go,
+            sockets,
+            stdio,
+            ahead,
+            replayed,
+            inherited: here,
+            entered: false,
+        }),
     }
+}
+
+/// The maker of the clone goes on beside it.
+fn clone_apart() -> Result<clone::Side, RunError> {
+    let side = clone::clone_process(ns::cloned().bits()).map_err(failure::clone_refused)?;
+    if let clone::Side::Parent { pid, .. } = side {
+        processors::apart(Pid::from_raw(pid)).map_err(RunError::call("sched_setaffinity"))?;
+    }
+    Ok(side)
 }
 
 /// The launch needs a descriptor for each mount, the supervisor many for tasks and files; the command has the

@@ -55,6 +55,7 @@ pub(super) fn watch(
     let setup = Setup {
         init: begun.init(),
         inherited: begun.stdio().mounts(),
+        outputs: begun.stdio().output_pipes().map_err(RunError::call("fstat"))?,
         input: begun.stdio().input_pipe(),
         shown_ids: (plan.process.uid, plan.process.gid),
         access: plan.access,

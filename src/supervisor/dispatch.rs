@@ -25,6 +25,9 @@ impl Supervisor {
         // An effect whose entry has no room must not happen.
         self.recorder.make_room()?;
         self.hand_over.called(notification.pid);
+        if matches!(i64::from(notification.number), libc::SYS_write | libc::SYS_writev) {
+            return self.serve_write(notification);
+        }
         let (reply, task) = self.judge_call(&notification)?;
         let begun = Instant::now();
         let sent = match (reply, task) {
@@ -43,7 +46,7 @@ impl Supervisor {
     }
 
     /// Answers: the task is woken on this CPU, or where it was.
-    fn answer_at_hand(&mut self, id: u64, reply: Reply) -> Result<(), Refused> {
+    pub(super) fn answer_at_hand(&mut self, id: u64, reply: Reply) -> Result<(), Refused> {
         if self.hand_over.is_here() {
             return answer(&self.listener, id, reply);
         }

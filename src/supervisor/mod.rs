@@ -40,6 +40,7 @@ mod locks;
 mod machine;
 mod mutate;
 mod open;
+mod outputs;
 mod outside;
 mod pending;
 mod prepared;
@@ -98,6 +99,8 @@ use self::listing::Listings;
 pub use self::listing::{OPERATION as LISTED, Orders};
 use self::machine::Machine;
 pub use self::machine::{LONGEST_MACHINE_FILE, OPERATION as MACHINE, RecordedMachine};
+use self::outputs::Outputs;
+pub use self::outputs::{Course, OPERATION as OUTPUT_ORDER, OutputPipe};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 pub use self::prepared::Prepared;
 use self::read::Grants;
@@ -166,6 +169,8 @@ pub struct Supervisor {
     clock: Option<Clock>,
     /// Its waits are left out.
     skip: Option<skip::Skip>,
+    /// Who writes to standard output and error.
+    outputs: Outputs,
     /// When the run goes on for real, as long as it does not.
     turn: Option<Arc<Turn>>,
     /// Stopped tasks are left that were not looked at.
@@ -217,6 +222,7 @@ impl Supervisor {
             } else if ready.call {
                 self.serve_one()?;
             }
+            self.serve_held()?;
             if self.recorder.failed() {
                 self.recorder.record(Event::new(crate::trace::Kind::Meta, "run.stop"))?;
             }
@@ -233,6 +239,7 @@ impl Supervisor {
         }
         self.hear_last_signals();
         self.tell_ids()?;
+        self.tell_order()?;
         self.written.finish(&self.view, &mut self.digests, &self.recorder)?;
         let closed = self.written.take_closed();
         self.note_settled(closed);

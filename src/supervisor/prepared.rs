@@ -54,7 +54,7 @@ impl Prepared {
         view.know_programs(&mut setup.command, &setup.access);
         let relayed = std::mem::take(&mut setup.relayed);
         let sockets = unix::Sockets::new(&view, &setup.access, relayed).map_err(Stop::View)?;
-        let controlled = Controlled::by(setup.controls.take(), &setup.recorder, setup.under_way.take());
+        let controlled = Controlled::by(&mut setup);
         let mut statuses = Statuses::new(setup.keeps_former, statuses);
         statuses.note_places(&view, &setup.access);
         Ok(Self {
@@ -74,7 +74,7 @@ impl Prepared {
     #[must_use]
     pub fn serve(self, listener: OwnedFd) -> Supervisor {
         let Self { setup, view, pending, written, listings, statuses, machine, sockets, controlled } = self;
-        let Controlled { following, clock, skip, outside, births } = controlled;
+        let Controlled { following, clock, skip, outputs, outside, births } = controlled;
         Supervisor {
             hand_over: HandOver::by(listener.as_fd()),
             listener: Arc::new(listener),
@@ -96,6 +96,7 @@ impl Prepared {
             following,
             clock,
             skip,
+            outputs,
             turn: setup.turn,
             more_stops: false,
             system_files: SystemFiles::default(),

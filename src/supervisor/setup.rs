@@ -9,13 +9,14 @@ use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::SockType;
 
 use super::access::AccessTable;
-use super::clock::{Clock, Timeline};
+use super::clock::{Clock, Tapes, Timeline};
 use super::connections::Connections;
 use super::controls::{Births, Controls, Following};
 use super::denials::Denials;
 use super::destination::{JudgeConnection, LeadLoopback};
 use super::diverted::DivertedRoots;
 use super::exec::CommandTable;
+use super::outputs::{OutputPipe, Outputs};
 use super::outside;
 use super::skip::{Skip, UnderWay};
 use crate::policy::FileId;
@@ -45,6 +46,8 @@ pub struct Setup {
     pub init: i32,
     /// Mounts outside of it that standard input, output and error lead to.
     pub inherited: Vec<u64>,
+    /// Those that are standard output and error.
+    pub outputs: Vec<OutputPipe>,
     /// The pipe that is standard input as it is.
     pub input: Option<FileId>,
     /// The user and the group of the run, as it sees them.
@@ -117,6 +120,7 @@ pub(super) struct Controlled {
     pub(super) following: Option<Following>,
     pub(super) clock: Option<Clock>,
     pub(super) skip: Option<Skip>,
+    pub(super) outputs: Outputs,
     pub(super) outside: outside::Signals,
     pub(super) births: Births,
 }
@@ -124,18 +128,23 @@ pub(super) struct Controlled {
 impl Controlled {
     /// A replay has the signals and ids of the recorded run beside the tapes of its clock. Waits are left out of it
     /// where `under_way` tells of what they may wait for.
-    pub(super) fn by(controls: Option<Controls>, recorder: &Recorder, under_way: Option<UnderWay>) -> Self {
+    pub(super) fn by(setup: &mut Setup) -> Self {
+        let (recorder, outputs) = (&setup.recorder, std::mem::take(&mut setup.outputs));
+        let (controls, under_way) = (setup.controls.take(), setup.under_way.take());
         let (seed, mut timeline) = controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let tapes = timeline.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
-        let taken = tapes.map(|tapes| (std::mem::take(&mut tapes.signals), std::mem::take(&mut tapes.ids)));
-        let is_replay = taken.is_some();
-        let (signals, ids) = taken.unwrap_or_default();
+        let is_replay = tapes.is_some();
+        let (signals, ids, course) = tapes.map_or_else(Default::default, |tapes| {
+            let Tapes { signals, ids, course, .. } = tapes;
+            (std::mem::take(signals), std::mem::take(ids), std::mem::take(course))
+        });
         let mut clock = timeline.map(|timeline| Clock::new(timeline, recorder.clone()));
         let skip = clock.as_mut().filter(|_| is_replay).map(|clock| Skip::new(under_way, clock));
         Self {
             following: seed.map(Following::new),
             clock,
             skip,
+            outputs: Outputs::new(outputs, course),
             outside: outside::Signals::new(signals),
             births: Births::new(ids),
         }

@@ -13,6 +13,7 @@ impl Supervisor {
     pub(super) fn take_turn(&mut self) -> Result<(), Stop> {
         let Some(turn) = self.turn.take_if(|turn| turn.has_come()) else { return Ok(()) };
         turn.heard();
+        self.outputs.course.end();
         let mut event = Event { args: turn.said.clone(), ..Event::new(Kind::Meta, "run.live") };
         if let Some(following) = &mut self.following {
             let seed = Seed::fresh().map_err(|source| Stop::Receive { call: "getrandom", source })?;

@@ -102,17 +102,18 @@ impl Supervisor {
         let unnamed = self.following.as_ref().is_some_and(Following::is_waiting);
         let skip = self.skip.as_ref().map(Skip::delay);
         let look = (!self.waiting.calls.is_empty() || unnamed || self.has_births()).then_some(LOOK);
+        let held = self.outputs.course.delay();
         if self.more_stops {
             return PollTimeout::ZERO;
         }
-        let look = skip.into_iter().chain(look).chain(self.before_signal()).min();
+        let look = skip.into_iter().chain(look).chain(held).chain(self.before_signal()).min();
         look.map_or(PollTimeout::NONE, PollTimeout::from)
     }
 
-    /// The tasks in whose place a thread waits.
+    /// The tasks in whose place a thread waits, and those that wait for their turn.
     pub(super) fn represented(&self) -> impl Iterator<Item = i32> {
         let calls = self.waiting.calls.iter().filter(|call| !call.waiter.is_done(call.works));
-        calls.map(|call| call.task.tid)
+        calls.map(|call| call.task.tid).chain(self.outputs.course.tasks())
     }
 
     /// Interrupts the threads whose task has got a signal, or is gone.

@@ -14,6 +14,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, fstat};
@@ -25,6 +26,7 @@ use self::relay::{Flow, Relay};
 pub(super) use self::report::{Report, Running};
 use self::treatment::{Descriptor, Treatment};
 use crate::policy::FileId;
+use crate::supervisor::OutputPipe;
 use crate::sys::descriptor;
 use crate::sys::refused::{Named, remedy};
 use crate::trace::Recorder;
@@ -211,6 +213,12 @@ impl Stdio {
         Some(FileId { dev: status.st_dev, ino: status.st_ino })
     }
 
+    /// The pipes that the command writes.
+    pub(super) fn output_pipes(&self) -> nix::Result<Vec<OutputPipe>> {
+        let flows = self.flows.iter().flatten().filter(|flow| !flow.inwards);
+        flows.map(|flow| OutputPipe::new(&flow.from, Arc::clone(&flow.taken))).collect()
+    }
+
     /// For each stream, what the trace proves.
     pub(super) fn manifest(&self) -> Map<String, Value> {
         let state = |treatment: &Treatment| match treatment {
@@ -283,8 +291,9 @@ fn unusable(stream: Stream) -> io::Result<OwnedFd> {
 fn flow(stream: Stream, own: BorrowedFd<'_>) -> io::Result<(Flow, OwnedFd)> {
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC)?;
     let own = own.try_clone_to_owned()?;
-    Ok(match stream {
-        Stream::Input => (Flow { from: own, to: writer, inwards: true }, reader),
-        Stream::Output | Stream::Error => (Flow { from: reader, to: own, inwards: false }, writer),
-    })
+    let (from, to, end, inwards) = match stream {
+        Stream::Input => (own, writer, reader, true),
+        Stream::Output | Stream::Error => (reader, own, writer, false),
+    };
+    Ok((Flow { from: Arc::new(from), taken: Arc::default(), to, inwards }, end))
 }

@@ -3,6 +3,7 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
@@ -23,7 +24,9 @@ const KEPT_OUTPUT: u64 = 1 << 20;
 /// A stream that will be copied.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) from: OwnedFd,
+    pub(super) from: Arc<OwnedFd>,
+    /// Bytes that were taken out of it.
+    pub(super) taken: Arc<AtomicU64>,
     pub(super) to: OwnedFd,
     /// The command reads it: what is left when the run ends is not taken from the launcher.
     pub(super) inwards: bool,
@@ -155,6 +158,7 @@ impl Worker {
                 Err(Errno::EINTR | Errno::EAGAIN) => continue,
                 Err(errno) => return Err(errno),
             };
+            self.flow.taken.fetch_add(count as u64, Ordering::Release);
             self.deliver(&block[..count])?;
         }
         Ok(())

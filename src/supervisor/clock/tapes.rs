@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::super::controls::Ids;
+use super::super::outputs::Course;
 use super::super::outside::OutsideSignal;
 
 /// The operation under which the trace holds a tape.
@@ -47,6 +48,8 @@ pub struct Tapes {
     pub signals: Vec<OutsideSignal>,
     /// The ids of its tasks.
     pub ids: Ids,
+    /// In which order its processes wrote.
+    pub course: Course,
 }
 
 impl Tapes {

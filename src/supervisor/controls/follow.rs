@@ -138,7 +138,9 @@ impl Supervisor {
             kin.ended(task);
             if process.as_deref() == Some("0") {
                 following.is_over = true;
+                self.outputs.course.end();
             } else if let Some(process) = process.filter(|_| !following.is_over) {
+                self.outputs.course.ended(&process);
                 self.recorder.record(exit(end).proc(process))?;
             }
             if !left.is_empty() {

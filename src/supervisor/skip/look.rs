@@ -52,17 +52,19 @@ impl Supervisor {
         let Some(clock) = &mut self.clock else { return Ok(false) };
         let mut moving =
             self.more_stops || is_born || self.following.as_ref().is_some_and(Following::is_waiting);
-        let mut waiting = Vec::new();
+        let (mut waiting, mut dead) = (Vec::<Waiting>::new(), Vec::new());
         for (task, process) in tasks {
             match sight::of(task) {
                 Sight::Blocked(blocked) => {
                     let original = original(blocked.call, clock.original(task));
                     waiting.push(Waiting { task, process, blocked, original });
                 }
-                Sight::Dead => {}
+                Sight::Dead => dead.push(process),
                 Sight::Moving => moving = true,
             }
         }
+        // Whoever waits for the end of a process hears of it after us.
+        moving |= dead.iter().any(|dead| waiting.iter().all(|one| one.process != *dead));
         let leaves_out = skip.under_way.is_some();
         if !leaves_out {
             skip.move_on(clock, &waiting);
@@ -95,6 +97,9 @@ impl Supervisor {
             && waiting.iter().all(is_still);
         if !rests || sight::bystanders(self.init) != bystanders {
             return Ok(false);
+        }
+        if self.outputs.course.go_on() {
+            return Ok(true);
         }
         if skip.asks_for_timers(&waiting, &represented)? {
             return Ok(true);

@@ -40,11 +40,17 @@ pub(super) const GROUPS: &[Group] = &[
         disposition: ALLOW,
         reason: "acts on a descriptor that a judged open gave",
         syscalls: calls![
-            read write close lseek pread64 pwrite64 readv writev preadv pwritev preadv2
+            read close lseek pread64 pwrite64 readv preadv pwritev preadv2
             pwritev2 dup dup2 dup3 close_range sendfile splice tee vmsplice copy_file_range fsync
             fdatasync sync_file_range readahead fadvise64 cachestat
             fgetxattr flistxattr fchdir
         ],
+    },
+    Group {
+        disposition: Disposition::ReplayableRules(&OUTPUT),
+        reason: "writes to a descriptor that a judged open gave; to standard output or error in the recorded order, if \
+                 the run is to be replayed",
+        syscalls: calls![write writev],
     },
     Group {
         disposition: Disposition::Replayable,
@@ -217,3 +223,7 @@ const IOCTL: ArgumentRules = ArgumentRules {
     ],
     otherwise: Action::Allow,
 };
+
+/// Standard output and error.
+const OUTPUT: ArgumentRules =
+    ArgumentRules { clauses: &[clause(&[one_of(0, &[1, 2])], Action::Notify)], otherwise: Action::Allow };

@@ -99,7 +99,7 @@ pub enum Disposition {
     /// The supervisor answers under `FilterOptions::replayed` or `FilterOptions::hides_names`, else the kernel does.
     Listing,
     /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
-    ReplayableTimer(&'static ArgumentRules),
+    ReplayableRules(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
@@ -172,7 +172,7 @@ impl Disposition {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
             Self::ReplayableWait { replayed, .. } if options.replayed => Decision::Arguments(replayed),
-            Self::ReplayableWait { replayable: rules, .. } | Self::ReplayableTimer(rules)
+            Self::ReplayableWait { replayable: rules, .. } | Self::ReplayableRules(rules)
                 if options.replayable =>
             {
                 Decision::Arguments(rules)
@@ -183,7 +183,7 @@ impl Disposition {
             | Self::Listing
             | Self::ReplayedBirth
             | Self::ReplayableClock(_)
-            | Self::ReplayableTimer(_)
+            | Self::ReplayableRules(_)
             | Self::ReplayableWait { .. }
             | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {

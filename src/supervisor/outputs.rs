@@ -1,0 +1,226 @@
+//! Who writes to standard output and error, in which order: noted, and the same in a replay.
+//!
+//! Processes beside each other come to their writes in another order each time. A write that came later in the
+//! recorded run waits in its call for those that came before it, by process: threads of one are not told apart. The
+//! kernel carries each out itself. None holds a replay up: where nothing else goes on, or what is waited for does not
+//! come, the first of those that wait does. No time is left out while one waits.
+
+mod course;
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use nix::sys::stat::fstat;
+
+pub use self::course::Course;
+use self::course::Held;
+use super::call::Reply;
+use super::{Stop, Supervisor};
+use crate::sys::descriptor;
+use crate::sys::seccomp::Notification;
+use crate::trace::{Event, Kind, TraceError};
+
+/// The operation under which the trace holds the order.
+pub const OPERATION: &str = "stdio.order";
+
+/// Longest order that is kept, in turns: the agent can take as many as it likes.
+const MOST: usize = 1 << 16;
+/// So long we wait in place for a write to come before we do something else.
+const SOON: Duration = Duration::from_micros(50);
+/// The task of a write that has not come by then is gone, or stopped.
+const LATE: Duration = Duration::from_secs(1);
+/// With so many bytes in it a pipe may have no room for more (pipe(7): 64 KiB, in pages).
+const FULL: u64 = 32 << 10;
+
+/// A pipe that is standard output or error of the run.
+#[derive(Debug)]
+pub struct OutputPipe {
+    /// As /proc/PID/fd shows it.
+    name: String,
+    /// Not ours to keep open: who writes is to see when nobody reads any more.
+    reader: Weak<OwnedFd>,
+    /// Bytes that were taken out of it.
+    taken: Arc<AtomicU64>,
+    /// So many have come once the last write has.
+    expected: u64,
+}
+
+impl OutputPipe {
+    /// The pipe that `reader` reads, from which so many bytes were `taken`.
+    ///
+    /// # Errors
+    /// The errno of fstat(2).
+    pub fn new(reader: &Arc<OwnedFd>, taken: Arc<AtomicU64>) -> nix::Result<Self> {
+        let name = format!("pipe:[{}]", fstat(reader.as_fd())?.st_ino);
+        Ok(Self { name, reader: Arc::downgrade(reader), taken, expected: 0 })
+    }
+
+    /// Bytes that have come so far, and those of them that are still there; `None` where nobody reads any more.
+    fn come(&self) -> Option<(u64, u64)> {
+        let reader = self.reader.upgrade()?;
+        // In this order: what is taken in between is missed, and there a moment later.
+        let taken = self.taken.load(Ordering::Acquire);
+        let waiting = descriptor::waiting(reader.as_fd()).ok()? as u64;
+        Some((taken + waiting, waiting))
+    }
+
+    /// Whether the last write has come, or waits for room. The kernel puts its first byte there together with all
+    /// others for which there is room.
+    fn is_settled(&self) -> bool {
+        self.come().is_none_or(|(come, waiting)| come >= self.expected || waiting >= FULL)
+    }
+}
+
+/// The write that went on last.
+#[derive(Debug)]
+struct Last {
+    process: String,
+    pipe: usize,
+    answered: Instant,
+}
+
+/// The order of writes.
+#[derive(Debug, Default)]
+pub(super) struct Outputs {
+    pipes: Vec<OutputPipe>,
+    last: Option<Last>,
+    /// Whose turn it was, and how often each wrote then.
+    turns: Vec<(String, u64)>,
+    pub(super) course: Course,
+}
+
+impl Outputs {
+    /// Of a replay, where there is a course.
+    pub(super) fn new(pipes: Vec<OutputPipe>, course: Course) -> Self {
+        Self { pipes, course, ..Self::default() }
+    }
+
+    /// Whether the write before that of `process` has come: where two processes are told to go on at once, either may
+    /// be the first.
+    fn is_settled(&self, process: &str) -> bool {
+        self.last.as_ref().is_none_or(|last| {
+            let pipe = &self.pipes[last.pipe];
+            let begun = Instant::now();
+            while last.process != process && !pipe.is_settled() {
+                if last.answered.elapsed() > LATE {
+                    return true;
+                }
+                if begun.elapsed() > SOON {
+                    return false;
+                }
+                std::hint::spin_loop();
+            }
+            true
+        })
+    }
+
+    /// Whether a write waits: then it is kept.
+    fn holds(&mut self, process: &str, pipe: usize, notification: Notification) -> bool {
+        let waits = self.course.waits(process) || !self.is_settled(process);
+        if waits {
+            self.course.hold(Held { process: process.to_owned(), pipe, notification });
+        }
+        waits
+    }
+
+    /// A write that waits no longer.
+    fn take(&mut self) -> Option<Held> {
+        let process = self.course.first_process()?.to_owned();
+        if self.is_settled(&process) { self.course.take() } else { None }
+    }
+
+    /// A process writes now.
+    fn note(&mut self, process: &str, pipe: usize) {
+        self.course.wrote(process);
+        self.last = Some(Last { process: process.to_owned(), pipe, answered: Instant::now() });
+        let pipe = &mut self.pipes[pipe];
+        pipe.expected = pipe.come().map_or(0, |(come, _)| come + 1);
+        let is_full = self.turns.len() >= MOST;
+        match self.turns.last_mut() {
+            Some((writer, count)) if writer == process => *count += 1,
+            _ if is_full => {}
+            _ => self.turns.push((process.to_owned(), 1)),
+        }
+    }
+}
+
+/// The process of a task, whose threads are not told apart.
+fn process_of(lineage: &str) -> &str {
+    match lineage.rsplit_once('#') {
+        Some((process, thread)) if !thread.contains('.') => process,
+        _ => lineage,
+    }
+}
+
+impl Supervisor {
+    /// A write to descriptor 1 or 2.
+    pub(super) fn serve_write(&mut self, notification: Notification) -> Result<(), Stop> {
+        let [number, _, length, ..] = notification.arguments;
+        let known = self.tasks.known(notification.pid);
+        // Who is gone gets no answer anyway.
+        let Ok(task) = known.map_or_else(|| self.tasks.meet(notification.pid), Ok) else {
+            return self.let_write(&notification);
+        };
+        let opened = i32::try_from(number).ok().and_then(|number| task.opened(number).ok());
+        let pipe = self
+            .outputs
+            .pipes
+            .iter()
+            .position(|pipe| opened.as_ref().is_some_and(|name| *name == *pipe.name));
+        let process = process_of(&task.lineage);
+        match pipe {
+            Some(pipe) if length > 0 => {
+                if self.outputs.holds(process, pipe, notification) {
+                    return Ok(());
+                }
+                self.outputs.note(process, pipe);
+            }
+            _ => {}
+        }
+        self.let_write(&notification)
+    }
+
+    /// Lets those write whose turn has come.
+    pub(super) fn serve_held(&mut self) -> Result<(), Stop> {
+        while let Some(held) = self.outputs.take() {
+            self.outputs.note(&held.process, held.pipe);
+            self.let_write(&held.notification)?;
+        }
+        Ok(())
+    }
+
+    fn let_write(&mut self, notification: &Notification) -> Result<(), Stop> {
+        let begun = Instant::now();
+        let sent = self.answer_at_hand(notification.id, Reply::Continue);
+        self.hand_over.answered(begun.elapsed());
+        sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
+    }
+
+    /// Puts the order into the trace, where there was more than one process.
+    pub(super) fn tell_order(&mut self) -> Result<(), TraceError> {
+        let turns = std::mem::take(&mut self.outputs.turns);
+        if turns.len() < 2 {
+            return Ok(());
+        }
+        let mut body = self.recorder.blob()?;
+        course::write(&turns, &mut body).map_err(|source| TraceError::StoreBlob { source })?;
+        let event = Event::new(Kind::Meta, OPERATION);
+        self.recorder.record(event.arg("turns", turns.len()).arg("order", body.finish_in_entry(|_| true)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_not_told_apart() {
+        for (lineage, process) in
+            [("0", "0"), ("0#3", "0"), ("0#3.1", "0#3.1"), ("0#3.1#2", "0#3.1"), ("0.2", "0.2")]
+        {
+            assert_eq!(process_of(lineage), process);
+        }
+    }
+}
