@@ -22,7 +22,7 @@ use super::outgoing::{fit, prepare, strip};
 use super::plain::Plain;
 use super::received::Received;
 use super::relay::relay;
-use super::repeat::{self, Need, Unanswered};
+use super::repeat::{self, Need};
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
 use super::tapped::Tapped;
 use super::target::Origin;
@@ -86,23 +86,13 @@ impl Service {
                     return self.finish(response, switch, exchange, client, &treatment);
                 }
                 Sent::Unanswered(failed) => {
-                    let was_closed = failed.was_closed();
-                    let Unanswered { error, unsent, .. } = *failed;
-                    request = match (unsent, copy) {
-                        // The origin closed an idle connection before any byte of this request went out.
-                        (Some(unsent), _) if reused => unsent,
-                        (None, Some(head)) if was_closed => {
-                            need.is_new = true;
-                            let none = Received::None.into();
-                            let body = Tapped::new(none, exchange, Side::Request, &self.heads);
-                            Request::from_parts(*head, body)
-                        }
-                        _ => {
+                    need.is_new |= failed.unsent.is_none();
+                    request = match self.again(*failed, reused, copy, exchange) {
+                        Ok(request) => request,
+                        Err(error) => {
                             let failure = link.failure(error, !reused);
-                            return Err(treatment
-                                .refusal()
-                                .or_else(|| exchange.refusal())
-                                .unwrap_or(failure));
+                            let refusal = treatment.refusal().or_else(|| exchange.refusal());
+                            return Err(refusal.unwrap_or(failure));
                         }
                     };
                     self.uncount(&link);

@@ -2,12 +2,17 @@
 //! section 9.2.2, RFC 9112 section 9.3.1).
 
 use std::error::Error;
+use std::sync::Arc;
 
+use http::request;
 use http_body::Body as _;
 use hyper::{Method, Request};
 
+use super::exchange::{Exchange, Side};
 use super::failure;
+use super::http::Service;
 use super::link::Wire;
+use super::received::Received;
 use super::tapped::Tapped;
 
 /// What a request asks of its connection.
@@ -35,15 +40,31 @@ pub(crate) struct Unanswered {
     pub(crate) is_unheard: bool,
 }
 
-impl Unanswered {
-    /// Whether the connection has ended without a word.
-    pub(crate) fn was_closed(&self) -> bool {
-        self.is_unheard && failure::is_end(&*self.error)
+impl Service {
+    /// The request for another connection, where it may go out on one; else the error. `copy` is its head, where that
+    /// is one which may be sent once more.
+    pub(super) fn again(
+        &self,
+        failed: Unanswered,
+        reused: bool,
+        copy: Option<Box<request::Parts>>,
+        exchange: &Arc<Exchange>,
+    ) -> Result<Request<Tapped>, Box<dyn Error + Send + Sync>> {
+        let was_closed = failed.is_unheard && failure::is_end(&*failed.error);
+        match (failed.unsent, copy) {
+            // The origin closed an idle connection before any byte of this request went out.
+            (Some(unsent), _) if reused => Ok(unsent),
+            (None, Some(head)) if was_closed => {
+                let body = Tapped::new(Received::None.into(), exchange, Side::Request, &self.heads);
+                Ok(Request::from_parts(*head, body))
+            }
+            _ => Err(failed.error),
+        }
     }
 }
 
 /// The head of a request that may be sent once more.
-pub(super) fn copy(request: &Request<Tapped>) -> Option<Box<http::request::Parts>> {
+pub(super) fn copy(request: &Request<Tapped>) -> Option<Box<request::Parts>> {
     let safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
     if !safe.contains(request.method()) || !request.body().is_end_stream() {
         return None;
