@@ -215,7 +215,10 @@ impl Clock {
             None
         };
         if space.is_some() || at_real_rate {
-            self.programs.insert(process, Program { control, days, has_readers, methods: Box::default(), skips: Vec::new() });
+            self.programs.insert(
+                process,
+                Program { control, days, has_readers, methods: Box::default(), skips: Vec::new() },
+            );
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ impl Supervisor {
     }
 
     /// The same for a call that the supervisor sees of `task`.
-    pub(super) fn mark_call(&mut self, task: i32, number: u64) -> Result<(), TraceError> {
+    pub(in crate::supervisor) fn mark_call(&mut self, task: i32, number: u64) -> Result<(), TraceError> {
         if let Some(clock) = &mut self.clock {
             clock.called(task, number);
         }

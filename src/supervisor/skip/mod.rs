@@ -200,7 +200,8 @@ impl Skip {
         let until = wait.as_ref().and_then(|wait| caller.until(wait));
         let deadline = wait.as_ref().and_then(|wait| wait.deadline).unwrap_or(0);
         let lasts = deadline.saturating_sub(caller.clocks.now);
-        self.known.insert(task, Known { process, blocked, original, number, wait, until, lasts, waits_on: false });
+        self.known
+            .insert(task, Known { process, blocked, original, number, wait, until, lasts, waits_on: false });
     }
 
     /// Until when a task has waited on its own clock, where that is a tape, if the time of its wait is over and it
