@@ -188,7 +188,7 @@ impl Supervisor {
             Area::Rule(_) => self.before_change(&file.path, &file.file, &file.status, kept)?,
             _ => None,
         };
-        self.saw(&file.path, &file.status);
+        self.saw(&file);
         let done = act(&file.own_path(), &file);
         if done.is_ok() {
             self.changed(&file.path, &file.file);

@@ -314,8 +314,12 @@ fn sorted(mut entries: Vec<Entry>, order: &[OsString]) -> Vec<Entry> {
 /// The entries of `directory` but those that are not listed.
 fn read(path: &Path, directory: &OwnedFd, access: &AccessTable) -> nix::Result<Vec<Entry>> {
     // The offset of the agent's own open file stays where it is.
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let own = nix::fcntl::open(own_path(directory.as_fd()).as_str(), flags, Mode::empty())?;
+    let (own, flags) = (own_path(directory.as_fd()), OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC);
+    // When it was read last is for the run's own reads; not so of another user's directory.
+    let own = match nix::fcntl::open(own.as_str(), flags | OFlag::O_NOATIME, Mode::empty()) {
+        Err(Errno::EPERM) => nix::fcntl::open(own.as_str(), flags, Mode::empty())?,
+        own => own?,
+    };
     let mut entries = dents::read(own.as_fd()).map_err(errno_of)?;
     if access.hides_in(path) {
         entries.retain(|entry| !access.hides(&path.join(&entry.name)));

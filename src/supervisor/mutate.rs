@@ -235,7 +235,7 @@ impl Supervisor {
         let path = place.path();
         let status = status_of(&place);
         if let Some(status) = &status {
-            self.saw(&path, status);
+            self.saw_at(&place, status);
         }
         let id = status.map(|status| self.view.id_at(&path, &status));
         let decision = self.access.decide(PathAccess::Write, &path, id);

@@ -58,6 +58,22 @@ pub(super) fn name_self<'a>(task: &Task, spelled: &'a [u8]) -> Cow<'a, [u8]> {
     squeezed
 }
 
+/// Whether that is a link which means whoever follows it, and which [`name_self`] therefore puts into words whole.
+pub(super) fn is_own_link(spelled: &[u8]) -> bool {
+    const LINKS: [&[u8]; 9] = [
+        b"/etc/mtab",
+        b"/dev/fd",
+        b"/dev/stdin",
+        b"/dev/stdout",
+        b"/dev/stderr",
+        b"/proc/self",
+        b"/proc/thread-self",
+        b"/proc/mounts",
+        b"/proc/net",
+    ];
+    LINKS.contains(&&*squeeze(spelled))
+}
+
 /// Takes out what means nothing to the kernel: `//` and `/./`.
 #[must_use]
 pub fn squeeze(path: &[u8]) -> Cow<'_, [u8]> {

@@ -11,7 +11,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::unistd::{getegid, geteuid};
 
-use super::spelling::{MagicLink, lexical, name_self, trim_slashes};
+use super::spelling::{MagicLink, is_own_link, lexical, name_self, trim_slashes};
 use super::task::Task;
 use crate::policy::FileId;
 use crate::sys::descriptor;
@@ -106,6 +106,10 @@ impl Spelled {
     }
 }
 
+/// The owner of what is not the caller's own: no other ids are mapped (`ns`), and this is what
+/// user_namespaces(7) shows where the host has set nothing else.
+const NOBODY: u32 = 65534;
+
 /// The root of the run.
 #[derive(Debug)]
 pub(super) struct View {
@@ -144,19 +148,36 @@ impl View {
         Self { made, ids, ..self }
     }
 
+    /// A user of the host as the run sees it.
+    pub(super) fn user(&self, id: u32) -> u32 {
+        if id == geteuid().as_raw() { self.ids.0 } else { NOBODY }
+    }
+
+    /// A group of the host as the run sees it.
+    pub(super) fn group(&self, id: u32) -> u32 {
+        if id == getegid().as_raw() { self.ids.1 } else { NOBODY }
+    }
+
     /// The absolute spelling of `path` as the task means it: joined with the directory behind
     /// `directory` (AT_FDCWD: its working directory), /proc/self put into words.
     pub(super) fn absolute(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Spelled> {
-        let absolute = Self::join(task, directory, path)?;
+        let absolute = name_self(task, &Self::join(task, directory, path)?).into_owned();
         Ok(Spelled { typed: path.to_vec(), absolute })
     }
 
-    fn join(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Vec<u8>> {
+    /// As [`absolute`](Self::absolute), for a call that does not follow a link at the end: one that means the
+    /// task stays what it is.
+    pub(super) fn unfollowed(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Vec<u8>> {
+        let joined = Self::join(task, directory, path)?;
+        Ok(if is_own_link(&joined) { joined.into_owned() } else { name_self(task, &joined).into_owned() })
+    }
+
+    fn join<'a>(task: &Task, directory: i32, path: &'a [u8]) -> nix::Result<Cow<'a, [u8]>> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
         if path.first() == Some(&b'/') {
-            return Ok(name_self(task, path).into_owned());
+            return Ok(path.into());
         }
         let base = if directory == libc::AT_FDCWD {
             task.working_directory()?
@@ -170,10 +191,7 @@ impl View {
         let mut joined = base.into_vec();
         joined.push(b'/');
         joined.extend_from_slice(path);
-        Ok(match name_self(task, &joined) {
-            Cow::Borrowed(_) => joined,
-            Cow::Owned(named) => named,
-        })
+        Ok(joined.into())
     }
 
     /// Finds what `absolute` names; a link at its end is followed only if `follow`.

@@ -135,6 +135,33 @@ except OSError: print(\"kept as it is\")
     });
 }
 
+/// What `ps aux` and programs that watch their memory print.
+#[test]
+fn processes_use_as_much_as_they_did() {
+    if !has("ps") {
+        return skip("memory of processes", "ps is not installed");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: sh\nexec: ps\nexec: cat\nexec: cut\nexec: grep\nexec: python3\n");
+        let script = "ps aux; ps -eo pid,ppid,stat,vsz,rss,pcpu,pmem,min_flt,time,args; cat /proc/1/statm /proc/$$/task/$$/statm; \
+                      cut -d' ' -f-32,35-52 /proc/1/stat; \
+                      grep -E '^(State|Threads|Vm|Rss)' /proc/1/status /proc/self/status; python3 -c '
+import os, time
+for name in \"statm\", \"stat\": print(open(\"/proc/%d/%s\" % (os.getppid(), name)).read().split()[:24])
+child = os.fork()
+if child == 0: os._exit(0)
+while open(\"/proc/%d/stat\" % child).read().split()[2] != \"Z\": time.sleep(0.01)
+os.waitpid(child, 0)
+'";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(0);
+        for _ in 0..2 {
+            let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+            again.exits(0).prints(&ran.stdout).complains("replay ok");
+        }
+    });
+}
+
 /// C libraries make their buffers by the status of a file, and what lies behind them moves.
 #[test]
 fn files_of_the_machine_look_as_they_did() {

@@ -168,6 +168,68 @@ int main(void) {
 "#;
 
 #[test]
+fn links_that_mean_whoever_asks_show_their_own_times() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3\n");
+        let script = format!(
+            "{LOOK}
+import time
+for name in '/dev/fd', '/dev/stdin', '/dev//./stderr', '/etc/mtab', '/dev/ptmx', '/dev/pts/ptmx': look(name)
+for name in '/proc/self', '/proc/thread-self': s = os.lstat(name); print(s.st_mtime_ns, oct(s.st_mode), s.st_size)
+at, now = os.open('/proc', os.O_RDONLY), time.time()
+def near(name, s): print(name, oct(s.st_mode), now - 2 < s.st_mtime <= time.time())
+for name in 'mounts', 'net', 'self/fd/0', 'self/status', 'self/task', '1/fd':
+    near(name, os.lstat('/proc/' + name)); near(name, os.stat(name, dir_fd=at, follow_symlinks=False))
+near('fd', os.stat('/proc/self/fd')); near('0', os.lstat('/dev/fd/0'))
+"
+        );
+        let ran = sandbox.run_with(&[], &["python3", "-c", &script]);
+        ran.exits(0);
+        sleep(Duration::from_secs(3));
+        let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+        again.exits(0).prints(&ran.stdout);
+        assert!(!ran.stdout.contains("False"), "{ran}");
+    });
+}
+
+#[test]
+fn what_a_run_lists_without_changing_it_keeps_its_times() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3\nexec: stat\n");
+        sandbox.file("sub/f", "f\n");
+        let script = format!("{LOOK}\nlook('sub'); os.listdir('sub'); look('sub'); look('/proc')");
+        let mut child = None;
+        let ran = sandbox.run_with(&[], &["python3", "-c", &script]);
+        ran.exits(0);
+        sleep(Duration::from_millis(20));
+        for _ in 0..2 {
+            // What else there is on the machine shows in the links of /proc.
+            child.get_or_insert_with(|| Command::new("sleep").arg("60").spawn().expect("starts"));
+            sandbox
+                .agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")])
+                .exits(0)
+                .prints(&ran.stdout);
+        }
+        if let Some(mut child) = child {
+            child.kill().expect("ends");
+            child.wait().expect("ended");
+        }
+    });
+}
+
+#[test]
+fn when_a_file_was_made_is_as_recorded() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: stat\nexec: sh\n");
+        sandbox.file("old", "old\n");
+        sandbox.file("sub/f", "f\n");
+        let script = "stat -c '%n %w' . old sub sub/f /dev/shm /etc/mtab; echo x >> old; echo y > new; stat -c '%n %w' . old new";
+        let ran = is_exact(sandbox, &[], &["sh", "-c", script]);
+        assert!(!ran.stdout.contains(" -"), "{}", ran.stdout);
+    });
+}
+
+#[test]
 fn every_call_of_a_static_program_shows_them() {
     everyone(|sandbox| {
         let source = sandbox.file("../source.c", PROGRAM);

@@ -32,6 +32,11 @@ impl Clock {
         Duration::from_nanos(self.now(task, process).wrapping_add(self.offsets.of_kind(7)))
     }
 
+    /// The time of day for a task: what it read last, or what is.
+    pub(in crate::supervisor) fn time_of_day(&self, task: i32, process: i32) -> i64 {
+        self.now(task, process).wrapping_add(self.offsets.of_kind(0)).cast_signed()
+    }
+
     /// Where it began.
     pub(in crate::supervisor) fn beginning(&self) -> u64 {
         self.base.monotonic_ns
@@ -105,7 +110,7 @@ impl Clock {
             .collect();
         for (process, left) in left {
             if let Some(program) = self.programs.get_mut(&process) {
-                program.advance(process, left);
+                program.advance(process, (kernel, left));
             }
         }
         for thread in self.threads.values_mut().chain(self.readers.values_mut()) {

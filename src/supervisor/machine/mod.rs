@@ -10,11 +10,12 @@ mod process;
 mod recorded;
 mod space;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -22,11 +23,12 @@ use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, SFlag, fchmod};
 
+use self::process::Usage;
 use self::recorded::Told;
 pub use self::recorded::{LONGEST as LONGEST_MACHINE_FILE, RecordedMachine};
 use super::access::{Area, Decision, is_below};
 use super::call::{Call, Reply};
-use super::open::Request;
+use super::request::Request;
 use super::view::{Found, own_path};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
@@ -74,16 +76,13 @@ const FILES: [&str; 17] = [
     "/sys/devices/system",
 ];
 
-/// When each process began whose file was opened.
-type Began = HashMap<PathBuf, Vec<u8>>;
-
 /// The machine of a run.
 #[derive(Debug)]
 pub(super) enum Machine {
     /// Nobody asks.
     Unseen,
     /// It is noted, so many opens so far.
-    Kept(usize, Began),
+    Kept(usize),
     /// In a replay: as it was; and what had to be told of today, or not as exactly as it was.
     Shown(Box<RecordedMachine>, HashSet<PathBuf>),
 }
@@ -93,7 +92,7 @@ impl Machine {
     pub(super) fn new(keeps: bool, recorded: Option<RecordedMachine>) -> Self {
         match recorded {
             Some(recorded) => Self::Shown(Box::new(recorded), HashSet::new()),
-            None if keeps => Self::Kept(0, Began::new()),
+            None if keeps => Self::Kept(0),
             None => Self::Unseen,
         }
     }
@@ -102,7 +101,7 @@ impl Machine {
 impl Supervisor {
     /// Notes what is asked for without opening anything.
     pub(super) fn note_machine(&mut self) -> Result<(), TraceError> {
-        let (Machine::Kept(..), Ok(info)) = (&self.machine, system::info()) else { return Ok(()) };
+        let (Machine::Kept(_), Ok(info)) = (&self.machine, system::info()) else { return Ok(()) };
         let event = Event::new(Kind::Meta, OPERATION).arg("path", SYSINFO_NAME);
         self.recorder.record(event.arg("content", hex(&info)))
     }
@@ -118,19 +117,22 @@ impl Supervisor {
             && !request
                 .flags
                 .intersects(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CREAT | OFlag::O_TRUNC);
-        let is_stat = process::is_stat(&found.path);
-        if !only_reads || found.kind() != SFlag::S_IFREG || !(is_stat || is_of_machine(&found.path)) {
+        let usage = Usage::of(&found.path);
+        if !only_reads || found.kind() != SFlag::S_IFREG || !(usage.is_some() || is_of_machine(&found.path)) {
             return Ok(None);
         }
-        if self.decide_file(PathAccess::Read, found) != Decision::Allow(Area::System) {
+        // No rule leads to pid 1; what everybody may read of it the kernel gives.
+        let may_read = self.decide_file(PathAccess::Read, found) == Decision::Allow(Area::System)
+            || (usage.is_some() && self.is_system_file(request, found.path.as_os_str().as_bytes(), found));
+        if !may_read {
             return Ok(None);
         }
-        if is_stat {
-            return self.open_stat(call, request, found);
+        if let Some(usage) = usage {
+            return self.open_usage(call, request, found, usage);
         }
         match &self.machine {
             Machine::Unseen => Ok(None),
-            Machine::Kept(..) => self.note_file(call, request, found),
+            Machine::Kept(_) => self.note_file(call, request, found),
             Machine::Shown(..) => self.show_file(call, request, found),
         }
     }
@@ -191,7 +193,7 @@ impl Supervisor {
 
     /// Whether one more can be noted. That no more is noted is told once.
     fn has_room(&mut self, call: &Call, path: &Path) -> Result<bool, TraceError> {
-        let Machine::Kept(count, _) = &mut self.machine else { return Ok(false) };
+        let Machine::Kept(count) = &mut self.machine else { return Ok(false) };
         *count = count.saturating_add(1);
         if *count == MOST + 1 {
             let event = Event::new(Kind::Meta, OPERATION).path("path", path).proc(call.task.lineage.clone());
@@ -225,32 +227,42 @@ impl Supervisor {
         self.recorder.record(event.arg("why", why))
     }
 
-    /// The file of a process: in a replay it began when it did.
-    fn open_stat(&mut self, call: &Call, request: &Request, found: &Found) -> Result<Option<Reply>, Stop> {
+    /// A file of a process: in a replay that began when it did, and has used as much.
+    fn open_usage(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        found: &Found,
+        usage: Usage,
+    ) -> Result<Option<Reply>, Stop> {
         if matches!(self.machine, Machine::Unseen) {
             return Ok(None);
         }
         let Ok(content) = read(found) else { return Ok(None) };
-        match &mut self.machine {
-            Machine::Kept(_, known) => {
-                let Some(began) = process::began(&content) else { return Ok(None) };
-                let former = known.insert(found.path.clone(), began.to_vec());
-                if former.is_none_or(|former| former != began) && self.has_room(call, &found.path)? {
-                    note(&self.recorder, call, &found.path, began)?;
-                }
-                Ok(None)
+        if !matches!(self.machine, Machine::Shown(..)) {
+            if let Some(held) = usage.held(&content)
+                && self.has_room(call, &found.path)?
+            {
+                note(&self.recorder, call, &found.path, &held)?;
             }
-            Machine::Shown(..) => {
-                let began = self.told(call, &found.path)?;
-                let own = format!("/proc/{}/stat", call.task.inner_tgid());
-                let is_own = found.path == Path::new(&own);
-                let Some(shown) = began.and_then(|began| process::begun_at(&content, &began, is_own)) else {
-                    return Ok(None);
-                };
-                self.give_file(call, found, given(request, &shown, STAND_IN))
-            }
-            Machine::Unseen => Ok(None),
+            return Ok(None);
         }
+        let (process, thread) = (call.task.inner_tgid(), call.task.inner_tid());
+        let is_in = |directory: String| found.path.parent() == Some(Path::new(&directory));
+        // What a process says of its state is that of its first thread.
+        let is_own = is_in(format!("/proc/{process}/task/{thread}"))
+            || (process == thread && is_in(format!("/proc/{process}")));
+        let held = self.told(call, &found.path)?;
+        let Some(mut shown) = held.and_then(|held| usage.shown(&content, &held, is_own)) else {
+            return Ok(None);
+        };
+        if usage == Usage::Status {
+            shown = process::with_owners(&shown, |id| self.view.user(id), |id| self.view.group(id));
+        }
+        if usage == Usage::Stat && is_below(&found.path, Path::new("/proc/1")) {
+            shown = process::without_addresses(&shown);
+        }
+        self.give_file(call, found, given(request, &shown, STAND_IN))
     }
 
     /// sysinfo(2), in a replay.

@@ -9,15 +9,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::stat::lstat;
-use nix::unistd::{getegid, geteuid};
+use nix::fcntl::AT_FDCWD;
 
-use super::Statuses;
 use super::sample::{nanoseconds_of as nanoseconds, set};
 use super::shown::Known;
+use super::{ALL, Statuses};
 use crate::supervisor::call::{Call, Reply, low_half};
 use crate::supervisor::machine::{is_stand_in, show_stand_in};
-use crate::supervisor::view::{Spelled, View};
+use crate::supervisor::view::View;
 use crate::supervisor::{Stop, Supervisor};
 use crate::sys::status;
 
@@ -43,9 +42,8 @@ struct Asked {
     address: u64,
 }
 
-/// The owner of what is not the caller's own: no other ids are mapped (`ns`), and this is what
-/// user_namespaces(7) shows where the host has set nothing else.
-const NOBODY: u32 = 65534;
+/// In nanoseconds: so little is a file of the kernel's no later than what its reader takes for now.
+const SOON: i64 = 1_000_000_000;
 
 /// Links of the view that lead to the system's files.
 const LINKS: [&[u8]; 4] = [b"/lib/", b"/lib64/", b"/bin/", b"/sbin/"];
@@ -113,13 +111,19 @@ impl Supervisor {
         let path = if status.stx_nlink == 0 { without_mark(&path) } else { &path };
         let is_diverted = self.view.is_diverted(path);
         let Statuses::Shown(shown) = &mut self.statuses else { return Ok(Reply::Continue) };
-        let host = || is_diverted.then(|| lstat(path).ok()).flatten().map(|status| (&status).into());
+        let look = || status::at(AT_FDCWD, path.as_os_str().as_bytes(), ALL).ok();
+        let host = || is_diverted.then(look).flatten().map(|status| (&status).into());
         let stands_in = status.stx_nlink == 0 && show_stand_in(path, &mut status);
         let known = if stands_in { Known::Nothing } else { shown.put(path, &mut status, host) };
-        if known != Known::All && !self.date_back(&mut status) && known == Known::Nothing && !stands_in {
+        if known != Known::All
+            && !self.date_back(call, path, &mut status)
+            && known == Known::Nothing
+            && !stands_in
+        {
             return Ok(Reply::Continue);
         }
-        map_owner(&mut status, self.view.ids);
+        status.stx_uid = self.view.user(status.stx_uid);
+        status.stx_gid = self.view.group(status.stx_gid);
         Ok(match asked.form {
             Form::Stat => self.hand_status(call, asked.address, &status::stat_bytes(&status)),
             Form::Statx { .. } => self.hand_status(call, asked.address, &status::statx_bytes(&status)),
@@ -127,14 +131,17 @@ impl Supervisor {
     }
 
     /// Puts times that the kernel has set since the replay began onto the clock of the run. False where there are none.
-    fn date_back(&self, status: &mut libc::statx) -> bool {
+    fn date_back(&self, call: &Call, path: &Path, status: &mut libc::statx) -> bool {
         let Some(clock) = &self.clock else { return false };
+        // A replay that is behind the run would show what comes into being as it is looked at as of later.
+        let own = is_the_kernel_s(path).then(|| clock.time_of_day(call.task.tid, call.task.tgid));
+        let soon = |then: i64| own.filter(|own| (1..SOON).contains(&then.saturating_sub(*own)));
         let mut is_any = false;
         let times =
             [&mut status.stx_atime, &mut status.stx_mtime, &mut status.stx_ctime, &mut status.stx_btime];
         for time in times {
             if let Some(then) = clock.time_of_run(nanoseconds(*time)) {
-                set(time, then);
+                set(time, soon(then).unwrap_or(then));
                 is_any = true;
             }
         }
@@ -150,16 +157,17 @@ impl Supervisor {
             return Some((file.ok()?, path));
         };
         let path = call.path(path).ok()?;
-        let Spelled { typed, absolute } = View::absolute(&call.task, asked.directory, &path).ok()?;
-        // A link such as /proc/self has been followed by then.
-        let is_kept = asked.follow || typed == absolute;
+        let absolute = match asked.follow {
+            true => View::absolute(&call.task, asked.directory, &path).ok()?.absolute,
+            false => View::unfollowed(&call.task, asked.directory, &path).ok()?,
+        };
         let lexical = Path::new(OsStr::from_bytes(&absolute));
-        let may_show = self.may_show(lexical) || (is_kept && is_the_kernel_s(lexical));
+        let may_show = self.may_show(lexical) || is_the_kernel_s(lexical);
         if !may_show && self.is_system_by_name(lexical) {
             return None;
         }
         let found = self.view.find(&absolute, asked.follow).ok()?;
-        let is_shown = self.may_show(&found.path) || (is_kept && is_the_kernel_s(&found.path));
+        let is_shown = self.may_show(&found.path) || is_the_kernel_s(&found.path);
         (is_shown && !self.view.is_inherited(&found)).then_some((found.file, found.path))
     }
 
@@ -197,10 +205,4 @@ fn is_the_kernel_s(path: &Path) -> bool {
 fn without_mark(path: &Path) -> &Path {
     let path = path.as_os_str().as_bytes();
     Path::new(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)))
-}
-
-/// Owner and group as they look inside.
-fn map_owner(status: &mut libc::statx, (uid, gid): (u32, u32)) {
-    status.stx_uid = if status.stx_uid == geteuid().as_raw() { uid } else { NOBODY };
-    status.stx_gid = if status.stx_gid == getegid().as_raw() { gid } else { NOBODY };
 }

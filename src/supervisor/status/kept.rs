@@ -53,12 +53,19 @@ impl Kept {
         [self.names[0].hash_one(bytes), self.names[1].hash_one(bytes)]
     }
 
-    /// The file at `path` is so.
-    pub(super) fn add(&mut self, path: &Path, moment: Moment, sample: &Sample) {
+    /// The file at `path` is so; `look` tells when it was made, where `sample` does not.
+    pub(super) fn add(
+        &mut self,
+        path: &Path,
+        moment: Moment,
+        sample: Sample,
+        look: impl FnOnce() -> Option<i64>,
+    ) {
         if self.is_full || path.as_os_str().len() > LONGEST_PATH {
             return;
         }
         let key = self.key(path);
+        // Its birth is none of that.
         let status = self.names[0].hash_one(sample);
         let room = self.known.len() < PATHS;
         let known =
@@ -74,7 +81,7 @@ impl Kept {
         let before = self.text.len();
         // A Vec takes everything.
         let _ = write!(self.text, "{letter} {} ", known.changes);
-        sample.write(&mut self.text);
+        Sample { born: sample.born.or_else(look), ..sample }.write(&mut self.text);
         self.text.push(b' ');
         self.text.extend_from_slice(path.as_os_str().as_bytes());
         // No path has one.
@@ -108,7 +115,7 @@ impl Kept {
             let sample = Sample::from(&status);
             // Another one may have its name.
             if self.known.get(&self.key(&path)).is_some_and(|known| known.id == sample.id()) {
-                self.add(&path, Moment::Seen, &sample);
+                self.add(&path, Moment::Seen, sample, || None);
             }
         }
     }
@@ -151,8 +158,8 @@ mod tests {
         let deep = "/d".repeat(2000);
         for inode in 0..600 {
             sample.inode = inode;
-            kept.add(Path::new(&deep), Moment::Changed, &sample);
-            kept.add(Path::new(&deep), Moment::Seen, &sample);
+            kept.add(Path::new(&deep), Moment::Changed, sample, || None);
+            kept.add(Path::new(&deep), Moment::Seen, sample, || None);
         }
         let (mut recorded, mut parts) = (RecordedStatuses::default(), 0);
         while !kept.text.is_empty() {

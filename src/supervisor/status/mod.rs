@@ -12,6 +12,7 @@ mod recorded;
 mod sample;
 mod shown;
 
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,10 @@ pub const OPERATION: &str = "fs.status";
 
 /// All that is noted of a file.
 const ALL: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+
+/// What comes with what is mounted, and has the time of that.
+const MOUNTED: [&str; 6] =
+    ["/", "/proc/self", "/proc/thread-self", "/proc/acpi", "/proc/scsi", "/dev/pts/ptmx"];
 
 /// When a file is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,10 +78,10 @@ impl Statuses {
         if !self.are_noted() {
             return;
         }
-        let root = PathBuf::from("/");
-        for path in access.skeleton.iter().chain(&access.private).chain(&view.made).chain([&root]) {
+        let mounted = MOUNTED.map(PathBuf::from);
+        for path in access.skeleton.iter().chain(&access.private).chain(&view.made).chain(&mounted) {
             if let Ok(found) = view.find(path.as_os_str().as_bytes(), false) {
-                self.add(path, Moment::Seen, (&found.status).into());
+                self.add_seen(path, &found.status, || status::of(found.file.as_fd(), 0, ALL));
             }
         }
     }
@@ -105,31 +110,53 @@ impl Statuses {
             // A pipe or a socket.
             _ if !path.is_absolute() => {}
             Self::Unseen => {}
-            Self::Kept(kept) => kept.add(path, moment, &sample),
+            Self::Kept(kept) => kept.add(path, moment, sample, || None),
             Self::Shown(shown) => shown.add(path, moment, sample),
+        }
+    }
+
+    /// `look` tells when the file was made, which fstat(2) does not: asked where that is new.
+    fn add_seen(&mut self, path: &Path, status: &FileStat, look: impl FnOnce() -> io::Result<libc::statx>) {
+        match self {
+            Self::Kept(kept) if path.is_absolute() => {
+                let born = || look().ok().and_then(|status| Sample::from(&status).born);
+                kept.add(path, Moment::Seen, status.into(), born);
+            }
+            _ => self.add(path, Moment::Seen, status.into()),
         }
     }
 }
 
 impl Supervisor {
     /// A file is looked at before anything happens to it.
-    pub(super) fn saw(&mut self, path: &Path, status: &FileStat) {
+    pub(super) fn saw(&mut self, found: &Found) {
         if self.statuses.are_noted() {
-            self.statuses.add(path, Moment::Seen, status.into());
+            let look = || status::of(found.file.as_fd(), 0, ALL);
+            self.statuses.add_seen(&found.path, &found.status, look);
+        }
+    }
+
+    /// So is what is at `place`, if anything.
+    pub(super) fn saw_at(&mut self, place: &Place, status: &FileStat) {
+        if self.statuses.are_noted() {
+            let look = || status::at(place.directory.file.as_fd(), place.name.as_bytes(), ALL);
+            self.statuses.add_seen(&place.path(), status, look);
         }
     }
 
     /// A file is about to be opened.
     pub(super) fn saw_open(&mut self, access: PathAccess, found: &Found) {
-        self.saw(&found.path, &found.status);
+        self.saw(found);
         if access == PathAccess::Read {
             self.saw_read(found);
         }
     }
 
     /// A file is about to be opened for reading whose reads are not [followed](Statuses::follow_reads_of).
-    pub(super) fn saw_unfollowed(&mut self, path: &Path, status: &FileStat) {
-        self.saw(path, status);
+    pub(super) fn saw_unfollowed(&mut self, path: &Path, status: &FileStat, file: &OwnedFd) {
+        if self.statuses.are_noted() {
+            self.statuses.add_seen(path, status, || status::of(file.as_fd(), 0, ALL));
+        }
         if let Statuses::Shown(shown) = &mut self.statuses {
             shown.read(Sample::from(status).id());
         }
@@ -215,7 +242,7 @@ impl Supervisor {
             return;
         }
         let directory = &place.directory;
-        self.statuses.add(&directory.path, Moment::Seen, (&directory.status).into());
+        self.saw(&place.directory);
         if let Ok(status) = status::of(directory.file.as_fd(), 0, ALL) {
             self.statuses.add(&directory.path, Moment::Changed, (&status).into());
         }

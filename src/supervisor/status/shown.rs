@@ -116,7 +116,12 @@ impl Shown {
         let live = Sample::from(&*status);
         self.add(path, Moment::Seen, live);
         if let Some(pair) = self.pairs.get(&live.id()) {
-            put(status, pair.stands_for(&live));
+            let mut sample = pair.stands_for(&live);
+            // Each process of the machine is a link of it, also those that are not seen inside.
+            if path == Path::new("/proc") {
+                sample.links = pair.recorded.first.links;
+            }
+            put(status, sample);
             return Known::All;
         }
         if let Some(host) = host().filter(|host| is_same(host, &live)) {
