@@ -6,7 +6,7 @@ use super::Failure;
 use rustls::pki_types::CertificateDer;
 
 use crate::netproxy::ca::AuthorityName;
-use crate::netproxy::tls::{Intention, read_roots};
+use crate::netproxy::tls::{Intention, check_host_roots, read_roots};
 use crate::plan::intercepts;
 use crate::policy::Policy;
 
@@ -30,6 +30,13 @@ pub(super) fn roots(files: &[PathBuf]) -> Result<Vec<CertificateDer<'static>>, F
     Ok(roots)
 }
 
+/// Whether the host's roots are where the user says.
+pub(super) fn check_host() -> Result<(), Failure> {
+    check_host_roots().map_err(|error| {
+        Failure::usage(format!("SSL_CERT_FILE: {error}; name a file that can be read, or unset it"))
+    })
+}
+
 impl TlsArguments {
     /// What reads the run's TLS; none when it is not read.
     pub(super) fn interception(&self, policy: &Policy, enforce: bool) -> Result<Option<Intention>, Failure> {
@@ -40,6 +47,7 @@ impl TlsArguments {
         if self.no_intercept || !intercepts(policy, enforce) {
             return Ok(None);
         }
+        check_host()?;
         let name = AuthorityName::make().map_err(|error| Failure::launcher(error.to_string()))?;
         Ok(Some(Intention { name, upstream_roots, stored: None }))
     }

@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use super::Failure;
 use super::places::absolute_path;
 use super::run::{Prepared, elsewhere, is_granted};
-use super::tls::roots;
+use super::tls::{check_host, roots};
 use super::voice::Voice;
 use crate::policy::Host as _;
 use crate::replay::compare::{self, Cause, Comparison, Goal, Named};
@@ -68,6 +68,9 @@ type Reached = Arc<Mutex<Option<io::Result<Comparison>>>>;
 impl UntilArguments {
     /// Roots that servers are verified with besides the host's own.
     pub(super) fn roots(&self) -> Result<Vec<CertificateDer<'static>>, Failure> {
+        if self.then.is_some() {
+            check_host()?;
+        }
         roots(&self.upstream_ca)
     }
 

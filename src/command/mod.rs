@@ -59,7 +59,7 @@ pub struct Command {
     /// arguments (`sys.executable`, `process.execPath`). Empty for a plain program.
     pub own_interpreter: Vec<PathBuf>,
     /// Trees and files that must be readable for the command to start, each with its reason.
-    /// Paths are resolved, none lies in another, and none lies in the system's own trees.
+    /// Paths are resolved, and none lies in the system's own trees.
     pub runtime: Vec<RuntimeRoot>,
     /// Symbolic links outside of the roots that the spelled paths lead through. The view shows
     /// the links themselves, never what else lies beside their targets.
@@ -89,6 +89,10 @@ pub struct RuntimeRoot {
     pub path: PathBuf,
     /// Why it is there, for `policy show`.
     pub reason: String,
+    /// The links and scripts that lead there: whoever can change one of them has chosen it.
+    pub chosen_by: Vec<PathBuf>,
+    /// What of it is a runtime and nothing else: visible whoever has chosen it. Resolved as well.
+    pub runtime: Vec<PathBuf>,
 }
 
 /// A symbolic link that a spelled path leads through.
@@ -158,9 +162,16 @@ pub fn runtime_of(program: &Path, env: &[(OsString, OsString)], cwd: &Path) -> V
         |path: &Path| surroundings::is_system(path) || roots.iter().any(|root| path.starts_with(&root.path));
     if !is_visible(&path) {
         let reason = format!("the program {}", program.display());
-        roots.push(RuntimeRoot { path, reason });
+        roots.push(RuntimeRoot { path, reason, chosen_by: links_of(program), runtime: Vec::new() });
     }
     roots
+}
+
+/// The links on the way to `path`, an absolute one, in order.
+#[must_use]
+pub fn links_of(path: &Path) -> Vec<PathBuf> {
+    let links = trail::follow(path).map(|trail| trail.links).unwrap_or_default();
+    links.into_iter().map(|link| link.path).collect()
 }
 
 /// Every program that `word` names along the launcher's `PATH`, in order. What a shim would start

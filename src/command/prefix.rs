@@ -10,7 +10,7 @@ use super::surroundings::{is_system, read_setting};
 use crate::policy::looks;
 
 /// A prefix and what of it is needed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
     pub(super) path: PathBuf,
     pub(super) kind: &'static str,
@@ -18,6 +18,13 @@ pub(super) struct Prefix {
     pub(super) parts: Vec<PathBuf>,
     /// A virtualenv, which a former run may have changed, says that it is one: only the parts are shown.
     pub(super) is_base: bool,
+}
+
+impl Prefix {
+    /// Whether its parts are a runtime and nothing else.
+    pub(super) fn is_runtime(&self) -> bool {
+        matches!(self.kind, PYTHON | PYPY)
+    }
 }
 
 /// The prefix of the file at `path`, which is run by or is an interpreter of `family`.

@@ -25,13 +25,29 @@ pub(super) struct Collected {
 
 /// The roots and links of every image of `chain`.
 pub(super) fn collect(chain: &Chain, around: &Surroundings<'_>) -> Collected {
-    let mut collector = Collector { around, found: Collected::default() };
+    let dirs = around.path_dirs().into_iter().chain(chain.path_prefix.iter().cloned()).collect();
+    let mut collector =
+        Collector { around, dirs, chosen_by: Vec::new(), runtime: Vec::new(), found: Collected::default() };
     let family =
         interpreter::family(&chain.last().spelled).or_else(|| interpreter::family(&chain.last().resolved));
+    // What a script names as its interpreter was chosen by who wrote the script.
+    let mut chosen_by: Vec<PathBuf> =
+        chain.script.iter().filter_map(|path| looks::canonical(path).ok()).collect();
     for image in &chain.images {
-        collector.image(image, family, chain.script.as_deref() == Some(image.spelled.as_path()));
+        let is_script = chain.script.as_deref() == Some(image.spelled.as_path());
+        collector.image(image, family, is_script, if is_script { &[] } else { &chosen_by });
+        chosen_by.extend(super::links_of(&image.spelled));
+        chosen_by.push(image.resolved.clone());
     }
     collector.finish()
+}
+
+/// What of a prefix is a runtime and nothing else.
+fn runtime_in(prefix: &Prefix) -> Vec<PathBuf> {
+    let Some(base) = prefix::base(prefix.clone()) else { return Vec::new() };
+    let parts = if base.is_base { base.parts } else { vec![base.path] };
+    let parts = parts.iter().filter(|part| prefix::lies_in(part, &prefix.path));
+    parts.filter_map(|part| looks::canonical(part).ok()).collect()
 }
 
 /// Whether `program` is one of the system's own and needs nothing that lies elsewhere: what [`collect`] finds
@@ -50,20 +66,21 @@ pub(super) fn is_all_system(program: &Path, around: &Surroundings<'_>) -> bool {
 
 struct Collector<'a> {
     around: &'a Surroundings<'a>,
+    /// The directories in which programs are looked for: what lies there is the user's choice.
+    dirs: Vec<PathBuf>,
+    /// What leads to the roots that are added now.
+    chosen_by: Vec<PathBuf>,
+    /// What of the tree that is added now is a runtime and nothing else.
+    runtime: Vec<PathBuf>,
     found: Collected,
 }
 
 impl Collector<'_> {
-    fn image(&mut self, image: &Executable, family: Option<&str>, is_script: bool) {
-        let links = trail::follow(&image.spelled).map(|trail| trail.links).unwrap_or_default();
-        // A virtualenv is told by a link's own place, a toolchain by the real file's.
-        let mut hops = vec![image.spelled.clone()];
-        hops.extend(links.iter().map(|link| link.path.clone()).filter(|path| looks::is_file(path)));
-        hops.push(image.resolved.clone());
-        hops.dedup();
-        self.found.links.extend(links);
-        for hop in &hops {
-            if let Some(prefix) = prefix::of(hop, family) {
+    fn image(&mut self, image: &Executable, family: Option<&str>, is_script: bool, chosen_by: &[PathBuf]) {
+        for (hop, chosen_by) in self.hops(image, chosen_by) {
+            self.chosen_by = chosen_by;
+            if let Some(prefix) = prefix::of(&hop, family) {
+                self.runtime = if self.chosen_by.is_empty() { Vec::new() } else { runtime_in(&prefix) };
                 self.prefix(&prefix, image);
             }
         }
@@ -85,15 +102,47 @@ impl Collector<'_> {
         }
     }
 
+    /// The names by which an image is reached, and what leads to each. A virtualenv is told by a link's own place, a
+    /// toolchain by the real file's.
+    fn hops(&mut self, image: &Executable, chosen_by: &[PathBuf]) -> Vec<(PathBuf, Vec<PathBuf>)> {
+        let links = trail::follow(&image.spelled).map(|trail| trail.links).unwrap_or_default();
+        let mut before = chosen_by.to_vec();
+        let mut hops: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
+        let mut reach = |path: &Path, before: &mut Vec<PathBuf>| {
+            if path.parent().is_some_and(|dir| self.dirs.iter().any(|known| known == dir)) {
+                before.clear();
+            }
+            if hops.last().is_none_or(|(last, _)| last != path) {
+                hops.push((path.to_owned(), before.clone()));
+            }
+        };
+        reach(&image.spelled, &mut before);
+        for link in &links {
+            if looks::is_file(&link.path) {
+                reach(&link.path, &mut before);
+            }
+            before.push(link.path.clone());
+        }
+        reach(&image.resolved, &mut before);
+        self.found.links.extend(links);
+        hops
+    }
+
     fn prefix(&mut self, prefix: &Prefix, image: &Executable) {
         let reason = format!("{} of {}", prefix.kind, image.spelled.display());
-        if prefix.is_base || !self.spelled(&prefix.path, &reason) {
+        let chosen_by = self.chosen_by.clone();
+        self.chosen_by.extend(super::links_of(&prefix.path));
+        if prefix.is_base || !self.followed(&prefix.path, &reason) {
+            if prefix.is_runtime() {
+                self.chosen_by.clear();
+            }
             // What a link in it leads to may be no part of it, and the choice of whoever can write there.
             let is_part = |part: &&PathBuf| prefix::lies_in(part, &prefix.path);
             for part in prefix.parts.iter().filter(is_part) {
-                self.spelled(part, &reason);
+                self.followed(part, &reason);
             }
         }
+        self.chosen_by = chosen_by;
         if prefix.kind != prefix::VIRTUALENV {
             return;
         }
@@ -109,6 +158,15 @@ impl Collector<'_> {
 
     /// Adds what a spelled path leads to, and the links on the way. False if it is too wide.
     fn spelled(&mut self, path: &Path, reason: &str) -> bool {
+        let before = self.chosen_by.len();
+        self.chosen_by.extend(super::links_of(path));
+        let added = self.followed(path, reason);
+        self.chosen_by.truncate(before);
+        added
+    }
+
+    /// The same where the links make no difference to whose choice it is.
+    fn followed(&mut self, path: &Path, reason: &str) -> bool {
         let Ok(trail) = trail::follow(path) else {
             return true;
         };
@@ -118,6 +176,7 @@ impl Collector<'_> {
 
     /// Adds a resolved path. False if it is too wide to be a root.
     fn root(&mut self, path: &Path, reason: String) -> bool {
+        let runtime = std::mem::take(&mut self.runtime);
         if is_system(path) {
             return true;
         }
@@ -132,7 +191,8 @@ impl Collector<'_> {
             }
             return false;
         }
-        self.found.roots.push(RuntimeRoot { path: path.to_owned(), reason });
+        let chosen_by = self.chosen_by.clone();
+        self.found.roots.push(RuntimeRoot { path: path.to_owned(), reason, chosen_by, runtime });
         true
     }
 
@@ -160,13 +220,27 @@ impl Collector<'_> {
         self.found.roots.sort();
         let mut roots: Vec<RuntimeRoot> = Vec::new();
         for root in self.found.roots {
-            if !roots.iter().any(|kept| root.path.starts_with(&kept.path)) {
-                roots.push(root);
+            let covers = |outer: &RuntimeRoot, inner: &RuntimeRoot| {
+                inner.path.starts_with(&outer.path)
+                    && outer.chosen_by.iter().all(|place| inner.chosen_by.contains(place))
+            };
+            if roots.iter().any(|kept| covers(kept, &root)) {
+                continue;
+            }
+            roots.retain(|kept| !covers(&root, kept));
+            match roots.iter_mut().find(|kept| root.path.starts_with(&kept.path) && root.chosen_by.is_empty())
+            {
+                // A part that is shown, whoever has chosen the whole.
+                Some(whole) => whole.runtime.push(root.path),
+                None => roots.push(root),
             }
         }
         self.found.links.sort();
         self.found.links.dedup();
-        let inside = |path: &Path| roots.iter().any(|root| path.starts_with(&root.path));
+        let inside = |path: &Path| {
+            let shown = |root: &RuntimeRoot| root.chosen_by.is_empty() && path.starts_with(&root.path);
+            roots.iter().any(|root| shown(root) || root.runtime.iter().any(|part| path.starts_with(part)))
+        };
         self.found.links.retain(|link| !is_system(&link.path) && !inside(&link.path));
         Collected { roots, links: self.found.links, notes: self.found.notes }
     }

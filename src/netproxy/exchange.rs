@@ -81,8 +81,10 @@ struct Progress {
     ends: bool,
     /// Among those that may be under way.
     place: Place,
-    /// What the result says besides: how a head is written; in a replay what it was answered from, and what is
-    /// taken from there.
+    /// How the answer's head is written: names that are spelled as few are, and a reason of its own.
+    spelled: Vec<String>,
+    reason: Option<Box<str>>,
+    /// What the result of a replay says besides: what it was answered from, and what is taken from there.
     beside: Map<String, Value>,
 }
 
@@ -215,13 +217,9 @@ impl Exchange {
 
     /// How the head of the answer is written, where that is not usual.
     pub(crate) fn set_spelled(&self, names: Vec<String>, reason: Option<&[u8]>) {
-        let beside = &mut self.progress().beside;
-        if !names.is_empty() {
-            beside.insert("spelled".to_owned(), names.into());
-        }
-        if let Some(reason) = reason.and_then(|reason| std::str::from_utf8(reason).ok()) {
-            beside.insert("reason".to_owned(), reason.into());
-        }
+        let mut progress = self.progress();
+        progress.spelled = names;
+        progress.reason = reason.and_then(|reason| std::str::from_utf8(reason).ok()).map(Box::from);
     }
 
     /// Why it failed; the first reason stays.

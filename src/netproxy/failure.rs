@@ -99,6 +99,11 @@ impl Failure {
     }
 }
 
+/// Whether the other side has ended the connection.
+pub(super) fn is_end(error: &(dyn Error + 'static)) -> bool {
+    matches!(kind_of(error), Some("reset" | "truncated"))
+}
+
 /// The kind of the innermost error that tells.
 fn kind_of(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<io::Error>() {

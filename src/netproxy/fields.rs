@@ -35,17 +35,22 @@ impl Fields {
         (3 * self.bytes.len() + 128 * self.ends.len()) as u64
     }
 
-    /// As the record has them, as canonical text: the values of credentials are redacted.
-    pub(crate) fn write(&self, redactor: &Redactor, out: &mut String) {
+    /// As the record has them, as canonical text: the values of credentials are redacted. Whether any stands there
+    /// otherwise than it is.
+    pub(crate) fn write(&self, redactor: &Redactor, out: &mut String) -> bool {
+        let mut hides = false;
         out.push('[');
         for (position, (name, value)) in self.iter().enumerate() {
+            let shown = redactor.header(&name, value);
+            hides |= shown.as_bytes() != value;
             out.push_str(if position == 0 { "[" } else { ",[" });
             canonical::write_string(out, &name);
             out.push(',');
-            canonical::write_string(out, &redactor.header(&name, value));
+            canonical::write_string(out, &shown);
             out.push(']');
         }
         out.push(']');
+        hides
     }
 
     /// The same as a value.
@@ -119,7 +124,7 @@ mod tests {
         for headers in [headers, HeaderMap::new()] {
             let fields = Fields::of(&headers);
             let mut written = String::new();
-            fields.write(&redactor, &mut written);
+            assert_eq!(fields.write(&redactor, &mut written), fields.hides(&redactor));
             assert_eq!(written, canonical::to_string(&fields.value(&redactor)));
         }
     }

@@ -181,9 +181,14 @@ impl Flow {
         self.learn(|learned| learned.requests)
     }
 
-    /// It did not, after all.
+    /// It did not, after all: where it was the first, how the connection ended is not how the stream does.
     pub(crate) fn uncount_request(&self) {
-        self.learn(|learned| learned.requests = learned.requests.saturating_sub(1));
+        self.learn(|learned| {
+            learned.requests = learned.requests.saturating_sub(1);
+            if learned.requests == 0 {
+                (learned.end, learned.failure) = (None, None);
+            }
+        });
     }
 
     /// What the origin proved; the names of its certificate where clients are shown them too.

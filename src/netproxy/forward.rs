@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use hyper::ext::ReasonPhrase;
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderMap};
 use hyper::upgrade::OnUpgrade;
-use hyper::{Request, Response, StatusCode, Uri, Version};
+use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -14,31 +14,21 @@ use super::decide::Grant;
 use super::error::NetproxyError;
 use super::exchange::{Exchange, Side};
 use super::flow::Flow;
-use super::framing::origin_form;
 use super::http::{Beneath, Scope, Service};
 use super::informational::{Asker, Sent};
 use super::intercept::Secure;
 use super::link::{Link, Wire};
+use super::outgoing::{fit, prepare, strip};
 use super::plain::Plain;
 use super::received::Received;
 use super::relay::relay;
+use super::repeat::{self, Need};
 use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
 use super::tapped::Tapped;
 use super::target::Origin;
 use super::trailers::Trailers;
 use super::transcript::Transcript;
-use super::{alternative, attempts, framing};
-
-/// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
-/// names.
-const HOP_BY_HOP: [HeaderName; 6] = [
-    header::CONNECTION,
-    header::TRANSFER_ENCODING,
-    header::TE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
+use super::{alternative, attempts};
 
 /// A client that asked for another protocol, the record of its stream, and what looks at what it will say.
 pub(crate) struct Switch {
@@ -73,15 +63,17 @@ impl Service {
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
+        let mut need = Need { wire: Wire::of(client), is_new: false };
         loop {
             let mut slot = self.link.lock().await;
-            let mut link = self.link_to(slot.take(), origins, exchange, client).await?;
+            let mut link = self.link_to(slot.take(), origins, exchange, need).await?;
             link.serve(origins[0].host.as_ref());
             let reused = link.count(self.stream());
             // Where a connection takes many requests at once, none waits for another.
             *slot = link.share();
             let slot = slot.is_none().then_some(slot);
             exchange.set_tls(link.facts.as_ref());
+            let copy = if reused && !need.is_new { repeat::copy(&request) } else { None };
             fit(&mut request, &origins[0], link.wire());
             match self.send(&mut link, request, exchange, &asker, treatment.place.as_ref()).await {
                 Sent::Answered(response) => {
@@ -93,17 +85,18 @@ impl Service {
                     let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
                     return self.finish(response, switch, exchange, client, &treatment);
                 }
-                Sent::Unanswered(failed) => match (failed.unsent, failed.error) {
-                    // The origin closed an idle connection before any byte of this request went out.
-                    (Some(unsent), _) if reused => {
-                        self.uncount(&link);
-                        request = unsent;
-                    }
-                    (_, error) => {
-                        let failure = link.failure(error, !reused);
-                        return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(failure));
-                    }
-                },
+                Sent::Unanswered(failed) => {
+                    need.is_new |= failed.unsent.is_none();
+                    request = match self.again(*failed, reused, copy, exchange) {
+                        Ok(request) => request,
+                        Err(error) => {
+                            let failure = link.failure(error, !reused);
+                            let refusal = treatment.refusal().or_else(|| exchange.refusal());
+                            return Err(refusal.unwrap_or(failure));
+                        }
+                    };
+                    self.uncount(&link);
+                }
                 Sent::Broken(error) => return Err(error),
             }
         }
@@ -131,7 +124,7 @@ impl Service {
         kept: Option<Link>,
         origins: &[Origin],
         exchange: &Exchange,
-        client: Version,
+        need: Need,
     ) -> Result<Link, NetproxyError> {
         // What stands for a recorded one leads nowhere else.
         let kept = kept.filter(|link| !link.is_recorded() || self.egress.played().is_some());
@@ -147,8 +140,7 @@ impl Service {
                 Plain::leave(&self.egress, link);
             }
         }
-        let wire = if client == Version::HTTP_2 { Wire::Http2 } else { Wire::Http1 };
-        Box::pin(self.another_link(origins, exchange, wire)).await
+        Box::pin(self.another_link(origins, exchange, need)).await
     }
 
     /// A connection that is dialled, or that an earlier client has left.
@@ -156,24 +148,24 @@ impl Service {
         &self,
         origins: &[Origin],
         exchange: &Exchange,
-        wire: Wire,
+        need: Need,
     ) -> Result<Link, NetproxyError> {
         if let (Some(secure), Some(origin)) = (self.secure(), origins.first()) {
             exchange.set_origin(origin.grant.destination, origin.grant.name_list());
-            return secure.link(&self.egress, &origin.grant, wire).await;
+            return secure.link(&self.egress, &origin.grant, need).await;
         }
         let Some(origin) = origins.first() else {
             return Err(NetproxyError::Request { reason: "its target names no origin".to_owned() });
         };
         exchange.set_origin(origin.grant.destination, origin.grant.name_list());
         if let Scope::Bound { beneath: Beneath::Plain(plain), .. } = &self.scope
-            && let Some((grant, link)) = plain.link(self, origins, wire).await?
+            && let Some((grant, link)) = plain.link(self, origins, need).await?
         {
             exchange.set_origin(grant.destination, grant.name_list());
             return Ok(link);
         }
         if let Scope::Open(named) = &self.scope {
-            let (grant, link) = named.link(self, origins, wire).await?;
+            let (grant, link) = named.link(self, origins, need).await?;
             exchange.set_origin(grant.destination, grant.name_list());
             return Ok(link);
         }
@@ -183,7 +175,7 @@ impl Service {
         let (index, upstream) = dialled?;
         let grant = &grants[index];
         exchange.set_origin(grant.destination, grant.name_list());
-        Link::open(upstream, wire, grant.destination).await
+        Link::open(upstream, need.wire, grant.destination).await
     }
 
     pub(crate) fn secure(&self) -> Option<&Secure> {
@@ -323,78 +315,4 @@ async fn splice<S>(
     let end = relay(&mut Watching::new(&mut client, lookout), &mut origin, &transcript).await;
     exchange.set_relayed(&end);
     flow.set_relayed(&end);
-}
-
-/// Makes of the client's head the one that the origin gets.
-fn prepare(mut head: http::request::Parts, origin: &Origin, upgrades: bool) -> http::request::Parts {
-    let trailers = takes_trailers(&head.headers);
-    let upgrade = head.headers.get(header::UPGRADE).cloned();
-    strip(&mut head.headers);
-    if trailers && head.version == Version::HTTP_2 {
-        head.headers.insert(header::TE, HeaderValue::from_static("trailers"));
-    }
-    // 100 is answered by the inner side as soon as the body is wanted.
-    head.headers.remove(header::EXPECT);
-    framing::write_length(&mut head.headers);
-    match upgrade {
-        Some(protocol) if upgrades => {
-            head.headers.insert(header::UPGRADE, protocol);
-            head.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        }
-        _ => {
-            head.headers.remove(header::UPGRADE);
-        }
-    }
-    if head.uri.authority().is_some()
-        && let Ok(host) = HeaderValue::try_from(origin.authority())
-    {
-        head.headers.insert(header::HOST, host);
-    }
-    head.uri = origin_form(&head.method, &head.uri);
-    head
-}
-
-/// Whether the one value of TE that HTTP/2 knows is there (RFC 9113 section 8.2.2).
-fn takes_trailers(headers: &HeaderMap) -> bool {
-    headers.get_all(header::TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
-}
-
-/// Writes the request's target as the connection's version of HTTP has it.
-fn fit<B>(request: &mut Request<B>, origin: &Origin, wire: Wire) {
-    match wire {
-        Wire::Http1 => {
-            // Only requests of HTTP/1.0 may name nobody (RFC 9112 section 3.2).
-            let named = request.headers().contains_key(header::HOST);
-            *request.version_mut() = if named { Version::HTTP_11 } else { Version::HTTP_10 };
-            *request.uri_mut() = origin_form(request.method(), request.uri());
-        }
-        Wire::Http2 => {
-            *request.version_mut() = Version::HTTP_2;
-            let host = request.headers_mut().remove(header::HOST);
-            let host = host.and_then(|host| host.to_str().ok().map(str::to_owned));
-            let authority = host.unwrap_or_else(|| origin.authority());
-            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-            let uri =
-                Uri::builder().scheme(origin.scheme()).authority(authority).path_and_query(path).build();
-            if let Ok(uri) = uri {
-                *request.uri_mut() = uri;
-            }
-        }
-    }
-}
-
-/// Takes away what belongs to one connection.
-pub(crate) fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|list| list.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        // A field that frames or names the message is never one that a connection may drop.
-        .filter(|name| !matches!(*name, header::HOST | header::CONTENT_LENGTH | header::UPGRADE))
-        .collect();
-    for name in HOP_BY_HOP.iter().chain(&named) {
-        headers.remove(name);
-    }
 }

@@ -1,5 +1,5 @@
-//! A small message in pieces, as a head and its body, goes out by one plain write: that takes the kernel less than to
-//! gather the pieces itself.
+//! Writing through a stream to the one that it is around. A small message in pieces, as a head and its body, goes out
+//! by one plain write: that takes the kernel less than to gather the pieces itself.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -29,6 +29,63 @@ pub(crate) fn poll_write<S: AsyncWrite>(
     }
     stream.poll_write(cx, &gathered[..length])
 }
+
+/// Lets what is written to a stream go to the one that it is around; `written` is told how much did.
+macro_rules! writes_through {
+    ([$($bounds:tt)*] $type:ty, |$this:ident| $stream:expr) => {
+        writes_through!([$($bounds)*] $type, |$this| $stream, |_written| ());
+    };
+    ([$($bounds:tt)*] $type:ty, |$this:ident| $stream:expr, |$written:ident| $note:expr) => {
+        impl<$($bounds)*> tokio::io::AsyncWrite for $type {
+            fn poll_write(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                bytes: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                let $this = self.get_mut();
+                let polled = std::pin::Pin::new($stream).poll_write(cx, bytes);
+                if let std::task::Poll::Ready(Ok($written)) = polled {
+                    $note;
+                }
+                polled
+            }
+
+            fn poll_flush(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                let $this = self.get_mut();
+                std::pin::Pin::new($stream).poll_flush(cx)
+            }
+
+            fn poll_shutdown(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                let $this = self.get_mut();
+                std::pin::Pin::new($stream).poll_shutdown(cx)
+            }
+
+            fn poll_write_vectored(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                slices: &[std::io::IoSlice<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                let $this = self.get_mut();
+                let polled = $crate::netproxy::gathered::poll_write(std::pin::Pin::new($stream), cx, slices);
+                if let std::task::Poll::Ready(Ok($written)) = polled {
+                    $note;
+                }
+                polled
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+        }
+    };
+}
+pub(crate) use writes_through;
 
 #[cfg(test)]
 mod tests {

@@ -17,9 +17,9 @@ use http_body::Body as _;
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::forward::strip;
 use super::http::Service;
 use super::link::MAX_HEADER_LIST;
+use super::outgoing::strip;
 use super::received::{Received, Streamed};
 use super::sending::give;
 

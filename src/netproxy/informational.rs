@@ -14,11 +14,12 @@ use tokio::sync::Notify;
 
 use super::error::NetproxyError;
 use super::exchange::Exchange;
-use super::forward::strip;
 use super::http::Service;
 use super::http2::Responder;
-use super::link::{Link, Unanswered};
+use super::link::Link;
+use super::outgoing::strip;
 use super::received::Received;
+use super::repeat::Unanswered;
 use super::secret::Place;
 use super::spelling::title;
 use super::tapped::Tapped;
@@ -75,6 +76,11 @@ impl Arrivals {
             waiting.all.push_back(Informational { status, headers: headers.clone() });
         }
         self.arrived.notify_one();
+    }
+
+    /// Whether one has come.
+    pub(super) fn are_any(&self) -> bool {
+        self.lock().count > 0
     }
 
     fn next(&self) -> Result<Option<Informational>, NetproxyError> {

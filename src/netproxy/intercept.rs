@@ -23,6 +23,7 @@ use super::pool::{Carrier, Destination};
 use super::reached::Reached;
 use super::recorded::{Carries, Playback};
 use super::relay::relay;
+use super::repeat::Need;
 use super::secret::{Lookout, Watching};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
@@ -53,27 +54,24 @@ impl Secure {
         &self,
         egress: &Egress,
         grant: &Grant,
-        client: Wire,
+        need: Need,
     ) -> Result<Link, NetproxyError> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(failure) = failure {
+        if let Some(failure) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(failure);
         }
         if egress.played().is_some() {
             return Ok(Link::recorded(None, grant.destination));
         }
-        if let Some(link) = egress.pool.take(&destination(&self.host, grant, &self.offer)) {
+        let kept = || egress.pool.take(&destination(&self.host, grant, &self.offer));
+        if let Some(link) = (!need.is_new).then(kept).flatten() {
             return Ok(link);
         }
         let Some((stream, facts)) = self.connect(egress, grant).await? else {
             return Ok(Link::recorded(None, grant.destination));
         };
-        let wire = match facts.protocol.as_deref() {
-            Some(H2) => Wire::Http2,
-            // Nothing was agreed on: the client has begun without asking.
-            None => client,
-            Some(_) => Wire::Http1,
-        };
+        // Where nothing was agreed on, the client has begun without asking.
+        let agreed = |protocol| if protocol == H2 { Wire::Http2 } else { Wire::Http1 };
+        let wire = facts.protocol.as_deref().map_or(need.wire, agreed);
         Link::secure(stream, wire, Arc::new(facts), grant.destination).await
     }
 
@@ -357,13 +355,13 @@ fn note_refusal(egress: &Egress, grant: &Grant, secure: &Secure, error: &io::Err
         Host::Name(name) => Some(name.clone()),
         Host::Address(_) => None,
     };
-    let destination = grant.destination;
-    let port = if egress.judge.is_pinned(grant) { format!(":{}", destination.port()) } else { String::new() };
+    let to = grant.destination;
+    let port = if egress.judge.is_pinned(grant) { format!(":{}", to.port()) } else { String::new() };
     let refusal = Refusal {
-        target: target(name.as_deref(), destination),
+        target: target(name.as_deref(), to),
         name,
-        address: Some(destination.ip()),
-        port: Some(destination.port()),
+        address: Some(to.ip()),
+        port: Some(to.port()),
         reason: error.to_string(),
         rule: Some(grant.rule().to_owned()),
         remedy: Some(format!("net: {}{port} tunnel", secure.host)),

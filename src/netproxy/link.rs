@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, Weak};
 
-use hyper::client::conn::{TrySendError, http1};
+use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,12 +17,13 @@ use super::error::NetproxyError;
 use super::failure::Failure;
 use super::flow::Flow;
 use super::informational::Arrivals;
-use super::lent::{Holder, Lent};
+use super::lent::Holder;
 use super::metered::Metered;
 use super::multiplexed::Multiplexed;
 use super::origin::OriginStream;
 use super::received::Received;
 use super::recorded::{Carries, Played};
+use super::repeat::Unanswered;
 use super::spare::{may_leave_its_body, needs_chunks, proves_a_connection};
 use super::spelling::{Spelled, Spelling};
 use super::tapped::Tapped;
@@ -70,13 +71,6 @@ enum Sender {
     Recorded(Arc<Standing>),
 }
 
-/// A request that got no answer.
-pub(crate) struct Unanswered {
-    pub(crate) error: Box<dyn Error + Send + Sync>,
-    /// The request itself, where nothing of it was sent.
-    pub(crate) unsent: Option<Request<Tapped>>,
-}
-
 /// A connection that is none: it stands for one that was recorded.
 pub(crate) struct Standing {
     /// The record of the stream, which lasts as long as this does.
@@ -84,10 +78,10 @@ pub(crate) struct Standing {
     played: Option<Arc<Played>>,
 }
 
-impl From<TrySendError<Request<Tapped>>> for Unanswered {
-    fn from(mut error: TrySendError<Request<Tapped>>) -> Self {
-        let unsent = error.take_message();
-        Self { error: error.into_error().into(), unsent }
+impl Wire {
+    /// What a client of this version speaks.
+    pub(crate) fn of(version: Version) -> Self {
+        if version == Version::HTTP_2 { Self::Http2 } else { Self::Http1 }
     }
 }
 
@@ -135,7 +129,7 @@ impl Link {
         let (holder, socket) = (Arc::<Holder>::default(), Some(stream.as_raw_fd()));
         let sender = match wire {
             Wire::Http1 => {
-                let stream = Lent { stream, holder: Arc::clone(&holder) };
+                let stream = Metered { stream, flow: Arc::clone(&holder) };
                 let (first, later) = (Arc::downgrade(flow), Arc::clone(&holder));
                 one(stream, destination, move || first.upgrade().or_else(|| later.flow()), socket).await?
             }
@@ -306,7 +300,8 @@ impl Link {
         arrivals: &Arc<Arrivals>,
     ) -> Result<Response<Received>, Unanswered> {
         if self.is_old && needs_chunks(&request) {
-            return Err(Unanswered { error: "HTTP/1.0 has no chunks".into(), unsent: Some(request) });
+            let error = "HTTP/1.0 has no chunks".into();
+            return Err(Unanswered { error, unsent: Some(request), is_unheard: true });
         }
         match &mut self.sender {
             Sender::One(sender, spelling) => {
@@ -314,7 +309,11 @@ impl Link {
                 self.personal |= proves_a_connection(request.headers());
                 self.is_spare &= !may_leave_its_body(&request);
                 arrivals.watch(&mut request);
-                let answer = sender.try_send_request(request).await?;
+                let answer = sender.try_send_request(request).await.map_err(|mut error| Unanswered {
+                    unsent: error.take_message(),
+                    error: error.into_error().into(),
+                    is_unheard: !self.personal && spelling.is_unheard(),
+                })?;
                 self.is_old = answer.version() == Version::HTTP_10;
                 self.is_spare &= !self.is_old && answer.status() != StatusCode::SWITCHING_PROTOCOLS;
                 Ok(answer.map(Received::from))

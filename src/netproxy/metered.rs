@@ -10,11 +10,24 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::error::Blame;
 use super::failure::Failure;
 use super::flow::Flow;
+use super::gathered::writes_through;
 
 /// The outer leg of a stream, with its bytes counted.
-pub(crate) struct Metered<S> {
+pub(crate) struct Metered<S, O = Arc<Flow>> {
     pub(super) stream: S,
-    pub(super) flow: Arc<Flow>,
+    pub(super) flow: O,
+}
+
+/// Whose bytes they are.
+pub(crate) trait Owner {
+    /// Tells the record of the stream, if there is one.
+    fn tell(&self, what: impl FnOnce(&Flow));
+}
+
+impl Owner for Arc<Flow> {
+    fn tell(&self, what: impl FnOnce(&Flow)) {
+        what(self);
+    }
 }
 
 impl<S> Metered<S> {
@@ -36,7 +49,7 @@ impl<S> Metered<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin, O: Owner + Unpin> AsyncRead for Metered<S, O> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -44,47 +57,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        match &polled {
-            Poll::Ready(Ok(())) => self.flow.count_down(buf.filled().len() - before),
-            Poll::Ready(Err(error)) => {
-                self.flow.fail(&format!("upstream: {error}"), Failure::io(error, Blame::Upstream));
-            }
-            Poll::Pending => {}
+        if let Poll::Ready(read) = &polled {
+            self.flow.tell(|flow| match read {
+                Ok(()) => flow.count_down(buf.filled().len() - before),
+                Err(error) => flow.fail(&format!("upstream: {error}"), Failure::io(error, Blame::Upstream)),
+            });
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        if let Poll::Ready(Ok(written)) = polled {
-            self.flow.count_up(written);
-        }
-        polled
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        if let Poll::Ready(Ok(written)) = polled {
-            self.flow.count_up(written);
-        }
-        polled
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
+writes_through!(
+    [S: AsyncWrite + Unpin, O: Owner + Unpin] Metered<S, O>,
+    |this| &mut this.stream,
+    |written| this.flow.tell(|flow| flow.count_up(written))
+);

@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 
 use super::error::NetproxyError;
 use super::informational::Arrivals;
-use super::link::{MAX_HEADER_LIST, Unanswered};
+use super::link::MAX_HEADER_LIST;
 use super::received::{Received, Streamed};
+use super::repeat::Unanswered;
 use super::sending::give;
 use super::tapped::Tapped;
 
@@ -106,8 +107,13 @@ impl Multiplexed {
         arrivals: &Arrivals,
     ) -> Result<Response<Received>, Unanswered> {
         if let Err(error) = poll_fn(|cx| self.0.poll_ready(cx)).await {
-            return Err(Unanswered { error: error.into(), unsent: Some(request) });
+            return Err(Unanswered { error: error.into(), unsent: Some(request), is_unheard: true });
         }
+        let failed = |error: h2::Error| Unanswered {
+            error: error.into(),
+            unsent: None,
+            is_unheard: !arrivals.are_any(),
+        };
         let (mut head, body) = request.into_parts();
         let ends = body.is_end_stream();
         if let Some(length) = body.size_hint().exact()
@@ -133,10 +139,6 @@ impl Multiplexed {
 /// Whether a method says what a body means, so that its absence is told as well (RFC 9110 section 8.6).
 fn means_its_body(method: &Method) -> bool {
     [Method::POST, Method::PUT, Method::PATCH].contains(method)
-}
-
-fn failed(error: h2::Error) -> Unanswered {
-    Unanswered { error: error.into(), unsent: None }
 }
 
 /// The answer, once what precedes it has been taken: the library throws away what was not.

@@ -9,8 +9,9 @@ use super::decide::Grant;
 use super::error::NetproxyError;
 use super::flow::Flow;
 use super::http::{Scope, Service};
-use super::link::{Link, Wire};
+use super::link::Link;
 use super::plain::destination;
+use super::repeat::Need;
 use super::target::Origin;
 
 /// What the requests of such a stream have in common.
@@ -26,7 +27,7 @@ impl Named {
         &self,
         service: &Service,
         origins: &[Origin],
-        wire: Wire,
+        need: Need,
     ) -> Result<(Grant, Link), NetproxyError> {
         let egress = &service.egress;
         let (door, proc) = (origins[0].door, service.proc.as_deref());
@@ -35,7 +36,7 @@ impl Named {
         let begun = self.lock().take();
         let begun = begun.filter(|(to, _)| *to == first.destination).map(|(_, flow)| flow);
         // Another address only where this one does not answer: what is tried is the same for each client.
-        if wire == Wire::Http1
+        if need.takes_kept()
             && let Some(host) = &origins[0].host
             && let Some(mut link) = egress.pool.take(&destination(host, first.destination))
         {
@@ -45,7 +46,7 @@ impl Named {
         }
         let (index, upstream) = attempts::first(egress, &grants, begun, door, proc, &service.idle).await?;
         let grant = &grants[index];
-        let link = Link::lent(upstream, wire, grant.destination).await?;
+        let link = Link::lent(upstream, need.wire, grant.destination).await?;
         Ok((grant.clone(), link))
     }
 

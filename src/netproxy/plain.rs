@@ -12,6 +12,7 @@ use super::flow::Flow;
 use super::http::Service;
 use super::link::{Link, Wire};
 use super::pool::{Carrier, Destination};
+use super::repeat::Need;
 use super::stream;
 use super::target::Origin;
 
@@ -64,10 +65,10 @@ impl Plain {
         &self,
         service: &Service,
         origins: &[Origin],
-        wire: Wire,
+        need: Need,
     ) -> Result<Option<(Grant, Link)>, NetproxyError> {
         let egress = &service.egress;
-        for origin in origins.iter().filter(|_| wire == Wire::Http1) {
+        for origin in origins.iter().filter(|_| need.takes_kept()) {
             if let Some(host) = &origin.host
                 && let Some(link) = egress.pool.take(&destination(host, origin.grant.destination))
             {
@@ -84,10 +85,10 @@ impl Plain {
         let (grant, upstream) = stream::dial_any(egress, &self.flow, &grants, who).await?;
         let link = if Arc::ptr_eq(upstream.flow(), &self.flow) {
             let (upstream, flow) = upstream.into_inner();
-            Link::plain(upstream, wire, grant.destination, &flow).await?
+            Link::plain(upstream, need.wire, grant.destination, &flow).await?
         } else {
             // Another address, with a record of its own.
-            Link::open(upstream, wire, grant.destination).await?
+            Link::open(upstream, need.wire, grant.destination).await?
         };
         Ok(Some((grant, link)))
     }

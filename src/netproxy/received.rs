@@ -17,6 +17,8 @@ type Polled<E> = Poll<Option<Result<Frame<Bytes>, E>>>;
 
 /// A body that comes in.
 pub(crate) enum Received {
+    /// There is none.
+    None,
     Library(Incoming),
     Stream(Streamed),
 }
@@ -104,6 +106,7 @@ impl Body for Received {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<Self::Error> {
         match self.get_mut() {
+            Self::None => Poll::Ready(None),
             Self::Library(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
             Self::Stream(body) => body.poll_frame(cx).map_err(Into::into),
         }
@@ -111,6 +114,7 @@ impl Body for Received {
 
     fn is_end_stream(&self) -> bool {
         match self {
+            Self::None => true,
             Self::Library(body) => body.is_end_stream(),
             Self::Stream(body) => body.stream.is_end_stream(),
         }
@@ -118,6 +122,7 @@ impl Body for Received {
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            Self::None => SizeHint::with_exact(0),
             Self::Library(body) => body.size_hint(),
             Self::Stream(body) => body.rest.map_or_else(SizeHint::default, SizeHint::with_exact),
         }

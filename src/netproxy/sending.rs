@@ -11,7 +11,7 @@ use http::header::UPGRADE;
 use http_body::Body;
 
 use super::error::NetproxyError;
-use super::forward::strip;
+use super::outgoing::strip;
 
 /// Sends a body, as fast as it is taken.
 ///

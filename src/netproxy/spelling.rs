@@ -1,7 +1,7 @@
 //! How an origin spells the names of its fields: HTTP/1.1 takes them as the same in any case (RFC 9110 section 5.1),
 //! but a client may show them as they came. The library keeps the spelling to itself, so it is read off the bytes.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -19,7 +19,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
 
 use super::client::MAX_HEAD;
-use super::gathered;
+use super::gathered::writes_through;
 
 /// Room for a head whose fields hold [`MAX_HEAD`] bytes.
 const ROOM: usize = 4 * MAX_HEAD;
@@ -37,6 +37,8 @@ pub(crate) struct Spelling {
 #[derive(Default)]
 struct Seen {
     expects: bool,
+    /// Something has come of it.
+    begun: bool,
     bytes: Vec<u8>,
 }
 
@@ -56,8 +58,13 @@ impl Spelling {
     /// An answer comes next.
     pub(crate) fn expect(&self) {
         let mut seen = self.lock();
-        seen.expects = true;
+        (seen.expects, seen.begun) = (true, false);
         seen.bytes.clear();
+    }
+
+    /// Whether nothing of it has come, nor of what precedes it.
+    pub(crate) fn is_unheard(&self) -> bool {
+        !self.lock().begun
     }
 
     /// The names that are not spelled as most are.
@@ -83,6 +90,7 @@ impl Spelling {
         if !seen.expects {
             return;
         }
+        seen.begun |= !bytes.is_empty();
         let room = MAX_HEAD - seen.bytes.len().min(MAX_HEAD);
         seen.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         while let Some(end) = end_of_head(&seen.bytes) {
@@ -197,31 +205,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Spelled<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Spelled<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        gathered::poll_write(Pin::new(&mut self.stream), cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
+writes_through!([S: AsyncWrite + Unpin] Spelled<S>, |this| &mut this.stream);
 
 #[cfg(test)]
 mod tests {

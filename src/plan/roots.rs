@@ -123,10 +123,12 @@ pub(super) fn collect(policy: &Policy, command: &Command, host: &dyn Host) -> Ve
         add(path, Why::System);
     }
     let image = command.images.last().map_or(&command.resolved, |image| &image.resolved);
-    for root in needed(policy, host, &host.resolve(image), &command.runtime) {
-        add(root.path.clone(), Why::Runtime(root.reason.clone()));
+    for (path, reason) in needed(policy, host, &host.resolve(image), &command.runtime) {
+        add(path.to_owned(), Why::Runtime(reason.to_owned()));
     }
-    if let Some(script) = &command.script {
+    if let Some(script) = &command.script
+        && !is_agents(policy, &command::links_of(script))
+    {
         add(host.resolve(script), Why::Runtime("the script of the command".to_owned()));
     }
     add_rules(policy, host, &mut add);
@@ -175,8 +177,8 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
                     }
                     // A virtualenv is told by the link to its interpreter.
                     let runtime = command::runtime_of(&spelled, &environment, host.cwd());
-                    for root in needed(policy, host, &program, &runtime) {
-                        add(root.path.clone(), reason());
+                    for (path, _) in needed(policy, host, &program, &runtime) {
+                        add(path.to_owned(), reason());
                     }
                 }
             }
@@ -190,19 +192,33 @@ fn add_rules(policy: &Policy, host: &dyn Host, add: &mut dyn FnMut(PathBuf, Why)
     }
 }
 
-/// What is shown of all that a program needs. Which libraries a file asks for is the choice of who wrote it: where
-/// that can have been the agent, they are shown where a rule grants them, and nowhere else.
+/// Whether one of these places is the agent's to change: an earlier run may have done so.
+fn is_agents(policy: &Policy, places: &[PathBuf]) -> bool {
+    places.iter().any(|place| policy.decide_path(PathAccess::Write, place).is_allow())
+}
+
+/// What is shown of all that a program needs. Which libraries a file asks for is the choice of who wrote it, and where
+/// a link or a script leads too: where that can have been the agent, they are shown where a rule grants them, and
+/// nowhere else.
 fn needed<'a>(
     policy: &Policy,
     host: &dyn Host,
     program: &Path,
     roots: &'a [RuntimeRoot],
-) -> impl Iterator<Item = &'a RuntimeRoot> {
+) -> Vec<(&'a Path, &'a str)> {
     let may = |access, path: &Path| policy.decide_path(access, path).is_allow();
     let is_library = |root: &RuntimeRoot| !host.is_dir(&root.path);
-    let is_agents = may(PathAccess::Write, program)
+    let writes = may(PathAccess::Write, program)
         || roots.iter().any(|root| is_library(root) && may(PathAccess::Write, &root.path));
-    roots.iter().filter(move |root| !is_agents || !is_library(root) || may(PathAccess::Read, &root.path))
+    let is_shown = |root: &RuntimeRoot| {
+        let is_granted = may(PathAccess::Read, &root.path);
+        is_granted || !(writes && is_library(root) || is_agents(policy, &root.chosen_by))
+    };
+    let shown = |root: &'a RuntimeRoot| {
+        let paths = if is_shown(root) { std::slice::from_ref(&root.path) } else { root.runtime.as_slice() };
+        paths.iter().map(|path| (path.as_path(), root.reason.as_str()))
+    };
+    roots.iter().flat_map(shown).collect()
 }
 
 /// Files and directories that an exec rule names on this host.

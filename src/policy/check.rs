@@ -116,6 +116,7 @@ impl<'h> Checker<'h> {
         let mut remarks = self.remarks;
         remarks.extend(remarks::all(&self.rules, self.host));
         remarks.extend(credentials::warnings(&self.rules, self.host));
+        remarks.extend(planted::withdraw(&mut self.rules, self.host));
         let (warnings, notes) = remarks.into_iter().partition(|remark| remark.severity == Severity::Warning);
         Ok(Policy {
             name: name.to_owned(),

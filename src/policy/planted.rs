@@ -5,7 +5,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::exec_rule::ExecProgram;
+use super::exec_rule::{ExecProgram, ProgramFile};
 use super::host::Host;
 use super::parse::Effect;
 use super::path_rule::PathPattern;
@@ -19,12 +19,7 @@ const MOST_LINKS: usize = 40;
 
 /// One error for each such rule that leads to what no other rule grants.
 pub(super) fn conflicts(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
-    let writes: Vec<(&Rule, &PathPattern)> = grants(rules)
-        .filter_map(|placed| match &placed.rule.body {
-            RuleBody::Path { access: PathAccess::Write, pattern } => Some((&placed.rule, pattern)),
-            _ => None,
-        })
-        .collect();
+    let writes = writes(rules);
     let planted: Vec<(usize, PathBuf, &Rule)> = rules
         .iter()
         .enumerate()
@@ -49,6 +44,46 @@ pub(super) fn conflicts(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
         (!is_open).then(|| error(placed, place, link, write))
     };
     planted.iter().filter_map(told).collect()
+}
+
+/// Takes out of words the programs to which such a link leads: whoever can write in a directory of `PATH` would choose
+/// what may be started. One warning for each that the word does not stand for otherwise.
+pub(super) fn withdraw(rules: &mut [Placed], host: &dyn Host) -> Vec<Diagnostic> {
+    let writes = writes(rules);
+    let (mut warnings, mut withdrawn) = (Vec::new(), Vec::new());
+    for (at, placed) in rules.iter().enumerate().filter(|(_, placed)| placed.rule.effect == Effect::Grant) {
+        let RuleBody::Exec(exec) = &placed.rule.body else { continue };
+        let ExecProgram::Word { word, files } = &exec.program else { continue };
+        // What lies where the command can write is allowed by no word anyway.
+        let leads_out = |file: &&ProgramFile| !writes.iter().any(|(_, write)| write.covers(&file.resolved));
+        let planted = |file: &ProgramFile| planted_link((&file.path, &file.resolved), &writes, host);
+        let found = files.iter().filter(leads_out).filter_map(|file| Some((file, planted(file)?)));
+        let found: Vec<_> = found.collect();
+        let is_kept = |file: &ProgramFile| !found.iter().any(|(other, _)| other.path == file.path);
+        for (file, (link, write)) in &found {
+            if files.iter().filter(|other| is_kept(other)).all(|other| other.resolved != file.resolved) {
+                warnings.push(warning(placed, word, &file.resolved, link, write));
+            }
+        }
+        withdrawn.extend(found.iter().map(|(file, _)| (at, file.path.clone())));
+    }
+    for (at, path) in withdrawn {
+        if let RuleBody::Exec(exec) = &mut rules[at].rule.body
+            && let ExecProgram::Word { files, .. } = &mut exec.program
+        {
+            files.retain(|file| file.path != path);
+        }
+    }
+    warnings
+}
+
+fn writes(rules: &[Placed]) -> Vec<(&Rule, &PathPattern)> {
+    grants(rules)
+        .filter_map(|placed| match &placed.rule.body {
+            RuleBody::Path { access: PathAccess::Write, pattern } => Some((&placed.rule, pattern)),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Whether it is the system's own, which is readable without any rule, and can be started by who writes programs.
@@ -138,6 +173,16 @@ fn links_to(spelled: &Path, host: &dyn Host) -> Vec<PathBuf> {
         }
     }
     links
+}
+
+fn warning(placed: &Placed, word: &str, place: &Path, link: &Path, write: &Rule) -> Diagnostic {
+    let (place, link, origin) = (place.display(), link.display(), &write.origin);
+    let message = format!(
+        "`{word}` does not stand for {place}: the link {link} leads there, which the command can change under `{}` ({}:{})",
+        write.text, origin.file, origin.line
+    );
+    let help = format!("name {place} itself if that is meant");
+    Diagnostic { severity: Severity::Warning, message, help: Some(help), ..placed.at.clone() }
 }
 
 fn error(placed: &Placed, place: &Path, link: &Path, write: &Rule) -> Diagnostic {

@@ -141,6 +141,7 @@ impl Recording {
     /// When it cannot be read any more, or an entry is no tape.
     pub fn tapes(&self) -> Result<Tapes, ReplayError> {
         let mut tapes = Tapes::default();
+        let bodies = self.bodies();
         for entry in self.entries()? {
             let entry = entry?;
             let at = entry.get("ts").and_then(Value::as_f64).unwrap_or_default();
@@ -152,6 +153,11 @@ impl Recording {
             }
             if let (Some(TASK_IDS), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
                 tapes.ids.add(args);
+            }
+            if tapes.want_arrivals() {
+                for wait in recorded::arrivals(&entry, &bodies) {
+                    tapes.arrived(self.on_timeline(wait.start), self.on_timeline(wait.end));
+                }
             }
             if let (Some(OUTPUT_ORDER), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
                 tapes.course = self.course(args)?;
@@ -171,6 +177,18 @@ impl Recording {
             })?;
         }
         Ok(tapes)
+    }
+
+    /// Opens its bodies by their names.
+    fn bodies(&self) -> recorded::Blobs {
+        let blobs = self.blobs.clone();
+        Arc::new(move |sha256: &str| blobs.open(sha256).map(|body| Box::new(body) as Box<dyn Read + Send>))
+    }
+
+    /// A time of day, on the timeline of its clocks.
+    fn on_timeline(&self, time: Duration) -> u64 {
+        let since = time.saturating_sub(Duration::from_nanos(self.clock.realtime_ns));
+        self.clock.monotonic_ns.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// In which order its processes wrote, as an entry `stdio.order` says.
@@ -194,9 +212,7 @@ impl Recording {
     pub fn network(&self, is_paced: bool) -> Result<recorded::Recording, ReplayError> {
         let mut failure = None;
         let entries = self.entries()?.map_while(|entry| entry.map_err(|error| failure = Some(error)).ok());
-        let blobs = self.blobs.clone();
-        let open = move |sha256: &str| blobs.open(sha256).map(|body| Box::new(body) as Box<dyn Read + Send>);
-        let network = recorded::Recording::of(entries.map(Value::Object), Arc::new(open), is_paced);
+        let network = recorded::Recording::of(entries.map(Value::Object), self.bodies(), is_paced);
         match (failure, network.refusal()) {
             (Some(error), _) => Err(error),
             (None, Some(reason)) => {

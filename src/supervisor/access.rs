@@ -24,9 +24,12 @@ impl Protected {
     /// Whether `path` is the file, below it, or one of the names with a number that former traces
     /// get: a run plants none of them.
     fn covers(&self, path: &Path) -> bool {
-        let Some(rest) = path.as_os_str().as_bytes().strip_prefix(self.path.as_os_str().as_bytes()) else {
+        let (path, own) = (path.as_os_str().as_bytes(), self.path.as_os_str().as_bytes());
+        // Most end elsewhere: then nothing else is compared.
+        if path.get(own.len()).is_some_and(|next| !b"/.".contains(next)) {
             return false;
-        };
+        }
+        let Some(rest) = path.strip_prefix(own) else { return false };
         let name = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
         let numbered = |rest: &[u8]| {
             let digits = rest.strip_suffix(b".blobs").unwrap_or(rest);
@@ -184,6 +187,11 @@ impl AccessTable {
         self.protected.iter().any(|protected| protected.covers(path) || (id.is_some() && protected.id == id))
     }
 
+    /// Whether the file is one of the launcher's own, wherever it is.
+    pub(super) fn is_own(&self, id: FileId) -> bool {
+        self.protected.iter().any(|protected| protected.id == Some(id))
+    }
+
     /// Whether names in `directory` are not listed.
     #[must_use]
     pub fn hides_in(&self, directory: &Path) -> bool {
@@ -223,8 +231,9 @@ impl AccessTable {
 /// over components costs more than all else that we do.
 pub(super) fn is_below(path: &Path, tree: &Path) -> bool {
     let (path, tree) = (path.as_os_str().as_encoded_bytes(), tree.as_os_str().as_encoded_bytes());
-    let rest = path.strip_prefix(tree.strip_suffix(b"/").unwrap_or(tree));
-    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    let tree = tree.strip_suffix(b"/").unwrap_or(tree);
+    // Most end elsewhere: then nothing else is compared.
+    path.get(tree.len()).is_none_or(|&next| next == b'/') && path.starts_with(tree)
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use nix::sys::stat::{FileStat, SFlag, fstatat};
 
 use super::access::{Area, Decision};
 use super::call::{Call, Reply};
-use super::open::Request;
 use super::read::Opened;
+use super::request::Request;
 use super::spelling::is_clean;
 use super::view::{Spelled, View};
 use super::{Stop, Supervisor};
@@ -108,10 +108,15 @@ impl Supervisor {
 }
 
 /// Whether it only reads, and the path leads to no file of the kernel's own.
-fn is_plain(request: &Request, absolute: &[u8]) -> bool {
+pub(super) fn is_plain(request: &Request, absolute: &[u8]) -> bool {
     // Flags of the C library on 32-bit machines, which some set everywhere (O_LARGEFILE).
     let large = OFlag::from_bits_retain(0o100_000);
-    let harmless = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | large;
+    let harmless = OFlag::O_CLOEXEC
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NOCTTY
+        | OFlag::O_NONBLOCK
+        | OFlag::O_DIRECTORY
+        | large;
     (request.flags & !harmless).is_empty()
         && request.resolve == 0
         && is_clean(absolute)

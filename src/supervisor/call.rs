@@ -29,9 +29,13 @@ impl Call {
 
     /// Reads a path argument.
     pub(super) fn path(&self, address: u64) -> nix::Result<Vec<u8>> {
-        crate::sys::memory::read_string(self.task.tid, address, PATH_MAX)
-            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT)))
+        crate::sys::memory::read_string(self.task.tid, address, PATH_MAX).map_err(errno_of)
     }
+}
+
+/// Why memory of a task cannot be read.
+pub(super) fn errno_of(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EFAULT))
 }
 
 /// What the kernel takes of a register where the parameter has 32 bits.

@@ -9,7 +9,7 @@ use nix::sys::stat::Mode;
 use super::absent::Wish;
 use super::access::Area;
 use super::call::{Call, Reply};
-use super::open::Request;
+use super::request::Request;
 use super::task::Task;
 use super::view::{Found, Place, Spelled, found};
 use super::{Stop, Supervisor};

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 
 use super::attributes::{self, Which};
 use super::call::{Call, Reply};
+use super::request::Request;
 use super::task::Task;
 use super::{Stop, Supervisor};
 use crate::sys::refused::Refused;
@@ -68,10 +69,7 @@ impl Supervisor {
         };
         let number = seccomp::add_descriptor(self.listener.as_fd(), id, file.as_fd(), close_on_exec);
         drop(drawn_in);
-        tolerant(match number {
-            Ok(number) => send(&self.listener, id, Answer::Value(number)),
-            Err(error) => no_descriptor(&self.listener, id, error),
-        })
+        tolerant(give_number(&self.listener, id, number))
     }
 
     /// Reads a path argument of a call that waits.
@@ -88,10 +86,15 @@ impl Supervisor {
     }
 
     fn judge_call(&mut self, notification: &Notification) -> Result<(Reply, Option<Rc<Task>>), Stop> {
-        let known = self.tasks.known(notification.pid);
-        // What has its number still had it when it called; and an open is asked about once its path was read.
-        let is_asked_later = known.is_some() && is_open(notification.number);
-        let task = match known.map_or_else(|| self.tasks.meet(notification.pid), Ok) {
+        // Whoever waits in it, what is read is asked about once it is known who that is.
+        let request = Request::is_one(notification.number).then(|| Request::read(notification));
+        if let Some(Ok(request)) = &request
+            && self.may_continue(notification, request)
+        {
+            self.mark_call(notification.pid, notification.number.unsigned_abs().into())?;
+            return Ok((Reply::Continue, None));
+        }
+        let task = match self.tasks.find(notification.pid) {
             Ok(task) => task,
             // Gone, or out of sight: it gets no answer that it could use.
             Err(errno) => {
@@ -99,7 +102,7 @@ impl Supervisor {
                 return Ok((Reply::Errno(Errno::ESRCH), None));
             }
         };
-        if !is_asked_later && !seccomp::still_waits(self.listener.as_fd(), notification.id) {
+        if request.is_none() && !seccomp::still_waits(self.listener.as_fd(), notification.id) {
             return Ok((Reply::Errno(Errno::ESRCH), None));
         }
         if self.command_pid.is_none() {
@@ -111,7 +114,11 @@ impl Supervisor {
         let Notification { id, number, arguments, .. } = *notification;
         let call = Call { id, number, arguments, task };
         self.mark_clock(&call)?;
-        Ok((self.dispatch(&call)?, Some(call.task)))
+        let reply = match request {
+            Some(request) => self.open(&call, request)?,
+            None => self.dispatch(&call)?,
+        };
+        Ok((reply, Some(call.task)))
     }
 
     fn dispatch(&mut self, call: &Call) -> Result<Reply, Stop> {
@@ -119,7 +126,6 @@ impl Supervisor {
         let here = libc::AT_FDCWD;
         let at = |register: u64| call.int(register);
         match i64::from(call.number) {
-            _ if is_open(call.number) => self.open(call),
             libc::SYS_execve | libc::SYS_execveat => self.exec(call),
             libc::SYS_connect => self.connect(call),
             libc::SYS_bind => self.bind(call),
@@ -221,17 +227,18 @@ impl Supervisor {
     }
 }
 
-fn is_open(number: i32) -> bool {
-    [libc::SYS_open, libc::SYS_creat, libc::SYS_openat, libc::SYS_openat2].contains(&i64::from(number))
-}
-
 /// Sends the answer. A task that was killed meanwhile needs none: ENOENT.
 pub(super) fn answer(listener: &Arc<OwnedFd>, id: u64, reply: Reply) -> Result<(), Refused> {
     let sent = match reply {
         Reply::Continue => send(listener, id, Answer::Continue),
         Reply::Errno(errno) => send(listener, id, Answer::Errno(errno as i32)),
         Reply::Value(value) => send(listener, id, Answer::Value(value)),
-        Reply::Descriptor { file, close_on_exec } => give(listener, id, &file, close_on_exec),
+        Reply::Descriptor { file, close_on_exec } => {
+            let number = seccomp::add_descriptor(listener.as_fd(), id, file.as_fd(), close_on_exec);
+            // Before the task goes on: whoever opens the other end of a pipe next would find this one.
+            drop(file);
+            give_number(listener, id, number)
+        }
         Reply::Interrupted(number) => send(listener, id, Answer::Errno(number)),
         // A thread has no threads of its own.
         Reply::Later(_) => send(listener, id, Answer::Errno(libc::EAGAIN)),
@@ -253,6 +260,13 @@ fn send(listener: &Arc<OwnedFd>, id: u64, answer: Answer) -> Result<(), Refused>
 fn give(listener: &Arc<OwnedFd>, id: u64, file: &OwnedFd, close_on_exec: bool) -> Result<(), Refused> {
     match seccomp::answer_with_descriptor(listener.as_fd(), id, file.as_fd(), close_on_exec) {
         Ok(()) => Ok(()),
+        Err(error) => no_descriptor(listener, id, error),
+    }
+}
+
+fn give_number(listener: &Arc<OwnedFd>, id: u64, number: std::io::Result<i64>) -> Result<(), Refused> {
+    match number {
+        Ok(number) => send(listener, id, Answer::Value(number)),
         Err(error) => no_descriptor(listener, id, error),
     }
 }

@@ -195,12 +195,13 @@ impl Compiler {
     }
 
     fn one_of(&mut self, values: &[u32], holds: Label, fails: Label) {
-        for value in values {
+        let Some((last, others)) = values.split_last() else { return self.assembler.goto(fails) };
+        for value in others {
             let other = self.assembler.label();
             self.assembler.if_equal(*value, holds, other);
             self.assembler.bind(other);
         }
-        self.assembler.goto(fails);
+        self.assembler.if_equal(*last, holds, fails);
     }
 
     /// The place that returns `action`.

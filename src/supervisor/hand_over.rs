@@ -39,6 +39,9 @@ const APART: u32 = 64;
 const TURNS: u32 = 256;
 /// An answer that takes longer waits for another CPU to wake.
 const SLOW: Duration = Duration::from_micros(25);
+/// Calls for which the task could be drawn in while it waits for one such answer, and as many of them as are remembered.
+const WORTH: u32 = 3;
+const MOST_SLOW: u32 = 12;
 /// Work beside the program that is worth a CPU of its own.
 const LONG: Duration = Duration::from_micros(300);
 /// The calling thread (sched_setaffinity(2)).
@@ -58,7 +61,7 @@ pub(super) struct HandOver {
     before: [i32; 2],
     /// Calls to come of several tasks in turns.
     turns: u32,
-    /// How many more of the last answers took long than not, within bounds.
+    /// Whether many of the last answers took long: each is as much [worth](WORTH) as some that did not.
     slow: u32,
     stay: Option<Stay>,
     astray: Astray,
@@ -144,7 +147,8 @@ impl HandOver {
     /// The call was answered, which took so long: the next one wakes us where the task is by then.
     pub(super) fn answered(&mut self, took: Duration) {
         if self.stay.is_none() {
-            self.slow = if took > SLOW { (self.slow + 1).min(ROW) } else { self.slow.saturating_sub(1) };
+            let slow = if took > SLOW { self.slow + WORTH } else { self.slow.saturating_sub(1) };
+            self.slow = slow.min(MOST_SLOW);
         }
         if self.stay.as_ref().is_some_and(|stay| stay.calls >= STAY) {
             // Whether they still take long is to be seen.

@@ -14,44 +14,17 @@ use super::access::{Area, Decision};
 use super::attributes::{SET_ID, SET_ID_REFUSED};
 use super::call::{Call, Reply};
 use super::first_change::{Before, Kept};
+use super::request::Request;
 use super::spelling::{is_terminal, lexical};
 use super::view::{Found, Spelled, View};
 use super::{Stop, Supervisor};
 use crate::policy::{PathAccess, RuleId};
-use crate::sys::memory;
 use crate::trace::{Event, Kind};
 
-/// An open as it was asked for.
-#[derive(Debug, Clone)]
-pub(super) struct Request {
-    pub(super) directory: i32,
-    pub(super) path: Vec<u8>,
-    pub(super) flags: OFlag,
-    pub(super) mode: u32,
-    /// openat2(2): `how.resolve`.
-    pub(super) resolve: u64,
-    /// The flags stand in registers, which nobody can change while the call waits.
-    pub(super) fixed: bool,
-}
-
-impl Request {
-    pub(super) fn access(&self) -> PathAccess {
-        let writes = OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_RDWR;
-        if self.flags.intersects(writes) || self.is_temporary() {
-            PathAccess::Write
-        } else {
-            PathAccess::Read
-        }
-    }
-
-    fn is_temporary(&self) -> bool {
-        self.flags.contains(OFlag::O_TMPFILE)
-    }
-}
-
 impl Supervisor {
-    pub(super) fn open(&mut self, call: &Call) -> Result<Reply, Stop> {
-        let request = match self.read_request(call).and_then(|request| request.with_room(&call.task)) {
+    /// An open that was read before it was known who waits in it.
+    pub(super) fn open(&mut self, call: &Call, request: nix::Result<Request>) -> Result<Reply, Stop> {
+        let request = match request.and_then(|request| request.with_room(&call.task)) {
             Ok(request) => request,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
@@ -80,48 +53,13 @@ impl Supervisor {
         if request.resolve != 0 {
             return self.open_restricted(call, &request, spelled);
         }
-        match self.open_beside(call, &request, &spelled)? {
+        let reply = match request.flags.contains(OFlag::O_DIRECTORY) {
+            true => self.open_directory(call, &request, &spelled)?,
+            false => self.open_beside(call, &request, &spelled)?,
+        };
+        match reply {
             Some(reply) => Ok(reply),
             None => self.open_resolved(call, &request, &spelled, LINKS),
-        }
-    }
-
-    fn read_request(&self, call: &Call) -> nix::Result<Request> {
-        let [a, b, c, d, ..] = call.arguments;
-        let path = |address| call.path(address);
-        let flags = |word: u64| OFlag::from_bits_retain(call.int(word));
-        let request = |directory, path, flags, mode: u64| Request {
-            directory,
-            path,
-            flags,
-            mode: u32::try_from(mode & 0o7777).unwrap_or(0),
-            resolve: 0,
-            fixed: true,
-        };
-        match i64::from(call.number) {
-            libc::SYS_open => Ok(request(libc::AT_FDCWD, path(a)?, flags(b), c)),
-            libc::SYS_creat => {
-                let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_TRUNC;
-                Ok(request(libc::AT_FDCWD, path(a)?, flags, b))
-            }
-            libc::SYS_openat => Ok(request(call.int(a), path(b)?, flags(c), d)),
-            _ => {
-                let mut how = [0; 24];
-                if d != how.len() as u64 {
-                    // Larger forms are for kernels newer than this program (openat2(2)).
-                    return Err(Errno::E2BIG);
-                }
-                memory::read_exact(call.task.tid, c, &mut how).map_err(|_| Errno::EFAULT)?;
-                let word = |at: usize| {
-                    how.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
-                };
-                let flags = OFlag::from_bits_retain(i32::try_from(word(0)).map_err(|_| Errno::EINVAL)?);
-                let mode = word(8);
-                if mode > 0o7777 {
-                    return Err(Errno::EINVAL);
-                }
-                Ok(Request { resolve: word(16), fixed: false, ..request(call.int(a), path(b)?, flags, mode) })
-            }
         }
     }
 

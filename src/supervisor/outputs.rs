@@ -27,6 +27,8 @@ pub const OPERATION: &str = "stdio.order";
 
 /// Longest order that is kept, in turns: the agent can take as many as it likes.
 const MOST: usize = 1 << 16;
+/// The command's process.
+const FIRST: &str = "0";
 /// So long we wait in place for a write to come before we do something else.
 const SOON: Duration = Duration::from_micros(50);
 /// The task of a write that has not come by then is gone, or stopped.
@@ -101,24 +103,25 @@ impl Outputs {
     /// be the first.
     fn is_settled(&self, process: &str) -> bool {
         self.last.as_ref().is_none_or(|last| {
-            let pipe = &self.pipes[last.pipe];
-            let begun = Instant::now();
-            while last.process != process && !pipe.is_settled() {
-                if last.answered.elapsed() > LATE {
-                    return true;
-                }
-                if begun.elapsed() > SOON {
-                    return false;
-                }
-                std::hint::spin_loop();
-            }
-            true
+            last.process == process || self.pipes[last.pipe].is_settled() || last.answered.elapsed() > LATE
         })
+    }
+
+    /// The same, a little later where it is not so yet.
+    fn settles(&self, process: &str) -> bool {
+        let begun = Instant::now();
+        while !self.is_settled(process) {
+            if begun.elapsed() > SOON {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        true
     }
 
     /// Whether a write waits: then it is kept.
     fn holds(&mut self, process: &str, pipe: usize, notification: Notification) -> bool {
-        let waits = self.course.waits(process) || !self.is_settled(process);
+        let waits = self.course.waits(process) || !self.settles(process);
         if waits {
             self.course.hold(Held { process: process.to_owned(), pipe, notification });
         }
@@ -133,10 +136,14 @@ impl Outputs {
 
     /// A process writes now.
     fn note(&mut self, process: &str, pipe: usize) {
-        self.course.wrote(process);
+        self.count(process);
         self.last = Some(Last { process: process.to_owned(), pipe, answered: Instant::now() });
         let pipe = &mut self.pipes[pipe];
         pipe.expected = pipe.come().map_or(0, |(come, _)| come + 1);
+    }
+
+    fn count(&mut self, process: &str) {
+        self.course.wrote(process);
         let is_full = self.turns.len() >= MOST;
         match self.turns.last_mut() {
             Some((writer, count)) if writer == process => *count += 1,
@@ -157,6 +164,11 @@ fn process_of(lineage: &str) -> &str {
 impl Supervisor {
     /// A write to descriptor 1 or 2.
     pub(super) fn serve_write(&mut self, notification: Notification) -> Result<(), Stop> {
+        // Wherever that leads: nobody else writes.
+        if self.tasks.kin().is_some_and(|kin| kin.is_alone()) {
+            self.outputs.count(FIRST);
+            return self.let_write(&notification);
+        }
         let [number, _, length, ..] = notification.arguments;
         let known = self.tasks.known(notification.pid);
         // Who is gone gets no answer anyway.

@@ -82,7 +82,7 @@ impl Supervisor {
     }
 
     /// Records that a directory was opened, to be listed.
-    fn record_directory(
+    pub(super) fn record_directory(
         &mut self,
         call: &Call,
         spelled: &Spelled,

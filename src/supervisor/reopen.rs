@@ -47,12 +47,7 @@ impl View {
         same: &FileStat,
         flags: OFlag,
     ) -> Option<(OwnedFd, FileStat)> {
-        // A FIFO that has taken its place would hold us.
-        let how = OpenHow::new()
-            .flags(flags | OFlag::O_NONBLOCK)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
-        let file = openat2(&self.root, OsStr::from_bytes(absolute), how).ok()?;
-        let status = fstat(&file).ok()?;
+        let (file, status) = self.open_by_path(absolute, flags | OFlag::O_NONBLOCK).ok()?;
         let identity = |status: &FileStat| (status.st_dev, status.st_ino, status.st_mode & libc::S_IFMT);
         if identity(&status) != identity(same) {
             return None;
@@ -62,6 +57,15 @@ impl View {
             fcntl(&file, FcntlArg::F_SETFL(asked)).ok()?;
         }
         Some((file, status))
+    }
+
+    /// Opens what is at a path without links, and looks at it. A FIFO would hold us, but for O_NONBLOCK.
+    pub(super) fn open_by_path(&self, absolute: &[u8], flags: OFlag) -> nix::Result<(OwnedFd, FileStat)> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        let how = OpenHow::new().flags(flags).resolve(resolve);
+        let file = openat2(&self.root, OsStr::from_bytes(absolute), how)?;
+        let status = fstat(&file)?;
+        Ok((file, status))
     }
 }
 

@@ -14,10 +14,11 @@ use nix::fcntl::OFlag;
 use super::Supervisor;
 use super::access::{Area, Decision};
 use super::call::Reply;
-use super::open::Request;
+use super::request::Request;
 use super::spelling::is_clean;
 use super::view::Found;
 use crate::policy::PathAccess;
+use crate::sys::seccomp::Notification;
 
 /// Paths that are remembered.
 const REMEMBERED: usize = 4096;
@@ -43,6 +44,14 @@ impl Supervisor {
     pub(super) fn kernel_may_open(&self, request: &Request) -> bool {
         let is_harmless = self.view.input.is_none() || request.access() == PathAccess::Read;
         request.fixed && !self.full_mediation && is_harmless
+    }
+
+    /// Whether the path as it was typed says so, whoever waits in the call. Only a task that was looked at, for what it
+    /// makes is named after it.
+    pub(super) fn may_continue(&self, call: &Notification, request: &Request) -> bool {
+        request.path.first() == Some(&b'/')
+            && self.tasks.has_met(call.pid)
+            && self.is_system_by_spelling(request, &request.path)
     }
 
     /// Whether the path alone says that the kernel may carry the open out.

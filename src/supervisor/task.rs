@@ -1,6 +1,7 @@
 //! The task behind a notification: its ids, its place among the run's processes, its umask.
 
 mod identity;
+mod text;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
 use self::identity::{identity, parent_of};
+use self::text::{field, whole};
 use super::beginning::{self, Beginning, Stack};
 use super::controls::Kin;
 use crate::sys::{descriptor, pidfd, process};
@@ -234,30 +236,6 @@ fn group_and_parent(directory: &OwnedFd) -> nix::Result<(i32, i32)> {
     Ok((number("Tgid:")?, number("PPid:")?))
 }
 
-/// The content of a file of /proc, which says no size.
-fn whole(file: OwnedFd) -> nix::Result<Vec<u8>> {
-    const PAGE: usize = 4096;
-    let mut content = vec![0; PAGE];
-    let mut length = 0;
-    loop {
-        let count = nix::unistd::read(&file, &mut content[length..])?;
-        length += count;
-        if count == 0 {
-            content.truncate(length);
-            return Ok(content);
-        }
-        if length == content.len() {
-            content.resize(length * 2, 0);
-        }
-    }
-}
-
-/// The value of a line of /proc/PID/status.
-fn field(status: &[u8], name: &str) -> Option<String> {
-    let text = String::from_utf8_lossy(status);
-    text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
-}
-
 /// A process of the run, dead or alive.
 #[derive(Debug)]
 struct Process {
@@ -307,7 +285,22 @@ impl Tasks {
 
     /// The task `tid`, if it has that number since it was looked at first.
     pub(super) fn known(&self, tid: i32) -> Option<Rc<Task>> {
-        self.known.get(&tid).filter(|task| task.is_alive()).map(Rc::clone)
+        self.known.get(&tid).filter(|task| self.is_followed(tid) || task.is_alive()).map(Rc::clone)
+    }
+
+    /// Whether a task of that number was looked at.
+    pub(super) fn has_met(&self, tid: i32) -> bool {
+        self.known.contains_key(&tid)
+    }
+
+    /// Whether we hear of the end of the task before anybody can get its number: nobody else waits for it (ptrace(2)).
+    fn is_followed(&self, tid: i32) -> bool {
+        self.kin.as_ref().is_some_and(|kin| kin.process_of(tid).is_some())
+    }
+
+    /// The number is another's from now on, or nobody's.
+    pub(super) fn forget(&mut self, tid: i32) {
+        self.known.remove(&tid);
     }
 
     /// Looks at whoever is `tid` now.

@@ -83,6 +83,36 @@ const ESCAPES: [u8; 256] = {
     escapes
 };
 
+/// What stands for a byte, as far as two bytes hold it.
+const WRITTEN: [[u8; 2]; 256] = {
+    let mut written = [[0; 2]; 256];
+    let mut byte = 0_u16;
+    while byte < 256 {
+        written[byte as usize] = match ESCAPES[byte as usize] {
+            PLAIN => [byte.to_le_bytes()[0], 0],
+            escape => [b'\\', escape],
+        };
+        byte += 1;
+    }
+    written
+};
+
+/// How many bytes those are, and [`TOO_LONG`] where they do not hold it.
+const LENGTHS: [u8; 256] = {
+    let mut lengths = [1; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        lengths[byte] = match ESCAPES[byte] {
+            PLAIN => 1,
+            LONG => 2 | TOO_LONG,
+            _ => 2,
+        };
+        byte += 1;
+    }
+    lengths
+};
+const TOO_LONG: u8 = 0x80;
+
 /// Text that is looked at together: most of it needs no escape at all.
 const PART: usize = 64;
 
@@ -109,16 +139,16 @@ fn write_part(out: &mut String, part: &str) {
     if !part.bytes().fold(false, |found, byte| found | is_escaped(byte)) {
         return out.push_str(part);
     }
-    let (mut escaped, mut length, mut is_long) = ([0; 2 * PART + 1], 0, false);
+    let (mut escaped, mut length, mut lengths) = ([0; 2 * PART + 2], 0, 0);
     for byte in part.bytes() {
-        let escape = ESCAPES[usize::from(byte)];
-        escaped[length] = if escape == PLAIN { byte } else { b'\\' };
-        escaped[length + 1] = escape;
-        length += 1 + usize::from(escape != PLAIN);
-        is_long |= escape == LONG;
+        let at = usize::from(byte);
+        let Some([first, second]) = escaped.get_mut(length..length + 2) else { break };
+        [*first, *second] = WRITTEN[at];
+        length += usize::from(LENGTHS[at] & !TOO_LONG);
+        lengths |= LENGTHS[at];
     }
     match std::str::from_utf8(&escaped[..length]) {
-        Ok(escaped) if !is_long => out.push_str(escaped),
+        Ok(escaped) if lengths < TOO_LONG => out.push_str(escaped),
         _ => part.chars().for_each(|letter| write_letter(out, letter)),
     }
 }

@@ -95,3 +95,33 @@ for name in ('a', '.env', 'b'):
         }
     });
 }
+
+#[test]
+fn a_writer_that_waits_for_a_reader_has_one_until_it_has_written() {
+    everyone(|sandbox| {
+        sandbox.policy("write: ./w");
+        for options in WAYS {
+            let _ = fs::remove_dir_all(sandbox.path("w"));
+            sandbox.directory("w");
+            let program = format!(
+                "{PROGRAM}import sys, time
+os.mkfifo('w/pipe')
+pipe = os.open('w/pipe', os.O_RDONLY | os.O_NONBLOCK); print(os.read(pipe, 9)); os.close(pipe)
+for turn in range(40):
+    writer = os.fork()
+    if writer == 0:
+        with open('w/pipe', 'w') as file: file.write('x')
+        os._exit(0)
+    if turn % 2: time.sleep(.002)
+    if read('w/pipe') != 'x' or os.waitpid(writer, 0)[1] != 0: sys.exit(f'turn {{turn}}')
+os.mkdir('w/d')
+print(os.listdir('w/d'), sorted(os.listdir('w')), read('w/d/none'))"
+            );
+            let ran = sandbox.run_with(options, &["python3", "-c", &program]);
+            ran.exits(0).prints("b''\n[] ['d', 'pipe'] ENOENT\n").denied_nothing();
+            assert_eq!(ran.recorded("fs.open_read", "path", "w/pipe")["args"]["type"], "fifo", "{ran}");
+            assert_eq!(ran.recorded("fs.open_read", "path", "w/d")["args"]["type"], "directory", "{ran}");
+            assert_eq!(ran.recorded("fs.open_read", "path", "w/d/none")["args"]["exists"], false, "{ran}");
+        }
+    });
+}

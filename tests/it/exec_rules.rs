@@ -328,3 +328,24 @@ fn what_a_program_of_the_agents_asks_for_is_not_shown() {
         assert!(!ran.stdout.contains("apart/secret"), "{ran}");
     });
 }
+
+#[test]
+fn a_link_that_an_earlier_run_left_on_the_path_is_no_program_of_a_word() {
+    everyone(|sandbox| {
+        let path = std::env::var("PATH").unwrap_or_default();
+        sandbox.environment("PATH", format!("{}:{path}", sandbox.path("bin").display()));
+        sandbox.directory("bin");
+        sandbox.link("/usr/bin/id", "bin/check");
+        sandbox.link("/usr/bin/true", "bin/true");
+        let program = "start('check'); start('/usr/bin/id'); start('bin/true'); start('true')";
+        sandbox.policy("write: ./bin\nexec: check, true");
+        let ran = python(sandbox, program);
+        ran.exits(0).prints("EACCES\nEACCES\n0 \n0 \n").denied("exec", "/usr/bin/id");
+        ran.complains("`check` does not stand for /usr/bin/id: the link ").complains("bin/check leads there");
+        assert_eq!(ran.stderr.matches("does not stand for").count(), 1, "{ran}");
+        // Where it cannot have been the command.
+        sandbox.policy("read: ./bin\nexec: check");
+        let ran = python(sandbox, "start('check'); start('/usr/bin/id', '-u')");
+        assert!(ran.stdout.starts_with("0 uid=") && !ran.stderr.contains("stand for"), "{ran}");
+    });
+}

@@ -62,6 +62,7 @@ mod support;
 mod terminal;
 mod tls;
 mod trace;
+mod turns;
 mod udp;
 mod unix;
 mod unlisted;

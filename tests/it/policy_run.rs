@@ -124,6 +124,40 @@ fn a_virtualenv_that_the_agent_can_write_shows_nothing_but_runtimes() {
     });
 }
 
+/// So is where a script and a link lead: to the tree of a program that the user has elsewhere, or to any file.
+#[test]
+fn what_the_agent_can_change_chooses_no_tree_and_no_file_of_the_users() {
+    everyone(|sandbox| {
+        let tree = sandbox.beside("home/apart");
+        sandbox.file("../home/apart/lib/key", "secret");
+        sandbox.file("../home/apart/pyvenv.cfg", "home = /usr/bin\n");
+        sandbox.file("../home/notes", "print('secret')\n");
+        sandbox.directory("../home/apart/bin");
+        let link = |target: &Path, place: &Path| std::os::unix::fs::symlink(target, place).expect("a link");
+        link(Path::new("/usr/bin/python3"), &tree.join("bin/python3"));
+        sandbox.directory("bin");
+        link(&tree.join("bin/python3"), &sandbox.path("bin/python3"));
+        link(&tree, &sandbox.path("env"));
+        link(&sandbox.beside("home/notes"), &sandbox.path("notes.py"));
+        let program = format!("import os\nprint(os.path.exists({:?}))", tree.join("lib/key"));
+        let script = sandbox.file("tool", format!("#!{}\n{program}\n", tree.join("bin/python3").display()));
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its mode");
+        let commands: [&[&str]; 3] =
+            [&["./tool"], &["bin/python3", "-S", "-c", &program], &["env/bin/python3", "-S", "-c", &program]];
+        for command in commands {
+            run(sandbox, "write: .\n", command).exits(0).prints("False\n");
+            run(sandbox, "read: .\n", command).exits(0).prints("True\n");
+            let rule = format!("write: .\nread: {}\n", tree.display());
+            run(sandbox, &rule, command).exits(0).prints("True\n");
+        }
+        let shown = "write: .\nexec: ./bin/python3\n";
+        run(sandbox, shown, &["/usr/bin/python3", "-S", "-c", &program]).exits(0).prints("False\n");
+        run(sandbox, "read: .\n", &["python3", "notes.py"]).exits(0).prints("secret\n");
+        let ran = run(sandbox, "write: .\n", &["python3", "notes.py"]);
+        ran.exits(2).prints("").complains("to allow it: read: ").complains("home/notes");
+    });
+}
+
 #[test]
 fn the_directory_of_the_trace_stays_where_it_is() {
     everyone(|sandbox| {

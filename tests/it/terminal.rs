@@ -311,3 +311,14 @@ fn the_terminal_is_not_stopped_for_good() {
         terminal.sees("Operation not permitted").sees("code=1").sees("host$ ");
     });
 }
+
+/// The shell and what it starts next share the flags of the terminal.
+#[test]
+fn reads_of_the_terminal_wait_again_after_the_run() {
+    with(&["python3"], |_, terminal| {
+        terminal.types("box python3 -c 'import os; os.set_blocking(0, False); print(os.get_blocking(0))'\r");
+        terminal.sees("False").sees("host$ ");
+        terminal.types("python3 -c 'import os; print(\"blo\" + \"cking\", os.get_blocking(0))'\r");
+        terminal.sees("blocking True").sees("host$ ");
+    });
+}

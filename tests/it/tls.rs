@@ -274,6 +274,18 @@ fn what_cannot_be_done_is_said_before_the_start() {
             ran.exits(2).complains(&format!("agentbox: --upstream-ca: {file}: ")).complains(reason);
             assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
         }
+        sandbox.policy("net: api.test");
+        let directory = sandbox.path("");
+        for (file, reason) in
+            [("absent.pem", "No such file"), (directory.to_str().expect("text"), "directory")]
+        {
+            sandbox.environment("SSL_CERT_FILE", file);
+            let ran = sandbox.run(&["true"]);
+            ran.exits(2).complains(&format!("agentbox: SSL_CERT_FILE: {file}: ")).complains(reason);
+            assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
+            // Nothing is verified there.
+            sandbox.run_with(&["--no-intercept"], &["true"]).exits(0);
+        }
         sandbox.policy("net: GET api.test/v1/**");
         sandbox.run_with(&["--no-intercept"], &["true"]).exits(2).complains("cannot be held");
     });

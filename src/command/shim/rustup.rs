@@ -12,6 +12,8 @@ use crate::policy::looks;
 enum Toolchain {
     Name(String),
     Directory(PathBuf),
+    /// A directory that a file beside the work names: whoever wrote that would choose the program.
+    Elsewhere(PathBuf),
 }
 
 /// The program that a rustup proxy would start; none if `program`, which is `real`, is no proxy.
@@ -39,6 +41,13 @@ pub(super) fn behind(
     };
     let (dir, label) = match toolchain {
         Toolchain::Directory(dir) => (dir.clone(), dir.display().to_string()),
+        Toolchain::Elsewhere(dir) => {
+            let dir = dir.display();
+            let reason = format!(
+                "a file beside the work names {dir} as the toolchain; if that is meant, set RUSTUP_TOOLCHAIN={dir}"
+            );
+            return Err(missing(program, reason));
+        }
         Toolchain::Name(label) => match installed(&home, &settings, &label) {
             Some(dir) => (dir, label),
             None => {
@@ -96,7 +105,7 @@ fn toolchain_file(dir: &Path) -> Option<Toolchain> {
     let plain = read_setting(&dir.join("rust-toolchain"));
     let text = plain.or_else(|| read_setting(&dir.join("rust-toolchain.toml")))?;
     if let Some(path) = toml_value(&text, "toolchain", "path") {
-        return Some(Toolchain::Directory(dir.join(path)));
+        return Some(Toolchain::Elsewhere(dir.join(path)));
     }
     if let Some(channel) = toml_value(&text, "toolchain", "channel") {
         return Some(Toolchain::Name(channel));

@@ -103,6 +103,14 @@ fn rustup_picks_a_toolchain() {
 
     tree.file("work/rust-toolchain.toml", b"[toolchain]\nchannel = \"1.80\"\n", 0o644);
     assert_eq!(tree.ok("cargo").program, chain(&format!("1.80-{host}/bin/cargo")));
+    // Such a file may be a stranger's, or left by an earlier run: a name, never a path.
+    tree.elf("work/mine/bin/cargo");
+    tree.file("work/rust-toolchain.toml", b"[toolchain]\npath = \"mine\"\n", 0o644);
+    let (code, message) = tree.fails("cargo");
+    assert_eq!(code, 127);
+    assert!(message.contains("RUSTUP_TOOLCHAIN=") && message.contains("work/mine"), "{message}");
+    tree.set("RUSTUP_TOOLCHAIN", "./mine");
+    assert_eq!(tree.ok("cargo").program, tree.at("work/mine/bin/cargo"));
     tree.set("RUSTUP_TOOLCHAIN", "mine");
     assert_eq!(tree.ok("cargo").program, chain("mine/bin/cargo"));
     tree.set("RUSTUP_TOOLCHAIN", "1.2.3");

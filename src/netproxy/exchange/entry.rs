@@ -29,14 +29,15 @@ impl Progress {
         args.string("method", self.method.as_str());
         args.string("url", &redactor.url(&self.url));
         args.write("version", |out| _ = write!(out, "\"{:?}\"", self.version));
-        args.write("headers", |out| self.fields.write(redactor, out));
+        args.write("headers", |out| _ = self.fields.write(redactor, out));
         if let Some(trailers) = &self.request.trailers {
-            args.write("trailers", |out| trailers.write(redactor, out));
+            args.write("trailers", |out| _ = trailers.write(redactor, out));
         }
         self.request.describe(redactor, desk, args)?;
-        self.come_of_it(redactor, result);
+        let is_hidden = self.come_of_it(redactor, result);
         if kept.replayable
-            && let Some(wire) = self.wire(redactor)
+            && is_hidden
+            && let Some(wire) = self.wire()
         {
             let wire = desk.store(wire.to_string().as_bytes())?.private();
             result.value("wire", &wire.into());
@@ -48,36 +49,36 @@ impl Progress {
         if let Some(upgraded) = self.upgraded.take() {
             result.value("upgraded", &upgraded.describe(self.ends, desk)?);
         }
+        if !self.spelled.is_empty() {
+            result.strings("spelled", self.spelled.iter().map(String::as_str));
+        }
+        if let Some(reason) = &self.reason {
+            result.string("reason", reason);
+        }
         for (key, value) in &self.beside {
             result.value(key.clone(), value);
         }
         Ok(())
     }
 
-    /// The fields of the answer as they came, where the entry does not have them so.
-    fn wire(&self, redactor: &Redactor) -> Option<Value> {
+    /// The fields of the answer as they came.
+    fn wire(&self) -> Option<Value> {
         let (_, fields) = self.answer.as_ref()?;
-        let trailers = self.response.trailers.as_ref();
-        let before = &self.informational;
-        let is_hidden = fields.hides(redactor)
-            || trailers.is_some_and(|trailers| trailers.hides(redactor))
-            || before.iter().any(|(_, fields)| fields.hides(redactor));
-        if !is_hidden {
-            return None;
-        }
         let mut wire = json!({"headers": fields.exact()});
-        if let Some(trailers) = trailers {
+        if let Some(trailers) = &self.response.trailers {
             wire["trailers"] = trailers.exact();
         }
-        if !before.is_empty() {
+        if !self.informational.is_empty() {
             wire["informational"] =
-                before.iter().map(|(status, fields)| one(*status, fields.exact())).collect();
+                self.informational.iter().map(|(status, fields)| one(*status, fields.exact())).collect();
         }
         Some(wire)
     }
 
-    /// What came of it, without what is stored beside the entry.
-    fn come_of_it(&mut self, redactor: &Redactor, result: &mut Members) {
+    /// What came of it, without what is stored beside the entry. Whether a field of the answer stands there otherwise
+    /// than it came.
+    fn come_of_it(&mut self, redactor: &Redactor, result: &mut Members) -> bool {
+        let mut is_hidden = self.informational.iter().any(|(_, fields)| fields.hides(redactor));
         if let Some((destination, names)) = &self.origin {
             result.write("address", |out| _ = write!(out, "\"{destination}\""));
             result.strings("names", names.iter().map(String::as_str));
@@ -97,10 +98,10 @@ impl Progress {
         }
         if let Some((status, fields)) = &self.answer {
             result.write("status", |out| _ = write!(out, "{}", status.as_u16()));
-            result.write("headers", |out| fields.write(redactor, out));
+            result.write("headers", |out| is_hidden |= fields.write(redactor, out));
         }
         if let Some(trailers) = &self.response.trailers {
-            result.write("trailers", |out| trailers.write(redactor, out));
+            result.write("trailers", |out| is_hidden |= trailers.write(redactor, out));
         }
         if let Some((error, failure)) = self.error.take() {
             result.string("error", &error);
@@ -109,6 +110,7 @@ impl Progress {
             }
         }
         result.write("timing", |out| self.timing(out));
+        is_hidden
     }
 
     fn timing(&self, out: &mut String) {

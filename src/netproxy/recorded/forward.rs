@@ -15,7 +15,9 @@ use super::super::exchange::{Exchange, Side};
 use super::super::forward::Switch;
 use super::super::http::Service;
 use super::super::informational::Asker;
+use super::super::link::Wire;
 use super::super::received::Received;
+use super::super::repeat::Need;
 use super::super::secret::{Passing, Treatment};
 use super::super::tapped::Tapped;
 use super::super::target::Origin;
@@ -58,7 +60,8 @@ impl Service {
             exchange.set_secrets(place.fill(&mut head.headers.clone()));
         }
         let mut slot = self.link.lock().await;
-        let mut link = match self.link_to(slot.take(), origins, exchange, head.version).await {
+        let need = Need { wire: Wire::of(head.version), is_new: false };
+        let mut link = match self.link_to(slot.take(), origins, exchange, need).await {
             Ok(link) => link,
             Err(error) => {
                 recording.note_unsent(exchange, proc);

@@ -4,6 +4,7 @@
 //! Unix sockets end at [`Outside`](super::Outside), which a recording is as well, and requests at `forward`.
 
 mod answer;
+mod arrivals;
 mod carries;
 mod closest;
 mod datagrams;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use self::arrivals::arrivals;
 pub use self::datagrams::PlayedDatagrams;
 pub use self::playback::Playback;
 

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::super::decide::{Grant, Refusal};
 use super::super::egress::Egress;
 use super::super::error::NetproxyError;
+use super::super::gathered::writes_through;
 use super::admit::refusal;
 use super::fragments::Fragments;
 use super::frames::Frames;
@@ -97,19 +98,7 @@ impl<C: AsyncRead + Unpin> AsyncRead for Watching<'_, C> {
     }
 }
 
-impl<C: AsyncWrite + Unpin> AsyncWrite for Watching<'_, C> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.client).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.client).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.client).poll_shutdown(cx)
-    }
-}
+writes_through!([C: AsyncWrite + Unpin] Watching<'_, C>, |this| &mut *this.client);
 
 /// The origin's side of a stream that an upgrade has made.
 pub(crate) struct Masking<S> {
@@ -160,19 +149,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Masking<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
+writes_through!([S: AsyncWrite + Unpin] Masking<S>, |this| &mut this.stream);
 
 impl Egress {
     /// The refusal of `what`, which holds a placeholder; `whereto` says where it goes.

@@ -15,6 +15,7 @@ mod names;
 mod origin;
 mod queries;
 mod recorded;
+mod repeated;
 mod replayed;
 mod replayed_tls;
 mod replays;

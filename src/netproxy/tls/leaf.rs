@@ -4,18 +4,17 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rcgen::KeyPair;
-use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::{Ticketer, sign::any_ecdsa_type};
+use rustls::crypto::ring::{self, Ticketer, sign::any_ecdsa_type};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::ProducesTickets;
 use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
+use rustls::{CipherSuite, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use super::super::authority::Host;
 use super::super::ca::RunAuthority;
 use super::super::error::NetproxyError;
-use super::provider;
 use crate::trace::{hex, unhex};
 
 /// Certificates that are kept; a program that asks for names without end gets the oldest made anew.
@@ -71,6 +70,13 @@ impl Keys {
         let ticketer = Ticketer::new().map_err(|error| error.to_string())?;
         Ok(Self { pair, signer, provider: provider(), ticketer })
     }
+}
+
+/// With the cheapest cipher first: what clients hear stays on this machine.
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = ring::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    Arc::new(provider)
 }
 
 #[derive(Default)]
@@ -135,6 +141,7 @@ impl Leaves {
         config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();
         config.ticketer = Arc::clone(&keys.ticketer);
         config.send_tls13_tickets = 1;
+        config.ignore_client_order = true; // See `provider`.
         Ok((config, stored))
     }
 }

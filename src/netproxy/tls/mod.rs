@@ -17,7 +17,7 @@ use std::time::SystemTime;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
 
-pub use self::roots::read_roots;
+pub use self::roots::{check_host_roots, read_roots};
 
 pub(crate) use self::facts::Facts;
 pub(crate) use self::hello::Hello;

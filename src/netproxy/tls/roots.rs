@@ -1,7 +1,9 @@
 //! The roots that origins are verified against: the host's, and those that the user adds.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -25,6 +27,17 @@ pub fn read_roots(path: &Path) -> Result<Vec<CertificateDer<'static>>, NetproxyE
         store.add(certificate.clone()).map_err(|error| unusable(error.to_string()))?;
     }
     Ok(found)
+}
+
+/// Whether the file can be read that SSL_CERT_FILE names, if it names one: the host's roots come from there, and without
+/// it from nowhere else.
+///
+/// # Errors
+/// When it cannot.
+pub fn check_host_roots() -> Result<(), NetproxyError> {
+    let Some(path) = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from) else { return Ok(()) };
+    let readable = if path.is_dir() { Err(Errno::EISDIR) } else { access(&path, AccessFlags::R_OK) };
+    readable.map_err(|errno| NetproxyError::Roots { path, reason: errno.desc().to_owned() })
 }
 
 /// The host's roots (those of SSL_CERT_FILE and SSL_CERT_DIR where set), and `added`.

@@ -5,6 +5,7 @@
 //! where both streams lead to one place, which keeps their order. What the command cannot be told
 //! any more stops the run: it has written into a pipe of ours what the disk then has no room for.
 
+mod flags;
 mod input;
 mod relay;
 mod report;
@@ -21,6 +22,7 @@ use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2};
 use serde_json::{Map, Value};
 
+use self::flags::Flags;
 use self::input::Hashing;
 use self::relay::{Flow, Relay};
 pub(super) use self::report::{Report, Running};
@@ -260,7 +262,8 @@ impl Stdio {
         let hashing = self.file.map(|file| Hashing::start(file, recorder)).transpose();
         let hashing =
             hashing.map_err(|source| StdioError::Call { stream: Stream::Input, call: "clone", source })?;
-        Ok(Running { treatments: self.treatments, relays, finish, hashing })
+        let flags = Flags::look(&self.treatments);
+        Ok(Running { treatments: self.treatments, relays, finish, hashing, flags })
     }
 
     /// The launcher holds neither a pipe that the command reads nor an output that it may close:

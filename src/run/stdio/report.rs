@@ -8,6 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::flags::Flags;
 use super::input::Hashing;
 use super::relay::{Arrived, Relay};
 use super::treatment::Treatment;
@@ -32,6 +33,8 @@ pub(in crate::run) struct Running {
     /// Closed when nobody writes any more.
     pub(super) finish: OwnedFd,
     pub(super) hashing: Option<Hashing>,
+    /// Those of terminals, when the command started.
+    pub(super) flags: Flags,
 }
 
 /// Signals that end the wait for a reader that takes nothing.
@@ -44,8 +47,8 @@ impl Running {
     /// that is slow is waited for as the command would have waited: until a signal comes, or,
     /// after one has ended the run (`interrupted`), for two seconds in which it takes nothing.
     pub(in crate::run) fn finish(self, interrupted: bool) -> Report {
-        let Self { treatments, relays, finish, hashing } = self;
-        drop(finish);
+        let Self { treatments, relays, finish, hashing, flags } = self;
+        drop((finish, flags));
         let [input, output, error] = &relays;
         let outwards: Vec<&Relay> = [output, error].into_iter().flatten().collect();
         let complete = outwards.is_empty() || drain(&outwards, interrupted);

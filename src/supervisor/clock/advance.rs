@@ -110,7 +110,7 @@ impl Clock {
             .collect();
         for (process, left) in left {
             if let Some(program) = self.programs.get_mut(&process) {
-                program.advance(process, left);
+                program.advance(process, (kernel, left));
             }
         }
         for thread in self.threads.values_mut().chain(self.readers.values_mut()) {

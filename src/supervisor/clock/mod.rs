@@ -14,6 +14,7 @@
 //! same program, as a time and nothing else.
 
 mod advance;
+mod arrivals;
 mod control;
 mod days;
 mod java;
@@ -103,6 +104,8 @@ struct Program {
     has_readers: bool,
     /// What they run.
     methods: Box<Methods>,
+    /// At which time of the kernel how much was left out, where its clock goes at real rate.
+    skips: Vec<(u64, u64)>,
 }
 
 /// A thread of a program.
@@ -212,7 +215,10 @@ impl Clock {
             None
         };
         if space.is_some() || at_real_rate {
-            self.programs.insert(process, Program { control, days, has_readers, methods: Box::default() });
+            self.programs.insert(
+                process,
+                Program { control, days, has_readers, methods: Box::default(), skips: Vec::new() },
+            );
         }
         Ok(())
     }

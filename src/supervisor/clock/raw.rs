@@ -40,7 +40,7 @@ impl Supervisor {
     }
 
     /// The same for a call that the supervisor sees of `task`.
-    pub(super) fn mark_call(&mut self, task: i32, number: u64) -> Result<(), TraceError> {
+    pub(in crate::supervisor) fn mark_call(&mut self, task: i32, number: u64) -> Result<(), TraceError> {
         if let Some(clock) = &mut self.clock {
             clock.called(task, number);
         }
@@ -62,13 +62,15 @@ impl Supervisor {
             libc::SYS_time => (libc::CLOCK_REALTIME_COARSE, first),
             _ => (libc::CLOCK_REALTIME, first),
         };
+        let is_of_day = clock == libc::CLOCK_REALTIME;
+        let left = if is_of_day { self.waits_left(call.task.tid, call.task.tgid) } else { Vec::new() };
         let (Some(clocks), Some(kind)) = (&mut self.clock, kind_of(clock)) else {
             return Ok(Reply::Continue);
         };
         // What is wrong there deceives nobody but the program.
         let is_of_tape = third >> 32 == KIND_IS && number == libc::SYS_clock_gettime;
         let kind = if is_of_tape { low_half(third).try_into().unwrap_or(kind) } else { kind };
-        let read = Read { kind, clock, is_of_tape };
+        let read = Read { kind, clock, is_of_tape, left };
         let Some(now) = clocks.read(call.task.tid, call.task.tgid, read)? else {
             return Ok(Reply::Continue);
         };
@@ -98,13 +100,15 @@ struct Read {
     clock: i32,
     /// The image asks, for the thread's own tape.
     is_of_tape: bool,
+    /// How long the present waits of its process last, where its clock goes at real rate.
+    left: Vec<u64>,
 }
 
 impl Clock {
     /// What `task` of `process` is to see of a clock, in nanoseconds; `None` when it is to read the machine's
     /// clock itself.
     fn read(&mut self, task: i32, process: i32, read: Read) -> Result<Option<u64>, TraceError> {
-        let Read { kind, clock, is_of_tape } = read;
+        let Read { kind, clock, is_of_tape, left } = read;
         let kernel = self.kernel_now();
         if is_of_tape && let Some(mut thread) = self.readers.remove(&task) {
             let point = self.next_point(&mut thread, (kind, clock), kernel);
@@ -114,7 +118,7 @@ impl Clock {
         let offset = self.offsets.of_kind(kind);
         // At real rate, or unknown: the shift is that of the program's image.
         let Some(mut thread) = self.threads.remove(&task) else {
-            return Ok(Some(self.at_real_rate_now(process, kind)?.wrapping_add(offset)));
+            return Ok(Some(self.at_real_rate_now(process, kind, &left)?.wrapping_add(offset)));
         };
         let point = self.next_point(&mut thread, (kind, clock), kernel);
         self.threads.insert(task, thread);

@@ -100,7 +100,7 @@ pub(super) struct Replay {
     recorded: u64,
     before: u64,
     /// The last that was given out by us.
-    last: u64,
+    pub(super) last: u64,
     /// Reads beyond the end, and of another kind of clock.
     beyond: u64,
     mismatches: u64,

@@ -16,6 +16,9 @@ use super::control::Control;
 use super::points::Point;
 use crate::sys::vdso::{CONTROL, IMAGE, KINDS, LANE, LANE_HEAD, LANES, LENGTH, POINTS, TAPE};
 
+/// From a lane to what its clock is ahead, and its times of day are behind that.
+const SKEW: u64 = 32;
+const LATE: u64 = 40;
 /// From a lane to the last time of CLOCK_MONOTONIC that Java code was given.
 const FLOOR: u64 = 176;
 /// The name of the file in memory.
@@ -170,6 +173,19 @@ impl Lane {
         let mut bytes = [cursor, count, flags, last, skew, mismatches].map(u64::to_le_bytes).concat();
         bytes.extend(next.0.map(u16::to_le_bytes).as_flattened());
         write(&self.space.file, &bytes, self.at())
+    }
+
+    /// Moves on what all threads of a program share, while others read it: to this cursor, the clock by so much, and
+    /// what the times of day are behind it.
+    pub(super) fn move_on(&self, cursor: u64, ahead: u64, late: u64) -> io::Result<()> {
+        write(&self.space.file, &late.to_le_bytes(), self.at() + LATE)?;
+        if ahead > 0 {
+            let mut skew = [0; 8];
+            read(&self.space.file, &mut skew, self.at() + SKEW)?;
+            let skew = u64::from_le_bytes(skew).wrapping_add(ahead);
+            write(&self.space.file, &skew.to_le_bytes(), self.at() + SKEW)?;
+        }
+        self.set_cursor(cursor)
     }
 
     /// How far the image has come.

@@ -43,8 +43,10 @@ impl Clock {
             let _ = control.clear_table(child);
         }
         self.begin_thread(child, child, strand, lane, start);
-        self.programs
-            .insert(child, Program { control, days: None, has_readers: false, methods: Box::default() });
+        self.programs.insert(
+            child,
+            Program { control, days: None, has_readers: false, methods: Box::default(), skips: Vec::new() },
+        );
     }
 
     /// Task `maker` of `process`, which stands still, has made thread `child`, which has not run yet.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::super::controls::Ids;
 use super::super::outputs::Course;
 use super::super::outside::OutsideSignal;
+use super::arrivals::Arrivals;
 
 /// The operation under which the trace holds a tape.
 pub const OPERATION: &str = "clock.tape";
@@ -44,6 +45,8 @@ pub struct Tapes {
     pub(super) has_callers: bool,
     /// How long the run lasted.
     pub(super) lasted: Duration,
+    /// What came from outside, where programs have a clock at real rate.
+    pub(super) arrivals: Arrivals,
     /// The signals that came from outside.
     pub signals: Vec<OutsideSignal>,
     /// The ids of its tasks.
@@ -90,6 +93,17 @@ impl Tapes {
             }
             _ => Err(TapeError::Member("clock")),
         }
+    }
+
+    /// Whether a program has a clock at real rate: of what came from outside it is told.
+    #[must_use]
+    pub fn want_arrivals(&self) -> bool {
+        self.strips.values().any(|strip| strip.anchor.is_some())
+    }
+
+    /// Something came from outside that was under way for so long; on the timeline, in nanoseconds.
+    pub fn arrived(&mut self, since: u64, came: u64) {
+        self.arrivals.add(since, came);
     }
 
     /// Takes the tape of a thread; an empty one where it read no clock.

@@ -21,7 +21,7 @@ use nix::sys::socket::{SockType, setsockopt, sockopt};
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
 
 use super::super::call::{Call, Reply};
-use super::super::open::Request;
+use super::super::request::Request;
 use super::super::view::{Found, own_path};
 use super::super::{Stop, Supervisor};
 use super::draw::{Draw, Purpose};

@@ -88,6 +88,7 @@ impl Supervisor {
 
     /// Lets a new task go on that has waited for its name.
     fn named(&mut self, task: i32) {
+        self.tasks.forget(task);
         let stop = self.following.as_mut().and_then(|following| following.unnamed.remove(&task));
         if stop.is_some()
             && let Some(clock) = &mut self.clock
@@ -127,6 +128,7 @@ impl Supervisor {
     pub(in crate::supervisor) fn ended(&mut self, task: i32, end: End) -> Result<(), supervisor::Stop> {
         self.seized.remove(&task);
         self.expected.remove(&task);
+        self.tasks.forget(task);
         self.forget_waits(task);
         if let Some(following) = &mut self.following
             && let Some(kin) = self.tasks.kin()

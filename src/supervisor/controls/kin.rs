@@ -105,6 +105,12 @@ impl Kin {
         self.processes.keys().map(|process| (*process, *process)).chain(others).collect()
     }
 
+    /// Whether the command has made no process yet.
+    pub(in crate::supervisor) fn is_alone(&self) -> bool {
+        let makes_none = |process: &Process| process.children == 0;
+        self.orphans == 0 && self.processes.len() == 1 && self.processes.values().all(makes_none)
+    }
+
     /// A thread of this process other than the main one.
     pub(in crate::supervisor) fn thread_of(&self, process: i32) -> Option<i32> {
         self.threads.iter().find(|(_, thread)| thread.process == process).map(|(id, _)| *id)

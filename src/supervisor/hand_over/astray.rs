@@ -2,9 +2,10 @@
 
 /// Slow answers after which the task is drawn in.
 pub(super) const SLOW_ANSWERS: u32 = 2;
-/// Calls for which it is drawn in then; each time it goes astray again soon, twice as many.
+/// Calls for which it is drawn in then; each time it goes astray again soon, twice as many. To see whether it still does
+/// costs more than to draw it in for some calls in vain.
 const DRAWN_IN: u32 = 4;
-const MOST_DRAWN_IN: u32 = 16;
+const MOST_DRAWN_IN: u32 = 256;
 
 /// Whether the kernel takes the task to other CPUs when it gets a descriptor.
 #[derive(Debug, Default)]

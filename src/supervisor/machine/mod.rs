@@ -28,7 +28,7 @@ use self::recorded::Told;
 pub use self::recorded::{LONGEST as LONGEST_MACHINE_FILE, RecordedMachine};
 use super::access::{Area, Decision, is_below};
 use super::call::{Call, Reply};
-use super::open::Request;
+use super::request::Request;
 use super::view::{Found, own_path};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;

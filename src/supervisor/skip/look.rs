@@ -28,6 +28,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    fn of(clock: &Clock, (task, process): (i32, i32), blocked: Blocked) -> Self {
+        let original = original(blocked.call, clock.original(task));
+        Self { task, process, blocked, original }
+    }
+
     /// How it stands once it is interrupted: it has its own registers again, for which it stops once more.
     fn interrupted(&self) -> Blocked {
         let stops = u64::from(self.original != self.blocked.call);
@@ -55,10 +60,7 @@ impl Supervisor {
         let (mut waiting, mut dead) = (Vec::<Waiting>::new(), Vec::new());
         for (task, process) in tasks {
             match sight::of(task) {
-                Sight::Blocked(blocked) => {
-                    let original = original(blocked.call, clock.original(task));
-                    waiting.push(Waiting { task, process, blocked, original });
-                }
+                Sight::Blocked(blocked) => waiting.push(Waiting::of(clock, (task, process), blocked)),
                 Sight::Dead => dead.push(process),
                 Sight::Moving => moving = true,
             }
@@ -74,12 +76,7 @@ impl Supervisor {
             skip.catch_up(clock, ahead)?;
         }
         for one in &waiting {
-            skip.note(one, |skip| {
-                let clocks = skip.clocks(clock, one.task, one.process);
-                let is_represented = represented.contains(&one.task);
-                let taken = clock.taken(one.task);
-                Caller { task: one.task, process: one.process, is_represented, clocks, taken }
-            });
+            skip.note_in(clock, one, represented.contains(&one.task));
         }
         skip.looked_at = skip.now(clock);
         if moving || skip.is_live || !leaves_out {
@@ -107,9 +104,35 @@ impl Supervisor {
         let signal = (self.outside.next(), self.outside.recorded());
         skip.jump(clock, &waiting, &represented, signal)
     }
+
+    /// How long what others than `asking` of `process` wait for is still to last, where its clock goes at real rate.
+    pub(in crate::supervisor) fn waits_left(&mut self, asking: i32, process: i32) -> Vec<u64> {
+        if self.clock.as_ref().and_then(|clock| clock.last_read(process)).is_none() {
+            return Vec::new();
+        }
+        let represented: HashSet<i32> = self.represented().collect();
+        let (Some(skip), Some(clock)) = (&mut self.skip, &self.clock) else { return Vec::new() };
+        let tasks = self.tasks.kin().map(|kin| kin.tasks()).into_iter().flatten();
+        for (task, process) in tasks.filter(|(task, owner)| *owner == process && *task != asking) {
+            if let Sight::Blocked(blocked) = sight::of(task) {
+                let waiting = Waiting::of(clock, (task, process), blocked);
+                skip.note_in(clock, &waiting, represented.contains(&task));
+            }
+        }
+        skip.left(process, clock)
+    }
 }
 
 impl Skip {
+    /// A task is blocked.
+    fn note_in(&mut self, clock: &Clock, one: &Waiting, is_represented: bool) {
+        self.note(one, |skip| {
+            let clocks = skip.clocks(clock, one.task, one.process);
+            let taken = clock.taken(one.task);
+            Caller { task: one.task, process: one.process, is_represented, clocks, taken }
+        });
+    }
+
     fn now(&self, clock: &Clock) -> u64 {
         clock.kernel().0.wrapping_add(self.skew)
     }

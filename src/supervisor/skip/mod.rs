@@ -61,6 +61,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A blocked task.
 #[derive(Debug)]
 struct Known {
+    process: i32,
     blocked: Blocked,
     /// The call as the task has made it.
     original: WaitingCall,
@@ -199,7 +200,8 @@ impl Skip {
         let until = wait.as_ref().and_then(|wait| caller.until(wait));
         let deadline = wait.as_ref().and_then(|wait| wait.deadline).unwrap_or(0);
         let lasts = deadline.saturating_sub(caller.clocks.now);
-        self.known.insert(task, Known { blocked, original, number, wait, until, lasts, waits_on: false });
+        self.known
+            .insert(task, Known { process, blocked, original, number, wait, until, lasts, waits_on: false });
     }
 
     /// Until when a task has waited on its own clock, where that is a tape, if the time of its wait is over and it
@@ -215,6 +217,14 @@ impl Skip {
         if let Some(under_way) = &self.under_way {
             (under_way.want)(clock.is_any_at_real_rate());
         }
+    }
+
+    /// How long waits of `process`, and what it may wait for outside, are still to last, but for short ones.
+    fn left(&self, process: i32, clock: &Clock) -> Vec<u64> {
+        let now = clock.kernel().0.wrapping_add(self.skew);
+        let of_process = self.known.values().filter(|known| known.process == process && known.lasts >= LONG);
+        let waits = of_process.filter_map(|known| known.wait.as_ref()?.deadline);
+        waits.chain(self.arrival(now)).filter_map(|deadline| deadline.checked_sub(now)).collect()
     }
 
     /// When the next thing comes by itself, on the timeline.

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-use super::whole;
+use super::text::whole;
 use crate::sys::pidfd;
 
 /// Words of /proc/PID/stat after the name, from field 3 on (proc_pid_stat(5)).

@@ -155,6 +155,10 @@ fn inodes_and_subvolumes_do_not_change_unseen() {
     for command in [0x4008_6602, 0x401c_5820, 0x4080_6685, 0x800c_6613] {
         expect_ints(&program, Sysno::ioctl, [3, command], refuse(EOPNOTSUPP));
     }
+    // FS_IOC_ADD_ENCRYPTION_KEY, FS_IOC_REMOVE_ENCRYPTION_KEY, and that for all users
+    for command in [0xc050_6617, 0xc040_6618, 0xc040_6619] {
+        expect_ints(&program, Sysno::ioctl, [3, command], refuse(EOPNOTSUPP));
+    }
     // Subvolume and snapshot create and destroy, old and new; bcachefs' subvolume create
     for command in [0x5000_940e, 0x5000_9418, 0x5000_9401, 0x5000_9417, 0x5000_940f, 0x5000_943f, 0x4018_bc10]
     {

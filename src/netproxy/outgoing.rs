@@ -1,0 +1,97 @@
+//! The head of a request as its origin gets it, in the connection's version of HTTP.
+
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, Uri, Version};
+
+use super::framing::{self, origin_form};
+use super::link::Wire;
+use super::target::Origin;
+
+/// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
+/// names.
+const HOP_BY_HOP: [HeaderName; 6] = [
+    header::CONNECTION,
+    header::TRANSFER_ENCODING,
+    header::TE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Makes of the client's head the one that the origin gets.
+pub(super) fn prepare(
+    mut head: http::request::Parts,
+    origin: &Origin,
+    upgrades: bool,
+) -> http::request::Parts {
+    let trailers = takes_trailers(&head.headers);
+    let upgrade = head.headers.get(header::UPGRADE).cloned();
+    strip(&mut head.headers);
+    if trailers && head.version == Version::HTTP_2 {
+        head.headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    // 100 is answered by the inner side as soon as the body is wanted.
+    head.headers.remove(header::EXPECT);
+    framing::write_length(&mut head.headers);
+    match upgrade {
+        Some(protocol) if upgrades => {
+            head.headers.insert(header::UPGRADE, protocol);
+            head.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        }
+        _ => {
+            head.headers.remove(header::UPGRADE);
+        }
+    }
+    if head.uri.authority().is_some()
+        && let Ok(host) = HeaderValue::try_from(origin.authority())
+    {
+        head.headers.insert(header::HOST, host);
+    }
+    head.uri = origin_form(&head.method, &head.uri);
+    head
+}
+
+/// Whether the one value of TE that HTTP/2 knows is there (RFC 9113 section 8.2.2).
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(header::TE).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Writes the request's target as the connection's version of HTTP has it.
+pub(super) fn fit<B>(request: &mut Request<B>, origin: &Origin, wire: Wire) {
+    match wire {
+        Wire::Http1 => {
+            // Only requests of HTTP/1.0 may name nobody (RFC 9112 section 3.2).
+            let named = request.headers().contains_key(header::HOST);
+            *request.version_mut() = if named { Version::HTTP_11 } else { Version::HTTP_10 };
+            *request.uri_mut() = origin_form(request.method(), request.uri());
+        }
+        Wire::Http2 => {
+            *request.version_mut() = Version::HTTP_2;
+            let host = request.headers_mut().remove(header::HOST);
+            let host = host.and_then(|host| host.to_str().ok().map(str::to_owned));
+            let authority = host.unwrap_or_else(|| origin.authority());
+            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            let uri =
+                Uri::builder().scheme(origin.scheme()).authority(authority).path_and_query(path).build();
+            if let Ok(uri) = uri {
+                *request.uri_mut() = uri;
+            }
+        }
+    }
+}
+
+/// Takes away what belongs to one connection.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|list| list.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        // A field that frames or names the message is never one that a connection may drop.
+        .filter(|name| !matches!(*name, header::HOST | header::CONTENT_LENGTH | header::UPGRADE))
+        .collect();
+    for name in HOP_BY_HOP.iter().chain(&named) {
+        headers.remove(name);
+    }
+}

@@ -1,0 +1,79 @@
+//! A request whose connection its origin closed as it was sent: what changes nothing may be sent once more (RFC 9110
+//! section 9.2.2, RFC 9112 section 9.3.1).
+
+use std::error::Error;
+use std::sync::Arc;
+
+use http::request;
+use http_body::Body as _;
+use hyper::{Method, Request};
+
+use super::exchange::{Exchange, Side};
+use super::failure;
+use super::http::Service;
+use super::link::Wire;
+use super::received::Received;
+use super::tapped::Tapped;
+
+/// What a request asks of its connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Need {
+    /// The version of HTTP, where none was agreed on.
+    pub(crate) wire: Wire,
+    /// None that an earlier client has left.
+    pub(crate) is_new: bool,
+}
+
+impl Need {
+    /// Whether one without TLS that an earlier client has left will do.
+    pub(crate) fn takes_kept(self) -> bool {
+        self.wire == Wire::Http1 && !self.is_new
+    }
+}
+
+/// A request that got no answer.
+pub(crate) struct Unanswered {
+    pub(crate) error: Box<dyn Error + Send + Sync>,
+    /// The request itself, where nothing of it was sent.
+    pub(crate) unsent: Option<Request<Tapped>>,
+    /// Nothing of an answer has come, and what comes on another connection would be the same.
+    pub(crate) is_unheard: bool,
+}
+
+impl Service {
+    /// The request for another connection, where it may go out on one; else the error. `copy` is its head, where that
+    /// is one which may be sent once more.
+    pub(super) fn again(
+        &self,
+        failed: Unanswered,
+        reused: bool,
+        copy: Option<Box<request::Parts>>,
+        exchange: &Arc<Exchange>,
+    ) -> Result<Request<Tapped>, Box<dyn Error + Send + Sync>> {
+        let was_closed = failed.is_unheard && failure::is_end(&*failed.error);
+        match (failed.unsent, copy) {
+            // The origin closed an idle connection before any byte of this request went out.
+            (Some(unsent), _) if reused => Ok(unsent),
+            (None, Some(head)) if was_closed => {
+                let body = Tapped::new(Received::None.into(), exchange, Side::Request, &self.heads);
+                Ok(Request::from_parts(*head, body))
+            }
+            _ => Err(failed.error),
+        }
+    }
+}
+
+/// The head of a request that may be sent once more.
+pub(super) fn copy(request: &Request<Tapped>) -> Option<Box<request::Parts>> {
+    let safe = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
+    if !safe.contains(request.method()) || !request.body().is_end_stream() {
+        return None;
+    }
+    let (mut head, ()) = Request::new(()).into_parts();
+    head.method = request.method().clone();
+    head.uri = request.uri().clone();
+    head.version = request.version();
+    head.headers = request.headers().clone();
+    head.extensions = request.extensions().clone();
+    Some(Box::new(head))
+}

@@ -1,0 +1,67 @@
+//! What processes beside each other write comes in the recorded order in a replay.
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use crate::support::{Sandbox, everyone};
+
+/// Jobs that say something in pieces and by programs, to both outputs.
+const JOBS: &str = "exec 2>&1\n\
+    for i in 1 2 3 4; do (echo a $i; ls /none$i; echo b $i >&2) & done; wait\n\
+    for i in 1 2 3; do ls /none$i | cat /none-b$i | sort /none-c$i; done\n\
+    (sed x /b1; sed x /b2) & (sed x /b3; sed x /b4) & wait\n";
+const POLICY: &str = "read: .\nexec: ls, cat, sort, sed, sleep\n";
+
+fn order(sandbox: &Sandbox) -> Option<String> {
+    let trace = std::fs::read_to_string(sandbox.trace()).expect("a trace");
+    let entry = trace.lines().find(|line| line.contains(r#""op":"stdio.order""#))?;
+    let entry: serde_json::Value = serde_json::from_str(entry).expect("an entry");
+    Some(entry["args"]["order"]["text"].as_str().unwrap_or("in a blob").to_owned())
+}
+
+#[test]
+fn jobs_print_in_the_recorded_order() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY).file("jobs.sh", JOBS);
+        for round in 0..4 {
+            let run = sandbox.run(&["sh", "jobs.sh"]);
+            assert!(order(sandbox).is_some(), "{round}: {run:?}");
+            let mut words: Vec<OsString> =
+                vec!["replay".into(), "-t".into(), sandbox.trace().into_os_string()];
+            words.extend((round == 3).then(|| "--paced".into()));
+            let replay = sandbox.agentbox(&words);
+            assert_eq!((replay.code, &replay.stdout), (0, &run.stdout), "{round}: {replay:?}");
+        }
+    });
+}
+
+#[test]
+fn one_that_prints_alone_needs_no_order() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        let run = sandbox.run(&["sh", "-c", "for i in 1 2 3; do echo $i; done; ls / > /dev/null"]);
+        assert_eq!((run.code, order(sandbox)), (0, None), "{run:?}");
+    });
+}
+
+#[test]
+fn whoever_does_not_come_is_not_waited_for_long() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY).file(
+            "jobs.sh",
+            "for i in 1 2 3 4 5 6; do\n\
+             (echo first; . ./what; sleep 9) & sleep 0.1; echo second $i; wait\n\
+             done\n",
+        );
+        sandbox.file("what", "echo third\n");
+        let run = sandbox.run(&["sh", "jobs.sh"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let begun = Instant::now();
+        sandbox.file("what", "sleep 1\n");
+        let trace = sandbox.trace();
+        let replay =
+            sandbox.agentbox(&["replay".as_ref(), "--force".as_ref(), "-t".as_ref(), trace.as_os_str()]);
+        assert_eq!(replay.code, 1, "{replay:?}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    });
+}
