@@ -40,7 +40,7 @@ impl Supervisor {
         if !is_plain || self.statuses.follow_reads_of(&status) {
             return Ok(None);
         }
-        self.saw_unfollowed(path, &status);
+        self.saw_unfollowed(path, &status, &file);
         let found = Found { file, path: path.to_owned(), status };
         self.record_directory(call, spelled, &found, rule)?;
         let close_on_exec = request.flags.contains(OFlag::O_CLOEXEC);
