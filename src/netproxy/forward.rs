@@ -87,14 +87,10 @@ impl Service {
                 }
                 Sent::Unanswered(failed) => {
                     need.is_new |= failed.unsent.is_none();
-                    request = match self.again(*failed, reused, copy, exchange) {
-                        Ok(request) => request,
-                        Err(error) => {
-                            let failure = link.failure(error, !reused);
-                            let refusal = treatment.refusal().or_else(|| exchange.refusal());
-                            return Err(refusal.unwrap_or(failure));
-                        }
-                    };
+                    request = self.again(*failed, reused, copy, exchange).map_err(|error| {
+                        let refusal = treatment.refusal().or_else(|| exchange.refusal());
+                        refusal.unwrap_or_else(|| link.failure(error, !reused))
+                    })?;
                     self.uncount(&link);
                 }
                 Sent::Broken(error) => return Err(error),

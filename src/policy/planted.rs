@@ -55,7 +55,9 @@ pub(super) fn withdraw(rules: &mut [Placed], host: &dyn Host) -> Vec<Diagnostic>
         let RuleBody::Exec(exec) = &placed.rule.body else { continue };
         let ExecProgram::Word { word, files } = &exec.program else { continue };
         // What lies where the command can write is allowed by no word anyway.
-        let leads_out = |file: &&ProgramFile| !writes.iter().any(|(_, write)| write.covers(&file.resolved));
+        let leads_out = |file: &&ProgramFile| {
+            denies(rules, &file.resolved) || !writes.iter().any(|(_, write)| write.covers(&file.resolved))
+        };
         let planted = |file: &ProgramFile| planted_link((&file.path, &file.resolved), &writes, host);
         let found = files.iter().filter(leads_out).filter_map(|file| Some((file, planted(file)?)));
         let found: Vec<_> = found.collect();
@@ -84,6 +86,14 @@ fn writes(rules: &[Placed]) -> Vec<(&Rule, &PathPattern)> {
             _ => None,
         })
         .collect()
+}
+
+/// Whether some rule keeps the command from changing what is at `place`.
+fn denies(rules: &[Placed], place: &Path) -> bool {
+    rules.iter().filter(|placed| placed.rule.effect == Effect::Deny).any(|placed| match &placed.rule.body {
+        RuleBody::Path { pattern, .. } => pattern.covers(place),
+        _ => false,
+    })
 }
 
 /// Whether it is the system's own, which is readable without any rule, and can be started by who writes programs.

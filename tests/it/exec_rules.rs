@@ -343,6 +343,11 @@ fn a_link_that_an_earlier_run_left_on_the_path_is_no_program_of_a_word() {
         ran.exits(0).prints("EACCES\nEACCES\n0 \n0 \n").denied("exec", "/usr/bin/id");
         ran.complains("`check` does not stand for /usr/bin/id: the link ").complains("bin/check leads there");
         assert_eq!(ran.stderr.matches("does not stand for").count(), 1, "{ran}");
+        // A rule may keep the command from what lies in its own directory.
+        sandbox.script("kept/tool", "#!/bin/sh\necho kept\n");
+        sandbox.link("../kept/tool", "bin/tool");
+        sandbox.policy("write: .\ndeny: write ./kept\nexec: tool, sh");
+        python(sandbox, "start('tool')").exits(0).prints("EACCES\n").complains("`tool` does not stand for ");
         // Where it cannot have been the command.
         sandbox.policy("read: ./bin\nexec: check");
         let ran = python(sandbox, "start('check'); start('/usr/bin/id', '-u')");
