@@ -106,11 +106,21 @@ pub(super) fn c_string(word: OsString) -> Result<CString, Failure> {
 }
 
 /// The filter where Landlock keeps signals inside, and the one for elsewhere.
-pub(super) fn filters(plan: &LaunchPlan, replayed: bool) -> Result<[Vec<Instruction>; 2], RunError> {
+pub(super) fn filters(
+    plan: &LaunchPlan,
+    (replayed, has_output_pipes): (bool, bool),
+) -> Result<[Vec<Instruction>; 2], RunError> {
     let full_mediation = plan.access.policy.full_mediation();
     let filter = |signals_are_scoped| -> Result<Vec<Instruction>, RunError> {
         let (replayable, hides_names) = (plan.replay, plan.hides_names());
-        let options = FilterOptions { full_mediation, signals_are_scoped, replayable, replayed, hides_names };
+        let options = FilterOptions {
+            full_mediation,
+            signals_are_scoped,
+            replayable,
+            replayed,
+            hides_names,
+            orders_outputs: replayable && has_output_pipes,
+        };
         let program = compile(options).map_err(RunError::Filter)?;
         Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
     };
@@ -128,9 +138,11 @@ pub(super) fn tell(socket: BorrowedFd<'_>, order: &impl Serialize) -> Result<(),
 pub(super) fn tell_filters(
     socket: BorrowedFd<'_>,
     plan: &LaunchPlan,
-    replayed: bool,
+    (replayed, has_output_pipes): (bool, bool),
 ) -> Result<(), RunError> {
-    filters(plan, replayed)?.iter().try_for_each(|filter| tell_bytes(socket, &pack(filter)))
+    filters(plan, (replayed, has_output_pipes))?
+        .iter()
+        .try_for_each(|filter| tell_bytes(socket, &pack(filter)))
 }
 
 /// Hands the child the files of the host that generated ones take over: it has lost its rights to those of unmapped

@@ -47,7 +47,7 @@ impl Supervisor {
     }
 
     /// Answers: the task is woken on this CPU, or where it was.
-    pub(super) fn answer_at_hand(&mut self, id: u64, reply: Reply) -> Result<(), Refused> {
+    fn answer_at_hand(&mut self, id: u64, reply: Reply) -> Result<(), Refused> {
         if self.hand_over.is_here() {
             return answer(&self.listener, id, reply);
         }

@@ -17,6 +17,7 @@ use nix::sys::stat::fstat;
 pub use self::course::Course;
 use self::course::Held;
 use super::call::Reply;
+use super::dispatch::answer;
 use super::{Stop, Supervisor};
 use crate::sys::descriptor;
 use crate::sys::seccomp::Notification;
@@ -205,7 +206,7 @@ impl Supervisor {
 
     fn let_write(&mut self, notification: &Notification) -> Result<(), Stop> {
         let begun = Instant::now();
-        let sent = self.answer_at_hand(notification.id, Reply::Continue);
+        let sent = answer(&self.listener, notification.id, Reply::Continue);
         self.hand_over.answered(begun.elapsed());
         sent.map_err(|refused| Stop::Receive { call: refused.call, source: refused.source })
     }

@@ -215,6 +215,11 @@ impl Stdio {
         Some(FileId { dev: status.st_dev, ino: status.st_ino })
     }
 
+    /// Whether standard output or error is a pipe of ours.
+    pub(super) fn has_output_pipes(&self) -> bool {
+        self.flows.iter().flatten().any(|flow| !flow.inwards)
+    }
+
     /// The pipes that the command writes.
     pub(super) fn output_pipes(&self) -> nix::Result<Vec<OutputPipe>> {
         let flows = self.flows.iter().flatten().filter(|flow| !flow.inwards);

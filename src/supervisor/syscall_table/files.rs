@@ -47,7 +47,7 @@ pub(super) const GROUPS: &[Group] = &[
         ],
     },
     Group {
-        disposition: Disposition::ReplayableRules(&OUTPUT),
+        disposition: Disposition::Output(&OUTPUT),
         reason: "writes to a descriptor that a judged open gave; to standard output or error in the recorded order, if \
                  the run is to be replayed",
         syscalls: calls![write writev],

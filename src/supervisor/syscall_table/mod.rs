@@ -68,6 +68,8 @@ pub struct FilterOptions {
     pub replayed: bool,
     /// The view shows directories in which names are left out of lists.
     pub hides_names: bool,
+    /// The run is to be replayed, and standard output or error is a pipe of ours.
+    pub orders_outputs: bool,
 }
 
 /// How a syscall is treated.
@@ -99,7 +101,9 @@ pub enum Disposition {
     /// The supervisor answers under `FilterOptions::replayed` or `FilterOptions::hides_names`, else the kernel does.
     Listing,
     /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
-    ReplayableRules(&'static ArgumentRules),
+    ReplayableTimer(&'static ArgumentRules),
+    /// As these rules say under `FilterOptions::orders_outputs`, else the kernel answers.
+    Output(&'static ArgumentRules),
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
@@ -172,20 +176,22 @@ impl Disposition {
                 Decision::UnlessFrom { pointer: REAL_CLOCK, rules }
             }
             Self::ReplayableWait { replayed, .. } if options.replayed => Decision::Arguments(replayed),
-            Self::ReplayableWait { replayable: rules, .. } | Self::ReplayableRules(rules)
+            Self::ReplayableWait { replayable: rules, .. } | Self::ReplayableTimer(rules)
                 if options.replayable =>
             {
                 Decision::Arguments(rules)
             }
             Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
+            Self::Output(rules) if options.orders_outputs => Decision::Arguments(rules),
             Self::Replayable
             | Self::Replayed
             | Self::Listing
             | Self::ReplayedBirth
             | Self::ReplayableClock(_)
-            | Self::ReplayableRules(_)
+            | Self::ReplayableTimer(_)
             | Self::ReplayableWait { .. }
-            | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
+            | Self::ReplayedWait(_)
+            | Self::Output(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }

@@ -80,7 +80,7 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![alarm],
     },
     Group {
-        disposition: Disposition::ReplayableRules(&REAL_TIMER),
+        disposition: Disposition::ReplayableTimer(&REAL_TIMER),
         reason: "as above, ITIMER_REAL; with another upper half it is set by us, or by a program that \
                  deceives nobody but itself",
         syscalls: calls![setitimer],

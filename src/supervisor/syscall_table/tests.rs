@@ -12,6 +12,7 @@ const OPEN: FilterOptions = FilterOptions {
     replayable: false,
     replayed: false,
     hides_names: false,
+    orders_outputs: false,
 };
 const STRICT: FilterOptions = FilterOptions {
     full_mediation: true,
@@ -19,6 +20,7 @@ const STRICT: FilterOptions = FilterOptions {
     replayable: true,
     replayed: true,
     hides_names: false,
+    orders_outputs: false,
 };
 
 /// `Sysno::iter` leaves the last syscall out, so the numbers are tried one by one as well.
