@@ -209,7 +209,7 @@ pub(super) fn launch(
     // The view waits for them; the command's process waits for the view.
     order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
     order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
-    order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, begun.stdio.has_output_pipes()))?;
+    order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, begun.stdio.pipes()))?;
     let (said, descriptors) = begun.hear()?;
     let Message::Sockets = said else { return Err(RunError::Silent) };
     begun.stdio.settle_input(descriptors.into_iter().next());

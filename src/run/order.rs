@@ -108,7 +108,7 @@ pub(super) fn c_string(word: OsString) -> Result<CString, Failure> {
 /// The filter where Landlock keeps signals inside, and the one for elsewhere.
 pub(super) fn filters(
     plan: &LaunchPlan,
-    (replayed, has_output_pipes): (bool, bool),
+    (replayed, pipes): (bool, [bool; 2]),
 ) -> Result<[Vec<Instruction>; 2], RunError> {
     let full_mediation = plan.access.policy.full_mediation();
     let filter = |signals_are_scoped| -> Result<Vec<Instruction>, RunError> {
@@ -119,7 +119,8 @@ pub(super) fn filters(
             replayable,
             replayed,
             hides_names,
-            orders_outputs: replayable && has_output_pipes,
+            orders_output: replayable && pipes[0],
+            orders_error: replayable && pipes[1],
         };
         let program = compile(options).map_err(RunError::Filter)?;
         Ok(program.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
@@ -138,11 +139,9 @@ pub(super) fn tell(socket: BorrowedFd<'_>, order: &impl Serialize) -> Result<(),
 pub(super) fn tell_filters(
     socket: BorrowedFd<'_>,
     plan: &LaunchPlan,
-    (replayed, has_output_pipes): (bool, bool),
+    (replayed, pipes): (bool, [bool; 2]),
 ) -> Result<(), RunError> {
-    filters(plan, (replayed, has_output_pipes))?
-        .iter()
-        .try_for_each(|filter| tell_bytes(socket, &pack(filter)))
+    filters(plan, (replayed, pipes))?.iter().try_for_each(|filter| tell_bytes(socket, &pack(filter)))
 }
 
 /// Hands the child the files of the host that generated ones take over: it has lost its rights to those of unmapped

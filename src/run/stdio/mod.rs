@@ -215,9 +215,9 @@ impl Stdio {
         Some(FileId { dev: status.st_dev, ino: status.st_ino })
     }
 
-    /// Whether standard output or error is a pipe of ours.
-    pub(super) fn has_output_pipes(&self) -> bool {
-        self.flows.iter().flatten().any(|flow| !flow.inwards)
+    /// Whether standard output, and standard error, are pipes of ours.
+    pub(super) fn pipes(&self) -> [bool; 2] {
+        [1, 2].map(|at| matches!(self.treatments[at], Treatment::Relayed | Treatment::WithOutput))
     }
 
     /// The pipes that the command writes.

@@ -19,20 +19,22 @@ const OPEN: FilterOptions = FilterOptions {
     replayable: false,
     replayed: false,
     hides_names: false,
-    orders_outputs: false,
+    orders_output: false,
+    orders_error: false,
 };
 
 /// Upper halves that the kernel drops where it takes an `int`.
 const UPPER: [u64; 4] = [0, 1 << 32, 0x5555_5555 << 32, 0xffff_ffff << 32];
 
 fn every_option() -> impl Iterator<Item = FilterOptions> {
-    (0..64u8).map(|bits| FilterOptions {
+    (0..128u8).map(|bits| FilterOptions {
         full_mediation: bits & 1 != 0,
         signals_are_scoped: bits & 2 != 0,
         replayable: bits & 4 != 0,
         replayed: bits & 8 != 0,
         hides_names: bits & 16 != 0,
-        orders_outputs: bits & 32 != 0,
+        orders_output: bits & 32 != 0,
+        orders_error: bits & 64 != 0,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use libc::{EOPNOTSUPP, EPERM as NOT_PERMITTED};
 
-use super::arguments::{ArgumentRules, any_bit, clause, masked, one_of};
+use super::arguments::{ArgumentRules, Clause, any_bit, clause, masked, one_of};
 use super::process::TRANSLATED_TIMER;
 use super::{ALLOW, Action, Disposition, Group, NOTIFY};
 
@@ -47,7 +47,7 @@ pub(super) const GROUPS: &[Group] = &[
         ],
     },
     Group {
-        disposition: Disposition::Output(&OUTPUT),
+        disposition: Disposition::Output { output: &OUTPUT, error: &ERROR, both: &BOTH },
         reason: "writes to a descriptor that a judged open gave; to standard output or error in the recorded order, if \
                  the run is to be replayed",
         syscalls: calls![write writev],
@@ -227,6 +227,11 @@ const IOCTL: ArgumentRules = ArgumentRules {
     otherwise: Action::Allow,
 };
 
-/// Standard output and error.
-const OUTPUT: ArgumentRules =
-    ArgumentRules { clauses: &[clause(&[one_of(0, &[1, 2])], Action::Notify)], otherwise: Action::Allow };
+/// Writes to these descriptors.
+const fn writes_to(which: &'static [Clause]) -> ArgumentRules {
+    ArgumentRules { clauses: which, otherwise: Action::Allow }
+}
+
+const OUTPUT: ArgumentRules = writes_to(&[clause(&[one_of(0, &[1])], Action::Notify)]);
+const ERROR: ArgumentRules = writes_to(&[clause(&[one_of(0, &[2])], Action::Notify)]);
+const BOTH: ArgumentRules = writes_to(&[clause(&[one_of(0, &[1, 2])], Action::Notify)]);

@@ -68,8 +68,10 @@ pub struct FilterOptions {
     pub replayed: bool,
     /// The view shows directories in which names are left out of lists.
     pub hides_names: bool,
-    /// The run is to be replayed, and standard output or error is a pipe of ours.
-    pub orders_outputs: bool,
+    /// The run is to be replayed, and standard output is a pipe of ours.
+    pub orders_output: bool,
+    /// The same for standard error.
+    pub orders_error: bool,
 }
 
 /// How a syscall is treated.
@@ -102,8 +104,16 @@ pub enum Disposition {
     Listing,
     /// As these rules say under `FilterOptions::replayable`, else the kernel answers.
     ReplayableTimer(&'static ArgumentRules),
-    /// As these rules say under `FilterOptions::orders_outputs`, else the kernel answers.
-    Output(&'static ArgumentRules),
+    /// By the rules of those of `FilterOptions::orders_output` and `FilterOptions::orders_error` that are set; without
+    /// them the kernel answers.
+    Output {
+        /// With the first alone.
+        output: &'static ArgumentRules,
+        /// With the second alone.
+        error: &'static ArgumentRules,
+        /// With both.
+        both: &'static ArgumentRules,
+    },
     /// As these rules say under `FilterOptions::replayable`, but for the one place in the image that stands
     /// in for the vDSO ([`REAL_CLOCK`]); else the kernel answers.
     ReplayableClock(&'static ArgumentRules),
@@ -182,7 +192,12 @@ impl Disposition {
                 Decision::Arguments(rules)
             }
             Self::ReplayedWait(rules) if options.replayed => Decision::Arguments(rules),
-            Self::Output(rules) if options.orders_outputs => Decision::Arguments(rules),
+            Self::Output { output, error, both } => match (options.orders_output, options.orders_error) {
+                (true, true) => Decision::Arguments(both),
+                (true, false) => Decision::Arguments(output),
+                (false, true) => Decision::Arguments(error),
+                (false, false) => Decision::Always(Action::Allow),
+            },
             Self::Replayable
             | Self::Replayed
             | Self::Listing
@@ -190,8 +205,7 @@ impl Disposition {
             | Self::ReplayableClock(_)
             | Self::ReplayableTimer(_)
             | Self::ReplayableWait { .. }
-            | Self::ReplayedWait(_)
-            | Self::Output(_) => Decision::Always(Action::Allow),
+            | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
             Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
                 Decision::Always(otherwise)
             }

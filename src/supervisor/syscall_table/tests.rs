@@ -12,7 +12,8 @@ const OPEN: FilterOptions = FilterOptions {
     replayable: false,
     replayed: false,
     hides_names: false,
-    orders_outputs: false,
+    orders_output: false,
+    orders_error: false,
 };
 const STRICT: FilterOptions = FilterOptions {
     full_mediation: true,
@@ -20,7 +21,8 @@ const STRICT: FilterOptions = FilterOptions {
     replayable: true,
     replayed: true,
     hides_names: false,
-    orders_outputs: false,
+    orders_output: false,
+    orders_error: false,
 };
 
 /// `Sysno::iter` leaves the last syscall out, so the numbers are tried one by one as well.
