@@ -65,6 +65,7 @@ mod task;
 mod terminal;
 mod tracer;
 mod turn;
+mod unheard;
 mod unix;
 mod view;
 mod waiter;

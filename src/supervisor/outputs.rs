@@ -18,6 +18,7 @@ pub use self::course::Course;
 use self::course::Held;
 use super::call::Reply;
 use super::dispatch::answer;
+use super::task::Task;
 use super::{Stop, Supervisor};
 use crate::sys::descriptor;
 use crate::sys::seccomp::Notification;
@@ -100,6 +101,18 @@ impl Outputs {
         Self { pipes, course, ..Self::default() }
     }
 
+    /// Which of the pipes a descriptor of a task leads to.
+    fn pipe_of(&self, task: &Task, descriptor: u64) -> Option<usize> {
+        let opened = task.opened(i32::try_from(descriptor).ok()?).ok()?;
+        self.pipes.iter().position(|pipe| opened == *pipe.name)
+    }
+
+    /// Whether it leads to one in which there is room.
+    pub(super) fn has_room(&self, task: &Task, descriptor: u64) -> bool {
+        let pipe = self.pipe_of(task, descriptor).map(|pipe| &self.pipes[pipe]);
+        pipe.and_then(OutputPipe::come).is_some_and(|(_, waiting)| waiting < FULL)
+    }
+
     /// Whether the write before that of `process` has come: where two processes are told to go on at once, either may
     /// be the first.
     fn is_settled(&self, process: &str) -> bool {
@@ -176,12 +189,7 @@ impl Supervisor {
         let Ok(task) = known.map_or_else(|| self.tasks.meet(notification.pid), Ok) else {
             return self.let_write(&notification);
         };
-        let opened = i32::try_from(number).ok().and_then(|number| task.opened(number).ok());
-        let pipe = self
-            .outputs
-            .pipes
-            .iter()
-            .position(|pipe| opened.as_ref().is_some_and(|name| *name == *pipe.name));
+        let pipe = self.outputs.pipe_of(&task, number);
         let process = process_of(&task.lineage);
         match pipe {
             Some(pipe) if length > 0 => {

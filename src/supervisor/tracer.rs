@@ -111,7 +111,10 @@ impl Supervisor {
                     returned
                 }
                 ptrace::Stop::Group | ptrace::Stop::Event => self.stood_still(pid, stop),
-                ptrace::Stop::Signal(signal) => self.signalled(pid, signal),
+                ptrace::Stop::Signal(signal) => {
+                    self.begin_unheard_anew(pid);
+                    self.signalled(pid, signal)
+                }
             };
         }
         self.more_stops = true;

@@ -110,6 +110,11 @@ impl Supervisor {
         look.map_or(PollTimeout::NONE, PollTimeout::from)
     }
 
+    /// Whether a thread waits in place of a task, or has just answered for it.
+    pub(super) fn is_waited_for(&self, task: i32) -> bool {
+        self.waiting.calls.iter().any(|call| call.task.tid == task)
+    }
+
     /// The tasks in whose place a thread waits, and those that wait for their turn.
     pub(super) fn represented(&self) -> impl Iterator<Item = i32> {
         let calls = self.waiting.calls.iter().filter(|call| !call.waiter.is_done(call.works));

@@ -1,9 +1,10 @@
 //! What processes beside each other write comes in the recorded order in a replay.
 
 use std::ffi::OsString;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Sandbox, everyone};
+use crate::support::{Sandbox, everyone, has, skip};
 
 /// Jobs that say something in pieces and by programs, to both outputs.
 const JOBS: &str = "exec 2>&1\n\
@@ -49,8 +50,8 @@ fn whoever_does_not_come_is_not_waited_for_long() {
     everyone(|sandbox| {
         sandbox.policy(POLICY).file(
             "jobs.sh",
-            "for i in 1 2 3 4 5 6; do\n\
-             (echo first; . ./what; sleep 9) & sleep 0.1; echo second $i; wait\n\
+            "for i in 1 2 3 4; do\n\
+             (echo first; . ./what; sleep 0.3) & sleep 0.1; echo second $i; wait\n\
              done\n",
         );
         sandbox.file("what", "echo third\n");
@@ -63,5 +64,25 @@ fn whoever_does_not_come_is_not_waited_for_long() {
             sandbox.agentbox(&["replay".as_ref(), "--force".as_ref(), "-t".as_ref(), trace.as_os_str()]);
         assert_eq!(replay.code, 1, "{replay:?}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn signals_do_not_interrupt_what_waits_for_us() {
+    if !has("gcc") {
+        return skip("writes and opens under signals", "there is no gcc");
+    }
+    everyone(|sandbox| {
+        let program = sandbox.path("signals");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/turns/signals.c");
+        let built = Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(source).status();
+        assert!(built.is_ok_and(|status| status.success()));
+        sandbox.give("signals");
+        sandbox.file("data", "granted");
+        sandbox.policy(&format!("{POLICY}exec: ./signals\n"));
+        for words in [&["./signals"][..], &["sh", "-c", "ls / > /dev/null; ./signals; :"]] {
+            let run = sandbox.run(words);
+            assert_eq!(run.code, 0, "{run:?}");
+        }
     });
 }
