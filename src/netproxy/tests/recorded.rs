@@ -158,7 +158,7 @@ fn a_streamed_body_keeps_its_segments() {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
         let _ = stream.write_all(head.as_bytes());
         for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(30));
+            std::thread::sleep(Duration::from_millis(150));
             let _ = stream.write_all(b"9\r\ndata: x\n\n\r\n");
         }
         let _ = stream.write_all(b"0\r\nX-Sum: 27\r\n\r\n");
