@@ -23,7 +23,7 @@ use super::plain::Plain;
 use super::received::Received;
 use super::relay::relay;
 use super::repeat::{self, Need};
-use super::secret::{Lookout, Masking, Passing, Treatment, Watching};
+use super::secret::{Lookout, Masking, Passing, Place, Treatment, Watching};
 use super::tapped::Tapped;
 use super::target::Origin;
 use super::trailers::Trailers;
@@ -77,7 +77,7 @@ impl Service {
             fit(&mut request, &origins[0], link.wire());
             match self.send(&mut link, request, exchange, &asker, treatment.place.as_ref()).await {
                 Sent::Answered(response) => {
-                    self.note_spelling(&response, &link, exchange);
+                    self.note_spelling(&response, &link, exchange, treatment.place.as_deref());
                     let flow = self.flow(&link);
                     if let Some(mut slot) = slot {
                         *slot = Some(link);
@@ -107,10 +107,19 @@ impl Service {
     }
 
     /// Keeps for a replay how the head of an answer is written.
-    fn note_spelling(&self, response: &Response<Received>, link: &Link, exchange: &Exchange) {
+    fn note_spelling(
+        &self,
+        response: &Response<Received>,
+        link: &Link,
+        exchange: &Exchange,
+        place: Option<&Place>,
+    ) {
         if self.egress.replayable {
-            let reason = response.extensions().get::<ReasonPhrase>();
-            exchange.set_spelled(link.unusual(), reason.map(ReasonPhrase::as_bytes));
+            // Where it can hold a secret the client does not get it either.
+            let reason = response.extensions().get::<ReasonPhrase>().filter(|_| place.is_none());
+            let mut names = link.unusual();
+            names.retain(|name| place.is_none_or(|place| !place.is_named(name)));
+            exchange.set_spelled(names, reason.map(ReasonPhrase::as_bytes));
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::error::NetproxyError;
 use super::informational::Arrivals;
 use super::link::MAX_HEADER_LIST;
-use super::received::{Received, Streamed};
+use super::received::{Received, Streamed, without_words};
 use super::repeat::Unanswered;
 use super::sending::give;
 use super::tapped::Tapped;
@@ -81,9 +81,10 @@ impl Multiplexed {
             .max_header_list_size(MAX_HEADER_LIST)
             .max_send_buffer_size(MAX_SENT_AHEAD)
             .handshake(stream);
-        let (sender, connection) = handshake
-            .await
-            .map_err(|source| NetproxyError::Origin { address: destination, source: source.into() })?;
+        let (sender, connection) = handshake.await.map_err(|source| NetproxyError::Origin {
+            address: destination,
+            source: without_words(source).into(),
+        })?;
         // Its end shows in each exchange that it takes with it.
         tokio::spawn(async move {
             let _ = connection.await;
@@ -107,10 +108,14 @@ impl Multiplexed {
         arrivals: &Arrivals,
     ) -> Result<Response<Received>, Unanswered> {
         if let Err(error) = poll_fn(|cx| self.0.poll_ready(cx)).await {
-            return Err(Unanswered { error: error.into(), unsent: Some(request), is_unheard: true });
+            return Err(Unanswered {
+                error: without_words(error).into(),
+                unsent: Some(request),
+                is_unheard: true,
+            });
         }
         let failed = |error: h2::Error| Unanswered {
-            error: error.into(),
+            error: without_words(error).into(),
             unsent: None,
             is_unheard: !arrivals.are_any(),
         };

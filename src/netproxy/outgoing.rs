@@ -1,10 +1,12 @@
 //! The head of a request as its origin gets it, in the connection's version of HTTP.
 
+use hyper::body::Body;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Uri, Version};
 
 use super::framing::{self, origin_form};
 use super::link::Wire;
+use super::spare::needs_chunks;
 use super::target::Origin;
 
 /// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
@@ -57,13 +59,19 @@ fn takes_trailers(headers: &HeaderMap) -> bool {
 }
 
 /// Writes the request's target as the connection's version of HTTP has it.
-pub(super) fn fit<B>(request: &mut Request<B>, origin: &Origin, wire: Wire) {
+pub(super) fn fit<B: Body>(request: &mut Request<B>, origin: &Origin, wire: Wire) {
+    request.headers_mut().remove(header::TRANSFER_ENCODING);
     match wire {
         Wire::Http1 => {
             // Only requests of HTTP/1.0 may name nobody (RFC 9112 section 3.2).
             let named = request.headers().contains_key(header::HOST);
             *request.version_mut() = if named { Version::HTTP_11 } else { Version::HTTP_10 };
             *request.uri_mut() = origin_form(request.method(), request.uri());
+            // Else the library leaves out the body of a GET or HEAD.
+            if named && needs_chunks(request) && !request.body().is_end_stream() {
+                let chunked = HeaderValue::from_static("chunked");
+                request.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+            }
         }
         Wire::Http2 => {
             *request.version_mut() = Version::HTTP_2;

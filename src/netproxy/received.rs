@@ -68,14 +68,21 @@ impl Streamed {
                     self.rest = self.rest.map(|rest| rest.saturating_sub(data.len() as u64));
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Some(Err(error)) => return Poll::Ready(unless_done(error).map(Err)),
+                Some(Err(error)) => {
+                    return Poll::Ready(unless_done(error).map(|error| Err(self.told(error))));
+                }
                 None => self.has_ended = true,
             }
         }
         match ready!(self.stream.poll_trailers(cx)) {
             Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
-            Err(error) => Poll::Ready(unless_done(error).map(Err)),
+            Err(error) => Poll::Ready(unless_done(error).map(|error| Err(self.told(error)))),
         }
+    }
+
+    /// As it may be told.
+    fn told(&self, error: h2::Error) -> h2::Error {
+        if self.responder.is_none() { without_words(error) } else { error }
     }
 }
 
@@ -86,6 +93,14 @@ impl Drop for Streamed {
         {
             responder.leave();
         }
+    }
+}
+
+/// Without what the other side says of it: anything can stand there, a secret that it was sent as well.
+pub(super) fn without_words(error: h2::Error) -> h2::Error {
+    match error.reason() {
+        Some(reason) if error.is_go_away() && error.is_remote() => reason.into(),
+        _ => error,
     }
 }
 

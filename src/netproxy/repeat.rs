@@ -8,6 +8,7 @@ use http::request;
 use http_body::Body as _;
 use hyper::{Method, Request};
 
+use super::disguise;
 use super::exchange::{Exchange, Side};
 use super::failure;
 use super::http::Service;
@@ -75,5 +76,6 @@ pub(super) fn copy(request: &Request<Tapped>) -> Option<Box<request::Parts>> {
     head.version = request.version();
     head.headers = request.headers().clone();
     head.extensions = request.extensions().clone();
-    Some(Box::new(head))
+    // None that its origin may take for another one.
+    disguise::methods(&head).is_ok_and(|others| others.is_empty()).then(|| Box::new(head))
 }

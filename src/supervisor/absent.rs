@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
-use super::access::{Area, Decision};
+use super::access::{Area, Decision, is_of_opener};
 use super::call::{Call, Reply};
 use super::spelling::{is_clean, lexical};
 use super::view::{Spelled, View};
@@ -64,6 +64,8 @@ impl Supervisor {
             return Ok(Reply::Errno(errno));
         }
         let exists = match wish {
+            // Whether the host has it is not told.
+            _ if is_of_opener(&path) => true,
             Wish::Make => path.parent().is_some_and(|parent| !is_the_runs_own(parent) && parent.is_dir()),
             Wish::Read | Wish::Change => self.host_has(&path),
         };

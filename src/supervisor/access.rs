@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{FileId, PathAccess, Policy, RuleId, Verdict, lossless};
 
+/// Which files are there depends on the network namespace of whoever looks.
+pub(super) const NET_SETTINGS: &str = "/proc/sys/net";
+
 /// A file of the launcher that no rule can open: the policy, the trace, former traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
@@ -110,6 +113,9 @@ impl AccessTable {
         }
         if is_below(resolved, Path::new("/proc/1")) {
             return Decision::Own { reason: "pid 1 is the launcher's" };
+        }
+        if is_of_opener(resolved) {
+            return Decision::Own { reason: "the kernel shows there what belongs to whoever opens it" };
         }
         match self.policy.decide_path(access, resolved) {
             Verdict::Allow { rule } => Decision::Allow(Area::Rule(Some(rule))),
@@ -234,6 +240,12 @@ pub(super) fn is_below(path: &Path, tree: &Path) -> bool {
     let tree = tree.strip_suffix(b"/").unwrap_or(tree);
     // Most end elsewhere: then nothing else is compared.
     path.get(tree.len()).is_none_or(|&next| next == b'/') && path.starts_with(tree)
+}
+
+/// Whether the kernel shows at a final path what belongs to the namespaces of whoever looks (proc_sysvipc(5), `net` of
+/// proc_sys(5)). We would see the host's.
+pub(super) fn is_of_opener(path: &Path) -> bool {
+    ["/proc/sysvipc", NET_SETTINGS].iter().any(|tree| is_below(path, Path::new(tree)))
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Supervisor {
                     Err(errno) => Ok(Reply::Errno(errno)),
                 }
             }
-            Err(errno @ Errno::ENOENT) => self.absent(call, request, &spelled, errno),
+            Err(errno @ (Errno::ENOENT | Errno::ENOTDIR)) => self.absent(call, request, &spelled, errno),
             Err(errno) => Ok(Reply::Errno(errno)),
         }
     }

@@ -115,9 +115,10 @@ fn only_reads(request: &Request) -> bool {
     request.fixed && request.access() == PathAccess::Read && !request.flags.contains(OFlag::O_CREAT)
 }
 
-/// Whether the path is spelled inside /usr.
+/// Whether the path is spelled inside /usr, or where we would see other files than the task.
 fn is_plainly_system(absolute: &[u8]) -> bool {
-    absolute.starts_with(b"/usr/")
+    let trees = [&b"/usr/"[..], b"/proc/sys/net/"];
+    trees.iter().any(|tree| absolute.starts_with(tree))
         // Where administrators link into the homes of users.
         && !absolute.starts_with(b"/usr/local/")
         && !absolute.windows(3).any(|part| part == b"/..")

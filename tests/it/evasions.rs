@@ -164,3 +164,31 @@ for family in (2, 10, 17):
         assert!(ran.of("http.exchange").is_empty(), "{ran}");
     });
 }
+
+/// What the kernel answers by the namespaces of whoever opens it would be the host's, where the guard opens.
+#[test]
+fn no_open_of_the_guards_own_tells_of_the_hosts_namespaces() {
+    everyone(|sandbox| {
+        let program = "import ctypes, errno, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def plainly(path): return os.open(path, os.O_RDONLY)
+def anew(path):
+    opened = libc.syscall(437, -100, path.encode(), struct.pack('QQQ', 0, 0, 0), 24)
+    if opened < 0: raise OSError(ctypes.get_errno(), path)
+    return opened
+for opens in (plainly, anew):
+    refused = []
+    for path in ('/proc/sys/net/core/netdev_rss_key', '/proc/sys/net/ipv4/conf', '/proc/sysvipc/shm',
+                 '/proc/sys/net/none/x'):
+        try: opened = opens(path)
+        except OSError as error:
+            refused.append(error.errno != errno.ENOENT)
+            continue
+        shown = os.listdir(opened) if path.endswith('conf') else os.read(opened, 4096).decode().splitlines()[1:]
+        if sorted(shown) not in ([], ['all', 'default', 'lo']): print(opens.__name__, path, shown)
+    # Refused are all alike: none says what the host has.
+    if len(set(refused)) > 1: print(opens.__name__, refused)";
+        sandbox.policy("exec: python3").python(program).exits(0).prints("");
+        sandbox.policy("write: .\ndeny: read ./shut\nexec: python3").python(program).exits(0).prints("");
+    });
+}

@@ -346,3 +346,17 @@ fn an_answer_is_written_where_the_program_may_write() {
         ran.prints(&String::from_utf8(outside.expect("runs").stdout).expect("text"));
     });
 }
+
+/// A replay looks at some files in the run's stead, from the namespaces of the host.
+#[test]
+fn interfaces_of_the_host_are_no_more_there_than_they_were() {
+    everyone(|sandbox| {
+        sandbox.policy("exec: python3\n");
+        let ran = is_exact(
+            sandbox,
+            &[],
+            &["python3", "-c", "import os; print(os.path.exists('/proc/sys/net/core/netdev_rss_key'))"],
+        );
+        ran.prints("False\n");
+    });
+}

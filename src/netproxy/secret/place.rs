@@ -137,14 +137,18 @@ impl Place {
                 *field = HeaderValue::from_bytes(&bytes).unwrap_or(HeaderValue::from_static("masked"));
             }
         }
-        let lower: Vec<Vec<u8>> = self.uses.iter().map(|one| one.value.0.to_ascii_lowercase()).collect();
-        let holds = |name: &HeaderName| {
-            lower.iter().any(|value| memmem::find(name.as_str().as_bytes(), value).is_some())
-        };
-        let names: Vec<HeaderName> = headers.keys().filter(|name| holds(name)).cloned().collect();
+        let names: Vec<HeaderName> =
+            headers.keys().filter(|name| self.is_named(name.as_str())).cloned().collect();
         for name in names {
             headers.remove(name);
         }
+    }
+
+    /// Whether a value stands in the name of a field.
+    pub(crate) fn is_named(&self, field: &str) -> bool {
+        let field = field.to_ascii_lowercase();
+        let value = |one: &Use| one.value.0.to_ascii_lowercase();
+        self.uses.iter().any(|one| memmem::find(field.as_bytes(), &value(one)).is_some())
     }
 
     /// Takes the values out of a response's head, and says what undoes the coding of its body.
@@ -152,6 +156,8 @@ impl Place {
     /// # Errors
     /// The coding that nothing here undoes.
     pub(crate) fn mask_head(&self, head: &mut http::response::Parts) -> Result<Decoder, String> {
+        // First of all: errors name the coding.
+        self.mask(&mut head.headers);
         let decoder = Decoder::of(&head.headers)?;
         let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
         if !head.headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
@@ -163,7 +169,6 @@ impl Place {
             return Err("for its messages".to_owned());
         }
         head.extensions.remove::<hyper::ext::ReasonPhrase>();
-        self.mask(&mut head.headers);
         if !decoder.is_identity() {
             head.headers.remove(CONTENT_ENCODING);
             head.headers.remove(CONTENT_LENGTH);

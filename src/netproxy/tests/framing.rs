@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use serde_json::json;
 
 use super::replays::twice;
-use super::world::{Bench, PUBLIC, Plan, mirror, open, read_response};
+use super::world::{Bench, PATIENCE, PUBLIC, Plan, mirror, open, read_request, read_response, server};
 
 const WEB: &str = "93.184.216.34:80";
 
@@ -109,6 +109,37 @@ fn chunked_requests_may_follow_each_other() {
         stream.write_all(b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\n").unwrap();
         stream.write_all(b"ok").unwrap();
         assert!(read_response(&mut stream).1.ends_with("ok"));
+    }
+}
+
+#[test]
+fn a_body_in_chunks_goes_on_whatever_the_method() {
+    for method in ["GET", "HEAD", "DELETE", "POST"] {
+        let (sent, got) = std::sync::mpsc::channel();
+        let origin = server(move |mut stream| {
+            while let Some(request) = read_request(&mut stream) {
+                sent.send(request).unwrap();
+                stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+            }
+        });
+        let bench = Bench::start(&Plan {
+            policy: "net: a.test",
+            names: &[("a.test", PUBLIC)],
+            routes: &[(WEB, Some(origin))],
+            ..Plan::default()
+        });
+        bench.resolve("a.test");
+        let mut stream = bench.connect(WEB);
+        for body in ["2\r\nok\r\n0\r\n\r\n", ""] {
+            let framing = if body.is_empty() { "" } else { "Transfer-Encoding: chunked\r\n" };
+            let request = format!("{method} / HTTP/1.1\r\nHost: a.test\r\n{framing}\r\n{body}");
+            stream.write_all(request.as_bytes()).unwrap();
+            assert!(read_response(&mut stream).0.starts_with("HTTP/1.1 204"));
+            let (head, arrived) = got.recv_timeout(PATIENCE).unwrap();
+            assert_eq!(String::from_utf8(arrived).unwrap(), body, "{head}");
+            let is_framed = head.to_ascii_lowercase().contains("transfer-encoding");
+            assert_eq!(is_framed, !body.is_empty(), "{head}");
+        }
     }
 }
 

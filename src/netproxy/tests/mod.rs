@@ -5,6 +5,7 @@ mod dialling;
 mod differential;
 mod doubt;
 mod early;
+mod echoes;
 mod framing;
 mod hidden;
 mod http;

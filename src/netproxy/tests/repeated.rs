@@ -114,6 +114,7 @@ fn what_may_have_been_done_is_not_asked_for_twice() {
         ("PUT /", End::Close),
         ("DELETE /", End::Close),
         ("PROPFIND /", End::Close),
+        ("GET /?_method=DELETE", End::Close),
         ("GET /", End::After(unfinished)),
         ("GET /", End::After(early)),
     ] {

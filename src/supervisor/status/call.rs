@@ -14,6 +14,7 @@ use nix::fcntl::AT_FDCWD;
 use super::sample::{nanoseconds_of as nanoseconds, set};
 use super::shown::Known;
 use super::{ALL, Statuses};
+use crate::supervisor::access::{NET_SETTINGS, is_below};
 use crate::supervisor::call::{Call, Reply, low_half};
 use crate::supervisor::machine::{is_stand_in, show_stand_in};
 use crate::supervisor::view::View;
@@ -168,7 +169,8 @@ impl Supervisor {
         }
         let found = self.view.find(&absolute, asked.follow).ok()?;
         let is_shown = self.may_show(&found.path) || is_the_kernel_s(&found.path);
-        (is_shown && !self.view.is_inherited(&found)).then_some((found.file, found.path))
+        let is_elsewhere = self.view.is_inherited(&found) || is_below(&found.path, Path::new(NET_SETTINGS));
+        (is_shown && !is_elsewhere).then_some((found.file, found.path))
     }
 
     /// Whether the file at a final path may have another status than in the recorded run.
