@@ -57,7 +57,7 @@ fn is_now(seconds: f64) {
 fn every_way_to_read_a_clock_gives_the_recorded_time() {
     everyone(|sandbox| {
         prepare(sandbox);
-        // Beyond a lane as well, which holds 2025 reads.
+        // Beyond a lane as well, which holds 2023 reads.
         for count in [100, 7000] {
             let ran = both(sandbox, &["./guest", "read", &count.to_string()]);
             is_now(number(&ran.stdout, "real") / 1e9);
@@ -190,6 +190,24 @@ fn what_a_runtime_reads_for_itself_leaves_the_times_of_day_of_its_program_alone(
     for _ in 0..3 {
         let ran = both(&sandbox, &["./loop"]);
         is_now(ran.stdout.lines().next().expect("a line").parse().expect("a number"));
+    }
+}
+
+#[test]
+fn what_an_interpreter_reads_for_itself_leaves_what_its_program_reads_alone() {
+    if !has("python3") {
+        return skip("python", "there is none");
+    }
+    let sandbox = Sandbox::new(crate::support::User::Caller);
+    sandbox.policy("read: .\nexec: python3, sh, sleep\n");
+    for (script, text) in
+        [("loop.py", include_str!("clock/loop.py")), ("threads.py", include_str!("clock/threads.py"))]
+    {
+        sandbox.file(script, text);
+        both(&sandbox, &["python3", script]);
+        for _ in 0..2 {
+            replay(&sandbox).exits(0).complains("replay ok");
+        }
     }
 }
 

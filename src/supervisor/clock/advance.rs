@@ -171,6 +171,26 @@ impl Thread {
 }
 
 impl Replay {
+    /// Where the timeline stands for this thread.
+    pub(super) fn now(&self, lane: Option<&Lane>) -> u64 {
+        match lane.and_then(|lane| lane.head().ok()) {
+            Some(head) if head.drifts() => head.last,
+            _ => self.taken(lane),
+        }
+    }
+
+    /// The last point that the thread has taken from its tape.
+    pub(super) fn taken(&self, lane: Option<&Lane>) -> u64 {
+        let given = lane.filter(|_| self.is_interpreter).and_then(|lane| lane.floor().ok());
+        if let Some(given) = given.filter(|given| *given > 0) {
+            // A program can write there what it likes.
+            return given.min(self.window.last().map_or(self.last, |point| point.at));
+        }
+        let head = lane.and_then(|lane| lane.head().ok()).unwrap_or_default();
+        let given = usize::try_from(head.cursor).unwrap_or(usize::MAX).min(self.window.len());
+        given.checked_sub(1).and_then(|at| self.window.get(at)).map_or(self.last, |point| point.at)
+    }
+
     /// Beyond the end of the tape time goes on at real rate, and takes in what is left out.
     fn advance(&mut self, lane: Option<&Lane>, by: u64, kernel: u64) {
         if let Some(skew) = &mut self.skew {

@@ -44,6 +44,8 @@ pub(super) struct Control {
     pub(super) mode: Mode,
     pub(super) lane: Option<u32>,
     pub(super) threaded: bool,
+    /// Its program's own reads of CLOCK_MONOTONIC are told apart from those for its locks.
+    pub(super) is_interpreter: bool,
     /// Addresses in the program.
     pub(super) kernel: Functions,
     pub(super) shift: u64,
@@ -66,6 +68,7 @@ impl Control {
             mode,
             lane: None,
             threaded: false,
+            is_interpreter: false,
             kernel,
             shift: 0,
             offsets,
@@ -81,7 +84,7 @@ impl Control {
         let Functions { gettime, getres, getcpu } = self.kernel;
         let mut words = vec![
             pair(self.mode as u32, self.lane.unwrap_or(NO_LANE)),
-            pair(self.threaded.into(), has_fs_base().into()),
+            pair(self.threaded.into(), u32::from(has_fs_base()) | u32::from(self.is_interpreter) << 16),
         ];
         words.extend([gettime, getres, getcpu].map(Option::unwrap_or_default));
         words.push(self.shift);

@@ -15,8 +15,13 @@ const PT_NOTE: u64 = 4;
 const PF_X: u64 = 1;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
 /// Every launcher of a JDK needs it: java, javac, keytool.
 const JAVA_LAUNCHER: &[u8] = b"libjli.so\0";
+/// Python's interpreter has one of these functions, or calls it.
+const PYTHON: [&[u8]; 2] = [b"\0Py_BytesMain\0", b"\0Py_Main\0"];
+/// Bytes of the names of symbols that are looked through: Python has some 60 KiB.
+const NAMES: u64 = 1 << 18;
 
 /// What a program reads the clock from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,6 +29,8 @@ pub(in crate::supervisor) enum Pace {
     /// A tape for each thread.
     #[default]
     Tape,
+    /// The same; what its programs read of CLOCK_MONOTONIC is told apart.
+    Interpreter,
     /// A clock at real rate.
     RealRate,
     /// The same, and a tape for each thread of what Java code reads.
@@ -39,8 +46,11 @@ impl Pace {
         if of(PT_NOTE).any(|segment| is_go(&program.read(segment.offset, segment.size))) {
             return Self::RealRate;
         }
-        let is_java = of(PT_DYNAMIC).any(|segment| program.needs_java(segment, &segments));
-        if is_java { Self::Java } else { Self::Tape }
+        match of(PT_DYNAMIC).next() {
+            Some(segment) if program.needs_java(segment, &segments) => Self::Java,
+            Some(segment) if program.is_python(segment, &segments) => Self::Interpreter,
+            _ => Self::Tape,
+        }
     }
 }
 
@@ -136,21 +146,39 @@ impl Program<'_> {
             .collect()
     }
 
-    fn needs_java(&self, dynamic: &Segment, segments: &[Segment]) -> bool {
+    /// The numbers of a dynamic section (elf(5)).
+    fn entries(&self, dynamic: &Segment) -> Vec<(u64, u64)> {
         let table = self.read(dynamic.offset, dynamic.size);
-        let entries = || {
-            let (entries, _) = table.as_chunks::<16>();
-            entries.iter().filter_map(|entry| Some((number(entry, 0, 8)?, number(entry, 8, 8)?)))
-        };
-        let Some((_, strings)) = entries().find(|(tag, _)| *tag == DT_STRTAB) else { return false };
+        let (entries, _) = table.as_chunks::<16>();
+        entries.iter().filter_map(|entry| Some((number(entry, 0, 8)?, number(entry, 8, 8)?))).collect()
+    }
+
+    /// Where in the file the names are to which such a section refers.
+    fn names_at(entries: &[(u64, u64)], segments: &[Segment]) -> Option<u64> {
+        let (_, names) = entries.iter().find(|(tag, _)| *tag == DT_STRTAB)?;
         let holds = |segment: &&Segment| {
-            segment.kind == PT_LOAD && strings.wrapping_sub(segment.address) < segment.size
+            segment.kind == PT_LOAD && names.wrapping_sub(segment.address) < segment.size
         };
-        let Some(segment) = segments.iter().find(holds) else { return false };
-        let strings = (strings - segment.address).saturating_add(segment.offset);
-        entries().filter(|(tag, _)| *tag == DT_NEEDED).any(|(_, name)| {
-            self.read(strings.saturating_add(name), JAVA_LAUNCHER.len() as u64) == JAVA_LAUNCHER
+        let segment = segments.iter().find(holds)?;
+        Some((names - segment.address).saturating_add(segment.offset))
+    }
+
+    fn needs_java(&self, dynamic: &Segment, segments: &[Segment]) -> bool {
+        let entries = self.entries(dynamic);
+        let Some(names) = Self::names_at(&entries, segments) else { return false };
+        entries.iter().filter(|(tag, _)| *tag == DT_NEEDED).any(|(_, name)| {
+            self.read(names.saturating_add(*name), JAVA_LAUNCHER.len() as u64) == JAVA_LAUNCHER
         })
+    }
+
+    fn is_python(&self, dynamic: &Segment, segments: &[Segment]) -> bool {
+        let entries = self.entries(dynamic);
+        let size = entries.iter().find(|(tag, _)| *tag == DT_STRSZ).map_or(0, |(_, size)| *size);
+        let Some(at) = Self::names_at(&entries, segments).filter(|_| size <= NAMES) else { return false };
+        let mut names = vec![0; usize::try_from(size).unwrap_or(0)];
+        let count = self.file.read_at(&mut names, at).unwrap_or(0);
+        names.truncate(count);
+        PYTHON.iter().any(|name| names.windows(name.len()).any(|window| window == *name))
     }
 }
 

@@ -17,6 +17,7 @@ mod advance;
 mod arrivals;
 mod control;
 mod days;
+mod interpreter;
 mod java;
 mod kind;
 mod live;
@@ -44,7 +45,7 @@ use self::visit::ClockError;
 use super::beginning::Beginning;
 use crate::sys::clock::{self, ClockBase};
 use crate::sys::tracee::VisitError;
-use crate::sys::vdso::{self, BY_CALLER, Functions, OF_JAVA};
+use crate::sys::vdso::{self, BY_CALLER, Functions, OF_INTERPRETER, OF_JAVA};
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 /// Where the run's timeline begins, and what it is replayed from.
@@ -77,6 +78,7 @@ impl Offsets {
     fn of_kind(self, kind: u8) -> u64 {
         let [by_caller, coarse_by_caller] = BY_CALLER;
         let clock = match kind {
+            _ if OF_INTERPRETER.contains(&kind) => 1,
             _ if kind < by_caller => usize::from(kind),
             OF_JAVA => 1,
             _ if (coarse_by_caller..OF_JAVA).contains(&kind) => 5,
@@ -132,6 +134,8 @@ pub(super) struct Clock {
     threads: HashMap<i32, Thread>,
     /// Threads of programs whose clock goes at real rate: what Java code reads.
     readers: HashMap<i32, Thread>,
+    /// What the programs of interpreters ask, by where these lie.
+    interpreters: HashMap<(u64, u64), interpreter::Functions>,
     /// Packed bytes in the trace.
     spent: u64,
     /// Tasks in a call that was translated.
@@ -160,6 +164,7 @@ impl Clock {
             programs: HashMap::new(),
             threads: HashMap::new(),
             readers: HashMap::new(),
+            interpreters: HashMap::new(),
             spent: 0,
             waits: HashMap::new(),
             skipped: 0,
@@ -186,7 +191,7 @@ impl Clock {
         for task in self.threads.iter().chain(&self.readers).filter_map(gone).collect::<Vec<_>>() {
             self.end_thread(task)?;
         }
-        let at_real_rate = pace != Pace::Tape;
+        let at_real_rate = matches!(pace, Pace::RealRate | Pace::Java);
         let mode = match (&self.tapes, at_real_rate) {
             (None, true) => Mode::RecordShift,
             (Some(_), true) => Mode::Shift,
@@ -198,6 +203,8 @@ impl Clock {
         if at_real_rate {
             (control.shift, has_readers) = self.anchor(&strand, pace == Pace::Java)?;
         }
+        let has_interpreter = self.tapes.as_ref().is_none_or(|tapes| tapes.has_interpreter);
+        control.is_interpreter = has_interpreter && pace == Pace::Interpreter;
         let has_callers = self.tapes.as_ref().is_none_or(|tapes| tapes.has_callers);
         let text = Some(text).filter(|_| has_callers && !at_real_rate);
         let space = match visit::enter(beginning, &mut control, self.functions, text) {
@@ -270,6 +277,8 @@ impl Clock {
     }
 
     fn thread(&mut self, process: i32, strand: String, lane: Option<Lane>, start: u64) -> Thread {
+        // It is a file of ours: it can be written.
+        let _ = lane.as_ref().map(Lane::clear);
         let reel = match &mut self.tapes {
             None if self.spent >= MOST => Reel::full(lane.as_ref()),
             None => Reel::Record(Record::new(lane.as_ref())),

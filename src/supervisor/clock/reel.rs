@@ -11,7 +11,7 @@ use super::marks::{Marker, Marks};
 use super::points::{Packer, Point, Unpacker};
 use super::space::{Head, Lane, Next};
 use super::tapes::Strip;
-use crate::sys::vdso::{BY_CALLER, OF_JAVA, POINTS};
+use crate::sys::vdso::{BY_CALLER, OF_INTERPRETER, OF_JAVA, POINTS};
 
 /// The kind of the clock that C libraries and runtimes read as it happens (`image.c`).
 const MONOTONIC: u8 = 1;
@@ -94,6 +94,8 @@ pub(super) struct Replay {
     marks: Marks,
     /// What the lane holds.
     pub(super) window: Vec<Point>,
+    /// There are reads of an interpreter among them.
+    pub(super) is_interpreter: bool,
     /// How many points at its front are not those that precede the others on the tape.
     loose: u64,
     /// Points of the whole tape, and those before the window.
@@ -128,6 +130,7 @@ impl Replay {
             behind,
             marks,
             window,
+            is_interpreter: false,
             loose: 0,
             recorded,
             before: 0,
@@ -168,6 +171,7 @@ impl Replay {
         {
             self.window.push(point);
         }
+        self.is_interpreter |= self.window.iter().any(|point| OF_INTERPRETER.contains(&point.kind));
         lane.set_points(&self.window)?;
         let count = self.window.len() as u64;
         lane.set_head(Head {
@@ -257,6 +261,9 @@ impl Replay {
     pub(super) fn reach(&mut self, lane: &Lane, at: u64, kernel: u64) -> io::Result<()> {
         let is_later = |point: &Point| !is_coarse(point.kind) && point.at >= at;
         let mut head = lane.head()?;
+        if self.is_interpreter {
+            lane.set_floor(lane.floor()?.max(at.saturating_sub(SLACK)))?;
+        }
         if head.drifts() {
             return Ok(());
         }
@@ -335,21 +342,6 @@ impl Replay {
             return (whole.to_vec(), Some(next));
         }
         (points.filter(is_unread).map(|(_, point)| *point).collect(), None)
-    }
-
-    /// Where the timeline stands for this thread.
-    pub(super) fn now(&self, lane: Option<&Lane>) -> u64 {
-        match lane.and_then(|lane| lane.head().ok()) {
-            Some(head) if head.drifts() => head.last,
-            _ => self.taken(lane),
-        }
-    }
-
-    /// The last point that the thread has taken from its tape.
-    pub(super) fn taken(&self, lane: Option<&Lane>) -> u64 {
-        let head = lane.and_then(|lane| lane.head().ok()).unwrap_or_default();
-        let given = usize::try_from(head.cursor).unwrap_or(usize::MAX).min(self.window.len());
-        given.checked_sub(1).and_then(|at| self.window.get(at)).map_or(self.last, |point| point.at)
     }
 
     /// How it was followed, at the end of the thread.

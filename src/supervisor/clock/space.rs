@@ -19,7 +19,7 @@ use crate::sys::vdso::{CONTROL, IMAGE, KINDS, LANE, LANE_HEAD, LANES, LENGTH, PO
 /// From a lane to what its clock is ahead, and its times of day are behind that.
 const SKEW: u64 = 32;
 const LATE: u64 = 40;
-/// From a lane to the last time of CLOCK_MONOTONIC that Java code was given.
+/// From a lane to the last time of CLOCK_MONOTONIC that Java code, or an interpreter, was given.
 const FLOOR: u64 = 176;
 /// The name of the file in memory.
 pub(super) const NAME: &str = "agentbox clock";
@@ -213,9 +213,20 @@ impl Lane {
         write(&self.space.file, bytes.as_flattened(), self.at() + LANE_HEAD as u64)
     }
 
-    /// For another thread of Java: nothing is behind it.
+    /// For another thread: nothing is behind it, and it has not asked yet.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        write(&self.space.file, &[0; 24], self.at() + FLOOR)
+    }
+
     pub(super) fn set_floor(&self, floor: u64) -> io::Result<()> {
         write(&self.space.file, &floor.to_le_bytes(), self.at() + FLOOR)
+    }
+
+    /// That time.
+    pub(super) fn floor(&self) -> io::Result<u64> {
+        let mut floor = [0; 8];
+        read(&self.space.file, &mut floor, self.at() + FLOOR)?;
+        Ok(u64::from_le_bytes(floor))
     }
 
     /// Moves the cursor alone.

@@ -158,8 +158,8 @@ impl Clock {
         let (bytes, reads) = record.packer.take();
         let marks = record.marker.take();
         self.spent += (bytes.len() + marks.len()) as u64;
-        let event =
-            Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("callers", true).arg("reads", reads);
+        let event = Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("callers", true);
+        let event = event.arg("interpreter", true).arg("reads", reads);
         let mut event = event.arg("tape", self.stored(&bytes)?);
         if !marks.is_empty() {
             event = event.arg("marks", self.stored(&marks)?);

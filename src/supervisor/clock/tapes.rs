@@ -43,6 +43,8 @@ pub struct Tapes {
     strips: HashMap<String, Strip>,
     /// Reads of the time of day are told apart by who asks; not in traces of earlier versions.
     pub(super) has_callers: bool,
+    /// And reads of CLOCK_MONOTONIC, where an interpreter makes them.
+    pub(super) has_interpreter: bool,
     /// How long the run lasted.
     pub(super) lasted: Duration,
     /// What came from outside, where programs have a clock at real rate.
@@ -86,7 +88,9 @@ impl Tapes {
                     strip.marks.extend(stored(marks, "marks", &mut content)?);
                 }
                 let reads = args.get("reads").and_then(Value::as_u64).ok_or(TapeError::Member("reads"))?;
-                self.has_callers |= args.get("callers").and_then(Value::as_bool).unwrap_or(false);
+                let has = |member| args.get(member).and_then(Value::as_bool).unwrap_or(false);
+                self.has_callers |= has("callers");
+                self.has_interpreter |= has("interpreter");
                 strip.reads = strip.reads.saturating_add(reads);
                 strip.parts.push(bytes);
                 Ok(())

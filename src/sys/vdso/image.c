@@ -36,6 +36,12 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, MONOTONIC_COARSE, CLOCK_TA
  * as it was then.
  */
 #define KINDS 64
+/*
+ * Of CLOCK_MONOTONIC, where the interpreter of a program asks for it (`kind_in_interpreter`): from within what it has
+ * called, and from where it calls, as an event loop does. What it reads for its locks is of the clock's own kind.
+ */
+#define INNER 8
+#define OUTER 9
 #define REALTIME_BY_CALLER 16
 #define COARSE_BY_CALLER 32
 /* Of Java code; those of CLOCK_REALTIME behind it are of code of the JDK. */
@@ -43,6 +49,12 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, MONOTONIC_COARSE, CLOCK_TA
 #define JAVA_REALTIME 49
 #define CALLERS 16
 #define OTHERS 8
+/* How often in a row a read is held back behind one that comes before it. */
+#define HELD 256
+/* Bytes of the stack between what a loop of an interpreter calls and itself. */
+#define LEVEL 512
+/* How many words of the stack are looked at. */
+#define WORDS 16
 /* How far a read of CLOCK_MONOTONIC_COARSE is looked for. */
 #define TICK 64
 /* Bytes of the frames of a function of the JVM that reads the clock, and of the C library's below it. */
@@ -59,7 +71,7 @@ enum mode { PASS, RECORD, REPLAY, SHIFT, RECORD_SHIFT };
 /* Entries of the table that are looked at. */
 #define NEAR_METHODS 16
 #define LANES 1024
-#define POINTS 2025
+#define POINTS 2023
 #define NO_LANE 0xffffffffu
 #define SECOND 1000000000ul
 /*
@@ -81,8 +93,8 @@ struct control {
 	u32 lane;
 	/* There are several: each is looked for in the table below. In the shift modes, those that have a lane are. */
 	u32 threaded;
-	/* The instruction that reads the base of FS is there. */
-	u32 has_fs_base;
+	/* The instruction that reads the base of FS is there; the program is an interpreter. */
+	unsigned short has_fs_base, is_interpreter;
 	/* Functions of the kernel's own vDSO, or 0. */
 	u64 gettime, getres, getcpu;
 	/* What the shift modes add to the timeline. */
@@ -96,6 +108,8 @@ struct control {
 	struct thread threads[THREADS];
 	/* Methods of Java that have read CLOCK_MONOTONIC, and in the upper byte what each is (`enum method`). */
 	u64 methods[METHODS];
+	/* The supervisor was asked where the interpreter's code is. */
+	u64 was_asked;
 };
 
 /* The tape of one thread. */
@@ -112,8 +126,10 @@ struct lane {
 	union { u64 mismatches, late; };
 	/* Where the next read of each kind is looked for. */
 	unsigned short next[KINDS];
-	/* The last time of CLOCK_MONOTONIC that Java code was given: there it never goes back. */
+	/* The last time of CLOCK_MONOTONIC that Java code, or an interpreter, was given: there it never goes back. */
 	u64 floor;
+	/* From where on the stack an interpreter asked that was called by the fewest; how often in a row one was held. */
+	u64 outermost, held;
 	u64 points[POINTS];
 };
 
@@ -121,7 +137,7 @@ struct lane {
 _Static_assert(__builtin_offsetof(struct control, methods) == 4232, "the table of methods");
 _Static_assert(__builtin_offsetof(struct control, threads) == 136, "head of the control page");
 _Static_assert(sizeof(struct control) <= 0x2000, "the control page");
-_Static_assert(__builtin_offsetof(struct lane, points) == 184, "head of a lane");
+_Static_assert(__builtin_offsetof(struct lane, points) == 200, "head of a lane");
 _Static_assert(sizeof(struct lane) == 0x4000, "a lane");
 
 extern const char __ehdr_start[] HIDDEN;
@@ -231,9 +247,9 @@ static inline u64 advance(struct lane *lane)
 /* The clock of a kind. */
 static inline u32 clock_of(u32 kind)
 {
-	if (kind < REALTIME_BY_CALLER)
+	if (kind < INNER)
 		return kind;
-	if (kind == JAVA_MONOTONIC)
+	if (kind < REALTIME_BY_CALLER || kind == JAVA_MONOTONIC)
 		return MONOTONIC;
 	return kind >= COARSE_BY_CALLER && kind < JAVA_MONOTONIC ? REALTIME_COARSE : REALTIME;
 }
@@ -371,6 +387,54 @@ static long replay(const struct control *control, struct lane *lane, u32 kind, c
 	return give(adrift(control, lane) + control->offsets[clock_of(kind)], time);
 }
 
+/* The place of the next read of this kind; of those that are over, the last. */
+static u64 seek_outer(const struct lane *lane, u64 count)
+{
+	u64 place = find(lane, count, lane->next[OUTER], OUTER);
+	while (place < count && (lane->points[place] & POINT_MASK) < lane->floor) {
+		u64 next = find(lane, count, place + 1, OUTER);
+		if (next >= count || (lane->points[next] & POINT_MASK) > lane->floor)
+			break;
+		place = next;
+	}
+	return place;
+}
+
+/*
+ * A read of CLOCK_MONOTONIC that an interpreter's program makes, in a replay: the next of its own. A loop that turns
+ * more often than it did does not come before what it had called then; one that turns less often passes some over.
+ */
+static long replay_own(const struct control *control, struct lane *lane, u32 kind, clock_id id, struct timespec *time)
+{
+	u64 count = lane->count < POINTS ? lane->count : POINTS;
+	u64 place = kind == OUTER ? seek_outer(lane, count) : find(lane, count, lane->next[kind], kind);
+	u64 inner = kind == OUTER ? find(lane, count, lane->next[INNER], INNER) : count;
+	if (inner < place && lane->held < HELD) {
+		lane->held++;
+		lane->mismatches++;
+		return give(++lane->floor, time);
+	}
+	lane->held = 0;
+	u64 point = lane->floor;
+	if (place < count) {
+		lane->mismatches += place != lane->cursor;
+		lane->next[kind] = (unsigned short)(place + 1);
+		lane->cursor = place + 1;
+		lane->adrift = 0;
+		point = lane->last = lane->points[place] & POINT_MASK;
+	} else if (lane->more) {
+		long failed = ask(kind, id, time);
+		if (failed)
+			return failed;
+		point = nanoseconds(time);
+	} else {
+		point = adrift(control, lane);
+	}
+	if (kind == INNER || lane->floor < point)
+		lane->floor = point;
+	return give(lane->floor, time);
+}
+
 /* Takes the next place of a tape that all threads share. */
 static u64 advance_shared(struct lane *lane)
 {
@@ -444,26 +508,29 @@ static long shifted(const struct control *control, u32 kind, clock_id id, struct
 	return give(point + control->offsets[kind], time);
 }
 
-/* What a method of Java is: the supervisor is asked once, and puts it into the table as long as there is room. */
+static u32 ask_for(u64 method)
+{
+	register u64 asked __asm__("r10") = method;
+	struct timespec unused;
+	long result;
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(CLOCK_GETTIME), "D"(MONOTONIC), "S"(&unused), "d"(METHOD_IS), "r"(asked)
+			 : "rcx", "r11", "memory");
+	return (u32)result;
+}
+
+/* What a method of Java is, or a place of an interpreter: the supervisor is asked once, and puts it into the table as long as there is room. */
 static u32 class_of(const struct control *control, u64 method)
 {
 	u32 first = (u32)(method >> 3) * 2654435761u >> 24;
-	if (method & 7 || method >> 47)
-		return OWN;
 	for (u32 step = 0; step < NEAR_METHODS; step++) {
 		u64 known = *(const volatile u64 *)&control->methods[(first + step) % METHODS];
 		if ((known & ((1ul << METHOD_SHIFT) - 1)) == method)
 			return (u32)(known >> METHOD_SHIFT);
 		if (known)
 			continue;
-		register u64 asked __asm__("r10") = method;
-		struct timespec unused;
-		long result;
-		__asm__ volatile("syscall"
-				 : "=a"(result)
-				 : "a"(CLOCK_GETTIME), "D"(MONOTONIC), "S"(&unused), "d"(METHOD_IS), "r"(asked)
-				 : "rcx", "r11", "memory");
-		return (u32)result;
+		return ask_for(method);
 	}
 	return OWN;
 }
@@ -482,15 +549,20 @@ static inline int is_frame(u64 up, const u64 *frame)
  * `own` is, and its caller: each frame of the interpreter has its method three words below the address of the one
  * before.
  */
+static inline u32 class_of_method(const struct control *control, u64 method)
+{
+	return method & 7 || method >> 47 ? OWN : class_of(control, method);
+}
+
 static u64 jdk_method(const struct control *control, u64 own, const u64 *frame)
 {
 	if (!is_frame(own, frame))
 		return 0;
 	u64 caller = *(const u64 *)own, method = ((const u64 *)own)[-3];
-	if (!is_frame(caller, (const u64 *)own) || class_of(control, method) != READS)
+	if (!is_frame(caller, (const u64 *)own) || class_of_method(control, method) != READS)
 		return 0;
 	method = ((const u64 *)caller)[-3];
-	return class_of(control, method) == WAITS ? method : 0;
+	return class_of_method(control, method) == WAITS ? method : 0;
 }
 
 /*
@@ -527,10 +599,35 @@ static long replay_in_java(const struct control *control, struct lane *lane, u32
 	return 0;
 }
 
+/*
+ * The kind of a read of CLOCK_MONOTONIC by an interpreter: whether one of the functions that its programs call is among
+ * those that ask, and how deep in the stack. A function that an event loop has called is deeper than the loop.
+ */
+static u32 kind_in_interpreter(struct control *control, struct lane *lane, const u64 *frame)
+{
+	u32 places = 0;
+	for (int at = 0; at < WORDS && (!at || (u64)(frame + at) & 4095); at++) {
+		if (frame[at] - control->text >= control->text_size)
+			continue;
+		places++;
+		if (class_of(control, frame[at]) != OWN)
+			continue;
+		if ((u64)frame > lane->outermost)
+			lane->outermost = (u64)frame;
+		return lane->outermost - (u64)frame > LEVEL ? INNER : OUTER;
+	}
+	if (places || control->was_asked)
+		return MONOTONIC;
+	/* Its code may be in a library. */
+	control->was_asked = 1;
+	ask_for(0);
+	return kind_in_interpreter(control, lane, frame);
+}
+
 /* `frame` is where the return address of the caller lies. */
 static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 {
-	const struct control *control = CONTROL;
+	struct control *control = CONTROL;
 	/* Those of CPU time, of devices, and unknown ones. */
 	if ((u32)id > CLOCK_TAI || !(CLOCKS >> id & 1))
 		return call(CLOCK_GETTIME, id, (long)time, 0);
@@ -550,6 +647,10 @@ static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 		kind = kind_by_caller(control, REALTIME_BY_CALLER, kind, frame);
 	else if (kind == REALTIME_COARSE)
 		kind = kind_by_caller(control, COARSE_BY_CALLER, kind, frame);
+	else if (kind == MONOTONIC && control->is_interpreter && lane)
+		kind = kind_in_interpreter(control, lane, frame);
+	if (lane && control->mode == REPLAY && (kind == INNER || kind == OUTER))
+		return replay_own(control, lane, kind, id, time);
 	if (!lane)
 		return ask(kind, id, time);
 	return control->mode == RECORD ? record(control, lane, kind, id, time) : replay(control, lane, kind, id, time);

@@ -25,17 +25,19 @@ pub const LANES: u32 = 1024;
 /// Bytes of a lane.
 pub const LANE: u64 = 0x4000;
 /// Bytes of a lane before its points.
-pub const LANE_HEAD: usize = 184;
+pub const LANE_HEAD: usize = 200;
 /// Points of a lane.
-pub const POINTS: usize = 2025;
+pub const POINTS: usize = 2023;
 /// Threads in the table of the control page.
 pub const THREADS: usize = 256;
 /// From [`CONTROL`] to that table.
 pub const TABLE: usize = 136;
 /// From [`CONTROL`] to the table of methods of Java, and how many it has.
 pub const METHODS: (usize, usize) = (TABLE + THREADS * 16, 256);
-/// Kinds of reads: clocks by their numbers, and reads of a time of day by who asks.
+/// Kinds of reads: clocks by their numbers, reads of CLOCK_MONOTONIC by interpreters, and of a time of day by who asks.
 pub const KINDS: usize = 64;
+/// Kinds of reads of CLOCK_MONOTONIC by interpreters: from within what a program has called, and from where it calls.
+pub const OF_INTERPRETER: [u8; 2] = [8, 9];
 /// The first kind of reads of CLOCK_REALTIME by who asks, and that of CLOCK_REALTIME_COARSE.
 pub const BY_CALLER: [u8; 2] = [16, 32];
 /// The kind of reads of CLOCK_MONOTONIC by Java code; those behind it are of CLOCK_REALTIME.

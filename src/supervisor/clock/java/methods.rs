@@ -48,6 +48,13 @@ pub(in crate::supervisor::clock) struct Methods {
 impl Clock {
     /// What the method at this address of `process` is, as the image has it.
     pub(in crate::supervisor::clock) fn class_of(&mut self, process: i32, method: u64) -> i64 {
+        if let Some(is_own) = self.is_own_place(process, method) {
+            let class = if is_own { Class::Own } else { Class::Waits };
+            if let Some(program) = self.programs.get_mut(&process) {
+                program.methods.note(process, method, class);
+            }
+            return class as i64;
+        }
         let program = self.programs.get_mut(&process).filter(|program| program.has_readers);
         program.map_or(Class::Own, |program| program.methods.class_of(process, method)) as i64
     }

@@ -45,8 +45,6 @@ impl Clock {
         let own = program.days.as_ref().and_then(|days| days.lane.as_ref());
         // Where all are taken the thread has the clock at real rate alone.
         let Some(lane) = own.and_then(Lane::another) else { return };
-        // It is a file of ours: it can be written.
-        let _ = lane.set_floor(0);
         let mut thread = self.thread(process, strand, Some(lane), start);
         thread.made_at = Some(tracee::registers(maker).map_or(0, |registers| registers.fs_base));
         self.readers.insert(child, thread);

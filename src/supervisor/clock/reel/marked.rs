@@ -5,7 +5,7 @@ use std::io;
 use super::ahead::NEAR as FARTHEST;
 use super::{Replay, place_of};
 use crate::supervisor::clock::space::{Head, Lane, Next};
-use crate::sys::vdso::{BY_CALLER, KINDS};
+use crate::sys::vdso::{BY_CALLER, KINDS, OF_INTERPRETER};
 
 /// What comes by so many nanoseconds or so many reads before or after a mark counts as on its own side of it.
 const NEAR: u64 = 10_000_000;
@@ -41,8 +41,10 @@ impl Replay {
         let mut next = head.next;
         if !is_there {
             self.skew = None;
-            next.0.iter_mut().take(BY_CALLER[0].into()).for_each(|next| *next = place_of(place));
+            lane.set_floor(0)?;
         }
+        let moved = if is_there { usize::from(OF_INTERPRETER[0]) } else { 0 };
+        next.0[moved..BY_CALLER[0].into()].fill(place_of(place));
         self.correct(&mut next, place);
         if is_there && next == head.next {
             return Ok(());
