@@ -7,18 +7,26 @@
 use std::fs;
 use std::ops::Range;
 
+use memchr::memmem;
+
 use super::Clock;
 use crate::sys::memory;
 
 /// The functions of the module `time`.
 const NAMES: [&[u8]; 4] =
     [b"\0monotonic\0", b"\0monotonic_ns\0", b"\0perf_counter\0", b"\0perf_counter_ns\0"];
+/// How they begin.
+const BEGINNINGS: [&[u8]; 2] = [b"\0monotonic", b"\0perf_counter"];
 /// The library that has the interpreter's code, where its program has not.
 const LIBRARY: &str = "libpython";
 /// Bytes of such a function.
 const LENGTH: u64 = 256;
-/// Bytes of the data of an interpreter that are looked through.
+/// Bytes of each part of the data of an interpreter that are looked through.
 const MOST: u64 = 32 << 20;
+/// And at once: no memory of ours is needed for all of it.
+const PIECE: usize = 64 << 10;
+/// What two pieces share: more than a name, and words.
+const OVERLAP: usize = 64;
 
 /// Where these functions begin.
 #[derive(Debug, Clone, Default)]
@@ -47,15 +55,34 @@ impl Clock {
 impl Functions {
     /// Those of the interpreter that `process` runs, whose code has `place`.
     pub(super) fn of(process: i32, place: u64) -> Self {
-        let data: Vec<_> =
-            data_of(process, place).into_iter().filter_map(|range| held(process, range)).collect();
-        let words = || {
-            data.iter().flat_map(|(_, bytes)| {
-                bytes.as_chunks::<8>().0.windows(2).map(|pair| [pair[0], pair[1]].map(u64::from_le_bytes))
-            })
+        let data = data_of(process, place);
+        // Strings are constant, tables of methods are not.
+        let of_kind = |can_change: bool| data.iter().filter(move |(_, is_so)| *is_so == can_change);
+        let mut names = Vec::new();
+        for (range, _) in of_kind(false) {
+            pieces(process, range, |start, bytes| names.extend(names_in(start, bytes)));
+        }
+        let (Some(first), Some(last)) = (names.iter().min().copied(), names.iter().max().copied()) else {
+            return Self::default();
         };
-        let names: Vec<u64> = data.iter().flat_map(|(start, bytes)| names_in(*start, bytes)).collect();
-        Self(words().filter(|[name, _]| names.contains(name)).map(|[_, function]| function).collect())
+        let mut functions = Vec::new();
+        for (range, _) in of_kind(true) {
+            pieces(process, range, |_, bytes| {
+                let (words, _) = bytes.as_chunks::<8>();
+                for (at, word) in words.iter().enumerate() {
+                    let name = u64::from_le_bytes(*word);
+                    // Nearly all are quickly seen to be none of them.
+                    if first <= name
+                        && name <= last
+                        && names.contains(&name)
+                        && let Some(function) = words.get(at + 1)
+                    {
+                        functions.push(u64::from_le_bytes(*function));
+                    }
+                }
+            });
+        }
+        Self(functions)
     }
 
     /// Whether one of them has this place, which is where a function that it has called returns to.
@@ -68,45 +95,52 @@ impl Functions {
 
 /// Where such names stand.
 fn names_in(start: u64, bytes: &[u8]) -> Vec<u64> {
-    let found = bytes.iter().enumerate().filter(|(_, byte)| **byte == 0);
-    found
-        .filter(|(at, _)| NAMES.iter().any(|name| bytes[*at..].starts_with(name)))
-        .map(|(at, _)| start + at as u64 + 1)
-        .collect()
+    let begun = BEGINNINGS.iter().flat_map(|beginning| memmem::find_iter(bytes, beginning));
+    let whole = begun.filter(|at| NAMES.iter().any(|name| bytes[*at..].starts_with(name)));
+    whole.map(|at| start + at as u64 + 1).collect()
 }
 
 /// Where the code of Python's library lies.
 fn code_of_library(process: i32) -> Option<Range<u64>> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
     let is_library = |file: &str| file.rsplit('/').next().is_some_and(|name| name.starts_with(LIBRARY));
-    let mut code = maps.lines().filter_map(mapping).filter(|(_, is_code, file)| *is_code && is_library(file));
+    let mut code =
+        maps.lines().filter_map(mapping).filter(|(_, rights, file)| rights.contains('x') && is_library(file));
     code.next().map(|(range, ..)| range)
 }
 
-/// The data of the file whose code has a place (proc_pid_maps(5)).
-fn data_of(process: i32, place: u64) -> Vec<Range<u64>> {
+/// The data of the file whose code has a place, and whether it can be changed (proc_pid_maps(5)).
+fn data_of(process: i32, place: u64) -> Vec<(Range<u64>, bool)> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let file = maps.lines().filter_map(mapping).find(|(range, ..)| range.contains(&place));
     let Some((_, _, file)) = file.filter(|(_, _, file)| file.starts_with('/')) else { return Vec::new() };
-    let of_file = maps.lines().filter_map(mapping).filter(|(_, is_code, name)| !is_code && *name == file);
-    of_file.map(|(range, ..)| range).collect()
+    let of_file =
+        maps.lines().filter_map(mapping).filter(|(_, rights, name)| !rights.contains('x') && *name == file);
+    of_file.map(|(range, rights, _)| (range, rights.contains('w'))).collect()
 }
 
-/// Where a mapping lies, whether it is code, and its file.
-fn mapping(line: &str) -> Option<(Range<u64>, bool, &str)> {
+/// Where a mapping lies, what may be done with it, and its file.
+fn mapping(line: &str) -> Option<(Range<u64>, &str, &str)> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
-    let is_code = words.next()?.contains('x');
+    let rights = words.next()?;
     let number = |text| u64::from_str_radix(text, 16).ok();
-    Some((number(start)?..number(end)?, is_code, words.nth(3)?))
+    Some((number(start)?..number(end)?, rights, words.nth(3)?))
 }
 
-/// What stands there.
-fn held(process: i32, range: Range<u64>) -> Option<(u64, Vec<u8>)> {
-    let size = range.end.checked_sub(range.start).filter(|size| *size <= MOST)?;
-    let mut bytes = vec![0; usize::try_from(size).ok()?];
-    memory::read_exact(process, range.start, &mut bytes).ok()?;
-    Some((range.start, bytes))
+/// Gives what stands there in pieces, each with the end of the one before it.
+fn pieces(process: i32, range: &Range<u64>, mut see: impl FnMut(u64, &[u8])) {
+    let mut bytes = vec![0; PIECE + OVERLAP];
+    let end = range.end.min(range.start.saturating_add(MOST));
+    let mut start = range.start;
+    while start < end {
+        let length = usize::try_from(end - start).map_or(bytes.len(), |left| left.min(bytes.len()));
+        if memory::read_exact(process, start, &mut bytes[..length]).is_err() {
+            return;
+        }
+        see(start, &bytes[..length]);
+        start += PIECE as u64;
+    }
 }
 
 #[cfg(test)]
@@ -116,8 +150,8 @@ mod tests {
     #[test]
     fn the_data_of_a_file_are_its_mappings_that_are_no_code() {
         let line = "006d2000-00945000 r--p 002d2000 fe:00 247706                /usr/bin/python3.11";
-        assert_eq!(mapping(line), Some((0x6d_2000..0x94_5000, false, "/usr/bin/python3.11")));
-        assert!(mapping(&line.replace("r--p", "r-xp")).is_some_and(|(_, is_code, _)| is_code));
+        assert_eq!(mapping(line), Some((0x6d_2000..0x94_5000, "r--p", "/usr/bin/python3.11")));
+        assert!(mapping(&line.replace("r--p", "r-xp")).is_some_and(|(_, rights, _)| rights == "r-xp"));
         assert_eq!(mapping("7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0 "), None);
     }
 
