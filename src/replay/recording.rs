@@ -22,7 +22,7 @@ const MOST_PRIVATE: u64 = 16 << 20;
 /// The longest part of a tape that is read, in bytes.
 const MOST_TAPE: u64 = 1 << 20;
 /// The longest order of writes that is read, in bytes.
-const MOST_ORDER: u64 = 64 << 20;
+const MOST_ORDER: u64 = 32 << 20;
 
 /// A trace that can be run again.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use super::MOST;
 use crate::sys::seccomp::Notification;
 
 /// How long a write waits while others go on, and the one that is to come does not.
@@ -47,6 +48,9 @@ impl Course {
     pub fn of(text: &[u8]) -> Option<Self> {
         let mut course = Self::default();
         for line in str::from_utf8(text).ok()?.lines() {
+            if course.over.len() == MOST {
+                return None;
+            }
             let (process, count) = line.split_once(' ')?;
             let turn = (course.over.len(), count.parse().ok().filter(|count| *count > 0)?);
             course.ahead.entry(process.to_owned()).or_default().push_back(turn);
@@ -236,5 +240,8 @@ mod tests {
         for text in [&b"0"[..], b"0 0", b"0 x", b"\xff 1"] {
             assert!(Course::of(text).is_none(), "{text:?}");
         }
+        let longest = "0 1\n".repeat(MOST);
+        assert!(Course::of(longest.as_bytes()).is_some());
+        assert!(Course::of((longest + "0 1").as_bytes()).is_none());
     }
 }
