@@ -77,6 +77,10 @@ printf 'int part1(void);\nint main(void) { return part1() < 0; }\n' >main.c
 objects='out/main.o out/part1.o out/part2.o out/part3.o out/part4.o out/part5.o out/part6.o'
 printf "out/program: $objects\n\tgcc -o \$@ \$^\nout/%%.o: %%.c\n\tgcc -c -g -o \$@ \$<\n" >Makefile
 """
+JOBS = (
+    "exec 2>&1; for i in 1 2 3 4; do (echo a $i; ls /none$i || :; echo b $i) & done; wait; "
+    "for i in 1 2 3; do ls /none$i | cat /none-b$i | sort /none-c$i || :; done"
+)
 COMMIT = """
 git init -q out/r && cd out/r && git config user.name me && git config user.email me@example.org
 for step in 1 2 3; do echo $step >file && git add file && git commit -q -m "step $step"; done
@@ -152,6 +156,7 @@ WORKLOADS = [
     compiled("C, musl", "musl-gcc -static -o program values.c"),
     Workload("bash: pipelines, jobs", ["bash", "pipeline.sh"], ("pipeline.sh",), status=5),
     Workload("dash: pipelines, jobs", ["dash", "pipeline.sh"], ("pipeline.sh",), status=5),
+    shell("jobs that print at once", JOBS),
     Workload("make -j2, gcc", ["make", "-j2"], build=PROJECT, needs=("gcc",)),
     shell("git: commits, gc", COMMIT, needs=("git",)),
     shell("git clone over https", "git clone -q $SECURE/git/repo.git out/c; cat out/c/page; git -C out/c log", needs=("git",), net=True),
