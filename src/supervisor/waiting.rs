@@ -27,6 +27,8 @@ const LOOK: u8 = 40;
 /// (ERESTARTSYS in its sources), which no task ever sees.
 const RESTART: i32 = 512;
 
+/// How soon a task that was answered goes on.
+const LATELY: Duration = Duration::from_secs(1);
 /// Threads that may wait at once.
 const MOST: usize = 2048;
 
@@ -34,6 +36,8 @@ const MOST: usize = 2048;
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     calls: Vec<WaitingCall>,
+    /// Tasks that were answered, and since when we know.
+    answered: Vec<(i32, Instant)>,
     idle: Idle,
 }
 
@@ -49,7 +53,9 @@ struct WaitingCall {
 impl Waiting {
     /// Takes back the threads whose calls are answered.
     fn sweep(&mut self) {
+        self.answered.retain(|(_, since)| since.elapsed() < LATELY);
         for call in self.calls.extract_if(.., |call| call.waiter.is_done(call.works)) {
+            self.answered.push((call.task.tid, Instant::now()));
             self.idle.keep(call.waiter);
         }
     }
@@ -112,7 +118,8 @@ impl Supervisor {
 
     /// Whether a thread waits in place of a task, or has just answered for it.
     pub(super) fn is_waited_for(&self, task: i32) -> bool {
-        self.waiting.calls.iter().any(|call| call.task.tid == task)
+        let answered = self.waiting.answered.iter().map(|(task, _)| *task);
+        self.waiting.calls.iter().map(|call| call.task.tid).chain(answered).any(|one| one == task)
     }
 
     /// The tasks in whose place a thread waits, and those that wait for their turn.
