@@ -92,6 +92,8 @@ pub(super) struct Outputs {
     last: Option<Last>,
     /// Whose turn it was, and how often each wrote then.
     turns: Vec<(String, u64)>,
+    /// There were more.
+    is_cut: bool,
     pub(super) course: Course,
 }
 
@@ -160,8 +162,9 @@ impl Outputs {
         self.course.wrote(process);
         let is_full = self.turns.len() >= MOST;
         match self.turns.last_mut() {
+            _ if self.is_cut => {}
             Some((writer, count)) if writer == process => *count += 1,
-            _ if is_full => {}
+            _ if is_full => self.is_cut = true,
             _ => self.turns.push((process.to_owned(), 1)),
         }
     }
@@ -227,14 +230,26 @@ impl Supervisor {
         }
         let mut body = self.recorder.blob()?;
         course::write(&turns, &mut body).map_err(|source| TraceError::StoreBlob { source })?;
-        let event = Event::new(Kind::Meta, OPERATION);
-        self.recorder.record(event.arg("turns", turns.len()).arg("order", body.finish_in_entry(|_| true)?))
+        let event = Event::new(Kind::Meta, OPERATION).arg("turns", turns.len());
+        let event = if self.outputs.is_cut { event.arg("cut", true) } else { event };
+        self.recorder.record(event.arg("order", body.finish_in_entry(|_| true)?))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_after_the_longest_order_is_not_counted() {
+        let mut outputs = Outputs::default();
+        for turn in 0..=MOST {
+            outputs.count(if turn % 2 == 0 { "0" } else { "0.0" });
+        }
+        assert!(outputs.is_cut && outputs.turns.len() == MOST);
+        outputs.count("0.0");
+        assert_eq!(outputs.turns.last(), Some(&("0.0".to_owned(), 1)));
+    }
 
     #[test]
     fn threads_are_not_told_apart() {
