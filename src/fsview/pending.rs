@@ -25,16 +25,17 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Copies the mounts that will be needed, before the old root is left.
+    /// Copies the mounts that will be needed, before the old root is left; with what is mounted below them, which
+    /// cannot be left out in a user namespace of one's own (mount_namespaces(7)).
     pub(super) fn keep(roots: &[PendingRoot]) -> Result<Self, FsviewError> {
         let mut kept = Vec::new();
         for root in roots {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
             let base = nix::fcntl::open(root.base.as_path(), flags, Mode::empty())
                 .map_err(|errno| FsviewError::new("open", &root.base, errno))?;
-            let tree = mount::clone_tree(base.as_fd(), c"", false)
+            let tree = mount::clone_tree(base.as_fd(), c"", true)
                 .map_err(|error| FsviewError::new("open_tree", &root.base, error))?;
-            mount::set_attributes(tree.as_fd(), root.attributes, 0, false)
+            mount::set_attributes(tree.as_fd(), root.attributes, 0, true)
                 .map_err(|error| FsviewError::new("mount_setattr", &root.base, error))?;
             kept.push((root.clone(), tree));
         }
@@ -84,9 +85,9 @@ impl Pending {
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let place =
             openat2(base, below, how).map_err(|errno| FsviewError::new("openat2", &root.path, errno))?;
-        let tree = mount::clone_tree(place.as_fd(), c"", false)
+        let tree = mount::clone_tree(place.as_fd(), c"", true)
             .map_err(|error| FsviewError::new("open_tree", &root.path, error))?;
-        mount::set_attributes(tree.as_fd(), root.attributes, 0, false)
+        mount::set_attributes(tree.as_fd(), root.attributes, 0, true)
             .map_err(|error| FsviewError::new("mount_setattr", &root.path, error))?;
         let status = fstat(&tree).map_err(|errno| FsviewError::new("fstat", &root.path, errno))?;
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;

@@ -1,7 +1,8 @@
 //! The Landlock rules of a run: what the kernel may open for it by itself. Files that rules grant
 //! are not among them, for their opens are recorded: the supervisor, which Landlock does not
 //! bind, hands out the descriptors. So no race leads past the record (landlock(7) judges the
-//! opener alone).
+//! opener alone). The kernel reads programs by their path when it starts them: where a rule grants
+//! such a root, and under `--observe`, no open is left to the kernel (`AccessTable::full_mediation`).
 
 use std::collections::HashSet;
 use std::path::Path;

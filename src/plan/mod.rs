@@ -170,6 +170,7 @@ impl LaunchPlan {
                 devices: mounts::devices(facts, enforce),
                 protected,
                 enforce,
+                full_mediation: view.full_mediation,
                 policy: Arc::new(policy),
             },
             command: command_table,

@@ -38,6 +38,8 @@ pub(super) struct View {
     pub(super) direct: Vec<PathBuf>,
     /// Paths as rules spell them: the links on the way to them are shown.
     pub(super) spelled: Vec<PathBuf>,
+    /// See [`AccessTable`](crate::supervisor::access::AccessTable).
+    pub(super) full_mediation: bool,
 }
 
 impl View {
@@ -98,7 +100,8 @@ impl View {
             .collect();
         let direct = roots.iter().filter(|root| starts(root)).map(|root| root.path.clone());
         let direct = direct.chain(direct_private).collect();
-        Self { private, skeleton, mounts, pending, direct, spelled }
+        let full_mediation = !enforce || policy.full_mediation() || is_open(roots, policy);
+        Self { private, skeleton, mounts, pending, direct, spelled, full_mediation }
     }
 
     /// Everything that the builder needs.
@@ -156,6 +159,16 @@ impl View {
         system.extend(roots.iter().filter(|root| root.is_system()).map(|root| root.path.clone()));
         system
     }
+}
+
+/// Whether the kernel could be led to open by itself what a rule shows: programs are started from there, or the agent
+/// may change it among the system's files.
+fn is_open(roots: &[Root], policy: &Policy) -> bool {
+    let granted = |root: &&Root| !root.is_system();
+    roots.iter().filter(granted).any(|root| {
+        let in_system = roots.iter().any(|one| one.is_system() && root.path.starts_with(&one.path));
+        if in_system { root.writable } else { exec_reaches(policy, &root.path) }
+    })
 }
 
 /// The mounts that nearly every view has, whatever the policy.

@@ -174,7 +174,8 @@ fn arm(
         let listeners = publish::listeners(published, unix, dialler);
         (entered, start(sockets, listeners)?, relayed, noted)
     };
-    let (policy, seeded, enforce) = (Arc::clone(&plan.access.policy), plan.replay, plan.access.enforce);
+    let (policy, seeded) = (Arc::clone(&plan.access.policy), plan.replay);
+    let (full_mediation, enforce) = (plan.access.full_mediation, plan.access.enforce);
     let (mut header, environment) = (plan.header.clone(), environment(&plan));
     let former = signals.former;
     let network::Network { proxy, loopback } = network;
@@ -186,7 +187,7 @@ fn arm(
     let launched = begun.finish()?;
     let (landlock, stdio) = (launched.landlock, launched.stdio.manifest());
     let enforcement = Enforcement { landlock, capture, reads_tls, idle_timeout, redacted, seeded, stdio };
-    enforcement.add_to(&mut header, policy.full_mediation(), enforce);
+    enforcement.add_to(&mut header, full_mediation, enforce);
     Ok(Armed { launched, proxy, header, environment, policy, former, watched })
 }
 

@@ -69,6 +69,9 @@ pub struct AccessTable {
     pub protected: Vec<Protected>,
     /// False under `--observe`: what would be refused is recorded and happens.
     pub enforce: bool,
+    /// The kernel opens no content by itself, for a path that means a file of the system when it is judged could mean
+    /// by then another one that Landlock has to let it open.
+    pub full_mediation: bool,
 }
 
 /// Where a granted path lies.

@@ -159,6 +159,9 @@ impl Supervisor {
         let found = openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty());
         match found.and_then(|file| fstat(&file).map(|status| (file, status))) {
             Ok((file, status)) => self.before_change(&place.path(), &file, &status, Kept::Whole),
+            Err(errno @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => {
+                Err(Stop::Descriptor(errno.into()))
+            }
             // What it cannot be, the change will find out.
             Err(_) => Ok(self.before_made(&place.path())),
         }

@@ -110,8 +110,10 @@ impl Supervisor {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
-        if View::is_mount_point(&target.place) {
-            return Ok(Reply::Errno(Errno::EBUSY));
+        match View::is_mount_point(&target.place) {
+            Ok(false) => {}
+            Ok(true) => return Ok(Reply::Errno(Errno::EBUSY)),
+            Err(errno) => return Ok(Reply::Errno(errno)),
         }
         let path = target.place.path();
         if flags != 0 && self.access.holds_protected(&path) {

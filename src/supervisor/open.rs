@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::{Mode, SFlag, major, minor};
 
 use super::absent::LINKS;
 use super::access::{Area, Decision};
@@ -203,6 +203,9 @@ impl Supervisor {
         if access == PathAccess::Write && self.view.is_input(found) {
             return Decision::Deny { rule: None, reason: "standard input is for reading".to_owned() };
         }
+        if is_raw_storage(found) {
+            return Decision::Own { reason: "a raw device holds the launcher's files too" };
+        }
         let is_directory = found.kind() == SFlag::S_IFDIR;
         match found.former_path() {
             None => Decision::Allow(Area::Private),
@@ -318,5 +321,22 @@ impl Supervisor {
     pub(super) fn umask(&self, call: &Call) -> u32 {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
+    }
+}
+
+/// Whether it is a disk or the memory of the machine (null(4) has others of that number), where files lie without
+/// their names: block devices, and /dev/mem, kmem, port and sg (mem(4), sd(4)).
+fn is_raw_storage(found: &Found) -> bool {
+    const MEMORY: u64 = 1;
+    const SCSI_GENERIC: u64 = 21;
+    let device = found.status.st_rdev;
+    match found.kind() {
+        SFlag::S_IFBLK => true,
+        SFlag::S_IFCHR => match major(device) {
+            MEMORY => matches!(minor(device), 1 | 2 | 4),
+            SCSI_GENERIC => true,
+            _ => false,
+        },
+        _ => false,
     }
 }

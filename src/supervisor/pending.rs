@@ -105,6 +105,11 @@ impl Supervisor {
         Ok(self.show(index)?.is_ok())
     }
 
+    /// Whether `directory` is on the way to such a place: what is mounted there would move with it.
+    pub(super) fn leads_to_pending(&self, directory: &Path) -> bool {
+        self.pending.iter().any(|place| place.path != directory && place.path.starts_with(directory))
+    }
+
     fn pending_at(&self, path: &Path) -> Option<usize> {
         self.pending.iter().position(|place| !place.shown && place.path == path)
     }

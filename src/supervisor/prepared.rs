@@ -79,7 +79,7 @@ impl Prepared {
             hand_over: HandOver::by(listener.as_fd()),
             listener: Arc::new(listener),
             init: setup.init,
-            full_mediation: setup.access.policy.full_mediation(),
+            full_mediation: setup.access.full_mediation,
             access: setup.access,
             command: setup.command,
             recorder: setup.recorder,

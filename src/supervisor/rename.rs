@@ -35,8 +35,12 @@ impl Supervisor {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
-        if [&source, &target].into_iter().any(|target| View::is_mount_point(&target.place)) {
-            return Ok(Reply::Errno(Errno::EBUSY));
+        for end in [&source, &target] {
+            match View::is_mount_point(&end.place) {
+                Ok(false) if !self.leads_to_pending(&end.place.path()) => {}
+                Ok(_) => return Ok(Reply::Errno(Errno::EBUSY)),
+                Err(errno) => return Ok(Reply::Errno(errno)),
+            }
         }
         for (moved, other) in [(&source, &target), (&target, &source)] {
             if let Some(reply) = self.refuse_subtree(call, moved, &other.place.path())? {
@@ -50,7 +54,7 @@ impl Supervisor {
         let directory = is_directory(a) || (exchanged && is_directory(b));
         let done = self.view.rename(a, b, flags);
         if done.is_ok() {
-            self.written.renamed(&a.path(), &b.path());
+            self.written.renamed(&a.path(), &b.path(), exchanged);
             self.moved_file(a, Some(b));
             self.changed_at(b);
         }
@@ -81,7 +85,7 @@ impl Supervisor {
         }
         let decision = if self.access.holds_protected(&path) {
             Decision::Own { reason: "it holds a file of the launcher" }
-        } else if self.full_mediation && self.subtree_changes_meaning(&moved.place, to) {
+        } else if self.access.policy.full_mediation() && self.subtree_changes_meaning(&moved.place, to) {
             let reason = "a rule decides differently about something below it at the new name";
             Decision::Deny { rule: None, reason: reason.to_owned() }
         } else {

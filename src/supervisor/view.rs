@@ -278,12 +278,16 @@ impl View {
 
     /// Whether something is mounted at `place`. Outside of the run's mount namespace the kernel does not keep
     /// such a name from being removed or moved: the mount would go, and what lies under it would show.
-    pub(super) fn is_mount_point(place: &Place) -> bool {
+    pub(super) fn is_mount_point(place: &Place) -> nix::Result<bool> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let there = nix::fcntl::openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty());
-        let Ok(there) = there else { return false };
+        let there = match there {
+            Ok(there) => there,
+            Err(Errno::ENOENT) => return Ok(false),
+            Err(errno) => return Err(errno),
+        };
         let mounts = [&place.directory.file, &there].map(|file| descriptor::mount_id(file.as_fd()));
-        !matches!(mounts, [Ok(around), Ok(at)] if around == at)
+        Ok(!matches!(mounts, [Ok(around), Ok(at)] if around == at))
     }
 
     pub(super) fn open(&self, absolute: &[u8], flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {

@@ -128,12 +128,16 @@ impl WrittenFiles {
         self.shareable.len() >= MOST || self.shareable.contains(&id)
     }
 
-    /// The file `from` is called `to` from now on.
-    pub(super) fn renamed(&mut self, from: &Path, to: &Path) {
+    /// The file `from` is called `to` from now on; `exchanged` with what was called so.
+    pub(super) fn renamed(&mut self, from: &Path, to: &Path, exchanged: bool) {
         let open = self.open.values_mut().map(|written| &mut written.path);
         for path in open.chain(self.settled.values_mut().map(|settled| &mut settled.path)) {
-            if let Ok(rest) = path.strip_prefix(from) {
-                *path = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+            let moved = path.strip_prefix(from).map(|rest| (to, rest));
+            let moved = moved.or_else(|none| {
+                if exchanged { path.strip_prefix(to).map(|rest| (from, rest)) } else { Err(none) }
+            });
+            if let Ok((now, rest)) = moved {
+                *path = if rest.as_os_str().is_empty() { now.to_owned() } else { now.join(rest) };
             }
         }
     }

@@ -81,7 +81,7 @@ int main(int count, char **words) {
             continue;
         }
         int got = read(file, text, 6);
-        if (got == 6 && !memcmp(text, "DENIED", 6)) leaks++;
+        if (got == 6 && (!memcmp(text, "DENIED", 6) || !memcmp(text, "# DENI", 6))) leaks++;
         else if (got == 6 && !memcmp(text, "OPENED", 6)) reads++;
         else other++;
         if (is("how") && got < 0) {

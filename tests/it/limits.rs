@@ -142,6 +142,16 @@ fn watched(sandbox: &Sandbox, program: &str) -> (Ran, u64) {
 
 const CONNECTIONS: usize = 1000;
 
+/// The same command under limits.
+fn limited(inner: &Command, limit: &str) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(limit).arg(inner.get_program()).args(inner.get_args());
+    command.current_dir(inner.get_current_dir().expect("a directory")).env_clear();
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 #[test]
 fn a_thousand_connections_are_open_at_once() {
     if !has("prlimit") {
@@ -174,12 +184,7 @@ print(len(all))
         );
         let _ = std::fs::remove_file(sandbox.trace());
         let inner = sandbox.run_command(&[], &["python3", "-c", &program]);
-        let mut command = Command::new("prlimit");
-        command.arg("--nofile=1024:4096").arg(inner.get_program()).args(inner.get_args());
-        command.current_dir(inner.get_current_dir().expect("a directory")).env_clear();
-        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut ran = Running::start(command).finish();
+        let mut ran = Running::start(limited(&inner, "--nofile=1024:4096")).finish();
         ran.read_trace(&sandbox.trace());
         ran.exits(0).prints("1000\n");
         let streams = ran.of("net.stream");
@@ -223,5 +228,40 @@ print(status(b''.join(b'A%d: b\\r\\n' % n for n in range(5000)) + b'\\r\\n'))
         assert!(answers[1..].iter().all(|answer| ["431", "cut"].contains(answer)), "{ran}");
         assert_eq!(ran.denials("net").len(), 2, "{ran}");
         assert_eq!(ran.of("http.exchange").len(), 1, "{ran}");
+    });
+}
+
+/// What nobody could look at is not told as absent, nor taken for no mount.
+#[test]
+fn without_descriptors_a_change_is_not_made_or_the_run_ends() {
+    if !has("prlimit") {
+        return skip("descriptors", "there is no prlimit");
+    }
+    everyone(|sandbox| {
+        sandbox.file("out/old", "old");
+        sandbox.policy("write: ./out");
+        let program = "
+import os
+ready, told = os.pipe()
+hold, held = os.pipe()
+def fill(name):
+    number = 0
+    while True:
+        try: os.open('out/' + name + str(number), os.O_CREAT | os.O_WRONLY); number += 1
+        except OSError: return
+for name in 'xyz':
+    if os.fork() == 0:
+        os.close(held); fill(name); os.write(told, b'1'); os.read(hold, 1); os._exit(0)
+    os.read(ready, 1)
+for change in (lambda: os.rename('out', 'other'), lambda: os.unlink('out/old')):
+    try: change(); print('done')
+    except OSError: print('failed')
+";
+        let inner = sandbox.run_command(&[], &["python3", "-c", program]);
+        let mut ran = Running::start(limited(&inner, "--nofile=1200:1200")).finish();
+        ran.read_trace(&sandbox.trace());
+        assert!(ran.of("fs.open_write").len() > 500 && !ran.stdout.starts_with("done"), "{ran}");
+        let mut deleted = ran.of("fs.delete").into_iter();
+        assert!(deleted.all(|entry| entry["args"]["before"] != "absent"), "{ran}");
     });
 }

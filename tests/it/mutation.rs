@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Ran, Sandbox, everyone};
+use crate::support::{Ran, Sandbox, User, everyone, skip};
 
 /// Does each act and prints `done` or the name of its errno.
 const ACTS: &str = "import ctypes, errno, os, stat
@@ -253,6 +253,99 @@ open('one/file', 'w').write('new'); os.mkdir('out/inner'); os.rmdir('out/inner')
         let count = |op: &str| ran.entries.iter().filter(|entry| entry["op"] == op).count();
         assert_eq!((count("fs.rename"), count("fs.delete")), (0, 1), "{ran}");
     });
+}
+
+/// What is written through each descriptor ends under the other name.
+#[test]
+fn files_that_change_names_while_they_are_written_are_recorded_by_the_last_ones() {
+    everyone(|sandbox| {
+        sandbox.file("out/a", "");
+        sandbox.file("out/b", "");
+        sandbox.policy("write: ./out");
+        let ran = python(
+            sandbox,
+            "a, b = (os.open('out/' + name, os.O_WRONLY) for name in 'ab')
+print(ctypes.CDLL(None).renameat2(-100, b'out/a', -100, b'out/b', 2))
+os.write(a, b'first'); os.write(b, b'second'); os.close(a); os.close(b)",
+        );
+        ran.exits(0).prints("0\n");
+        for (name, content) in [("out/b", "first"), ("out/a", "second")] {
+            assert_eq!(fs::read_to_string(sandbox.path(name)).expect("the file"), content);
+            let path = sandbox.path(name).display().to_string();
+            let told = ran.of("fs.write").into_iter().filter(|entry| entry["args"]["path"] == path.as_str());
+            let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+            let last = told.last().unwrap_or_else(|| panic!("no fs.write of {name}: {ran}"));
+            assert_eq!(last["args"]["sha256"], digest.as_str(), "{ran}");
+        }
+    });
+}
+
+/// What the host makes there is mounted below a directory of the run's own, which would take it along.
+#[test]
+fn a_directory_on_the_way_to_a_place_that_may_come_is_not_moved() {
+    everyone(|sandbox| {
+        let name = format!(
+            "/tmp/agentbox-{}-{}",
+            std::process::id(),
+            sandbox.beside("").file_name().expect("a name").display()
+        );
+        sandbox.policy(&format!("write: {name}/x/out\ndeny: write {name}/**/*.sh"));
+        let ran = python(
+            sandbox,
+            &format!(
+                "os.makedirs('{name}/x'); os.mkdir('{name}.other'); act(os.rename, '{name}', '/tmp/gone')
+act(os.rename, '{name}.other', '/tmp/free'); act(os.rename, '{name}/x', '/tmp/gone'); print()"
+            ),
+        );
+        ran.exits(0).prints("EBUSY done EBUSY \n");
+    });
+}
+
+/// FS_IOC_SETVERSION works through descriptors for reading.
+#[test]
+fn a_file_that_is_only_read_keeps_its_generation() {
+    everyone(|sandbox| {
+        sandbox.file("out/locked", "locked");
+        sandbox.policy("write: ./out\ndeny: write ./out/locked");
+        let ran = python(
+            sandbox,
+            "import fcntl
+file = os.open('out/locked', os.O_RDONLY)
+for number in (0x40087602, 0x40086604): act(fcntl.ioctl, file, number, bytes(8))
+print()",
+        );
+        ran.exits(0).prints("ENOTSUP ENOTSUP \n");
+    });
+}
+
+#[test]
+fn what_may_change_among_the_systems_files_is_recorded_when_it_is_read() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("all of it", "only root makes a directory in /usr");
+    }
+    let there = tempfile::tempdir_in("/usr/share").expect("a directory");
+    let path = there.path().join("file.txt").display().to_string();
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(&format!("write: {}", there.path().display()));
+    let ran = python(&sandbox, &format!("open('{path}', 'w').write('new'); print(open('{path}').read())"));
+    ran.exits(0).prints("new\n").recorded("fs.open_read", "path", &path);
+}
+
+/// The policy and the trace lie on some disk, by other names or none.
+#[test]
+fn no_disk_is_opened_as_a_whole() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("all of it", "only root opens disks");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    let mode = nix::sys::stat::Mode::from_bits_truncate(0o600);
+    let device = nix::sys::stat::makedev(7, 200);
+    let disk = sandbox.path("disk");
+    nix::sys::stat::mknod(&disk, nix::sys::stat::SFlag::S_IFBLK, mode, device).expect("a node");
+    sandbox.policy("write: .");
+    let program = format!("{ACTS}act(open, 'disk'); act(open, 'disk', 'r+b'); print()");
+    let ran = sandbox.run_with(&["--observe"], &["python3", "-c", &program]);
+    ran.exits(0).prints("EACCES EACCES \n").denied("read", "disk").denied("write", "disk");
 }
 
 #[test]

@@ -175,6 +175,13 @@ impl Fight {
         self.entries.iter().filter(move |entry| entry["kind"] == kind && entry["op"] == op)
     }
 
+    /// Who opens files, as the trace says.
+    pub(crate) fn files(&self) -> &str {
+        let mut manifests =
+            self.entries.iter().filter_map(|entry| entry["args"]["mechanisms"]["files"].as_str());
+        manifests.next().unwrap_or_default()
+    }
+
     /// How many refusals of `op` whose target ends with `end` are recorded, repeats included.
     pub(crate) fn denials(&self, op: &str, end: &str) -> u64 {
         self.found("deny", op)

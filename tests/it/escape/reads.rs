@@ -52,11 +52,30 @@ fn races_do_not_reach_a_denied_file() {
 #[test]
 fn races_do_not_read_a_granted_file_unrecorded() {
     for user in users() {
+        // The kernel has to be let read what it may start.
+        for policy in ["read: .\n", "read: .\nexec: ./open/tool\n", "read: .\nexec: /**\n"] {
+            let cell = cell("race", user);
+            let fight = cell.attack(policy, &["system", "4000"]);
+            fight.is_lost();
+            assert!(fight.number("reads") > 100, "{fight}");
+            assert!(recorded(&fight, "open/file.txt") >= fight.number("reads"), "{fight}");
+            let files = if policy.contains("exec") { "" } else { "; system files by the kernel" };
+            assert_eq!(fight.files(), format!("injected descriptors{files}"), "{fight}");
+        }
+    }
+}
+
+#[test]
+fn races_do_not_reach_the_launchers_files_under_observe() {
+    for user in users() {
         let cell = cell("race", user);
-        let fight = cell.attack("read: .\n", &["system", "4000"]);
+        let policy = cell.file("open/file.txt", "# DENIED\nread: ./nothing\n");
+        let mut command = cell.launching(&["--observe"], &policy, &cell.trace());
+        command.arg(cell.guest()).args(["system", "4000"]);
+        let fight = cell.watch(command);
         fight.is_lost();
-        assert!(fight.number("reads") > 100, "{fight}");
-        assert!(recorded(&fight, "open/file.txt") >= fight.number("reads"), "{fight}");
+        assert_eq!(fight.number("reads"), 0, "{fight}");
+        assert_eq!(fight.files(), "injected descriptors", "{fight}");
     }
 }
 
