@@ -179,6 +179,8 @@ fn build_view(
     channel::send(word.as_fd(), &root.to_le_bytes(), &network)
         .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::leave_old_root().map_err(view)?;
+    // Only the command reads them, and that does not start before the launcher has heard of this process again.
+    built.unwritten.into_iter().try_for_each(|file| file.write(&mut contents)).map_err(view)?;
     Ok(built.pending)
 }
 
