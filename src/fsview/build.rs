@@ -11,7 +11,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat};
 
 use super::copies::{Copied, Copies};
-use super::cover::{ASIDE, Covers, Fill};
+use super::cover::{ASIDE, Covers};
 use super::overlay::{Diverted, Lower, Uppers};
 use super::tree::{self, Shape, Tree};
 use super::{Door, doors};
@@ -30,14 +30,40 @@ pub struct Built {
     pub doors: Vec<Door>,
     /// What holds the writes that do not reach the host.
     pub diverted: Diverted,
+    /// Files that are empty still.
+    pub unwritten: Vec<Unwritten>,
+}
+
+/// A generated file that takes something over from the host: the view can be entered before that is read.
+#[derive(Debug)]
+pub struct Unwritten {
+    path: PathBuf,
+    /// Among those of its kind.
+    number: usize,
+    file: File,
+}
+
+impl Unwritten {
+    /// Has `contents` write it.
+    ///
+    /// # Errors
+    /// What `contents` says.
+    pub fn write(mut self, contents: &mut Contents<'_>) -> Result<(), FsviewError> {
+        contents(self.number, &mut self.file).map_err(|error| FsviewError::new("write", self.path, error))
+    }
 }
 
 /// Writes the content of one of the files that take something over from the host, by its number among
 /// them.
 pub type Contents<'a> = dyn FnMut(usize, &mut File) -> std::io::Result<()> + 'a;
 
+/// Writes a file.
+type Fill<'a> = dyn FnMut(&mut File) -> std::io::Result<()> + 'a;
+
 /// Builds the view; its root is attached over an existing directory of the old root. Changes the
-/// working directory. `contents` is asked for a generated file when its turn comes. For each of `sockets`, paths of the host, there is a door.
+/// working directory. A generated file that takes something over from the host is left unwritten, but for one that
+/// lies in the root itself, which is closed in the end: for that `contents` is asked. For each of `sockets`, paths of
+/// the host, there is a door.
 ///
 /// A first mount at `/` is the root itself; without one the root is `drafted`, or an empty file system.
 ///
@@ -78,7 +104,7 @@ pub(super) fn build(
     let mut taken = 0..;
     for file in &spec.files {
         let number = file.content.bytes().map_or_else(|| taken.next(), |_| None);
-        builder.generate(&file.path, &mut |to| match (file.content.bytes(), number) {
+        builder.generate(&file.path, number, &mut |to| match (file.content.bytes(), number) {
             (None, Some(number)) => contents(number, to),
             (bytes, _) => to.write_all(bytes.unwrap_or_default()),
         })?;
@@ -94,7 +120,8 @@ pub(super) fn build(
         mount::set_attributes(builder.tree.root.as_fd(), RDONLY | NOSUID | NODEV, 0, false)
             .map_err(|error| FsviewError::new("mount_setattr", "/", error))?;
     }
-    Ok(Built { root: builder.tree.root, pending, doors, diverted })
+    let Builder { tree, unwritten, .. } = builder;
+    Ok(Built { root: tree.root, pending, doors, diverted, unwritten })
 }
 
 /// The root to build in: the copy of a whole one, what is drafted, or a new one.
@@ -141,6 +168,7 @@ pub(super) struct Builder {
     stand_ins: Vec<PathBuf>,
     /// Overlays that the run only reads: they are closed when everything lies in them.
     closing: Vec<(OwnedFd, PathBuf, u64)>,
+    unwritten: Vec<Unwritten>,
 }
 
 impl Builder {
@@ -155,8 +183,8 @@ impl Builder {
         // The first of many: where openat2(2) is refused, this says so.
         tree::open(root.as_fd(), Path::new("/")).map_err(|errno| FsviewError::new("openat2", "/", errno))?;
         let tree = Tree::new(root, own).map_err(|errno| FsviewError::new("fstat", "/", errno))?;
-        let (spare, stand_ins, closing) = Default::default();
-        Ok(Self { tree, covers: None, spare, uppers: None, stand_ins, closing })
+        let (spare, stand_ins, closing, unwritten) = Default::default();
+        Ok(Self { tree, covers: None, spare, uppers: None, stand_ins, closing, unwritten })
     }
 
     /// Covers come out of a file system at `place`, from now on.
@@ -327,8 +355,14 @@ impl Builder {
         }
     }
 
-    /// Writes a generated file, over whatever a mounted tree has at that name.
-    fn generate(&mut self, path: &Path, fill: &mut Fill<'_>) -> Result<(), FsviewError> {
+    /// Writes a generated file, over whatever a mounted tree has at that name: there one of a `number` is
+    /// written later.
+    fn generate(
+        &mut self,
+        path: &Path,
+        number: Option<usize>,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), FsviewError> {
         let failed = |error| FsviewError::new("write", path, error);
         match self.tree.create(path, 0o644) {
             Ok(mut file) => return fill(&mut file).map_err(failed),
@@ -339,7 +373,11 @@ impl Builder {
             // A tree of the host without that file: programs do without it as on the host.
             return Ok(());
         }
-        let tree = self.covers()?.file(fill, path)?;
+        let (mut file, tree) = self.covers()?.file(path)?;
+        match number {
+            Some(number) => self.unwritten.push(Unwritten { path: path.to_owned(), number, file }),
+            None => fill(&mut file).map_err(failed)?,
+        }
         self.attach(path, Shape::File, &tree)
     }
 }

@@ -24,9 +24,6 @@ const PLACES: [&str; 3] = ["/sys", "/usr", "/dev"];
 /// nothing which views show. What a draft was made with in vain is left there, too.
 pub(super) const ASIDE: &str = "/proc/tty";
 
-/// Writes a file.
-pub(super) type Fill<'a> = dyn FnMut(&mut File) -> std::io::Result<()> + 'a;
-
 /// The file system, and what was made in it.
 #[derive(Debug)]
 pub(super) struct Covers {
@@ -58,17 +55,15 @@ impl Covers {
         Ok(Self { tree, files: 0, has_blanks: false })
     }
 
-    /// A mount of one new read-only file, written by `fill`.
+    /// One new file, which can be written, and a read-only mount of it.
     ///
     /// # Errors
     /// The first step that the kernel refused; `for_path` names what it was for.
-    pub(super) fn file(&mut self, fill: &mut Fill<'_>, for_path: &Path) -> Result<OwnedFd, FsviewError> {
+    pub(super) fn file(&mut self, for_path: &Path) -> Result<(File, OwnedFd), FsviewError> {
         let name = self.files.to_string();
         self.files += 1;
-        let mut file = self.create(&name, 0o644, for_path)?;
-        fill(&mut file).map_err(|error| FsviewError::new("write", for_path, error))?;
-        drop(file);
-        self.copy(&name, for_path)
+        let file = self.create(&name, 0o644, for_path)?;
+        Ok((file, self.copy(&name, for_path)?))
     }
 
     /// A mount of a file or directory that nobody can open.

@@ -19,7 +19,7 @@ mod pivot;
 mod served;
 mod tree;
 
-pub use build::{Built, Contents};
+pub use build::{Built, Contents, Unwritten};
 pub use content::Content;
 pub use copies::{Copies, FileKey, look};
 pub use doors::Door;

@@ -2,9 +2,10 @@
 //!
 //! Nothing has a way out of the namespace, whatever rules there are: the supervisor alone dials out.
 
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sched::CloneFlags;
@@ -137,16 +138,18 @@ fn prepare_with(asked: Option<u16>) -> Result<Prepared, NetError> {
     Ok(Prepared { asked, mechanism, transparent_port, low_ports, diag, sockets })
 }
 
-/// Adds what the plan names. Where the plan needs the port that was taken, everything is made again in a
-/// network namespace of its own.
-pub fn setup(prepared: Prepared, spec: &NetSpec) -> Result<NetSockets, NetError> {
+/// Adds what the plan names. Where the plan needs the port that was taken, everything is made again in another
+/// network namespace, which is returned: processes that were made before have to [`follow`].
+pub fn setup(prepared: Prepared, spec: &NetSpec) -> Result<(NetSockets, Option<OwnedFd>), NetError> {
     let wanted = spec.tproxy.then(|| transparent_port(spec)).transpose()?;
-    let prepared = if prepared.asked == wanted {
-        prepared
+    let refused = |call| move |error: io::Error| NetError::Namespace(Refused::by(call)(error));
+    let (prepared, other) = if prepared.asked == wanted {
+        (prepared, None)
     } else {
-        nix::sched::unshare(CloneFlags::CLONE_NEWNET)
-            .map_err(|errno| NetError::Namespace(Refused::by("unshare(CLONE_NEWNET)")(errno)))?;
-        prepare_with(wanted)?
+        let unshared = nix::sched::unshare(CloneFlags::CLONE_NEWNET).map_err(io::Error::from);
+        unshared.map_err(refused("unshare(CLONE_NEWNET)"))?;
+        let other = File::open("/proc/self/ns/net").map_err(refused("open(/proc/self/ns/net)"))?;
+        (prepare_with(wanted)?, Some(other.into()))
     };
     let Prepared { mechanism, transparent_port, low_ports, diag, mut sockets, .. } = prepared;
     let mut taken = vec![DNS];
@@ -167,7 +170,16 @@ pub fn setup(prepared: Prepared, spec: &NetSpec) -> Result<NetSockets, NetError>
     let wanted = if taken.contains(&spec.proxy_port) { 0 } else { spec.proxy_port };
     let proxy_port = sockets.on_loopback(wanted, |_| Role::Proxy)?;
     let Sockets { ipv6, fds } = sockets;
-    Ok(NetSockets { mechanism, transparent_port, proxy_port, ipv6, low_ports, diag, fds })
+    let made = NetSockets { mechanism, transparent_port, proxy_port, ipv6, low_ports, diag, fds };
+    Ok((made, other))
+}
+
+/// Moves the caller into the network namespace that [`setup`] made instead of its own.
+///
+/// # Errors
+/// The errno of setns(2).
+pub fn follow(other: BorrowedFd<'_>) -> nix::Result<()> {
+    nix::sched::setns(other, CloneFlags::CLONE_NEWNET)
 }
 
 /// The first that the plan does not need itself.

@@ -133,13 +133,14 @@ fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
     }
     nix::unistd::sethostname(cell.hostname.as_ref())
         .map_err(|errno| Failure::new(Step::Hostname, "sethostname", &errno.into()))?;
-    let sockets = net::setup(network, &cell.net).map_err(|error| Failure::text(Step::Network, &error))?;
+    let (sockets, other) =
+        net::setup(network, &cell.net).map_err(|error| Failure::text(Step::Network, &error))?;
     sockets.send(&ends.sockets).map_err(|error| Failure::text(Step::Network, &error))?;
     let input: Vec<_> = input.iter().map(AsFd::as_fd).collect();
     channel::send(ends.channel.as_fd(), &Message::Sockets.encode(), &input)
         .map_err(|error| Failure::new(Step::Network, "sendmsg", &error))?;
     drop(sockets);
-    let pending = build_view(&cell, draft, &word, ends)?;
+    let pending = build_view(&cell, draft, (&word, other), ends)?;
     // Where the sockets went out, requests for more come in, if there can be any.
     let dialler = (!cell.net.published.is_empty()).then_some(&ends.sockets);
     become_init(ends, dialler.into_iter().chain(&last_id), &pending)
@@ -158,7 +159,7 @@ fn carry_on(begun: Begun, ends: &Ends) -> Result<(), Failure> {
 fn build_view(
     cell: &Cell<'_>,
     draft: Option<Draft>,
-    word: &OwnedFd,
+    (word, network): (&OwnedFd, Option<OwnedFd>),
     ends: &Ends,
 ) -> Result<Pending, Failure> {
     let view = |error| Failure::text(Step::View, &error);
@@ -174,9 +175,12 @@ fn build_view(
     fsview::enter(&built.root).map_err(view)?;
     // The command's process goes on while the old root is left behind.
     let root = mount_id(built.root.as_fd()).map_err(|error| Failure::new(Step::View, "statx", &error))?;
-    channel::send(word.as_fd(), &root.to_le_bytes(), &[])
+    let network: Vec<_> = network.iter().map(AsFd::as_fd).collect();
+    channel::send(word.as_fd(), &root.to_le_bytes(), &network)
         .map_err(|error| Failure::new(Step::View, "sendmsg", &error))?;
     fsview::leave_old_root().map_err(view)?;
+    // Only the command reads them, and that does not start before the launcher has heard of this process again.
+    built.unwritten.into_iter().try_for_each(|file| file.write(&mut contents)).map_err(view)?;
     Ok(built.pending)
 }
 
@@ -294,10 +298,13 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
 /// Waits for the view, in which pivot_root(2) of pid 1 has put this process too, and looks whether it has.
 fn view_root(word: OwnedFd) -> Result<OwnedFd, Failure> {
     let failed = |call: &'static str| move |error| Failure::new(Step::View, call, &error);
-    let (expected, _) = channel::receive(word.as_fd()).map_err(failed("recvmsg"))?;
+    let (expected, network) = channel::receive(word.as_fd()).map_err(failed("recvmsg"))?;
     if expected.is_empty() {
         // Pid 1 is gone; it has said why.
         process::exit_now(125);
+    }
+    for other in network {
+        net::follow(other.as_fd()).map_err(|errno| Failure::new(Step::Network, "setns", &errno.into()))?;
     }
     let root = nix::fcntl::open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| Failure::new(Step::View, "open(/)", &errno.into()))?;

@@ -189,17 +189,11 @@ fn hold_many_descriptors() -> nix::Result<()> {
 #[derive(Debug)]
 pub(super) struct Launching {
     pub(super) begun: Begun,
-    /// Its sockets, already there.
-    pub(super) sockets: NetSockets,
     pub(super) tls: Option<Interception>,
 }
 
-/// Tells the run's first process the plan, makes what reads its TLS, and waits until its network is there.
-pub(super) fn launch(
-    mut begun: Begun,
-    plan: &LaunchPlan,
-    tls: Option<Intention>,
-) -> Result<Launching, RunError> {
+/// Tells the run's first process the plan, and makes what reads its TLS.
+pub(super) fn launch(begun: Begun, plan: &LaunchPlan, tls: Option<Intention>) -> Result<Launching, RunError> {
     order::tell(begun.channel.as_fd(), &Cell::of(plan))?;
     // While the child copies the same places.
     order::tell(begun.channel.as_fd(), &fsview::look(&plan.fs)?)?;
@@ -210,13 +204,7 @@ pub(super) fn launch(
     order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
     order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
     order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, begun.stdio.pipes()))?;
-    let (said, descriptors) = begun.hear()?;
-    let Message::Sockets = said else { return Err(RunError::Silent) };
-    begun.stdio.settle_input(descriptors.into_iter().next());
-    let sockets = NetSockets::receive(&begun.sockets).map_err(RunError::Network)?;
-    // Its ids are mapped: from now on nobody reads the launcher's memory.
-    process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
-    Ok(Launching { begun, sockets, tls })
+    Ok(Launching { begun, tls })
 }
 
 impl Begun {
@@ -276,6 +264,17 @@ impl Begun {
     /// Where pid 1 makes sockets when it is asked, if the plan needs any.
     pub(super) fn dialler(&self) -> std::io::Result<OwnedFd> {
         self.sockets.try_clone()
+    }
+
+    /// Waits until its network is there.
+    pub(super) fn network(&mut self) -> Result<NetSockets, RunError> {
+        let (said, descriptors) = self.hear()?;
+        let Message::Sockets = said else { return Err(RunError::Silent) };
+        self.stdio.settle_input(descriptors.into_iter().next());
+        let sockets = NetSockets::receive(&self.sockets).map_err(RunError::Network)?;
+        // Its ids are mapped: from now on nobody reads the launcher's memory.
+        process::set_dumpable(false).map_err(RunError::call("prctl(PR_SET_DUMPABLE)"))?;
+        Ok(sockets)
     }
 
     /// Waits until the command's process is in the view.

@@ -132,8 +132,8 @@ struct Armed {
     watched: Result<Watched, RunError>,
 }
 
-/// Starts the proxy while the child builds the view, and looks around in that while the command's process gives
-/// up its rights; what fails here leaves no trace.
+/// Notes what a replay needs while the child makes its network, starts the proxy while that builds the view, and looks
+/// around in it while the command's process gives up its rights; what fails here leaves no trace.
 fn arm(
     plan: LaunchPlan,
     launching: launch::Launching,
@@ -150,29 +150,26 @@ fn arm(
     let redacted = streams.redacted.given().into_iter().map(str::to_owned).collect();
     let redactor = repeat.redactor()?.with_names(streams.redacted.clone());
     let connections = Arc::new(Connections::default());
-    let launch::Launching { mut begun, sockets, tls } = launching;
+    let launch::Launching { mut begun, tls } = launching;
+    let noted = repeat.begin(umask, (recorder, turn.as_deref()));
+    plan.check_document()?;
+    let sockets = begun.network()?;
     let (capture, reads_tls, idle_timeout) = (launch::capture(&sockets), tls.is_some(), streams.idle_timeout);
     let start = |sockets, listeners| {
         let (policy, enforce) = (&plan.access.policy, plan.access.enforce);
         let streams = (tls, streams);
         network::start(policy, sockets, listeners, (recorder, redactor), &connections, enforce, streams)
     };
-    let note = || repeat.begin(umask, (recorder, turn.as_deref()));
-    let (entered, network, relayed, noted) = if plan.unix.is_empty() && plan.net.published.is_empty() {
+    let (entered, network, relayed) = if plan.unix.is_empty() && plan.net.published.is_empty() {
         let network = start(sockets, Listeners::default())?;
-        // While the child builds the view.
-        let noted = note();
-        plan.check_document()?;
-        (begun.view()?, network, Vec::new(), noted)
+        (begun.view()?, network, Vec::new())
     } else {
-        let noted = note();
-        plan.check_document()?;
         // It listens at the doors too, which are made with the view, or asks pid 1 for sockets.
         let mut entered = begun.view()?;
         let (unix, relayed) = doors(plan.unix.clone(), std::mem::take(&mut entered.doors));
         let dialler = begun.dialler().map_err(RunError::call("dup"))?;
         let listeners = publish::listeners(published, unix, dialler);
-        (entered, start(sockets, listeners)?, relayed, noted)
+        (entered, start(sockets, listeners)?, relayed)
     };
     let (policy, seeded) = (Arc::clone(&plan.access.policy), plan.replay);
     let (full_mediation, enforce) = (plan.access.full_mediation, plan.access.enforce);

@@ -70,9 +70,10 @@ impl Prepared {
         })
     }
 
-    /// Serves the calls that wait at `listener`, see [`Supervisor::run`].
+    /// Serves the calls that wait at `listener`, see [`Supervisor::run`]; the view has all its files now.
     #[must_use]
-    pub fn serve(self, listener: OwnedFd) -> Supervisor {
+    pub fn serve(mut self, listener: OwnedFd) -> Supervisor {
+        self.statuses.note_made(&self.view);
         let Self { setup, view, pending, written, listings, statuses, machine, sockets, controlled } = self;
         let Controlled { following, clock, skip, outputs, outside, births } = controlled;
         Supervisor {

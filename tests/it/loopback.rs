@@ -123,6 +123,20 @@ one.connect(server.getsockname()); print(one.recv(9))"
 }
 
 #[test]
+fn a_rule_for_the_port_that_captures_elsewhere_leads_to_the_host_as_others_do() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    let port = serve("127.0.0.1:0");
+    everyone(|sandbox| {
+        // The first port that connections to other addresses are led to, where no rule names it.
+        sandbox.policy(&format!("net: localhost:64000, localhost:{port}\n"));
+        let ran = clients(sandbox, &[], &format!("print(ask('127.0.0.1', {port}))"));
+        ran.exits(0).prints("host\n").denied_nothing();
+    });
+}
+
+#[test]
 fn a_denied_port_and_a_run_without_such_a_rule_are_refused() {
     if !has("python3") {
         return skip("python3", "it is not installed");

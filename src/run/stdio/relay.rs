@@ -149,8 +149,10 @@ impl Worker {
     }
 
     fn copy(&self) -> nix::Result<()> {
-        let mut block = vec![0; BLOCK];
+        let mut block = Vec::new();
         while self.wait()? {
+            // Not before: the kernel has to give each page of it, while the command is to start.
+            block.resize(BLOCK, 0);
             let most = if self.flow.inwards { self.room() } else { BLOCK };
             let count = match read(&self.flow.from, &mut block[..most]) {
                 Ok(0) => break,
@@ -181,6 +183,10 @@ impl Worker {
             let events = |at: usize| watched.get(at).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
             let finishing = !events(2).is_empty();
             if !events(1).is_empty() || (finishing && self.flow.inwards) {
+                return Ok(false);
+            }
+            if !self.flow.inwards && events(0) == PollFlags::POLLHUP {
+                // A pipe that nobody writes to, and nothing is left in it.
                 return Ok(false);
             }
             if !events(0).is_empty() {

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
+use memchr::memmem;
+
 /// Bytes of a note section, of a dynamic section that are looked at.
 const MOST: u64 = 8192;
 const PT_LOAD: u64 = 1;
@@ -178,7 +180,7 @@ impl Program<'_> {
         let mut names = vec![0; usize::try_from(size).unwrap_or(0)];
         let count = self.file.read_at(&mut names, at).unwrap_or(0);
         names.truncate(count);
-        PYTHON.iter().any(|name| names.windows(name.len()).any(|window| window == *name))
+        PYTHON.iter().any(|name| memmem::find(&names, name).is_some())
     }
 }
 

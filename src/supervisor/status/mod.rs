@@ -75,11 +75,20 @@ impl Statuses {
 
     /// Notes directories of the view that the run may look at without opening them.
     pub(super) fn note_places(&mut self, view: &View, access: &AccessTable) {
+        let mounted = MOUNTED.map(PathBuf::from);
+        self.note(view, access.skeleton.iter().chain(&access.private).chain(&mounted));
+    }
+
+    /// The same of what is made for the run, when all of it is written.
+    pub(super) fn note_made(&mut self, view: &View) {
+        self.note(view, view.made.iter());
+    }
+
+    fn note<'a>(&mut self, view: &View, paths: impl Iterator<Item = &'a PathBuf>) {
         if !self.are_noted() {
             return;
         }
-        let mounted = MOUNTED.map(PathBuf::from);
-        for path in access.skeleton.iter().chain(&access.private).chain(&view.made).chain(&mounted) {
+        for path in paths {
             if let Ok(found) = view.find(path.as_os_str().as_bytes(), false) {
                 self.add_seen(path, &found.status, || status::of(found.file.as_fd(), 0, ALL));
             }

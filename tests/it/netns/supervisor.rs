@@ -89,7 +89,7 @@ impl Net {
     }
 
     pub(crate) fn new(spec: &NetSpec) -> Self {
-        let sockets = prepare().and_then(|prepared| setup(prepared, spec)).expect("setup");
+        let (sockets, _) = prepare().and_then(|prepared| setup(prepared, spec)).expect("setup");
         // What follows runs as the command will: without capabilities.
         caps::clear(None, CapSet::Effective).expect("capabilities");
         assert_eq!(sockets.ipv6, Ipv6::Present);
