@@ -64,7 +64,7 @@ enum Subcommands {
     /// Show what a policy means on this host
     Policy(policy::PolicyCommand),
     /// Run a command, confined by a policy and recorded
-    Run(run::RunCommand),
+    Run(Box<run::RunCommand>),
     /// Run a recorded run again, offline, and say whether it did the same
     Replay(replay::ReplayCommand),
     /// Read a trace
@@ -88,7 +88,7 @@ fn run_alone() -> Option<Subcommands> {
     let alone = run::RunCommand::augment_args(clap::Command::new("run").no_binary_name(true));
     let matches = alone.try_get_matches_from(words).ok()?;
     let command = run::RunCommand::from_arg_matches(&matches).ok()?;
-    Some(Subcommands::Run(command.begun(early)))
+    Some(Subcommands::Run(Box::new(command.begun(early))))
 }
 
 /// Help and version go to stdout with 0; mistakes, and the help that stands for one, to stderr with 2.

@@ -92,7 +92,8 @@ impl ReplayCommand {
         })?;
         // Where waits are left out, it is for us to say when they end.
         let clock = if self.paced { recording.clock } else { recording.clock.behind() };
-        let begun = run::begin(Some(place::former(&recording, clock, self.voice)?), input, first.outputs);
+        let outputs = first.outputs(bound.is_some());
+        let begun = run::begin(Some(place::former(&recording, clock, self.voice)?), input, outputs);
         let made = first.made(&recording, blanks(&scratch)?);
         let (prepared, mut found) = self.prepare(&recording, &made)?;
         found.extend(first.differences());

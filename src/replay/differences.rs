@@ -76,7 +76,7 @@ pub struct FirstState {
     /// What it was given as standard input.
     pub input: StandardInput,
     /// How it was given standard output and error.
-    pub outputs: Outputs,
+    outputs: Outputs,
     /// The order in which directories listed their names.
     pub orders: Orders,
     /// The statuses of files.
@@ -129,6 +129,12 @@ impl FirstState {
         }
         state.served = state.inputs.take_served(&state.files);
         Ok(state)
+    }
+
+    /// How it is given standard output and error again: what `goes_on` from some step has a reader of its own.
+    #[must_use]
+    pub fn outputs(&self, goes_on: bool) -> Outputs {
+        if goes_on { Outputs { ends: [None; 2], ..self.outputs } } else { self.outputs }
     }
 
     /// What came into being at `places` when the run had ended is not there at first; nor is what came to be in

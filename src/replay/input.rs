@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::dup2_stdin;
 use serde_json::{Map, Value};
 
-use crate::run::{Input, Outputs};
+use crate::run::{End, Input, Outputs};
 use crate::trace::StoredBlobs;
 
 /// What a run was given as standard input.
@@ -85,10 +85,12 @@ pub(super) fn add_output(outputs: &mut Outputs, entry: &Map<String, Value>) {
     }
     let Some(Value::Object(args)) = entry.get("args") else { return };
     let is_relayed = args.contains_key("sha256");
+    let number = |name: &str| args.get(name).and_then(Value::as_u64);
+    let end = number("size").zip(number("closed_at")).map(|(size, written)| End { size, written });
     match args.get("stream").and_then(Value::as_str) {
-        Some("stdout") => outputs.output = is_relayed,
+        Some("stdout") => (outputs.output, outputs.ends[0]) = (is_relayed, end),
         Some("stderr") => {
-            outputs.error = is_relayed;
+            (outputs.error, outputs.ends[1]) = (is_relayed, end);
             outputs.together = args.contains_key("same_as");
         }
         _ => {}

@@ -1,7 +1,9 @@
 //! What goes wrong in a run goes wrong again in its replay, and is no difference; what was changed is one.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::process::Stdio;
 
 use crate::support::{Ran, Sandbox, everyone, has, skip};
 
@@ -98,5 +100,62 @@ fn promises_of_node_may_come_in_any_order() {
         let ran = sandbox.run(&["node", "-e", program, &port.to_string()]);
         ran.exits(0).prints("/slow 404 256\n/fast 404 256\n/middle 404 256\n");
         replay(sandbox).exits(0).complains("replay ok");
+    });
+}
+
+/// Runs a command whose reader leaves after the first of its output.
+fn run_with_a_reader_that_leaves(sandbox: &Sandbox, words: &[&str]) -> Option<i32> {
+    let _ = fs::remove_file(sandbox.trace());
+    let mut command = sandbox.run_command(&["-q"], words);
+    let mut child = command.stderr(Stdio::null()).spawn().expect("starts");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    stdout.read_exact(&mut [0; 2]).expect("the first of it");
+    drop(stdout);
+    child.wait().expect("ends").code()
+}
+
+#[test]
+fn a_reader_that_left_leaves_again() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nwrite: ./out\nexec: **/yes\nexec: **/seq\nexec: python3");
+        sandbox.file("out", "");
+        let survivor = "
+import os, signal
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+try:
+    while True: os.write(1, b'x' * 1000)
+except BrokenPipeError: open('out', 'w').write('nobody reads')
+";
+        for (words, code) in [
+            (&["yes"][..], 141),
+            (&["seq", "1000000"], 141),
+            (&["sh", "-c", "while :; do echo line || exit 3; done"], 141),
+            (&["python3", "-c", survivor], 0),
+        ] {
+            assert_eq!(run_with_a_reader_that_leaves(sandbox, words), Some(code), "{words:?}");
+            let again = replay(sandbox);
+            again.exits(0).complains("replay ok");
+            assert!(again.stdout.len() >= 2, "{again}");
+        }
+    });
+}
+
+#[test]
+fn what_was_written_before_the_reader_left_is_written_again() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .");
+        let script = "echo first; read x; echo second; echo third >&2";
+        let _ = fs::remove_file(sandbox.trace());
+        let mut command = sandbox.run_command(&["-q"], &["sh", "-c", script]);
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("starts");
+        let mut stdout = child.stdout.take().expect("a pipe");
+        stdout.read_exact(&mut [0; 6]).expect("a line");
+        drop(stdout);
+        child.stdin.take().expect("a pipe").write_all(b"on\n").expect("writes");
+        let output = child.wait_with_output().expect("ends");
+        let code = output.status.code();
+        assert!(code == Some(141) || code == Some(0), "{output:?}");
+        let again = replay(sandbox);
+        again.exits(0).complains("replay ok").prints("first\n");
     });
 }

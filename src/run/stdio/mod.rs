@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2};
 use serde_json::{Map, Value};
@@ -54,6 +54,17 @@ pub struct Outputs {
     pub error: bool,
     /// One pipe for both.
     pub together: bool,
+    /// Where standard output, and standard error, end.
+    pub ends: [Option<End>; 2],
+}
+
+/// The end of an output whose reader leaves before the command has written everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// Bytes that reach the reader.
+    pub size: u64,
+    /// Bytes that the command has written by then.
+    pub written: u64,
 }
 
 /// One of the three.
@@ -161,7 +172,10 @@ impl Stdio {
         let mut ends = CommandEnds::default();
         let input = Descriptor::of(Stream::Input, own[0])?.as_input()?.of(input);
         let mut stdio = Self { treatments: [input, output, error], flows: [None, None, None], file: None };
-        for ((stream, own), treatment) in Stream::ALL.into_iter().zip(own).zip(stdio.treatments) {
+        let until = [None, outputs.ends[0], outputs.ends[1]];
+        for (((stream, own), treatment), until) in
+            Stream::ALL.into_iter().zip(own).zip(stdio.treatments).zip(until)
+        {
             let failed = |call| move |source| StdioError::Call { stream, call, source };
             let end = match treatment {
                 Treatment::Passed(_) => continue,
@@ -176,7 +190,7 @@ impl Stdio {
                     continue;
                 }
                 Treatment::File | Treatment::Relayed => {
-                    let (flow, end) = flow(stream, own).map_err(failed("pipe2"))?;
+                    let (flow, end) = flow(stream, own, until).map_err(failed("pipe2"))?;
                     stdio.flows[stream as usize] = Some(flow);
                     end
                 }
@@ -296,12 +310,16 @@ fn unusable(stream: Stream) -> io::Result<OwnedFd> {
     Ok(nix::fcntl::open("/dev/null", mode | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
-fn flow(stream: Stream, own: BorrowedFd<'_>) -> io::Result<(Flow, OwnedFd)> {
+fn flow(stream: Stream, own: BorrowedFd<'_>, end: Option<End>) -> io::Result<(Flow, OwnedFd)> {
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC)?;
+    if end.is_some() {
+        // One page: the command is to be little further than it was when the pipe closes.
+        fcntl(&writer, FcntlArg::F_SETPIPE_SZ(1))?;
+    }
     let own = own.try_clone_to_owned()?;
-    let (from, to, end, inwards) = match stream {
+    let (from, to, command, inwards) = match stream {
         Stream::Input => (own, writer, reader, true),
         Stream::Output | Stream::Error => (reader, own, writer, false),
     };
-    Ok((Flow { from: Arc::new(from), taken: Arc::default(), to, inwards }, end))
+    Ok((Flow { from: Arc::new(from), taken: Arc::default(), to, inwards, end }, command))
 }

@@ -12,6 +12,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{pipe2, read, write};
 use sha2::{Digest as _, Sha256};
 
+use super::End;
 use crate::sys::{descriptor, pidfd};
 use crate::trace::{BlobWriter, hex};
 
@@ -30,6 +31,8 @@ pub(super) struct Flow {
     pub(super) to: OwnedFd,
     /// The command reads it: what is left when the run ends is not taken from the launcher.
     pub(super) inwards: bool,
+    /// Where it ended in the recorded run, if its reader left then.
+    pub(super) end: Option<End>,
 }
 
 /// What has arrived.
@@ -40,6 +43,8 @@ pub(super) struct Arrived {
     pub(super) size: u64,
     /// Why no more arrives.
     pub(super) failure: Option<Errno>,
+    /// Bytes that the command had written when the reader of its output left.
+    pub(super) closed_at: Option<u64>,
 }
 
 impl Arrived {
@@ -138,8 +143,11 @@ impl Worker {
         let result = limit.thread_block().and_then(|()| self.copy());
         // The reader is gone: whoever writes next is told so by SIGPIPE, for our end closes now.
         let Err(errno) = result else { return };
-        if !matches!(errno, Errno::EPIPE | Errno::ECONNRESET) {
-            self.arrived.lock().unwrap_or_else(PoisonError::into_inner).failure = Some(errno);
+        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(errno, Errno::EPIPE | Errno::ECONNRESET) {
+            arrived.closed_at = (!self.flow.inwards).then(|| self.written());
+        } else {
+            arrived.failure = Some(errno);
             if !self.flow.inwards {
                 // What the command wrote is lost, and it believes otherwise.
                 // It may have ended already: ESRCH.
@@ -150,20 +158,40 @@ impl Worker {
 
     fn copy(&self) -> nix::Result<()> {
         let mut block = Vec::new();
-        while self.wait()? {
+        loop {
+            let (shown, left) = self.left();
+            if left == 0 {
+                // The reader left here.
+                return Err(Errno::EPIPE);
+            }
+            if !self.wait()? {
+                return Ok(());
+            }
             // Not before: the kernel has to give each page of it, while the command is to start.
             block.resize(BLOCK, 0);
-            let most = if self.flow.inwards { self.room() } else { BLOCK };
+            let most = if self.flow.inwards { self.room() } else { BLOCK.min(left) };
             let count = match read(&self.flow.from, &mut block[..most]) {
-                Ok(0) => break,
+                Ok(0) => return Ok(()),
                 Ok(count) => count,
                 Err(Errno::EINTR | Errno::EAGAIN) => continue,
                 Err(errno) => return Err(errno),
             };
             self.flow.taken.fetch_add(count as u64, Ordering::Release);
-            self.deliver(&block[..count])?;
+            self.deliver(&block[..count.min(shown)])?;
         }
-        Ok(())
+    }
+
+    /// Bytes that are still passed on, and that are still taken, before the end of the recorded run's.
+    fn left(&self) -> (usize, usize) {
+        let taken = self.flow.taken.load(Ordering::Acquire);
+        let until = |end: u64| usize::try_from(end.saturating_sub(taken)).unwrap_or(usize::MAX);
+        self.flow.end.map_or((usize::MAX, usize::MAX), |end| (until(end.size), until(end.written)))
+    }
+
+    /// Bytes that the command has written so far.
+    fn written(&self) -> u64 {
+        let waiting = descriptor::waiting(self.flow.from.as_fd()).unwrap_or(0);
+        self.flow.taken.load(Ordering::Acquire) + waiting as u64
     }
 
     /// Waits for something to copy; false when there will be none.
@@ -182,6 +210,9 @@ impl Worker {
             }
             let events = |at: usize| watched.get(at).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
             let finishing = !events(2).is_empty();
+            if !events(1).is_empty() && !self.flow.inwards {
+                return Err(Errno::EPIPE);
+            }
             if !events(1).is_empty() || (finishing && self.flow.inwards) {
                 return Ok(false);
             }

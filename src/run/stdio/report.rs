@@ -196,6 +196,9 @@ impl Report {
         if !self.complete && stream != Stream::Input {
             event = event.arg("complete", false);
         }
+        if let Some(written) = arrived.closed_at {
+            event = event.arg("closed_at", written);
+        }
         match arrived.failure {
             Some(errno) => event.arg("error", errno.desc()),
             None => event,

@@ -190,10 +190,10 @@ mod tests {
         assert_eq!(own.of([terminal, relayed], || true), (terminal, relayed));
         assert_eq!(own.of([relayed; 2], || true), (relayed, Treatment::WithOutput));
         assert_eq!(own.of([relayed; 2], || false), (relayed, relayed));
-        let apart = Outputs { output: true, error: true, together: false };
+        let apart = Outputs { output: true, error: true, ..Outputs::default() };
         assert_eq!(apart.of([relayed; 2], || true), (relayed, relayed));
         assert_eq!(apart.of([terminal, Treatment::Unusable], || true), (relayed, Treatment::Unusable));
-        let together = Outputs { output: true, error: false, together: true };
+        let together = Outputs { output: true, together: true, ..Outputs::default() };
         assert_eq!(together.of([terminal, relayed], || false), (relayed, Treatment::WithOutput));
     }
 
