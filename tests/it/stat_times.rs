@@ -202,6 +202,27 @@ fn what_a_run_lists_without_changing_it_keeps_its_times() {
     });
 }
 
+/// Lists name what lies below it, stat(2) what lies over it.
+#[test]
+fn what_is_closed_has_its_number_in_lists() {
+    everyone(|sandbox| {
+        sandbox.file("agentbox.policy", "write: .\ndeny: read ./closed\nexec: python3\n");
+        for name in ["closed", "a", "b"] {
+            sandbox.file(name, "x");
+        }
+        let script = format!(
+            "{LOOK}\nfor e in os.scandir('.'): look(e.name, e.inode())\nopen('c', 'w').write('c')\n\
+             for e in os.scandir('.'): look(e.name, e.inode())"
+        );
+        let trace = sandbox.trace();
+        let trace = trace.to_str().expect("text");
+        let ran = sandbox.agentbox(&["run", "-t", trace, "--", "python3", "-c", &script]);
+        ran.exits(0);
+        let again = sandbox.agentbox(&["replay", "-t", trace]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
 /// Each process of the machine is a link of /proc.
 #[test]
 fn what_else_runs_on_the_machine_does_not_show() {

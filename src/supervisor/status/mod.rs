@@ -102,7 +102,7 @@ impl Statuses {
     /// Gives a name of a directory the number that its file had.
     pub(super) fn number(&self, directory: &Path, entry: &mut Entry) {
         if let Self::Shown(shown) = self
-            && let Some(inode) = shown.inode(&directory.join(&entry.name))
+            && let Some(inode) = shown.inode(directory, &entry.name)
         {
             entry.inode = inode;
         }

@@ -1,6 +1,7 @@
 //! In a replay: which recorded status stands for the one that a file has now.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,10 +100,15 @@ impl Shown {
         self.pairs.insert(live.id(), Pair { recorded, live, is_settled: false, is_read: false });
     }
 
-    /// The recorded inode number of what is at `path` now.
-    pub(super) fn inode(&self, path: &Path) -> Option<u64> {
-        let changes = self.changes.get(path).copied().unwrap_or(0);
-        self.recorded.span(path, changes).map(|span| span.first.inode)
+    /// The inode number that `directory` gave for what is at `name` in it now. Where something else was mounted
+    /// there it is that of what lies below, which the replay's own directory gives too.
+    pub(super) fn inode(&self, directory: &Path, name: &OsStr) -> Option<u64> {
+        let first = |path: &Path| {
+            let changes = self.changes.get(path).copied().unwrap_or(0);
+            self.recorded.span(path, changes).map(|span| span.first)
+        };
+        let file = first(&directory.join(name))?;
+        first(directory).is_none_or(|around| around.device == file.device).then_some(file.inode)
     }
 
     /// Puts the recorded status of the file at `path` in place of its own. `host` looks at the file of the host at
