@@ -335,6 +335,15 @@ fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
         let attributes = NOSUID | NODEV | access;
         pending.push(PendingRoot { path: resolved.clone(), base: base.to_owned(), attributes });
     }
+    // What lies in another one is there as soon as that is.
+    let around: Vec<_> = pending.iter().map(|root| (root.path.clone(), root.attributes)).collect();
+    let is_inside = |root: &PendingRoot| {
+        let holds = |(path, attributes): &(PathBuf, u64)| {
+            *path != root.path && root.path.starts_with(path) && *attributes == root.attributes
+        };
+        around.iter().any(holds)
+    };
+    pending.retain(|root| !is_inside(root));
     pending
 }
 

@@ -90,9 +90,15 @@ impl Supervisor {
         };
         let mode = Mode::from_bits_truncate(mode & 0o1777 & !self.umask(call));
         let place = &target.place;
+        let is_file = kind == SFlag::S_IFREG;
+        if !is_file && let Some(reply) = self.refuse_pending(call, &target.spelled, &place.path())? {
+            return Ok(reply);
+        }
         let before = self.before_made(&place.path());
-        let done =
-            nix::sys::stat::mknodat(place.directory.file.as_fd(), place.name.as_os_str(), kind, mode, 0);
+        let made = if is_file { self.make_pending_file(&place.path(), mode)? } else { None };
+        let done = made.unwrap_or_else(|| {
+            nix::sys::stat::mknodat(place.directory.file.as_fd(), place.name.as_os_str(), kind, mode, 0)
+        });
         self.finish(call, &target, Event::new(Kind::Observe, "fs.mknod"), before, done)
     }
 
@@ -152,6 +158,9 @@ impl Supervisor {
             Err(reply) => return Ok(reply),
         };
         let place = &target.place;
+        if let Some(reply) = self.refuse_pending(call, &target.spelled, &place.path())? {
+            return Ok(reply);
+        }
         let text = OsStr::from_bytes(&text);
         let before = self.before_made(&place.path());
         let done = nix::unistd::symlinkat(text, place.directory.file.as_fd(), place.name.as_os_str());

@@ -10,7 +10,13 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
+use super::call::{Call, Reply};
+use super::view::Spelled;
 use super::{Stop, Supervisor};
+
+/// Why nothing else is made there: pid 1 shows it by a mount.
+const OTHERS_REFUSED: &str =
+    "only a file or a directory can be made at this path, unless a rule lets its directory be written";
 
 /// A place that may appear.
 #[derive(Debug)]
@@ -92,6 +98,17 @@ impl Supervisor {
             let _ = unlinkat(parent, place.name(), UnlinkatFlags::NoRemoveDir);
         }
         Ok(Some(shown))
+    }
+
+    /// The answer to a call that would make at `path` what is neither a file nor a directory, if it is such a place.
+    pub(super) fn refuse_pending(
+        &mut self,
+        call: &Call,
+        spelled: &Spelled,
+        path: &Path,
+    ) -> Result<Option<Reply>, Stop> {
+        let is_pending = self.pending_at(path).is_some();
+        is_pending.then(|| self.refuse_always(call, spelled, OTHERS_REFUSED)).transpose()
     }
 
     /// Shows the place that holds `path` if the host has it by now; true if something changed.

@@ -205,6 +205,9 @@ impl Supervisor {
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &target, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
+        if let Some(reply) = self.refuse_pending(call, &spelled, &target)? {
+            return Ok(reply);
+        }
         if !self.sockets.has_room() {
             return Ok(Reply::Errno(Errno::ENOBUFS));
         }

@@ -1,5 +1,6 @@
 //! The one integration binary: each topic is a file of its own, listed here.
 
+mod absent;
 mod again;
 mod beside;
 mod cli;
