@@ -3,18 +3,25 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::RunError;
+use nix::errno::Errno;
+use nix::sys::signal::SigSet;
+use nix::unistd::{Whence, lseek};
+
+use super::{RunError, signals};
 use crate::fsview::initial::Former;
 use crate::fsview::{self, FsSpec, InitialState};
 use crate::supervisor::{DivertedRoots, Orders, RecordedMachine, RecordedStatuses};
 use crate::trace::StoredBlobs;
+
+/// So much is copied before a signal is looked for, in bytes.
+const PIECE: u64 = 16 << 20;
 
 /// Where the writes of a run go.
 #[derive(Debug, Default)]
@@ -105,55 +112,112 @@ impl Layers {
 }
 
 impl Kept {
-    /// Copies out what was written, each file below the directory at its whole path.
-    pub(super) fn copy_out(self) -> Result<(), RunError> {
-        for (place, layer) in &self.layers {
+    /// Copies out what was written, each file below the directory at its whole path: all of it or nothing. `former`
+    /// signals were blocked before.
+    pub(super) fn copy_out(self, former: SigSet) -> Result<(), RunError> {
+        let mut copy = Copy { since: self.since, former, made: Vec::new() };
+        let copied = self.layers.iter().try_for_each(|(place, layer)| {
             let target = self.directory.join(place.strip_prefix("/").unwrap_or(place));
-            let source = PathBuf::from(crate::sys::descriptor::own_path(layer.as_fd()));
-            self.copy(&source, &target).map_err(RunError::call("write(--keep)"))?;
+            copy.tree(Path::new(&crate::sys::descriptor::own_path(layer.as_fd())), &target)
+        });
+        if copied.is_err() {
+            copy.undo();
+        }
+        copied
+    }
+}
+
+/// A copy under way.
+struct Copy {
+    since: (i64, i64),
+    former: SigSet,
+    /// Files and directories, outer ones first.
+    made: Vec<PathBuf>,
+}
+
+fn failed(source: io::Error) -> RunError {
+    RunError::call("write(--keep)")(source)
+}
+
+impl Copy {
+    fn tree(&mut self, source: &Path, target: &Path) -> Result<(), RunError> {
+        // The first one is a link to the layer itself.
+        let metadata = fs::metadata(source).map_err(failed)?;
+        if !metadata.is_dir() {
+            return self.file(source, &metadata, target);
+        }
+        for entry in fs::read_dir(source).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let (from, to) = (entry.path(), target.join(entry.file_name()));
+            let kind = entry.file_type().map_err(failed)?;
+            if kind.is_symlink() {
+                if self.makes(&fs::symlink_metadata(&from).map_err(failed)?, &to)? {
+                    symlink(fs::read_link(&from).map_err(failed)?, &to).map_err(failed)?;
+                    self.made.push(to);
+                }
+            } else if kind.is_dir() || kind.is_file() {
+                self.tree(&from, &to)?;
+            }
+            // A device stands for what was deleted, and the others hold nothing.
         }
         Ok(())
     }
 
-    fn copy(&self, source: &Path, target: &Path) -> io::Result<()> {
-        // The first one is a link to the layer itself.
-        let metadata = fs::metadata(source)?;
-        if metadata.is_dir() {
-            for entry in fs::read_dir(source)? {
-                let entry = entry?;
-                let (from, to) = (entry.path(), target.join(entry.file_name()));
-                let kind = entry.file_type()?;
-                if kind.is_symlink() {
-                    self.if_written(&fs::symlink_metadata(&from)?, &to, |to| {
-                        symlink(fs::read_link(&from)?, to)
-                    })?;
-                } else if kind.is_dir() || kind.is_file() {
-                    self.copy(&from, &to)?;
-                }
-                // A device stands for what was deleted, and the others hold nothing.
-            }
+    fn file(&mut self, source: &Path, metadata: &fs::Metadata, target: &Path) -> Result<(), RunError> {
+        if !self.makes(metadata, target)? {
             return Ok(());
         }
-        self.if_written(&metadata, target, |to| {
-            let mut copy = File::create_new(to)?;
-            io::copy(&mut File::open(source)?, &mut copy)?;
-            copy.set_permissions(metadata.permissions())
-        })
+        let mut copy = File::create_new(target).map_err(failed)?;
+        self.made.push(target.to_owned());
+        self.content(&mut File::open(source).map_err(failed)?, metadata.len(), &mut copy)?;
+        copy.set_permissions(metadata.permissions()).map_err(failed)
     }
 
-    fn if_written(
-        &self,
-        metadata: &fs::Metadata,
-        target: &Path,
-        make: impl FnOnce(&Path) -> io::Result<()>,
-    ) -> io::Result<()> {
+    /// Holes stay holes (lseek(2)).
+    fn content(&self, from: &mut File, size: u64, to: &mut File) -> Result<(), RunError> {
+        to.set_len(size).map_err(failed)?;
+        let next = |from: &File, at: u64, whence| {
+            let at = i64::try_from(at).map_err(|_| Errno::EOVERFLOW)?;
+            lseek(from, at, whence).map(i64::cast_unsigned)
+        };
+        let mut end = 0;
+        loop {
+            let mut at = match next(from, end, Whence::SeekData) {
+                Err(Errno::ENXIO) => return Ok(()),
+                at => at.map_err(|errno| failed(errno.into()))?,
+            };
+            end = next(from, at, Whence::SeekHole).map_err(|errno| failed(errno.into()))?;
+            while at < end {
+                if let Some(signal) = signals::ending(self.former) {
+                    return Err(RunError::NotKept(signal));
+                }
+                from.seek(SeekFrom::Start(at)).and_then(|_| to.seek(SeekFrom::Start(at))).map_err(failed)?;
+                match io::copy(&mut from.take(PIECE.min(end - at)), to).map_err(failed)? {
+                    0 => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
+                    count => at += count,
+                }
+            }
+        }
+    }
+
+    /// Whether what is so was written; then its directory is made.
+    fn makes(&mut self, metadata: &fs::Metadata, target: &Path) -> Result<bool, RunError> {
         if (metadata.ctime(), metadata.ctime_nsec()) < self.since {
-            return Ok(());
+            return Ok(false);
         }
-        if let Some(above) = target.parent() {
-            make_directories(above)?;
+        let missing: Vec<_> = target.ancestors().skip(1).take_while(|above| !above.exists()).collect();
+        for above in missing.into_iter().rev() {
+            make_directories(above).map_err(failed)?;
+            self.made.push(above.to_owned());
         }
-        make(target)
+        Ok(true)
+    }
+
+    /// What cannot be removed is somebody else's by now.
+    fn undo(&self) {
+        for path in self.made.iter().rev() {
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+        }
     }
 }
 

@@ -72,6 +72,9 @@ pub enum RunError {
     /// A signal came before the command was started.
     #[error("{0} came before the command was started; nothing was run")]
     Interrupted(Signal),
+    /// A signal came while what was written was copied out.
+    #[error("{0} came before everything was copied out; nothing was kept")]
+    NotKept(Signal),
     /// A source of the view cannot be opened.
     #[error("the view cannot be built: {0}")]
     View(#[from] FsviewError),
@@ -170,7 +173,9 @@ impl RunError {
         match self {
             Self::Exec { errno: Errno::ENOENT, .. } => 127,
             Self::Exec { .. } => 126,
-            Self::Interrupted(signal) => 128 + u8::try_from(*signal as i32).unwrap_or(0),
+            Self::Interrupted(signal) | Self::NotKept(signal) => {
+                128 + u8::try_from(*signal as i32).unwrap_or(0)
+            }
             _ => 125,
         }
     }

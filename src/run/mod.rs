@@ -199,6 +199,8 @@ struct Ready {
     policy: Arc<Policy>,
     /// What is copied out at the end.
     kept: Option<diverted::Kept>,
+    /// Signals that were blocked before.
+    former: SigSet,
 }
 
 /// Everything up to the word: what fails here has run nothing.
@@ -214,7 +216,7 @@ fn prepare(armed: Armed, recorder: &Recorder) -> Result<Ready, RunError> {
         return Err(RunError::Interrupted(signal));
     }
     let streams = launched.stdio.start(guard.as_fd(), keeps.then_some(recorder))?;
-    Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy, kept })
+    Ok(Ready { guard, go: launched.go, supervisor, proxy, streams, policy, kept, former })
 }
 
 /// A run that has ended.
@@ -228,7 +230,7 @@ struct Ended {
 
 /// Serves the run to its end.
 fn carry_out(ready: Ready) -> Result<Ended, RunError> {
-    let Ready { guard, go, mut supervisor, mut proxy, streams, policy, kept } = ready;
+    let Ready { guard, go, mut supervisor, mut proxy, streams, policy, kept, former } = ready;
     launch::go(&go)?;
     let finished = supervisor.run();
     // A run that was stopped does nothing more; of one that has ended only pid 1 is left, which ends now.
@@ -239,7 +241,7 @@ fn carry_out(ready: Ready) -> Result<Ended, RunError> {
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    kept.map_or(Ok(()), diverted::Kept::copy_out)?;
+    kept.map_or(Ok(()), |kept| kept.copy_out(former))?;
     Ok(Ended { finished, streams, policy, guard })
 }
 

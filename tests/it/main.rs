@@ -26,6 +26,7 @@ mod hosts;
 mod ids;
 mod intersection;
 mod java;
+mod kept;
 mod killed;
 mod late;
 mod layers;
