@@ -73,7 +73,7 @@ impl Prepared {
     /// Serves the calls that wait at `listener`, see [`Supervisor::run`]; the view has all its files now.
     #[must_use]
     pub fn serve(mut self, listener: OwnedFd) -> Supervisor {
-        self.statuses.note_made(&self.view);
+        self.statuses.note_made(&self.view, &self.setup.access);
         let Self { setup, view, pending, written, listings, statuses, machine, sockets, controlled } = self;
         let Controlled { following, clock, skip, outputs, outside, births } = controlled;
         Supervisor {

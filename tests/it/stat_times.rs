@@ -202,6 +202,23 @@ fn what_a_run_lists_without_changing_it_keeps_its_times() {
     });
 }
 
+/// The trace is hidden in it, which a replay does by another file system.
+#[test]
+fn the_working_directory_shows_what_it_was() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nwrite: ./out, ./new\nexec: python3\n");
+        sandbox.directory("d");
+        sandbox.directory("out");
+        let script = format!("{LOOK}\nfor name in ('d', '.', 'd/..', 'out'): look(name)");
+        is_exact(sandbox, &[], &["python3", "-c", &script]);
+        let within = ["run", "-p", "../agentbox.policy", "-t", "trace.jsonl", "--", "python3", "-c", &script];
+        let ran = sandbox.agentbox(&within);
+        ran.exits(0);
+        let again = sandbox.agentbox(&["replay", "-t", "trace.jsonl"]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
 /// Lists name what lies below it, stat(2) what lies over it.
 #[test]
 fn what_is_closed_has_its_number_in_lists() {

@@ -79,9 +79,19 @@ impl Statuses {
         self.note(view, access.skeleton.iter().chain(&access.private).chain(&mounted));
     }
 
-    /// The same of what is made for the run, when all of it is written.
-    pub(super) fn note_made(&mut self, view: &View) {
+    /// The same of what is made for the run, when all of it is written, and of directories that are another file
+    /// system in a replay: what it writes, and what lies around that and the trace.
+    pub(super) fn note_made(&mut self, view: &View, access: &AccessTable) {
         self.note(view, view.made.iter());
+        let is_written = |path: &&PathBuf| access.policy.decide_path(PathAccess::Write, path).is_allow();
+        let written = access.shown.iter().filter(is_written);
+        let traces = access.protected.iter().filter(|file| file.unlisted).map(|file| &file.path);
+        let around = written.clone().chain(traces).filter_map(|path| path.parent());
+        let mut places: Vec<_> = written.map(PathBuf::as_path).chain(around).map(Path::to_owned).collect();
+        places.push(access.policy.cwd().to_owned());
+        places.sort();
+        places.dedup();
+        self.note(view, places.iter());
     }
 
     fn note<'a>(&mut self, view: &View, paths: impl Iterator<Item = &'a PathBuf>) {
