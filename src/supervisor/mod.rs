@@ -7,6 +7,7 @@
 //! (`open`, `mutate`, `attributes`, `sockets`, `exec`), and records both.
 
 mod absent;
+mod absolute;
 pub mod access;
 mod arguments;
 mod attributes;
