@@ -194,11 +194,13 @@ pub(super) struct Launching {
     pub(super) tls: Option<Interception>,
 }
 
-/// Tells the run's first process the plan, makes what reads its TLS, and waits until its network is there.
+/// Tells the run's first process the plan, makes what reads its TLS, and waits until its network is there. Who writes
+/// its outputs is noted where `orders_outputs` says so.
 pub(super) fn launch(
     mut begun: Begun,
     plan: &LaunchPlan,
     tls: Option<Intention>,
+    orders_outputs: bool,
 ) -> Result<Launching, RunError> {
     order::tell(begun.channel.as_fd(), &Cell::of(plan))?;
     // While the child copies the same places.
@@ -209,7 +211,8 @@ pub(super) fn launch(
     // The view waits for them; the command's process waits for the view.
     order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
     order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
-    order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, begun.stdio.pipes()))?;
+    let pipes = if orders_outputs { begun.stdio.pipes() } else { [false; 2] };
+    order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, pipes))?;
     let (said, descriptors) = begun.hear()?;
     let Message::Sockets = said else { return Err(RunError::Silent) };
     begun.stdio.settle_input(descriptors.into_iter().next());

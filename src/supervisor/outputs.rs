@@ -105,8 +105,7 @@ impl Outputs {
 
     /// Which of the pipes a descriptor of a task leads to.
     fn pipe_of(&self, task: &Task, descriptor: u64) -> Option<usize> {
-        let opened = task.opened(i32::try_from(descriptor).ok()?).ok()?;
-        self.pipes.iter().position(|pipe| opened == *pipe.name)
+        task.standard_is(descriptor, self.pipes.iter().map(|pipe| pipe.name.as_str()))
     }
 
     /// Whether it leads to one in which there is room.
@@ -153,7 +152,11 @@ impl Outputs {
     /// A process writes now.
     fn note(&mut self, process: &str, pipe: usize) {
         self.count(process);
-        self.last = Some(Last { process: process.to_owned(), pipe, answered: Instant::now() });
+        let answered = Instant::now();
+        match &mut self.last {
+            Some(last) if last.process == process => (last.pipe, last.answered) = (pipe, answered),
+            last => *last = Some(Last { process: process.to_owned(), pipe, answered }),
+        }
         let pipe = &mut self.pipes[pipe];
         pipe.expected = pipe.come().map_or(0, |(come, _)| come + 1);
     }

@@ -99,6 +99,22 @@ impl Task {
         short.unwrap_or_else(|| self.link(&name))
     }
 
+    /// Which of these names what its standard output or error refers to has, if any: asked at each write to them.
+    pub(super) fn standard_is<'a>(
+        &self,
+        number: u64,
+        mut names: impl Iterator<Item = &'a str>,
+    ) -> Option<usize> {
+        let entry = match number {
+            1 => c"fd/1",
+            2 => c"fd/2",
+            _ => return None,
+        };
+        let mut target = [0; 64];
+        let length = descriptor::read_link(self.directory().ok()?.as_fd(), entry, &mut target).ok()?;
+        names.position(|name| name.as_bytes() == &target[..length])
+    }
+
     /// Whether its table of descriptors has no room. What the kernel does not say is found out by giving one.
     pub(super) fn is_full(&self) -> bool {
         let Ok(limit) = process::descriptor_limit(self.tid) else { return false };

@@ -5,9 +5,10 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{pipe2, read, write};
 use sha2::{Digest as _, Sha256};
@@ -17,6 +18,11 @@ use crate::trace::{BlobWriter, hex};
 
 /// As much as a pipe holds (pipe(7)).
 const BLOCK: usize = 64 * 1024;
+
+/// Less than that at once, so soon after the last, is one of many short writes: so long others are let come.
+const FEW: usize = 4096;
+const OFTEN: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// So much of an output is kept: enough to see where two part.
 const KEPT_OUTPUT: u64 = 1 << 20;
@@ -150,6 +156,7 @@ impl Worker {
 
     fn copy(&self) -> nix::Result<()> {
         let mut block = vec![0; BLOCK];
+        let mut last = Instant::now();
         while self.wait()? {
             let most = if self.flow.inwards { self.room() } else { BLOCK };
             let count = match read(&self.flow.from, &mut block[..most]) {
@@ -160,6 +167,10 @@ impl Worker {
             };
             self.flow.taken.fetch_add(count as u64, Ordering::Release);
             self.deliver(&block[..count])?;
+            if count < FEW && !self.flow.inwards && last.elapsed() < OFTEN {
+                self.pause()?;
+            }
+            last = Instant::now();
         }
         Ok(())
     }
@@ -189,6 +200,19 @@ impl Worker {
             if finishing {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Lets some more come, unless that is the end: to be woken by each of many short writes costs the writer more than
+    /// the write.
+    fn pause(&self) -> nix::Result<()> {
+        let mut ends = [
+            PollFd::new(self.flow.to.as_fd(), PollFlags::empty()),
+            PollFd::new(self.finish.as_fd(), PollFlags::empty()),
+        ];
+        match ppoll(&mut ends, Some(PAUSE.into()), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno),
         }
     }
 
