@@ -49,7 +49,8 @@ impl Task {
         self.said.get_or_init(|| self.lineage.as_str().into())
     }
 
-    fn directory(&self) -> nix::Result<&OwnedFd> {
+    /// Its directory in /proc.
+    pub(super) fn directory(&self) -> nix::Result<&OwnedFd> {
         if let Some(directory) = self.directory.get() {
             return Ok(directory);
         }
@@ -97,22 +98,6 @@ impl Task {
         let short =
             CString::new(name.as_str()).ok().and_then(|name| short_link(self.directory().ok()?, &name));
         short.unwrap_or_else(|| self.link(&name))
-    }
-
-    /// Which of these names what its standard output or error refers to has, if any: asked at each write to them.
-    pub(super) fn standard_is<'a>(
-        &self,
-        number: u64,
-        mut names: impl Iterator<Item = &'a str>,
-    ) -> Option<usize> {
-        let entry = match number {
-            1 => c"fd/1",
-            2 => c"fd/2",
-            _ => return None,
-        };
-        let mut target = [0; 64];
-        let length = descriptor::read_link(self.directory().ok()?.as_fd(), entry, &mut target).ok()?;
-        names.position(|name| name.as_bytes() == &target[..length])
     }
 
     /// Whether its table of descriptors has no room. What the kernel does not say is found out by giving one.

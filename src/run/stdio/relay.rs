@@ -3,7 +3,6 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,8 +30,8 @@ const KEPT_OUTPUT: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) from: Arc<OwnedFd>,
-    /// Bytes that were taken out of it.
-    pub(super) taken: Arc<AtomicU64>,
+    /// Bytes that were taken out of it; held while some are.
+    pub(super) taken: Arc<Mutex<u64>>,
     pub(super) to: OwnedFd,
     /// The command reads it: what is left when the run ends is not taken from the launcher.
     pub(super) inwards: bool,
@@ -159,13 +158,12 @@ impl Worker {
         let mut last = Instant::now();
         while self.wait()? {
             let most = if self.flow.inwards { self.room() } else { BLOCK };
-            let count = match read(&self.flow.from, &mut block[..most]) {
+            let count = match self.take(&mut block[..most]) {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(Errno::EINTR | Errno::EAGAIN) => continue,
                 Err(errno) => return Err(errno),
             };
-            self.flow.taken.fetch_add(count as u64, Ordering::Release);
             self.deliver(&block[..count])?;
             if count < FEW && !self.flow.inwards && last.elapsed() < OFTEN {
                 self.pause()?;
@@ -173,6 +171,13 @@ impl Worker {
             last = Instant::now();
         }
         Ok(())
+    }
+
+    fn take(&self, block: &mut [u8]) -> nix::Result<usize> {
+        let mut taken = self.flow.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = read(&self.flow.from, block)?;
+        *taken += count as u64;
+        Ok(count)
     }
 
     /// Waits for something to copy; false when there will be none.

@@ -81,9 +81,9 @@ impl Course {
         self.held.push(held);
     }
 
-    /// Whose write is the next of those that wait.
-    pub(super) fn first_process(&self) -> Option<&str> {
-        self.first().map(|(first, _)| self.held[first].process.as_str())
+    /// The next of the writes that wait.
+    pub(super) fn first_held(&self) -> Option<&Held> {
+        self.first().map(|(first, _)| &self.held[first])
     }
 
     /// A process writes.
