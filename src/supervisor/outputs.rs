@@ -122,6 +122,12 @@ impl Outputs {
         pipe.and_then(OutputPipe::come).is_some_and(|(_, waiting)| waiting < FULL)
     }
 
+    /// Whether a write waits while there may be no room for the one before it.
+    pub(super) fn are_full(&self) -> bool {
+        let is_full = |pipe: &OutputPipe| pipe.come().is_some_and(|(_, waiting)| waiting >= FULL);
+        self.course.delay().is_some() && self.pipes.iter().any(is_full)
+    }
+
     /// Whether the write before that of `process` to `pipe` has come: where two processes are told to go on at once,
     /// either may be the first, also where both wait for room.
     fn is_settled(&self, process: &str, pipe: usize) -> bool {

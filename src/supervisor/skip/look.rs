@@ -95,6 +95,10 @@ impl Supervisor {
         if !rests || sight::bystanders(self.init) != bystanders {
             return Ok(false);
         }
+        // Whoever reads what it prints has yet to make room.
+        if self.outputs.are_full() {
+            return Ok(false);
+        }
         if self.outputs.course.go_on() {
             return Ok(true);
         }
