@@ -49,7 +49,8 @@ impl Task {
         self.said.get_or_init(|| self.lineage.as_str().into())
     }
 
-    fn directory(&self) -> nix::Result<&OwnedFd> {
+    /// Its directory in /proc.
+    pub(super) fn directory(&self) -> nix::Result<&OwnedFd> {
         if let Some(directory) = self.directory.get() {
             return Ok(directory);
         }

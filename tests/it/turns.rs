@@ -37,6 +37,21 @@ fn jobs_print_in_the_recorded_order() {
 }
 
 #[test]
+fn what_waits_for_room_comes_in_the_recorded_order() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: seq\n");
+        for _ in 0..3 {
+            // Each fills the pipe, in writes that are not divided (pipe(7), PIPE_BUF).
+            let script = "for i in 1 2 3 4; do seq ${i}00000 ${i}09999 & done; wait";
+            let run = sandbox.run(&["sh", "-c", script]);
+            assert!(order(sandbox).is_some(), "{run:?}");
+            let replay = sandbox.agentbox(&["replay".as_ref(), "-t".as_ref(), sandbox.trace().as_os_str()]);
+            assert!(replay.code == 0 && replay.stdout == run.stdout, "{}", replay.stderr);
+        }
+    });
+}
+
+#[test]
 fn one_that_prints_alone_needs_no_order() {
     everyone(|sandbox| {
         sandbox.policy(POLICY);

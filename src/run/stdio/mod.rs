@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2};
 use serde_json::{Map, Value};
@@ -301,7 +301,11 @@ fn flow(stream: Stream, own: BorrowedFd<'_>) -> io::Result<(Flow, OwnedFd)> {
     let own = own.try_clone_to_owned()?;
     let (from, to, end, inwards) = match stream {
         Stream::Input => (own, writer, reader, true),
-        Stream::Output | Stream::Error => (reader, own, writer, false),
+        Stream::Output | Stream::Error => {
+            // The command can read there as well: ours must not wait for what that has taken.
+            fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+            (reader, own, writer, false)
+        }
     };
     Ok((Flow { from: Arc::new(from), taken: Arc::default(), to, inwards }, end))
 }

@@ -59,6 +59,12 @@ impl Course {
         Some(course)
     }
 
+    /// Whether no order was recorded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.over.is_empty()
+    }
+
     /// The turn in which the process writes next.
     fn turn_of(&self, process: &str) -> Option<usize> {
         self.ahead.get(process)?.front().map(|(turn, _)| *turn)
@@ -75,9 +81,9 @@ impl Course {
         self.held.push(held);
     }
 
-    /// Whose write is the next of those that wait.
-    pub(super) fn first_process(&self) -> Option<&str> {
-        self.first().map(|(first, _)| self.held[first].process.as_str())
+    /// The next of the writes that wait.
+    pub(super) fn first_held(&self) -> Option<&Held> {
+        self.first().map(|(first, _)| &self.held[first])
     }
 
     /// A process writes.
@@ -237,6 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_no_order_is_none() {
+        assert!(Course::default().is_empty() && !course().is_empty());
         for text in [&b"0"[..], b"0 0", b"0 x", b"\xff 1"] {
             assert!(Course::of(text).is_none(), "{text:?}");
         }

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use super::super::Supervisor;
 use super::super::clock::Clock;
 use super::super::controls::Following;
+use super::super::ready::is_called;
 use super::errand::Errand;
 use super::sight::{self, Blocked, Sight, WaitingCall};
 use super::timers::Which;
@@ -92,7 +94,12 @@ impl Supervisor {
             && skip.under_way.as_ref().is_some_and(|under_way| !(under_way.is_any)())
             && skip.transit.is_empty(self.init)
             && waiting.iter().all(is_still);
-        if !rests || sight::bystanders(self.init) != bystanders {
+        // Who has called since the loop has asked looks blocked too.
+        if !rests || is_called(self.listener.as_fd()) || sight::bystanders(self.init) != bystanders {
+            return Ok(false);
+        }
+        // Whoever reads what it prints has yet to make room.
+        if self.outputs.are_full() {
             return Ok(false);
         }
         if self.outputs.course.go_on() {
