@@ -21,13 +21,16 @@ pub(crate) const LOCALHOST: &str = "localhost";
 /// A port that stands for all that no rule names.
 const UNNAMED_PORT: u16 = 1;
 
+/// Names with the rule of each. Shared, for each request has its grant.
+pub(crate) type Names = Arc<Vec<(String, String)>>;
+
 /// A destination that may be dialled.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) destination: SocketAddr,
     /// The names under which it is allowed, and the rule of each; empty when only a rule for the
-    /// address allows it. Shared, for each request has its grant.
-    pub(crate) names: Arc<Vec<(String, String)>>,
+    /// address allows it.
+    pub(crate) names: Names,
     /// The rule that allows the address itself.
     pub(crate) literal: Option<String>,
     /// Nothing allows it: it passes since the run only observes, and the refusal is recorded.

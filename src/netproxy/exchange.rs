@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, request, response};
 use serde_json::{Map, Value};
 
-use super::decide::Grant;
+use super::decide::{Grant, Names};
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
@@ -56,7 +56,7 @@ struct Progress {
     version: Version,
     fields: Fields,
     /// Its address, and the names under which it is allowed.
-    origin: Option<(SocketAddr, Arc<Vec<(String, String)>>)>,
+    origin: Option<(SocketAddr, Names)>,
     tls: Option<Arc<Facts>>,
     withheld: Option<&'static str>,
     secrets: Vec<String>,
