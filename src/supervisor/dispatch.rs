@@ -29,6 +29,9 @@ impl Supervisor {
         if matches!(i64::from(notification.number), libc::SYS_write | libc::SYS_writev) {
             return self.serve_write(notification);
         }
+        if i64::from(notification.number) == libc::SYS_exit_group {
+            return self.serve_end(notification);
+        }
         let (reply, task) = self.judge_call(&notification)?;
         let begun = Instant::now();
         let sent = match (reply, task) {

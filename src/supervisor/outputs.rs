@@ -6,6 +6,7 @@
 //! come, the first of those that wait does. No time is left out while one waits.
 
 mod course;
+mod ends;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -178,12 +179,17 @@ impl Outputs {
 
     fn count(&mut self, process: &str) {
         self.course.wrote(process);
+        self.add(process, 1);
+    }
+
+    /// Adds writes of a process, or its [end](course::END), to what was done.
+    fn add(&mut self, process: &str, writes: u64) {
         let is_full = self.turns.len() >= MOST;
         match self.turns.last_mut() {
             _ if self.is_cut => {}
-            Some((writer, count)) if writer == process => *count += 1,
+            Some((writer, count)) if writes > 0 && writer == process => *count += writes,
             _ if is_full => self.is_cut = true,
-            _ => self.turns.push((process.to_owned(), 1)),
+            _ => self.turns.push((process.to_owned(), writes)),
         }
     }
 }
@@ -202,13 +208,13 @@ impl Supervisor {
         // Wherever that leads: nobody else writes.
         if self.tasks.kin().is_some_and(|kin| kin.is_alone()) {
             self.outputs.count(FIRST);
-            return self.let_write(&notification);
+            return self.let_on(&notification);
         }
         let [number, _, length, ..] = notification.arguments;
         let known = self.tasks.known(notification.pid);
         // Who is gone gets no answer anyway.
         let Ok(task) = known.map_or_else(|| self.tasks.meet(notification.pid), Ok) else {
-            return self.let_write(&notification);
+            return self.let_on(&notification);
         };
         let pipe = self.outputs.pipe_of(&task, number);
         let process = process_of(&task.lineage);
@@ -221,19 +227,20 @@ impl Supervisor {
             }
             _ => {}
         }
-        self.let_write(&notification)
+        self.let_on(&notification)
     }
 
     /// Lets those write whose turn has come.
     pub(super) fn serve_held(&mut self) -> Result<(), Stop> {
+        self.serve_ends()?;
         while let Some(held) = self.outputs.take() {
             self.outputs.note(&held.process, held.pipe);
-            self.let_write(&held.notification)?;
+            self.let_on(&held.notification)?;
         }
         Ok(())
     }
 
-    fn let_write(&mut self, notification: &Notification) -> Result<(), Stop> {
+    fn let_on(&mut self, notification: &Notification) -> Result<(), Stop> {
         let begun = Instant::now();
         let sent = answer(&self.listener, notification.id, Reply::Continue);
         self.hand_over.answered(begun.elapsed());

@@ -137,12 +137,13 @@ impl Supervisor {
             let process = kin.lineage(task);
             // We hear of the command's end before pid 1 does, which tells it, and kills the rest then.
             let left = kin.left_by(task);
+            let parent = kin.parent_of_several(task);
             kin.ended(task);
             if process.as_deref() == Some("0") {
                 following.is_over = true;
                 self.outputs.course.end();
             } else if let Some(process) = process.filter(|_| !following.is_over) {
-                self.outputs.course.ended(&process);
+                self.note_end(&process, parent);
                 self.recorder.record(exit(end).proc(process))?;
             }
             if !left.is_empty() {
