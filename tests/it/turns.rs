@@ -36,6 +36,22 @@ fn jobs_print_in_the_recorded_order() {
     });
 }
 
+/// Jobs that wait for the same time: a replay leaves that out.
+const WAITING: &str = "for i in a b c d e f; do (sleep 0.1; echo $i) & done; wait\n";
+
+#[test]
+fn jobs_that_wait_print_in_the_recorded_order() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY).file("jobs.sh", WAITING);
+        for round in 0..4 {
+            let run = sandbox.run(&["sh", "jobs.sh"]);
+            let trace = sandbox.trace();
+            let replay = sandbox.agentbox(&["replay".as_ref(), "-t".as_ref(), trace.as_os_str()]);
+            assert_eq!((replay.code, &replay.stdout), (0, &run.stdout), "{round}: {replay:?}");
+        }
+    });
+}
+
 /// Children that take as long as each other, and say which of them ended as it does.
 const CHILDREN: &str = "work() { i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; }\n\
     for k in 1 2 3; do\n\

@@ -130,7 +130,7 @@ impl Course {
     /// Whether no order was recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.over.is_empty()
+        self.turns.is_empty()
     }
 
     /// The turn in which the process writes next.
@@ -299,6 +299,16 @@ impl Course {
     fn first(&self) -> Option<(usize, Option<usize>)> {
         let turns = self.held.iter().map(|held| self.turn_of(&held.process));
         turns.enumerate().min_by_key(|(_, turn)| *turn)
+    }
+
+    /// The processes whose turns come before that of the first which waits.
+    pub(in crate::supervisor) fn awaited(&self) -> impl Iterator<Item = &str> {
+        let writes = self.first().and_then(|(_, turn)| turn);
+        let ends = self.ending.iter().filter_map(|ending| self.ends.get(&ending.process)).min().copied();
+        let first = writes.into_iter().chain(ends).min().unwrap_or(0);
+        let ahead = self.ahead.iter().filter_map(|(process, ahead)| Some((process, ahead.front()?.0)));
+        let ends = self.ends.iter().map(|(process, turn)| (process, *turn));
+        ahead.chain(ends).filter(move |(_, turn)| *turn < first).map(|(process, _)| process.as_str())
     }
 
     /// From now on there is no order.

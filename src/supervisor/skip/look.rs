@@ -102,14 +102,20 @@ impl Supervisor {
         if self.outputs.are_full() {
             return Ok(false);
         }
-        if self.outputs.course.go_on() {
+        // Whose turn it is may only wait for a time.
+        let lineage = |one: &Waiting| self.tasks.kin()?.lineage(one.process);
+        let timed: Vec<_> =
+            waiting.iter().filter(|one| skip.has_deadline(one.task)).filter_map(lineage).collect();
+        let comes = |process| timed.iter().any(|one| is_of(one, process));
+        let is_coming = self.outputs.course.awaited().any(comes);
+        if !is_coming && self.outputs.course.go_on() {
             return Ok(true);
         }
         if skip.asks_for_timers(&waiting, &represented)? {
             return Ok(true);
         }
         let signal = (self.outside.next(), self.outside.recorded());
-        skip.jump(clock, &waiting, &represented, signal)
+        Ok(skip.jump(clock, &waiting, &represented, signal)? || (is_coming && self.outputs.course.go_on()))
     }
 
     /// How long what others than `asking` of `process` wait for is still to last, where its clock goes at real rate.
@@ -130,7 +136,20 @@ impl Supervisor {
     }
 }
 
+/// Whether a process is this one, or was made by it.
+fn is_of(lineage: &str, process: &str) -> bool {
+    lineage.strip_prefix(process).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 impl Skip {
+    /// Whether it is known until when a task waits.
+    fn has_deadline(&self, task: i32) -> bool {
+        self.known
+            .get(&task)
+            .and_then(|known| known.wait.as_ref())
+            .is_some_and(|wait| wait.deadline.is_some())
+    }
+
     /// A task is blocked.
     fn note_in(&mut self, clock: &Clock, one: &Waiting, is_represented: bool) {
         self.note(one, |skip| {
