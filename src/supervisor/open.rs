@@ -148,7 +148,7 @@ impl Supervisor {
         }
         let access = request.access();
         self.saw_open(access, &found);
-        let decision = self.decide_file(access, &found);
+        let decision = self.decide_open(call, access, &found);
         let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
@@ -200,6 +200,13 @@ impl Supervisor {
         let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
         let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
         Ok(self.recorder.record_folded(event.proc(call.task.lineage.clone()))?)
+    }
+
+    fn decide_open(&mut self, call: &Call, access: PathAccess, found: &Found) -> Decision {
+        match self.is_memory_of_start(call, &found.path) {
+            true => Decision::Own { reason: "what that process starts was not looked at yet, or is refused" },
+            false => self.decide_file(access, found),
+        }
     }
 
     /// Decides on a file that was found. Pipes, memfds and sockets the process has already; a file

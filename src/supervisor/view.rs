@@ -281,11 +281,6 @@ impl View {
         found.kind() == SFlag::S_IFIFO && self.input == Some(found.id())
     }
 
-    /// Whether `absolute` leads to a descriptor, by whatever link.
-    pub(super) fn is_descriptor(absolute: &[u8]) -> bool {
-        MagicLink::parse(absolute).is_some_and(|magic| magic.directory.ends_with(b"/fd"))
-    }
-
     /// Where the way to `absolute` ends for want of rights, links followed, with what is left of it.
     pub(super) fn blocked_at(&self, absolute: &[u8]) -> PathBuf {
         let mut walked = PathBuf::from("/");

@@ -128,6 +128,7 @@ impl Supervisor {
     pub(in crate::supervisor) fn ended(&mut self, task: i32, end: End) -> Result<(), supervisor::Stop> {
         self.seized.remove(&task);
         self.expected.remove(&task);
+        self.doomed.remove(&task);
         self.tasks.forget(task);
         self.forget_waits(task);
         if let Some(following) = &mut self.following
