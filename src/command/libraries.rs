@@ -5,10 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::elf;
 use super::prefix;
 use super::surroundings::{is_system, os_string};
 use crate::policy::looks;
+use crate::sys::elf;
 
 /// How many files are followed; a program with more has a prefix that is a root.
 const MOST_FILES: usize = 256;

@@ -14,7 +14,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 mod chain;
-pub mod elf;
 pub mod env_words;
 mod error;
 mod interpreter;

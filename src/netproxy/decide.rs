@@ -21,13 +21,16 @@ pub(crate) const LOCALHOST: &str = "localhost";
 /// A port that stands for all that no rule names.
 const UNNAMED_PORT: u16 = 1;
 
+/// Names with the rule of each. Shared, for each request has its grant.
+pub(crate) type Names = Arc<Vec<(String, String)>>;
+
 /// A destination that may be dialled.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) destination: SocketAddr,
     /// The names under which it is allowed, and the rule of each; empty when only a rule for the
     /// address allows it.
-    pub(crate) names: Vec<(String, String)>,
+    pub(crate) names: Names,
     /// The rule that allows the address itself.
     pub(crate) literal: Option<String>,
     /// Nothing allows it: it passes since the run only observes, and the refusal is recorded.
@@ -43,7 +46,7 @@ impl Grant {
 
     /// The rule that allows the request for which it stands from now on.
     pub(crate) fn set_rule(&mut self, rule: &str) {
-        for (_, known) in &mut self.names {
+        for (_, known) in Arc::make_mut(&mut self.names) {
             rule.clone_into(known);
         }
         if let Some(known) = &mut self.literal {
@@ -224,8 +227,7 @@ impl Judge {
         transport: Transport,
     ) -> Result<Grant, Refusal> {
         let address = destination.ip();
-        let mut grant = Grant { destination, names: Vec::new(), literal: None, observed: false };
-        let mut refusal = None;
+        let (mut granted, mut literal, mut refusal) = (Vec::new(), None, None);
         let mut names = self.known_names(address);
         if let Claim::Name(claimed) = claim {
             names.retain(|name| name == claimed || (name == LOCALHOST && self.is_local(claimed)));
@@ -236,20 +238,20 @@ impl Judge {
         if !matches!(claim, Claim::Literal) {
             for name in names {
                 match self.connect(Some(&name), destination, transport) {
-                    Ok(rule) => grant.names.push((name, rule)),
+                    Ok(rule) => granted.push((name, rule)),
                     Err(denied) => refusal = refusal.or(Some(denied)),
                 }
             }
         }
         if !matches!(claim, Claim::Name(_)) {
             match self.connect(None, destination, transport) {
-                Ok(rule) => grant.literal = Some(rule),
+                Ok(rule) => literal = Some(rule),
                 Err(denied) => refusal = refusal.or(Some(denied)),
             }
         }
         match refusal {
-            Some(refusal) if grant.names.is_empty() && grant.literal.is_none() => Err(refusal),
-            _ => Ok(grant),
+            Some(refusal) if granted.is_empty() && literal.is_none() => Err(refusal),
+            _ => Ok(Grant { destination, names: Arc::new(granted), literal, observed: false }),
         }
     }
 

@@ -25,8 +25,7 @@ pub(crate) fn methods(request: &request::Parts) -> Result<Vec<String>, String> {
     }
     let mut found = Vec::new();
     for (name, value) in &request.headers {
-        let name = spelled(name.as_str());
-        if METHOD_FIELDS.contains(&name.as_str()) {
+        if let Some(name) = spelled(name.as_str(), &METHOD_FIELDS) {
             let value = value.to_str().map_err(|_| format!("its field `{name}` cannot be read"))?;
             found.extend(value.split(',').map(method));
         }
@@ -35,7 +34,7 @@ pub(crate) fn methods(request: &request::Parts) -> Result<Vec<String>, String> {
     for pair in query.split(['&', ';']) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let name = parameter(&decoded(name));
-        if name == METHOD_PARAMETER || METHOD_FIELDS.contains(&spelled(&name).as_str()) {
+        if name == METHOD_PARAMETER || spelled(&name, &METHOD_FIELDS).is_some() {
             found.push(method(&decoded(value)));
         }
     }
@@ -45,35 +44,31 @@ pub(crate) fn methods(request: &request::Parts) -> Result<Vec<String>, String> {
 }
 
 /// The field by which a lenient server could take another path.
-pub(crate) fn path_field(request: &request::Parts) -> Option<String> {
-    let named = request.headers.keys().map(|name| spelled(name.as_str()));
-    let named = named.into_iter().find(|name| PATH_FIELDS.contains(&name.as_str()));
+pub(crate) fn path_field(request: &request::Parts) -> Option<&'static str> {
+    let named = request.headers.keys().find_map(|name| spelled(name.as_str(), &PATH_FIELDS));
     named.or_else(|| in_trailer(request, &PATH_FIELDS))
 }
 
 /// What is wrong with fields that stand behind a body.
 pub(crate) fn in_trailers(fields: &HeaderMap, conditions: &Conditions) -> Option<String> {
-    let names = fields.keys().map(|name| spelled(name.as_str()));
-    names.into_iter().find_map(|name| {
-        let is_of = |list: &[&str]| list.contains(&name.as_str());
-        let what = match () {
-            () if conditions.methods && is_of(&METHOD_FIELDS) => "method",
-            () if conditions.paths && is_of(&PATH_FIELDS) => "path",
-            () => return None,
-        };
+    fields.keys().find_map(|name| {
+        let is_of = |list| spelled(name.as_str(), list);
+        let method = if conditions.methods { is_of(&METHOD_FIELDS) } else { None };
+        let path = || if conditions.paths { is_of(&PATH_FIELDS) } else { None };
+        let (name, what) = method.map(|name| (name, "method")).or_else(|| Some((path()?, "path")))?;
         Some(format!("its trailer `{name}` may name another {what}"))
     })
 }
 
-fn in_trailer(request: &request::Parts, fields: &[&str]) -> Option<String> {
+fn in_trailer(request: &request::Parts, fields: &[&'static str]) -> Option<&'static str> {
     let lists = request.headers.get_all(TRAILER).iter().filter_map(|value| value.to_str().ok());
-    let mut names = lists.flat_map(|list| list.split(',')).map(|name| spelled(name.trim()));
-    names.find(|name| fields.contains(&name.as_str()))
+    lists.flat_map(|list| list.split(',')).find_map(|name| spelled(name.trim(), fields))
 }
 
-/// Servers behind CGI do not tell `-` from `_`.
-fn spelled(name: &str) -> String {
-    name.to_ascii_lowercase().replace('_', "-")
+/// Which of the fields it is: servers behind CGI do not tell `-` from `_`.
+fn spelled(name: &str, fields: &[&'static str]) -> Option<&'static str> {
+    let letter = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    fields.iter().copied().find(|field| name.bytes().map(letter).eq(field.bytes()))
 }
 
 fn method(value: &str) -> String {
@@ -138,9 +133,9 @@ mod tests {
 
     #[test]
     fn other_paths_are_found() {
-        assert_eq!(path_field(&request("/", &[("X-Original-URL", "/b")])).as_deref(), Some("x-original-url"));
-        assert_eq!(path_field(&request("/", &[("X_Rewrite_Url", "/b")])).as_deref(), Some("x-rewrite-url"));
-        assert_eq!(path_field(&request("/", &[("Trailer", "destination")])).as_deref(), Some("destination"));
+        assert_eq!(path_field(&request("/", &[("X-Original-URL", "/b")])), Some("x-original-url"));
+        assert_eq!(path_field(&request("/", &[("X_Rewrite_Url", "/b")])), Some("x-rewrite-url"));
+        assert_eq!(path_field(&request("/", &[("Trailer", "destination")])), Some("destination"));
         assert_eq!(path_field(&request("/", &[("X-Sum", "/b")])), None);
     }
 }

@@ -109,7 +109,7 @@ impl Egress {
             Claim::Name(name) => vec![name.to_owned()],
             _ => self.pins.names_for(destination.ip()),
         };
-        let names = names.into_iter().map(|name| (name, "--observe".to_owned())).collect();
+        let names = Arc::new(names.into_iter().map(|name| (name, "--observe".to_owned())).collect());
         Ok(Grant { destination, names, literal: None, observed: true })
     }
 
@@ -129,7 +129,7 @@ impl Egress {
             return Err(NetproxyError::Denied(Box::new(refusal)));
         }
         let names = self.pins.names_for(destination.ip()).into_iter();
-        let names = names.map(|name| (name, "--observe".to_owned())).collect();
+        let names = Arc::new(names.map(|name| (name, "--observe".to_owned())).collect());
         Ok(Grant { destination, names, literal: None, observed: true })
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Version, request, response};
 use serde_json::{Map, Value};
 
+use super::decide::{Grant, Names};
 use super::egress::Egress;
 use super::error::{Blame, NetproxyError};
 use super::failure::Failure;
@@ -54,7 +55,8 @@ struct Progress {
     url: String,
     version: Version,
     fields: Fields,
-    origin: Option<(SocketAddr, Vec<String>)>,
+    /// Its address, and the names under which it is allowed.
+    origin: Option<(SocketAddr, Names)>,
     tls: Option<Arc<Facts>>,
     withheld: Option<&'static str>,
     secrets: Vec<String>,
@@ -144,8 +146,8 @@ impl Exchange {
     }
 
     /// The origin that answers.
-    pub(crate) fn set_origin(&self, destination: SocketAddr, names: Vec<String>) {
-        self.progress().origin = Some((destination, names));
+    pub(crate) fn set_origin(&self, grant: &Grant) {
+        self.progress().origin = Some((grant.destination, Arc::clone(&grant.names)));
     }
 
     /// What the origin proved, over TLS.

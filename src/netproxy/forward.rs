@@ -138,7 +138,7 @@ impl Service {
             if let Some(origin) = origin
                 && link.ready().await
             {
-                exchange.set_origin(link.destination, origin.grant.name_list());
+                exchange.set_origin(&origin.grant);
                 return Ok(link);
             }
             if let (None, Scope::Open(_)) = (origin, &self.scope) {
@@ -156,22 +156,22 @@ impl Service {
         need: Need,
     ) -> Result<Link, NetproxyError> {
         if let (Some(secure), Some(origin)) = (self.secure(), origins.first()) {
-            exchange.set_origin(origin.grant.destination, origin.grant.name_list());
+            exchange.set_origin(&origin.grant);
             return secure.link(&self.egress, &origin.grant, need).await;
         }
         let Some(origin) = origins.first() else {
             return Err(NetproxyError::Request { reason: "its target names no origin".to_owned() });
         };
-        exchange.set_origin(origin.grant.destination, origin.grant.name_list());
+        exchange.set_origin(&origin.grant);
         if let Scope::Bound { beneath: Beneath::Plain(plain), .. } = &self.scope
             && let Some((grant, link)) = plain.link(self, origins, need).await?
         {
-            exchange.set_origin(grant.destination, grant.name_list());
+            exchange.set_origin(&grant);
             return Ok(link);
         }
         if let Scope::Open(named) = &self.scope {
             let (grant, link) = named.link(self, origins, need).await?;
-            exchange.set_origin(grant.destination, grant.name_list());
+            exchange.set_origin(&grant);
             return Ok(link);
         }
         let grants: Vec<_> = origins.iter().map(|origin| origin.grant.clone()).collect();
@@ -179,7 +179,7 @@ impl Service {
         let dialled = attempts::first(&self.egress, &grants, None, origin.door, proc, &self.idle).await;
         let (index, upstream) = dialled?;
         let grant = &grants[index];
-        exchange.set_origin(grant.destination, grant.name_list());
+        exchange.set_origin(grant);
         Link::open(upstream, need.wire, grant.destination).await
     }
 

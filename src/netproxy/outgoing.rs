@@ -90,16 +90,16 @@ pub(super) fn fit<B: Body>(request: &mut Request<B>, origin: &Origin, wire: Wire
 
 /// Takes away what belongs to one connection.
 pub(crate) fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|list| list.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        // A field that frames or names the message is never one that a connection may drop.
-        .filter(|name| !matches!(*name, header::HOST | header::CONTENT_LENGTH | header::UPGRADE))
-        .collect();
-    for name in HOP_BY_HOP.iter().chain(&named) {
+    let lists: Vec<HeaderValue> = headers.get_all(header::CONNECTION).iter().cloned().collect();
+    for name in &HOP_BY_HOP {
         headers.remove(name);
+    }
+    // A field that frames or names the message is never one that a connection may drop.
+    let kept = [header::HOST, header::CONTENT_LENGTH, header::UPGRADE];
+    let named = lists.iter().filter_map(|list| list.to_str().ok()).flat_map(|list| list.split(','));
+    for name in named.map(str::trim) {
+        if !kept.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_str())) {
+            headers.remove(name);
+        }
     }
 }

@@ -40,6 +40,9 @@ const ENTRY: usize = 4 << 10;
 /// Places that are kept for the next work, and entries that are let go of elsewhere.
 const KEPT: usize = 256;
 
+/// Where so many of those wait, more of them are let go of than are made.
+const MANY: usize = KEPT / 2;
+
 /// What each piece is counted as, besides its bytes.
 const PIECE: usize = 64;
 
@@ -234,8 +237,8 @@ impl Scribe {
         let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut inbox = self.lock();
         inbox.work.push(work);
-        // Few at once: what the allocator has at hand for the next exchange is a handful.
-        let spent = [inbox.spent.pop(), inbox.spent.pop()];
+        // As many as are made, for what the allocator has at hand for the next exchange is a handful.
+        let spent = [inbox.spent.pop(), if inbox.spent.len() > MANY { inbox.spent.pop() } else { None }];
         let worth_it = match inbox.reader {
             Reader::Busy => false,
             Reader::Idle => true,
@@ -253,10 +256,13 @@ impl Scribe {
 
     /// Gives back what is `spent`, and waits for work, which is put into the empty `work`. False at the end.
     fn next(&self, work: &mut Vec<Work>, spent: &mut Vec<Arc<dyn Entry>>) -> bool {
-        spent.truncate(KEPT);
-        let before = std::mem::replace(&mut self.lock().spent, std::mem::take(spent));
+        let mut inbox = self.lock();
+        let room = KEPT - inbox.spent.len().min(KEPT);
+        let kept = spent.len().min(room);
+        inbox.spent.extend(spent.drain(..kept));
         // Not under the lock, which a body takes that is dropped.
-        drop(before);
+        drop(inbox);
+        spent.clear();
         let mut inbox = self.lock();
         if std::mem::take(&mut inbox.lingers) {
             inbox = self.gather(inbox);

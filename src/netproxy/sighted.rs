@@ -31,11 +31,15 @@ impl Sighted {
     /// None for bodies that hold neither a form nor JSON.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let media = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-        let media = media.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-        let kind = match media.as_str() {
-            "application/x-www-form-urlencoded" => Kind::Form,
-            json if json == "application/json" || json.ends_with("+json") => Kind::Json,
-            _ => return None,
+        let media = media.split(';').next().unwrap_or("").trim();
+        let is = |kind: &str| media.eq_ignore_ascii_case(kind);
+        let suffix = media.rsplit_once('+').map(|(_, suffix)| suffix);
+        let kind = match () {
+            () if is("application/x-www-form-urlencoded") => Kind::Form,
+            () if is("application/json") || suffix.is_some_and(|it| it.eq_ignore_ascii_case("json")) => {
+                Kind::Json
+            }
+            () => return None,
         };
         let coding = headers.get(CONTENT_ENCODING).cloned();
         Some(Self { kind, coding, bytes: Vec::new(), is_whole: true })

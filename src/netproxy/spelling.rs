@@ -13,7 +13,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use memchr::{memchr, memchr_iter, memmem};
+use memchr::{memchr, memchr_iter};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
@@ -115,8 +115,11 @@ impl Spelling {
 
 /// Where the empty line ends.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
-    let ends = |end: &[u8]| memmem::find(bytes, end).map(|at| at + end.len());
-    [ends(b"\n\r\n"), ends(b"\n\n")].into_iter().flatten().min()
+    memchr_iter(b'\n', bytes).map(|at| at + 1).find_map(|line| match bytes.get(line..)? {
+        [b'\n', ..] => Some(line + 1),
+        [b'\r', b'\n', ..] => Some(line + 2),
+        _ => None,
+    })
 }
 
 /// Whether another head follows (RFC 9110 section 15.2): not after 101.

@@ -79,6 +79,7 @@ mod tests {
                 .collect(),
             direct: paths(direct),
             spelled: Vec::new(),
+            full_mediation: false,
         }
     }
 

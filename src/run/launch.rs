@@ -192,8 +192,14 @@ pub(super) struct Launching {
     pub(super) tls: Option<Interception>,
 }
 
-/// Tells the run's first process the plan, and makes what reads its TLS.
-pub(super) fn launch(begun: Begun, plan: &LaunchPlan, tls: Option<Intention>) -> Result<Launching, RunError> {
+/// Tells the run's first process the plan, and makes what reads its TLS. Who writes its outputs is noted where
+/// `orders_outputs` says so.
+pub(super) fn launch(
+    begun: Begun,
+    plan: &LaunchPlan,
+    tls: Option<Intention>,
+    orders_outputs: bool,
+) -> Result<Launching, RunError> {
     order::tell(begun.channel.as_fd(), &Cell::of(plan))?;
     // While the child copies the same places.
     order::tell(begun.channel.as_fd(), &fsview::look(&plan.fs)?)?;
@@ -203,7 +209,8 @@ pub(super) fn launch(begun: Begun, plan: &LaunchPlan, tls: Option<Intention>) ->
     // The view waits for them; the command's process waits for the view.
     order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
     order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
-    order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, begun.stdio.pipes()))?;
+    let pipes = if orders_outputs { begun.stdio.pipes() } else { [false; 2] };
+    order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, pipes))?;
     Ok(Launching { begun, tls })
 }
 

@@ -93,7 +93,7 @@ pub fn run(
     mut repeat: Repeat,
 ) -> Result<Outcome, RunError> {
     let _foreground = Foreground::now();
-    let launching = launch::launch(begun, &plan, streams.tls.take())?;
+    let launching = launch::launch(begun, &plan, streams.tls.take(), repeat.orders_outputs())?;
     repeat.keep_authority(launching.tls.as_ref());
     repeat.keep_inherited(&launching.begun.inherited);
     let state = placement.state_directory();

@@ -277,6 +277,15 @@ impl Repeat {
         Ok(Some(Controls { seed, clock: Timeline { base, ahead, tapes } }))
     }
 
+    /// Whether it matters who writes the outputs before whom: not where one process alone did.
+    pub(super) fn orders_outputs(&self) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Recorded { .. } => true,
+            Self::Replayed(replayed) => !replayed.tapes.course.is_empty() || self.turn().is_some(),
+        }
+    }
+
     /// Whether the content of what the run reads is kept.
     pub(super) fn captures(&self) -> bool {
         matches!(self, Self::Recorded { captures: true, .. })

@@ -49,13 +49,16 @@ pub(super) fn watch(
 ) -> Result<Watched, RunError> {
     let begun = around.begun;
     let Beginning { base, replay } = beginning;
-    let skips_waits = repeat.skips_waits();
+    let (skips_waits, orders_outputs) = (repeat.skips_waits(), repeat.orders_outputs() || turn.is_some());
     let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
     let (diverted, kept) = entered.layers.prepare(&plan.fs, &entered.root, repeat.files(), keeps)?;
+    // Where no order is kept nobody asks for them.
+    let outputs = if orders_outputs { begun.stdio().output_pipes() } else { Ok(Vec::new()) };
+    let outputs = outputs.map_err(RunError::call("fstat"))?;
     let setup = Setup {
         init: begun.init(),
         inherited: begun.stdio().mounts(),
-        outputs: begun.stdio().output_pipes().map_err(RunError::call("fstat"))?,
+        outputs,
         input: begun.stdio().input_pipe(),
         shown_ids: (plan.process.uid, plan.process.gid),
         access: plan.access,

@@ -15,15 +15,16 @@ const LINKS: usize = 40;
 
 impl View {
     /// Every directory and link that leads from the root to what `absolute` names, the links of
-    /// links included.
-    pub(super) fn crossed(&self, absolute: &[u8]) -> nix::Result<Vec<PathBuf>> {
+    /// links included; and the directories that `..` leads out of.
+    pub(super) fn crossed(&self, absolute: &[u8]) -> nix::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         let split = |path: &[u8]| path.split(|&b| b == b'/').rev().map(<[u8]>::to_vec).collect::<Vec<_>>();
         let (mut left, mut at, mut links) = (split(absolute), PathBuf::from("/"), 0);
-        let mut crossed = Vec::new();
+        let (mut crossed, mut parted) = (Vec::new(), Vec::new());
         while let Some(name) = left.pop() {
             match name.as_slice() {
                 b"" | b"." => continue,
                 b".." => {
+                    parted.push(at.clone());
                     at.pop();
                     continue;
                 }
@@ -46,6 +47,6 @@ impl View {
             }
             left.extend(split(&target));
         }
-        Ok(crossed)
+        Ok((crossed, parted))
     }
 }

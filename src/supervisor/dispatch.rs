@@ -29,6 +29,9 @@ impl Supervisor {
         if matches!(i64::from(notification.number), libc::SYS_write | libc::SYS_writev) {
             return self.serve_write(notification);
         }
+        if i64::from(notification.number) == libc::SYS_exit_group {
+            return self.serve_end(notification);
+        }
         let (reply, task) = self.judge_call(&notification)?;
         let begun = Instant::now();
         let sent = match (reply, task) {
@@ -94,8 +97,14 @@ impl Supervisor {
             self.mark_call(notification.pid, notification.number.unsigned_abs().into())?;
             return Ok((Reply::Continue, None));
         }
-        let task = match self.tasks.find(notification.pid) {
-            Ok(task) => task,
+        let found = match &request {
+            Some(Ok(request)) if request.is_relative() => {
+                self.tasks.find_with_start(notification.pid, request.directory)
+            }
+            _ => self.tasks.find(notification.pid).map(|task| (task, None)),
+        };
+        let (task, start) = match found {
+            Ok(found) => found,
             // Gone, or out of sight: it gets no answer that it could use.
             Err(errno) => {
                 self.host_refused("open(/proc/PID)", errno.into());
@@ -115,7 +124,7 @@ impl Supervisor {
         let call = Call { id, number, arguments, task };
         self.mark_clock(&call)?;
         let reply = match request {
-            Some(request) => self.open(&call, request)?,
+            Some(request) => self.open(&call, request, start)?,
             None => self.dispatch(&call)?,
         };
         Ok((reply, Some(call.task)))

@@ -12,18 +12,16 @@ use super::absent::is_on_host;
 use super::access::Decision;
 use super::arguments::{quoted, read_start};
 use super::call::{Call, Reply};
-use super::image::{follow_up, is_loader, only_tells, shebang};
+use super::image::{follow_up, is_loader, only_tells};
+use super::interpreters::{Chain, Loader, Refused, Script};
 use super::view::{Found, Spelled, View, found};
 use super::{Refusal, Stop, Supervisor, denials, environment};
 use crate::policy::{ExecProgram, FileId, PathAccess, RuleBody, RuleId, Verdict, lossless};
-use crate::sys::refused::Refused;
-use crate::sys::shebang::Shebang;
+use crate::sys::refused;
 use crate::trace::{Event, Kind};
 
 /// Most bytes of an argument list that a refusal records: trying costs the agent nothing.
 const TARGET_BYTES: usize = 64 << 10;
-/// Interpreters that are themselves scripts (BINPRM: five rewrites).
-const NESTING: usize = 4;
 
 /// The command of the run, which needs no rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,8 +48,9 @@ pub(super) struct Expected {
     /// Where the image was when it was judged.
     pub(super) path: PathBuf,
     pub(super) argv: Vec<OsString>,
-    /// The script, when the image is only its interpreter.
-    pub(super) script: Option<PathBuf>,
+    /// The script, when the image is only its interpreter, and interpreters that are scripts too.
+    pub(super) scripts: Vec<Script>,
+    pub(super) loader: Loader,
     pub(super) label: String,
     /// What `env` of a `#!/usr/bin/env NAME` line will start.
     pub(super) follow_up: Option<Vec<OsString>>,
@@ -115,8 +114,8 @@ impl Supervisor {
     }
 
     fn judge_exec(&mut self, call: &Call, spelled: &Spelled, file: &Found, argv: &[OsString]) -> Judgement {
-        let (interpreters, rest) = match self.interpreters(call, file, &spelled.typed, argv) {
-            Ok(found) => found,
+        let chain = match self.chain(call, file, spelled, argv) {
+            Ok(chain) => chain,
             Err(errno) => return Judgement::Errno(errno),
         };
         let started_by_env = self.follow_up_allows(call, spelled, file, argv);
@@ -138,30 +137,28 @@ impl Supervisor {
             let reason = format!("the rule pins arguments, and {variable} loads other code");
             return Judgement::Deny { rule: None, reason };
         }
+        let Chain { images, argv, scripts, loader } = match chain {
+            Ok(chain) => chain,
+            Err((rule, reason)) => return Judgement::Deny { rule, reason },
+        };
         // A script starts its interpreter without a rule, but not against one.
-        let refusal = interpreters.iter().find_map(|(image, argv)| self.refusal(&image.path, image, argv));
+        let refusal = images.iter().find_map(|(image, argv)| self.refusal(&image.path, image, argv));
         if let Some((rule, reason)) = refusal {
             return Judgement::Deny { rule, reason };
         }
-        let image = interpreters.last().map(|(image, _)| image);
-        let script = image.is_some().then(|| file.path.clone());
-        if script.is_some() && self.could_be_swapped(spelled, file) {
+        if scripts.iter().any(|script| self.could_be_swapped(script)) {
             let reason = "the script is named through a directory or link that the agent can change";
             return Judgement::Deny { rule: None, reason: reason.to_owned() };
         }
-        let follow_up = image.and_then(|image| follow_up(image, &rest));
+        let image = images.last().map(|(image, _)| image);
+        let follow_up = image.and_then(|image| follow_up(image, &argv));
         let image = image.unwrap_or(file);
         let (id, path) = (image.id(), image.path.clone());
-        Judgement::Allow(Expected { id, path, argv: rest, script, label, follow_up, pins_arguments })
+        Judgement::Allow(Expected { id, path, argv, scripts, loader, label, follow_up, pins_arguments })
     }
 
     /// Why `file` may not run whatever allows it.
-    pub(super) fn refusal(
-        &self,
-        spelled: &Path,
-        file: &Found,
-        argv: &[OsString],
-    ) -> Option<(Option<RuleId>, String)> {
+    pub(super) fn refusal(&self, spelled: &Path, file: &Found, argv: &[OsString]) -> Option<Refused> {
         self.decide_image(spelled, file, argv).err()
     }
 
@@ -171,17 +168,33 @@ impl Supervisor {
         spelled: &Path,
         file: &Found,
         argv: &[OsString],
-    ) -> Result<(FileId, Verdict), (Option<RuleId>, String)> {
+    ) -> Result<(FileId, Verdict), Refused> {
+        if is_loader(&file.path) && !only_tells(argv) {
+            return Err((None, "the dynamic loader runs any file".to_owned()));
+        }
+        self.decide_opened(spelled, file, argv)
+    }
+
+    /// The same for every file that the kernel opens to start a program: it shows what is in it, too.
+    pub(super) fn decide_opened(
+        &self,
+        spelled: &Path,
+        file: &Found,
+        argv: &[OsString],
+    ) -> Result<(FileId, Verdict), Refused> {
         let refuse = |reason: &str| Err((None, reason.to_owned()));
-        if file.status.st_nlink == 0 || file.path.as_os_str().as_bytes().starts_with(b"/memfd:") {
+        let path = file.path.as_os_str().as_bytes();
+        if file.status.st_nlink == 0 || path.first() != Some(&b'/') || path.starts_with(b"/memfd:") {
             return refuse("the file has no name");
         }
         let id = self.view.id_of(file);
-        if is_loader(&file.path) && !only_tells(argv) {
-            return refuse("the dynamic loader runs any file");
-        }
         if self.access.is_protected(&file.path, Some(id)) {
             return refuse("it belongs to the launcher");
+        }
+        if let Decision::Deny { rule: Some(rule), reason } =
+            self.access.decide(PathAccess::Read, &file.path, Some(id))
+        {
+            return Err((Some(rule), reason));
         }
         match self.access.policy.decide_exec_of(spelled, &file.path, Some(id), argv) {
             Verdict::Deny { rule: Some(rule), reason } => Err((Some(rule), reason)),
@@ -195,7 +208,7 @@ impl Supervisor {
         spelled: &Path,
         file: &Found,
         argv: &[OsString],
-    ) -> Result<(String, bool), (Option<RuleId>, String)> {
+    ) -> Result<(String, bool), Refused> {
         let refuse = |reason: &str| Err((None, reason.to_owned()));
         let (id, verdict) = self.decide_image(spelled, file, argv)?;
         if self.command.own.iter().any(|own| own.id == id) {
@@ -214,76 +227,13 @@ impl Supervisor {
         Ok((self.access.label(Some(rule), ""), !exec.arguments.is_empty()))
     }
 
-    /// The images that run `file` if it is a script, the last of which is none, each with its argv;
-    /// and the argv that comes of it.
-    fn interpreters(
-        &mut self,
-        call: &Call,
-        file: &Found,
-        typed: &[u8],
-        argv: &[OsString],
-    ) -> nix::Result<(Vec<Image>, Vec<OsString>)> {
-        let mut argv = argv.to_vec();
-        let mut images: Vec<Image> = Vec::new();
-        let mut spelled = OsString::from_vec(typed.to_vec());
-        for depth in 0..=NESTING {
-            let head = self.heads.of(&self.view, images.last().map_or(file, |(image, _)| image))?;
-            let Some(Shebang { interpreter, argument }) = shebang(&head)? else {
-                return Ok((images, argv));
-            };
-            if depth == NESTING {
-                return Err(Errno::ELOOP);
-            }
-            let interpreter = interpreter.into_os_string();
-            let mut rewritten = vec![interpreter.clone()];
-            rewritten.extend(argument);
-            rewritten.push(spelled);
-            rewritten.extend(argv.into_iter().skip(1));
-            argv = rewritten;
-            spelled = interpreter.clone();
-            // Without a slash at its start it lies below the working directory.
-            let place = View::absolute(&call.task, libc::AT_FDCWD, interpreter.as_bytes())?.absolute;
-            let image = self.view.find(&place, true)?;
-            if !self.heads.can_run(&image)? {
-                return Err(Errno::EACCES);
-            }
-            images.push((image, argv.clone()));
-        }
-        Err(Errno::ELOOP)
-    }
-
     /// Whether this is what `env` was to start for a script: the words, and a program of that name
     /// among the system's own.
     fn follow_up_allows(&mut self, call: &Call, spelled: &Spelled, file: &Found, argv: &[OsString]) -> bool {
         let Some(expected) = self.follow_ups.remove(&call.task.tgid) else { return false };
         let name = Path::new(OsStr::from_bytes(&spelled.typed)).file_name();
         let wanted = argv.first().and_then(|word| Path::new(word).file_name());
-        // A runtime below a write root is the agent's to change.
-        let writable = self.access.decide(PathAccess::Write, &file.path, Some(self.view.id_of(file)));
-        let fixed = self.access.is_system(&file.path) && !matches!(writable, Decision::Allow(_));
-        expected == argv && name == wanted && fixed
-    }
-
-    /// Whether the agent could make the spelled path mean another file before the interpreter
-    /// opens it.
-    fn could_be_swapped(&self, spelled: &Spelled, file: &Found) -> bool {
-        let absolute = &spelled.absolute;
-        let writable =
-            |path: &Path| matches!(self.access.decide(PathAccess::Write, path, None), Decision::Allow(_));
-        if spelled.typed.starts_with(b"/dev/fd/") || View::is_descriptor(absolute) {
-            // A sibling can put another file behind the descriptor.
-            return true;
-        }
-        // A directory above can be exchanged only where its parent can be changed, and then the
-        // file itself is the agent's, which its exec rule accepts.
-        if super::spelling::lexical(absolute) == file.path || writable(&file.path) {
-            return false;
-        }
-        let is_private_root = |path: &Path| self.access.private.iter().any(|root| root == path);
-        match self.view.crossed(absolute) {
-            Ok(crossed) => crossed.iter().any(|path| writable(path) && !is_private_root(path)),
-            Err(_) => true,
-        }
+        expected == argv && name == wanted && self.is_fixed(file)
     }
 
     fn read_exec(&self, call: &Call) -> Result<((Spelled, Found), Vec<OsString>), ExecError> {
@@ -362,13 +312,10 @@ impl Supervisor {
     /// The host keeps us from looking: when that is so at the first start, there is none.
     pub(super) fn host_refused(&mut self, call: &'static str, source: std::io::Error) {
         if !self.started {
-            self.first_refusal = Some(Refusal::Host(Refused { call, source }));
+            self.first_refusal = Some(Refusal::Host(refused::Refused { call, source }));
         }
     }
 }
-
-/// A file that runs another, and the arguments that it gets.
-type Image = (Found, Vec<OsString>);
 
 type ExecError = (Errno, Option<(Spelled, Vec<OsString>)>);
 
@@ -378,7 +325,8 @@ impl Expected {
             id: file.id(),
             path: file.path.clone(),
             argv,
-            script: None,
+            scripts: Vec::new(),
+            loader: Loader::None,
             label: "--observe".to_owned(),
             follow_up: None,
             pins_arguments: false,

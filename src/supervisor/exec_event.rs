@@ -1,16 +1,19 @@
 //! The second look at a program start: at the exec event, on what the kernel really took.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
 
+use super::access::is_below;
 use super::arguments::split_words;
 use super::beginning::{Beginning, Stack};
 use super::call::{Call, Reply};
 use super::controls::Runtime;
 use super::exec::Expected;
+use super::interpreters::Loader;
 use super::view::found;
 use super::{Stop, Supervisor, environment};
 use crate::policy::{FileId, RuleId};
@@ -90,19 +93,37 @@ impl Supervisor {
                 Ok(())
             }
             Err((path, argv, rule, reason)) => {
-                let killed = nix::sys::signal::kill(
-                    nix::unistd::Pid::from_raw(pid),
-                    nix::sys::signal::Signal::SIGKILL,
-                );
+                let killed = self.kill(pid);
                 self.refuse_exec(&call, &path, &argv, rule, &reason, killed.is_ok())
             }
         }
     }
 
+    /// Whether `path` is the memory of a process whose start was allowed and has not been looked at yet, or was refused
+    /// then: what the kernel has loaded there may be another file than was judged.
+    pub(super) fn is_memory_of_start(&mut self, call: &Call, path: &Path) -> bool {
+        let text = path.as_os_str().as_bytes();
+        let is_idle = self.expected.is_empty() && self.doomed.is_empty();
+        if is_idle || !self.access.enforce || !text.starts_with(b"/proc/") || !text.ends_with(b"/mem") {
+            return false;
+        }
+        // Who asks has come back from a start that failed.
+        self.expected.keys().chain(&self.doomed).filter(|tid| **tid != call.task.tid).any(|tid| {
+            let process = self.tasks.find(*tid).map_or(0, |task| task.inner_tgid());
+            process > 0 && is_below(path, Path::new(&format!("/proc/{process}")))
+        })
+    }
+
+    /// Kills a process at its exec event.
+    fn kill(&mut self, pid: i32) -> nix::Result<()> {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)?;
+        self.doomed.insert(pid);
+        Ok(())
+    }
+
     /// Kills a task that cannot be looked at: it was gone anyway, or it would run unjudged.
     fn kill_unseen(&mut self, pid: i32, errno: Errno) -> Result<(), Stop> {
-        let killed =
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        let killed = self.kill(pid);
         if killed.is_err() || matches!(errno, Errno::ESRCH | Errno::ENOENT) {
             return Ok(());
         }
@@ -150,16 +171,31 @@ impl Supervisor {
             // The arguments changed after they were judged: judge what really came.
             None => {
                 let file = call.task.executable().and_then(found).map_err(unreadable)?;
+                if !self.access.enforce {
+                    return Ok((Expected::any(&file, argv), image));
+                }
+                let start = self.heads.of(&self.view, &file).map_err(unreadable)?;
+                let loader = self.loader(call, &file, start.loader.as_deref(), &argv).map_err(unreadable)?;
                 let judged = self.judge_image(&file.path, &file, &argv);
                 let came = Expected::any(&file, argv);
-                match judged {
-                    _ if !self.access.enforce => came,
-                    Ok((label, pins_arguments)) => Expected { label, pins_arguments, ..came },
+                match judged.and_then(|judged| Ok((judged, loader?))) {
+                    Ok(((label, pins_arguments), loader)) => {
+                        Expected { label, pins_arguments, loader, ..came }
+                    }
                     Err((rule, reason)) => return Err((came.path, came.argv, rule, reason)),
                 }
             }
         };
-        if expected.pins_arguments && self.access.enforce {
+        if !self.access.enforce {
+            return Ok((expected, image));
+        }
+        let swapped = self
+            .refuse_mapped(call, id, &expected.loader)
+            .or_else(|| self.refuse_scripts(call, &expected.scripts));
+        if let Some(reason) = swapped {
+            return Err((expected.path, expected.argv, None, reason));
+        }
+        if expected.pins_arguments {
             let environment = split_words(&call.task.read("environ").map_err(unreadable)?);
             if let Some(variable) = environment::loads_code(&environment) {
                 let reason = format!("the rule pins arguments, and {variable} loads other code");
@@ -172,8 +208,15 @@ impl Supervisor {
     fn record_spawn(&mut self, call: &Call, expected: &Expected) -> Result<(), Stop> {
         let event = Event::new(Kind::Observe, "proc.spawn").words("argv", &expected.argv);
         let mut event = event.path("exe", &expected.path);
-        if let Some(script) = &expected.script {
-            event = event.path("script", script);
+        if let Some(script) = expected.scripts.first() {
+            event = event.path("script", &script.path);
+        }
+        let loader = match &expected.loader {
+            Loader::At { path, id } if !self.access.is_system(path) => Some((path, *id)),
+            _ => None,
+        };
+        if let Some((path, _)) = loader {
+            event = event.path("loader", path);
         }
         let event = event.proc(call.task.lineage.clone()).rule(expected.label.clone());
         self.recorder.record(event)?;
@@ -181,6 +224,14 @@ impl Supervisor {
             && let Ok(file) = call.task.executable().and_then(found)
         {
             // It makes a thread.
+            self.hand_over.leave();
+            self.hasher.image(&file, &self.recorder);
+        }
+        if let Some((path, id)) = loader
+            && self.hasher.wants(id)
+            && let Ok(file) = self.view.find(path.as_os_str().as_bytes(), true)
+            && file.id() == id
+        {
             self.hand_over.leave();
             self.hasher.image(&file, &self.recorder);
         }

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd as _;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,8 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use super::content::Identity;
 use super::view::{Found, View};
+use crate::sys::elf;
+use crate::sys::mapping::{self, Numbers};
 use crate::sys::shebang::{self, LOOKED_AT, Shebang};
 
 /// What the kernel itself would refuse: told to the task before it is seized. False: its mount
@@ -69,9 +73,21 @@ pub(super) struct Heads {
 /// What is remembered of a file.
 #[derive(Debug, Default)]
 struct Head {
-    beginning: Option<Vec<u8>>,
+    start: Option<Start>,
     /// Where it was when it could be run: another way to it may lead through another mount.
     runs_at: Option<PathBuf>,
+    /// Where it was when it was found that nobody inside can change what it is started with.
+    fixed_at: Option<PathBuf>,
+    mapped: Option<Numbers>,
+}
+
+/// What the kernel reads of a file to start it.
+#[derive(Debug, Clone)]
+pub(super) struct Start {
+    /// Its first bytes.
+    pub(super) bytes: Vec<u8>,
+    /// The loader that it names.
+    pub(super) loader: Option<PathBuf>,
 }
 
 /// Files whose beginning is remembered.
@@ -103,23 +119,56 @@ impl Heads {
         Some(self.known.entry(identity).or_default())
     }
 
-    /// The beginning of `file`; that of a program if it cannot be read, as the kernel starts it then.
-    pub(super) fn of(&mut self, view: &View, file: &Found) -> nix::Result<Vec<u8>> {
+    /// The start of `file`; that of a program if it cannot be read, as the kernel starts it then.
+    pub(super) fn of(&mut self, view: &View, file: &Found) -> nix::Result<Start> {
         let identity = Identity::of(&file.status);
-        if let Some(head) = self.known.get(&identity).and_then(|head| head.beginning.as_ref()) {
-            return Ok(head.clone());
+        if let Some(start) = self.known.get(&identity).and_then(|head| head.start.as_ref()) {
+            return Ok(start.clone());
         }
-        let path = file.path.as_os_str().as_bytes();
-        let opened = view.reopen(file, path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-        let Ok((opened, _)) = opened else { return Ok(b"\x7fELF".to_vec()) };
-        let mut head = vec![0; LOOKED_AT];
-        let count = nix::sys::uio::pread(opened.as_fd(), &mut head, 0)?;
-        head.truncate(count);
+        let Ok(opened) = readable(view, file) else {
+            return Ok(Start { bytes: b"\x7fELF".to_vec(), loader: None });
+        };
+        let mut bytes = vec![0; LOOKED_AT];
+        let count = nix::sys::uio::pread(opened.as_fd(), &mut bytes, 0)?;
+        bytes.truncate(count);
+        let start = Start { bytes, loader: elf::loader(&File::from(opened)) };
         if let Some(known) = self.remember(identity) {
-            known.beginning = Some(head.clone());
+            known.start = Some(start.clone());
         }
-        Ok(head)
+        Ok(start)
     }
+
+    /// Whether it was found before that nobody inside can change what `file` is started with.
+    pub(super) fn is_fixed(&self, file: &Found) -> bool {
+        let known = self.known.get(&Identity::of(&file.status));
+        known.and_then(|head| head.fixed_at.as_ref()) == Some(&file.path)
+    }
+
+    /// Remembers that.
+    pub(super) fn note_fixed(&mut self, file: &Found) {
+        if let Some(known) = self.remember(Identity::of(&file.status)) {
+            known.fixed_at = Some(file.path.clone());
+        }
+    }
+
+    /// The numbers that `file` has where it is mapped.
+    pub(super) fn mapped(&mut self, view: &View, file: &Found) -> io::Result<Numbers> {
+        let identity = Identity::of(&file.status);
+        if let Some(numbers) = self.known.get(&identity).and_then(|head| head.mapped) {
+            return Ok(numbers);
+        }
+        let numbers = mapping::numbers(readable(view, file)?.as_fd())?;
+        if let Some(known) = self.remember(identity) {
+            known.mapped = Some(numbers);
+        }
+        Ok(numbers)
+    }
+}
+
+fn readable(view: &View, file: &Found) -> nix::Result<OwnedFd> {
+    let path = file.path.as_os_str().as_bytes();
+    let opened = view.reopen(file, path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+    opened.map(|(opened, _)| opened)
 }
 
 /// Reads a `#!` line; ENOEXEC for what is neither script nor program.

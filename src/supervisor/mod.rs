@@ -7,6 +7,7 @@
 //! (`open`, `mutate`, `attributes`, `sockets`, `exec`), and records both.
 
 mod absent;
+mod absolute;
 pub mod access;
 mod arguments;
 mod attributes;
@@ -36,6 +37,7 @@ mod hand_over;
 mod hasher;
 mod image;
 mod init_words;
+mod interpreters;
 mod listing;
 mod locks;
 mod machine;
@@ -164,6 +166,8 @@ pub struct Supervisor {
     seized: HashSet<i32>,
     /// What that event must show.
     expected: HashMap<i32, exec::Expected>,
+    /// Processes that were killed for what they had started, until they are gone.
+    doomed: HashSet<i32>,
     /// What `env` will start for a script, by process.
     follow_ups: HashMap<i32, Vec<OsString>>,
     /// Every task is followed, for the run is to be replayed.

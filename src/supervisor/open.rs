@@ -1,6 +1,6 @@
 //! Opens: judged on a copy of the path, answered with the descriptor that was judged.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -22,8 +22,13 @@ use crate::policy::{PathAccess, RuleId};
 use crate::trace::{Event, Kind};
 
 impl Supervisor {
-    /// An open that was read before it was known who waits in it.
-    pub(super) fn open(&mut self, call: &Call, request: nix::Result<Request>) -> Result<Reply, Stop> {
+    /// An open that was read before it was known who waits in it, and perhaps where its path starts.
+    pub(super) fn open(
+        &mut self,
+        call: &Call,
+        request: nix::Result<Request>,
+        start: Option<OsString>,
+    ) -> Result<Reply, Stop> {
         let request = match request.and_then(|request| request.with_room(&call.task)) {
             Ok(request) => request,
             Err(errno) => return Ok(Reply::Errno(errno)),
@@ -36,7 +41,7 @@ impl Supervisor {
             // stand in memory, and we cannot give a handle (NOTIF_ADDFD, EBADF): programs fall back to openat(2).
             return Ok(if request.fixed { Reply::Continue } else { Reply::Errno(Errno::ENOSYS) });
         }
-        let spelled = match View::absolute(&call.task, request.directory, &request.path) {
+        let spelled = match View::absolute_from(&call.task, start, request.directory, &request.path) {
             Ok(spelled) => spelled,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
@@ -143,7 +148,7 @@ impl Supervisor {
         }
         let access = request.access();
         self.saw_open(access, &found);
-        let decision = self.decide_file(access, &found);
+        let decision = self.decide_open(call, access, &found);
         let Some(area) = self.judge(call, access, spelled, &found.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
@@ -195,6 +200,13 @@ impl Supervisor {
         let event = Event::new(Kind::Observe, "fs.open_read").arg("type", "directory");
         let event = spelled.add_to(event.arg("partial", true), "path", &found.path);
         Ok(self.recorder.record_folded(event.proc(call.task.lineage.clone()))?)
+    }
+
+    fn decide_open(&mut self, call: &Call, access: PathAccess, found: &Found) -> Decision {
+        match self.is_memory_of_start(call, &found.path) {
+            true => Decision::Own { reason: "what that process starts was not looked at yet, or is refused" },
+            false => self.decide_file(access, found),
+        }
     }
 
     /// Decides on a file that was found. Pipes, memfds and sockets the process has already; a file

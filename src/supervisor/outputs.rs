@@ -6,10 +6,10 @@
 //! come, the first of those that wait does. No time is left out while one waits.
 
 mod course;
+mod ends;
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::fstat;
@@ -35,6 +35,8 @@ const FIRST: &str = "0";
 const SOON: Duration = Duration::from_micros(50);
 /// The task of a write that has not come by then is gone, or stopped.
 const LATE: Duration = Duration::from_secs(1);
+/// Nobody has read for so long: whoever waits for room does not hold others up.
+const STALLED: Duration = Duration::from_millis(100);
 /// With so many bytes in it a pipe may have no room for more (pipe(7): 64 KiB, in pages).
 const FULL: u64 = 32 << 10;
 
@@ -45,18 +47,18 @@ pub struct OutputPipe {
     name: String,
     /// Not ours to keep open: who writes is to see when nobody reads any more.
     reader: Weak<OwnedFd>,
-    /// Bytes that were taken out of it.
-    taken: Arc<AtomicU64>,
+    /// Bytes that were taken out of it; held while some are.
+    taken: Arc<Mutex<u64>>,
     /// So many have come once the last write has.
     expected: u64,
 }
 
 impl OutputPipe {
-    /// The pipe that `reader` reads, from which so many bytes were `taken`.
+    /// The pipe that `reader` reads, from which so many bytes were `taken`: whoever takes some holds that meanwhile.
     ///
     /// # Errors
     /// The errno of fstat(2).
-    pub fn new(reader: &Arc<OwnedFd>, taken: Arc<AtomicU64>) -> nix::Result<Self> {
+    pub fn new(reader: &Arc<OwnedFd>, taken: Arc<Mutex<u64>>) -> nix::Result<Self> {
         let name = format!("pipe:[{}]", fstat(reader.as_fd())?.st_ino);
         Ok(Self { name, reader: Arc::downgrade(reader), taken, expected: 0 })
     }
@@ -64,16 +66,16 @@ impl OutputPipe {
     /// Bytes that have come so far, and those of them that are still there; `None` where nobody reads any more.
     fn come(&self) -> Option<(u64, u64)> {
         let reader = self.reader.upgrade()?;
-        // In this order: what is taken in between is missed, and there a moment later.
-        let taken = self.taken.load(Ordering::Acquire);
+        // What is taken in between would be missed, and then taken for the next write.
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = descriptor::waiting(reader.as_fd()).ok()? as u64;
-        Some((taken + waiting, waiting))
+        Some((*taken + waiting, waiting))
     }
 
-    /// Whether the last write has come, or waits for room. The kernel puts its first byte there together with all
-    /// others for which there is room.
-    fn is_settled(&self) -> bool {
-        self.come().is_none_or(|(come, waiting)| come >= self.expected || waiting >= FULL)
+    /// Whether the last write has come, or, where it `may_stall`, waits for room. The kernel puts its first byte there
+    /// together with all others for which there is room.
+    fn is_settled(&self, may_stall: bool) -> bool {
+        self.come().is_none_or(|(come, waiting)| come >= self.expected || (may_stall && waiting >= FULL))
     }
 }
 
@@ -103,30 +105,43 @@ impl Outputs {
         Self { pipes, course, ..Self::default() }
     }
 
-    /// Which of the pipes a descriptor of a task leads to.
-    fn pipe_of(&self, task: &Task, descriptor: u64) -> Option<usize> {
-        let opened = task.opened(i32::try_from(descriptor).ok()?).ok()?;
-        self.pipes.iter().position(|pipe| opened == *pipe.name)
+    /// Which of the pipes standard output or error of a task leads to; asked at each write to them.
+    fn pipe_of(&self, task: &Task, number: u64) -> Option<usize> {
+        let entry = match number {
+            1 => c"fd/1",
+            2 => c"fd/2",
+            _ => return None,
+        };
+        let mut target = [0; 64];
+        let length = descriptor::read_link(task.directory().ok()?.as_fd(), entry, &mut target).ok()?;
+        self.pipes.iter().position(|pipe| pipe.name.as_bytes() == &target[..length])
     }
 
     /// Whether it leads to one in which there is room.
-    pub(super) fn has_room(&self, task: &Task, descriptor: u64) -> bool {
-        let pipe = self.pipe_of(task, descriptor).map(|pipe| &self.pipes[pipe]);
+    pub(super) fn has_room(&self, task: &Task, number: u64) -> bool {
+        let pipe = self.pipe_of(task, number).map(|pipe| &self.pipes[pipe]);
         pipe.and_then(OutputPipe::come).is_some_and(|(_, waiting)| waiting < FULL)
     }
 
-    /// Whether the write before that of `process` has come: where two processes are told to go on at once, either may
-    /// be the first.
-    fn is_settled(&self, process: &str) -> bool {
-        self.last.as_ref().is_none_or(|last| {
-            last.process == process || self.pipes[last.pipe].is_settled() || last.answered.elapsed() > LATE
-        })
+    /// Whether a write waits while there may be no room for the one before it.
+    pub(super) fn are_full(&self) -> bool {
+        let is_full = |pipe: &OutputPipe| pipe.come().is_some_and(|(_, waiting)| waiting >= FULL);
+        self.course.delay().is_some() && self.pipes.iter().any(is_full)
+    }
+
+    /// Whether the write before that of `process` to `pipe` has come: where two processes are told to go on at once,
+    /// either may be the first, also where both wait for room.
+    fn is_settled(&self, process: &str, pipe: usize) -> bool {
+        let Some(last) = self.last.as_ref().filter(|last| last.process != process) else { return true };
+        let since = last.answered.elapsed();
+        let may_stall = last.pipe != pipe || since > STALLED;
+        self.pipes[last.pipe].is_settled(may_stall) || since > LATE
     }
 
     /// The same, a little later where it is not so yet.
-    fn settles(&self, process: &str) -> bool {
+    fn settles(&self, process: &str, pipe: usize) -> bool {
         let begun = Instant::now();
-        while !self.is_settled(process) {
+        while !self.is_settled(process, pipe) {
             if begun.elapsed() > SOON {
                 return false;
             }
@@ -137,7 +152,7 @@ impl Outputs {
 
     /// Whether a write waits: then it is kept.
     fn holds(&mut self, process: &str, pipe: usize, notification: Notification) -> bool {
-        let waits = self.course.waits(process) || !self.settles(process);
+        let waits = self.course.waits(process) || !self.settles(process, pipe);
         if waits {
             self.course.hold(Held { process: process.to_owned(), pipe, notification });
         }
@@ -146,26 +161,35 @@ impl Outputs {
 
     /// A write that waits no longer.
     fn take(&mut self) -> Option<Held> {
-        let process = self.course.first_process()?.to_owned();
-        if self.is_settled(&process) { self.course.take() } else { None }
+        let first = self.course.first_held()?;
+        if self.is_settled(&first.process, first.pipe) { self.course.take() } else { None }
     }
 
     /// A process writes now.
     fn note(&mut self, process: &str, pipe: usize) {
         self.count(process);
-        self.last = Some(Last { process: process.to_owned(), pipe, answered: Instant::now() });
+        let answered = Instant::now();
+        match &mut self.last {
+            Some(last) if last.process == process => (last.pipe, last.answered) = (pipe, answered),
+            last => *last = Some(Last { process: process.to_owned(), pipe, answered }),
+        }
         let pipe = &mut self.pipes[pipe];
         pipe.expected = pipe.come().map_or(0, |(come, _)| come + 1);
     }
 
     fn count(&mut self, process: &str) {
         self.course.wrote(process);
+        self.add(process, 1);
+    }
+
+    /// Adds writes of a process, or its [end](course::END), to what was done.
+    fn add(&mut self, process: &str, writes: u64) {
         let is_full = self.turns.len() >= MOST;
         match self.turns.last_mut() {
             _ if self.is_cut => {}
-            Some((writer, count)) if writer == process => *count += 1,
+            Some((writer, count)) if writes > 0 && writer == process => *count += writes,
             _ if is_full => self.is_cut = true,
-            _ => self.turns.push((process.to_owned(), 1)),
+            _ => self.turns.push((process.to_owned(), writes)),
         }
     }
 }
@@ -184,13 +208,13 @@ impl Supervisor {
         // Wherever that leads: nobody else writes.
         if self.tasks.kin().is_some_and(|kin| kin.is_alone()) {
             self.outputs.count(FIRST);
-            return self.let_write(&notification);
+            return self.let_on(&notification);
         }
         let [number, _, length, ..] = notification.arguments;
         let known = self.tasks.known(notification.pid);
         // Who is gone gets no answer anyway.
         let Ok(task) = known.map_or_else(|| self.tasks.meet(notification.pid), Ok) else {
-            return self.let_write(&notification);
+            return self.let_on(&notification);
         };
         let pipe = self.outputs.pipe_of(&task, number);
         let process = process_of(&task.lineage);
@@ -203,19 +227,20 @@ impl Supervisor {
             }
             _ => {}
         }
-        self.let_write(&notification)
+        self.let_on(&notification)
     }
 
     /// Lets those write whose turn has come.
     pub(super) fn serve_held(&mut self) -> Result<(), Stop> {
+        self.serve_ends()?;
         while let Some(held) = self.outputs.take() {
             self.outputs.note(&held.process, held.pipe);
-            self.let_write(&held.notification)?;
+            self.let_on(&held.notification)?;
         }
         Ok(())
     }
 
-    fn let_write(&mut self, notification: &Notification) -> Result<(), Stop> {
+    fn let_on(&mut self, notification: &Notification) -> Result<(), Stop> {
         let begun = Instant::now();
         let sent = answer(&self.listener, notification.id, Reply::Continue);
         self.hand_over.answered(begun.elapsed());

@@ -128,7 +128,8 @@ impl Supervisor {
     /// In a replay, gives the signals whose time has come.
     pub(super) fn give_due_signals(&mut self) -> Result<(), TraceError> {
         let Some(clock) = &self.clock else { return Ok(()) };
-        let now = clock.timeline();
+        // The clock is read only where there are some.
+        let Some(now) = self.outside.latest().map(|_| clock.timeline()) else { return Ok(()) };
         while self.outside.latest().is_some_and(|at| at <= now) {
             self.give_signal()?;
         }

@@ -120,6 +120,7 @@ impl Prepared {
             served: HashSet::new(),
             seized: HashSet::new(),
             expected: HashMap::new(),
+            doomed: HashSet::new(),
             follow_ups: HashMap::new(),
             command_pid: None,
             early_signals: Vec::new(),

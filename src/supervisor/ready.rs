@@ -1,9 +1,9 @@
 //! What the loop waits for.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Stop, Supervisor};
 
@@ -27,6 +27,13 @@ impl Ready {
         let Self { signal, channel, written, call, closed, devices } = self;
         !(*signal || *channel || *written || *call || *closed || devices.contains(&true))
     }
+}
+
+/// Whether a call of `listener` waits to be taken.
+pub(super) fn is_called(listener: BorrowedFd<'_>) -> bool {
+    let mut calls = [PollFd::new(listener, PollFlags::POLLIN)];
+    let found = poll(&mut calls, PollTimeout::ZERO);
+    found.is_ok() && calls[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN))
 }
 
 impl Supervisor {

@@ -35,6 +35,11 @@ impl Request {
         self.flags.contains(OFlag::O_TMPFILE)
     }
 
+    /// Whether the path starts at `directory`.
+    pub(super) fn is_relative(&self) -> bool {
+        self.path.first().is_some_and(|&byte| byte != b'/')
+    }
+
     /// Whether the call is an open.
     pub(super) fn is_one(number: i32) -> bool {
         [libc::SYS_open, libc::SYS_creat, libc::SYS_openat, libc::SYS_openat2].contains(&i64::from(number))

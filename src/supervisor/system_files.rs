@@ -99,7 +99,7 @@ impl Supervisor {
 
     /// Whether a path that led to a file of the system will do so again: the agent cannot change the
     /// way, and it means the same for every task.
-    fn stays_system(&self, absolute: &[u8]) -> bool {
+    pub(super) fn stays_system(&self, absolute: &[u8]) -> bool {
         let changing = [&b"/proc/"[..], b"/dev/", b"/sys/"];
         // Links into /usr that the view makes.
         let links = [&b"/lib/"[..], b"/lib64/", b"/bin/", b"/sbin/"];

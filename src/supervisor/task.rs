@@ -1,14 +1,14 @@
 //! The task behind a notification: its ids, its place among the run's processes, its umask.
 
 mod identity;
+mod start;
 mod text;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::OsString;
 use std::fs::read_dir;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
 use std::rc::Rc;
 
 use nix::errno::Errno;
@@ -19,7 +19,7 @@ use self::identity::{identity, parent_of};
 use self::text::{field, whole};
 use super::beginning::{self, Beginning, Stack};
 use super::controls::Kin;
-use crate::sys::{descriptor, pidfd, process};
+use crate::sys::{pidfd, process};
 use crate::trace::Text;
 
 /// A task of the run.
@@ -49,7 +49,8 @@ impl Task {
         self.said.get_or_init(|| self.lineage.as_str().into())
     }
 
-    fn directory(&self) -> nix::Result<&OwnedFd> {
+    /// Its directory in /proc.
+    pub(super) fn directory(&self) -> nix::Result<&OwnedFd> {
         if let Some(directory) = self.directory.get() {
             return Ok(directory);
         }
@@ -75,28 +76,6 @@ impl Task {
     /// A link of the task's directory: `exe`, `fd/3`.
     pub(super) fn link(&self, name: &str) -> nix::Result<OsString> {
         readlinkat(self.directory()?, name)
-    }
-
-    /// Its working directory.
-    pub(super) fn working_directory(&self) -> nix::Result<OsString> {
-        let (link, name) = match (self.working.get(), self.directory.get()) {
-            (Some(link), _) => (link, c""),
-            (None, Some(directory)) => {
-                let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-                let link = openat(directory, "cwd", flags, Mode::empty())?;
-                (self.working.get_or_init(|| link), c"")
-            }
-            (None, None) => (self.directory()?, c"cwd"),
-        };
-        short_link(link, name).unwrap_or_else(|| self.link("cwd"))
-    }
-
-    /// What its descriptor `number` refers to.
-    pub(super) fn opened(&self, number: i32) -> nix::Result<OsString> {
-        let name = format!("fd/{number}");
-        let short =
-            CString::new(name.as_str()).ok().and_then(|name| short_link(self.directory().ok()?, &name));
-        short.unwrap_or_else(|| self.link(&name))
     }
 
     /// Whether its table of descriptors has no room. What the kernel does not say is found out by giving one.
@@ -210,16 +189,6 @@ impl Task {
                 .get()
                 .is_some_and(|directory| fstatat(directory, "comm", AtFlags::empty()).is_ok()),
         }
-    }
-}
-
-/// A link that is asked for at nearly every open: the other way allocates a page. `None` where there is more of it.
-fn short_link(directory: &OwnedFd, name: &CStr) -> Option<nix::Result<OsString>> {
-    let mut target = [0; 256];
-    match descriptor::read_link(directory.as_fd(), name, &mut target) {
-        Ok(length) if length < target.len() => Some(Ok(OsString::from_vec(target[..length].to_vec()))),
-        Ok(_) => None,
-        Err(error) => Some(Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Resolves paths in the root of the run, as the task would, and never on the host.
 
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -11,7 +10,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::unistd::{getegid, geteuid};
 
-use super::spelling::{MagicLink, is_own_link, lexical, name_self, trim_slashes};
+use super::spelling::{MagicLink, lexical, trim_slashes};
 use super::task::Task;
 use crate::policy::FileId;
 use crate::sys::descriptor;
@@ -158,42 +157,6 @@ impl View {
         if id == getegid().as_raw() { self.ids.1 } else { NOBODY }
     }
 
-    /// The absolute spelling of `path` as the task means it: joined with the directory behind
-    /// `directory` (AT_FDCWD: its working directory), /proc/self put into words.
-    pub(super) fn absolute(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Spelled> {
-        let absolute = name_self(task, &Self::join(task, directory, path)?).into_owned();
-        Ok(Spelled { typed: path.to_vec(), absolute })
-    }
-
-    /// As [`absolute`](Self::absolute), for a call that does not follow a link at the end: one that means the
-    /// task stays what it is.
-    pub(super) fn unfollowed(task: &Task, directory: i32, path: &[u8]) -> nix::Result<Vec<u8>> {
-        let joined = Self::join(task, directory, path)?;
-        Ok(if is_own_link(&joined) { joined.into_owned() } else { name_self(task, &joined).into_owned() })
-    }
-
-    fn join<'a>(task: &Task, directory: i32, path: &'a [u8]) -> nix::Result<Cow<'a, [u8]>> {
-        if path.is_empty() {
-            return Err(Errno::ENOENT);
-        }
-        if path.first() == Some(&b'/') {
-            return Ok(path.into());
-        }
-        let base = if directory == libc::AT_FDCWD {
-            task.working_directory()?
-        } else {
-            task.opened(directory)
-                .map_err(|errno| if errno == Errno::ENOENT { Errno::EBADF } else { errno })?
-        };
-        if base.as_bytes().first() != Some(&b'/') {
-            return Err(Errno::ENOTDIR);
-        }
-        let mut joined = base.into_vec();
-        joined.push(b'/');
-        joined.extend_from_slice(path);
-        Ok(joined.into())
-    }
-
     /// Finds what `absolute` names; a link at its end is followed only if `follow`.
     pub(super) fn find(&self, absolute: &[u8], follow: bool) -> nix::Result<Found> {
         if let Some(magic) = MagicLink::parse(absolute)
@@ -316,11 +279,6 @@ impl View {
     /// /proc/self/fd.
     pub(super) fn is_input(&self, found: &Found) -> bool {
         found.kind() == SFlag::S_IFIFO && self.input == Some(found.id())
-    }
-
-    /// Whether `absolute` leads to a descriptor, by whatever link.
-    pub(super) fn is_descriptor(absolute: &[u8]) -> bool {
-        MagicLink::parse(absolute).is_some_and(|magic| magic.directory.ends_with(b"/fd"))
     }
 
     /// Where the way to `absolute` ends for want of rights, links followed, with what is left of it.

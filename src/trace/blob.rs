@@ -35,6 +35,8 @@ const PIECE: usize = 128 << 10;
 const HELD: usize = 4 << 20;
 /// zstd's fastest ordinary level: the run waits for this.
 const LEVEL: i32 = 1;
+/// So many pieces after one that was not made shorter are stored as they are: the rest is likely the same.
+const DENSE: u8 = 7;
 
 /// Names a stored body: in an event, `{"blob": SHA-256, "size": N}`, with `"private": true` where it is a secret.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -111,6 +113,7 @@ impl BlobStore {
             held: Vec::new(),
             file: None,
             hurried: false,
+            dense: 0,
             passed: None,
         }
     }
@@ -133,6 +136,8 @@ pub struct BlobWriter {
     held: Vec<u8>,
     file: Option<Temporary>,
     hurried: bool,
+    /// Pieces that are not worth a try to compress them.
+    dense: u8,
     /// What of it is held.
     passed: Option<Held>,
 }
@@ -265,10 +270,11 @@ impl Directory {
         }
     }
 
-    /// Appends one piece of a body, as a zstd frame of its own (RFC 8878 section 3.1: frames may follow each other).
-    fn append(self: &Arc<Self>, file: &mut Option<Temporary>, piece: &[u8], hurried: bool) -> io::Result<()> {
-        if hurried {
-            return self.append_frame(file, &raw_frame_header(piece.len()), piece);
+    /// Appends one piece of a body, as a zstd frame of its own (RFC 8878 section 3.1: frames may follow each other);
+    /// whether that is no shorter.
+    fn append(self: &Arc<Self>, file: &mut Option<Temporary>, piece: &[u8], as_is: bool) -> io::Result<bool> {
+        if as_is {
+            return self.append_frame(file, &raw_frame_header(piece.len()), piece).map(|()| true);
         }
         let mut press = self.press.lock().unwrap_or_else(PoisonError::into_inner);
         let press = match &mut *press {
@@ -276,7 +282,8 @@ impl Directory {
             none => none.insert(Press::new()?),
         };
         let length = press.compressor.compress_to_buffer(piece, &mut press.frame[..])?;
-        self.append_frame(file, &[], &press.frame[..length])
+        self.append_frame(file, &[], &press.frame[..length])?;
+        Ok(length >= piece.len())
     }
 
     fn append_frame(

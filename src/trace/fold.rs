@@ -38,10 +38,11 @@ pub(super) struct Repeats {
 pub(super) struct Folds {
     /// The oldest first.
     open: VecDeque<Open>,
+    /// The hash of each of them: most events are none of these, and these alone are looked through for that.
+    hashes: VecDeque<u64>,
 }
 
 struct Open {
-    hash: u64,
     body: Arc<Body>,
     repeats: u64,
     since: Instant,
@@ -50,7 +51,7 @@ struct Open {
 impl Folds {
     /// Offers an event with its [`hash_of`], which is best made before anything is locked.
     pub(super) fn offer(&mut self, hash: u64, body: &Arc<Body>, now: Instant) -> Fold {
-        let known = self.open.iter().position(|open| open.hash == hash && open.body.says_the_same(body));
+        let known = self.find(hash, body);
         if let Some(open) = known.and_then(|at| self.open.get_mut(at)) {
             open.repeats += 1;
             if open.repeats > 1 {
@@ -58,14 +59,26 @@ impl Folds {
             }
             open.since = now;
             // It is the youngest now.
-            if let Some(open) = known.and_then(|at| self.open.remove(at)) {
+            if let Some((open, hash)) = known.and_then(|at| self.open.remove(at).zip(self.hashes.remove(at)))
+            {
                 self.open.push_back(open);
+                self.hashes.push_back(hash);
             }
             return Fold::Counted { first_repeat: Some(body.line_bound()) };
         }
         let evicted = if self.open.len() >= MOST_OPEN { self.evict_oldest() } else { None };
-        self.open.push_back(Open { hash, body: Arc::clone(body), repeats: 0, since: now });
+        self.open.push_back(Open { body: Arc::clone(body), repeats: 0, since: now });
+        self.hashes.push_back(hash);
         Fold::Store { evicted }
+    }
+
+    fn find(&self, hash: u64, body: &Body) -> Option<usize> {
+        let (first, second) = self.hashes.as_slices();
+        if !first.contains(&hash) && !second.contains(&hash) {
+            return None;
+        }
+        let mut open = self.hashes.iter().zip(&self.open);
+        open.position(|(known, open)| *known == hash && open.body.says_the_same(body))
     }
 
     /// Takes the runs that have been open long enough.
@@ -87,18 +100,19 @@ impl Folds {
 
     fn take(&mut self, is_due: impl Fn(&Open) -> bool) -> Vec<Repeats> {
         let mut due = Vec::new();
-        self.open.retain(|open| {
-            let is_due = is_due(open);
-            if is_due && open.repeats > 0 {
-                due.push(Repeats { body: Arc::clone(&open.body), count: open.repeats });
+        for (open, hash) in std::mem::take(&mut self.open).into_iter().zip(std::mem::take(&mut self.hashes)) {
+            if !is_due(&open) {
+                self.open.push_back(open);
+                self.hashes.push_back(hash);
+            } else if open.repeats > 0 {
+                due.push(Repeats { body: open.body, count: open.repeats });
             }
-            !is_due
-        });
+        }
         due
     }
 
     fn evict_oldest(&mut self) -> Option<Repeats> {
-        let open = self.open.pop_front()?;
+        let (open, _) = self.open.pop_front().zip(self.hashes.pop_front())?;
         (open.repeats > 0).then_some(Repeats { body: open.body, count: open.repeats })
     }
 }

@@ -24,6 +24,7 @@ mod fs;
 mod given;
 mod hosts;
 mod ids;
+mod images;
 mod intersection;
 mod java;
 mod kept;

@@ -36,6 +36,89 @@ fn jobs_print_in_the_recorded_order() {
     });
 }
 
+/// Jobs that wait for the same time: a replay leaves that out.
+const WAITING: &str = "for i in a b c d e f; do (sleep 0.1; echo $i) & done; wait\n";
+
+#[test]
+fn jobs_that_wait_print_in_the_recorded_order() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY).file("jobs.sh", WAITING);
+        for round in 0..4 {
+            let run = sandbox.run(&["sh", "jobs.sh"]);
+            let trace = sandbox.trace();
+            let replay = sandbox.agentbox(&["replay".as_ref(), "-t".as_ref(), trace.as_os_str()]);
+            assert_eq!((replay.code, &replay.stdout), (0, &run.stdout), "{round}: {replay:?}");
+        }
+    });
+}
+
+/// Children that take as long as each other, and say which of them ended as it does.
+const CHILDREN: &str = "work() { i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; }\n\
+    for k in 1 2 3; do\n\
+    for i in 1 2 3 4; do (work; exit $i) & done\n\
+    for i in 1 2 3 4; do wait -n; echo ended $?; done\n\
+    done\n";
+
+#[test]
+fn children_end_in_the_recorded_order() {
+    if !has("bash") {
+        return skip("children that end beside each other", "there is no bash");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: bash\n").file("children.sh", CHILDREN);
+        for round in 0..4 {
+            let run = sandbox.run(&["bash", "children.sh"]);
+            let order = order(sandbox);
+            assert!(order.is_some_and(|order| order.matches("end\n").count() == 12), "{round}: {run:?}");
+            let trace = sandbox.trace();
+            let replay = sandbox.agentbox(&["replay".as_ref(), "-t".as_ref(), trace.as_os_str()]);
+            assert_eq!((replay.code, &replay.stdout), (0, &run.stdout), "{round}: {replay:?}");
+        }
+    });
+}
+
+#[test]
+fn a_child_that_does_not_end_is_not_waited_for_long() {
+    if !has("bash") {
+        return skip("a child that does not end", "there is no bash");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: bash, sleep\n").file(
+            "children.sh",
+            "(. ./what) & first=$!; (sleep 0.2; exit 3) &\n\
+             wait -n; echo $?; kill -KILL $first; wait\n",
+        );
+        sandbox.file("what", "exit 4");
+        let run = sandbox.run(&["bash", "children.sh"]);
+        assert_eq!(run.stdout, "4\n", "{run:?}");
+        // It computes, or waits for what does not come.
+        for what in ["while :; do :; done", "kill -STOP $BASHPID"] {
+            sandbox.file("what", what);
+            let begun = Instant::now();
+            let trace = sandbox.trace();
+            let replay =
+                sandbox.agentbox(&["replay".as_ref(), "--force".as_ref(), "-t".as_ref(), trace.as_os_str()]);
+            assert_eq!((replay.code, replay.stdout.as_str()), (1, "3\n"), "{replay:?}");
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        }
+    });
+}
+
+#[test]
+fn what_waits_for_room_comes_in_the_recorded_order() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: seq\n");
+        for _ in 0..3 {
+            // Each fills the pipe, in writes that are not divided (pipe(7), PIPE_BUF).
+            let script = "for i in 1 2 3 4; do seq ${i}00000 ${i}09999 & done; wait";
+            let run = sandbox.run(&["sh", "-c", script]);
+            assert!(order(sandbox).is_some(), "{run:?}");
+            let replay = sandbox.agentbox(&["replay".as_ref(), "-t".as_ref(), sandbox.trace().as_os_str()]);
+            assert!(replay.code == 0 && replay.stdout == run.stdout, "{}", replay.stderr);
+        }
+    });
+}
+
 #[test]
 fn one_that_prints_alone_needs_no_order() {
     everyone(|sandbox| {

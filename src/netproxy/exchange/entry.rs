@@ -81,7 +81,7 @@ impl Progress {
         let mut is_hidden = self.informational.iter().any(|(_, fields)| fields.hides(redactor));
         if let Some((destination, names)) = &self.origin {
             result.write("address", |out| _ = write!(out, "\"{destination}\""));
-            result.strings("names", names.iter().map(String::as_str));
+            result.strings("names", names.iter().map(|(name, _)| name.as_str()));
         }
         if let Some(facts) = &self.tls {
             facts.describe(result);

@@ -319,7 +319,11 @@ fn flow(stream: Stream, own: BorrowedFd<'_>, end: Option<End>) -> io::Result<(Fl
     let own = own.try_clone_to_owned()?;
     let (from, to, command, inwards) = match stream {
         Stream::Input => (own, writer, reader, true),
-        Stream::Output | Stream::Error => (reader, own, writer, false),
+        Stream::Output | Stream::Error => {
+            // The command can read there as well: ours must not wait for what that has taken.
+            fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+            (reader, own, writer, false)
+        }
     };
     Ok((Flow { from: Arc::new(from), taken: Arc::default(), to, inwards, end }, command))
 }

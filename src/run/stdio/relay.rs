@@ -3,11 +3,11 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{pipe2, read, write};
 use sha2::{Digest as _, Sha256};
@@ -19,6 +19,11 @@ use crate::trace::{BlobWriter, hex};
 /// As much as a pipe holds (pipe(7)).
 const BLOCK: usize = 64 * 1024;
 
+/// Less than that at once, so soon after the last, is one of many short writes: so long others are let come.
+const FEW: usize = 4096;
+const OFTEN: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_micros(100);
+
 /// So much of an output is kept: enough to see where two part.
 const KEPT_OUTPUT: u64 = 1 << 20;
 
@@ -26,8 +31,8 @@ const KEPT_OUTPUT: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) from: Arc<OwnedFd>,
-    /// Bytes that were taken out of it.
-    pub(super) taken: Arc<AtomicU64>,
+    /// Bytes that were taken out of it; held while some are.
+    pub(super) taken: Arc<Mutex<u64>>,
     pub(super) to: OwnedFd,
     /// The command reads it: what is left when the run ends is not taken from the launcher.
     pub(super) inwards: bool,
@@ -158,6 +163,7 @@ impl Worker {
 
     fn copy(&self) -> nix::Result<()> {
         let mut block = Vec::new();
+        let mut last = Instant::now();
         loop {
             let (shown, left) = self.left();
             if left == 0 {
@@ -170,28 +176,38 @@ impl Worker {
             // Not before: the kernel has to give each page of it, while the command is to start.
             block.resize(BLOCK, 0);
             let most = if self.flow.inwards { self.room() } else { BLOCK.min(left) };
-            let count = match read(&self.flow.from, &mut block[..most]) {
+            let count = match self.take(&mut block[..most]) {
                 Ok(0) => return Ok(()),
                 Ok(count) => count,
                 Err(Errno::EINTR | Errno::EAGAIN) => continue,
                 Err(errno) => return Err(errno),
             };
-            self.flow.taken.fetch_add(count as u64, Ordering::Release);
             self.deliver(&block[..count.min(shown)])?;
+            if count < FEW && !self.flow.inwards && self.flow.end.is_none() && last.elapsed() < OFTEN {
+                self.pause()?;
+            }
+            last = Instant::now();
         }
     }
 
     /// Bytes that are still passed on, and that are still taken, before the end of the recorded run's.
     fn left(&self) -> (usize, usize) {
-        let taken = self.flow.taken.load(Ordering::Acquire);
+        let taken = *self.flow.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let until = |end: u64| usize::try_from(end.saturating_sub(taken)).unwrap_or(usize::MAX);
         self.flow.end.map_or((usize::MAX, usize::MAX), |end| (until(end.size), until(end.written)))
     }
 
     /// Bytes that the command has written so far.
     fn written(&self) -> u64 {
-        let waiting = descriptor::waiting(self.flow.from.as_fd()).unwrap_or(0);
-        self.flow.taken.load(Ordering::Acquire) + waiting as u64
+        let taken = self.flow.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken + descriptor::waiting(self.flow.from.as_fd()).unwrap_or(0) as u64
+    }
+
+    fn take(&self, block: &mut [u8]) -> nix::Result<usize> {
+        let mut taken = self.flow.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = read(&self.flow.from, block)?;
+        *taken += count as u64;
+        Ok(count)
     }
 
     /// Waits for something to copy; false when there will be none.
@@ -226,6 +242,19 @@ impl Worker {
             if finishing {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Lets some more come, unless that is the end: to be woken by each of many short writes costs the writer more than
+    /// the write.
+    fn pause(&self) -> nix::Result<()> {
+        let mut ends = [
+            PollFd::new(self.flow.to.as_fd(), PollFlags::empty()),
+            PollFd::new(self.finish.as_fd(), PollFlags::empty()),
+        ];
+        match ppoll(&mut ends, Some(PAUSE.into()), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno),
         }
     }
 

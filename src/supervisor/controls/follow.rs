@@ -128,6 +128,7 @@ impl Supervisor {
     pub(in crate::supervisor) fn ended(&mut self, task: i32, end: End) -> Result<(), supervisor::Stop> {
         self.seized.remove(&task);
         self.expected.remove(&task);
+        self.doomed.remove(&task);
         self.tasks.forget(task);
         self.forget_waits(task);
         if let Some(following) = &mut self.following
@@ -137,12 +138,13 @@ impl Supervisor {
             let process = kin.lineage(task);
             // We hear of the command's end before pid 1 does, which tells it, and kills the rest then.
             let left = kin.left_by(task);
+            let parent = kin.parent_of_several(task);
             kin.ended(task);
             if process.as_deref() == Some("0") {
                 following.is_over = true;
                 self.outputs.course.end();
             } else if let Some(process) = process.filter(|_| !following.is_over) {
-                self.outputs.course.ended(&process);
+                self.note_end(&process, parent);
                 self.recorder.record(exit(end).proc(process))?;
             }
             if !left.is_empty() {

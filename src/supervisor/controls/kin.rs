@@ -50,6 +50,10 @@ impl fmt::Display for Strand {
 #[derive(Debug)]
 struct Process {
     lineage: String,
+    /// Who has made it.
+    parent: i32,
+    /// It has lived beside another child of its parent.
+    is_beside: bool,
     children: u32,
     /// Programs that it has become since it was made.
     programs: u32,
@@ -73,8 +77,17 @@ struct Thread {
 }
 
 impl Process {
-    fn new(lineage: String) -> Self {
-        Self { lineage, children: 0, programs: 0, threads: 0, draws: 0, shares_draws: false }
+    fn new(lineage: String, parent: i32, is_beside: bool) -> Self {
+        Self {
+            lineage,
+            parent,
+            is_beside,
+            children: 0,
+            programs: 0,
+            threads: 0,
+            draws: 0,
+            shares_draws: false,
+        }
     }
 }
 
@@ -128,7 +141,7 @@ impl Kin {
     pub(in crate::supervisor) fn begin(&mut self, process: i32) -> bool {
         let first = self.processes.is_empty() && self.orphans == 0;
         if first {
-            self.processes.insert(process, Process::new("0".to_owned()));
+            self.processes.insert(process, Process::new("0".to_owned(), 0, false));
         }
         first
     }
@@ -154,15 +167,17 @@ impl Kin {
 
     /// A task has made a process. One that is gone already counts as well.
     pub(in crate::supervisor) fn forked(&mut self, maker: i32, child: i32, lives: bool) {
-        let maker = self.process_of(maker);
-        let Some(maker) = maker.and_then(|process| self.processes.get_mut(&process)) else {
-            return self.adopt(child);
-        };
+        let parent = self.process_of(maker).unwrap_or(maker);
+        let Some(maker) = self.processes.get_mut(&parent) else { return self.adopt(child) };
         let lineage = shortened(format!("{}.{}", maker.lineage, maker.children));
         maker.children += 1;
         if lives {
             self.threads.remove(&child);
-            self.processes.insert(child, Process::new(lineage));
+            let mut is_beside = false;
+            for sibling in self.processes.values_mut().filter(|process| process.parent == parent) {
+                (sibling.is_beside, is_beside) = (true, true);
+            }
+            self.processes.insert(child, Process::new(lineage, parent, is_beside));
         }
     }
 
@@ -186,7 +201,7 @@ impl Kin {
     /// A process whose maker was killed before it could be asked: which child of whom it is cannot be
     /// known.
     pub(in crate::supervisor) fn adopt(&mut self, process: i32) {
-        self.processes.insert(process, Process::new(format!("0.~{}", self.orphans)));
+        self.processes.insert(process, Process::new(format!("0.~{}", self.orphans), 0, false));
         self.orphans += 1;
     }
 
@@ -249,6 +264,18 @@ impl Kin {
         let mut left: Vec<_> = others.map(|(_, process)| process.lineage.clone()).collect();
         left.sort();
         left
+    }
+
+    /// The parent of this process, where it has lived beside another child of that.
+    pub(in crate::supervisor) fn parent_of_several(&self, process: i32) -> Option<i32> {
+        self.processes.get(&process).filter(|process| process.is_beside).map(|process| process.parent)
+    }
+
+    /// Tasks of a process.
+    pub(in crate::supervisor) fn tasks_of(&self, process: i32) -> impl Iterator<Item = i32> {
+        let main = self.processes.contains_key(&process).then_some(process);
+        let others = self.threads.iter().filter(move |(_, thread)| thread.process == process);
+        main.into_iter().chain(others.map(|(task, _)| *task))
     }
 
     /// A task has ended; of a process, the main thread is the last.
@@ -316,6 +343,17 @@ mod tests {
         kin.cloned(10, 11, true);
         kin.executed(11, 10);
         assert_eq!([10, 11].map(|task| named(&kin, task)), ["0:1", "?"]);
+    }
+
+    #[test]
+    fn a_parent_of_several_has_them_at_once() {
+        let mut kin = begun();
+        kin.forked(10, 11, true);
+        kin.ended(11);
+        [(10, 12), (12, 13)].into_iter().for_each(|(parent, child)| kin.forked(parent, child, true));
+        assert_eq!(kin.parent_of_several(12), None);
+        kin.forked(10, 14, true);
+        assert_eq!([12, 13, 14].map(|child| kin.parent_of_several(child)), [Some(10), None, Some(10)]);
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use super::super::Supervisor;
 use super::super::clock::Clock;
 use super::super::controls::Following;
+use super::super::ready::is_called;
 use super::errand::Errand;
 use super::sight::{self, Blocked, Sight, WaitingCall};
 use super::timers::Which;
@@ -92,17 +94,28 @@ impl Supervisor {
             && skip.under_way.as_ref().is_some_and(|under_way| !(under_way.is_any)())
             && skip.transit.is_empty(self.init)
             && waiting.iter().all(is_still);
-        if !rests || sight::bystanders(self.init) != bystanders {
+        // Who has called since the loop has asked looks blocked too.
+        if !rests || is_called(self.listener.as_fd()) || sight::bystanders(self.init) != bystanders {
             return Ok(false);
         }
-        if self.outputs.course.go_on() {
+        // Whoever reads what it prints has yet to make room.
+        if self.outputs.are_full() {
+            return Ok(false);
+        }
+        // Whose turn it is may only wait for a time.
+        let lineage = |one: &Waiting| self.tasks.kin()?.lineage(one.process);
+        let timed: Vec<_> =
+            waiting.iter().filter(|one| skip.has_deadline(one.task)).filter_map(lineage).collect();
+        let comes = |process| timed.iter().any(|one| is_of(one, process));
+        let is_coming = self.outputs.course.awaited().any(comes);
+        if !is_coming && self.outputs.course.go_on() {
             return Ok(true);
         }
         if skip.asks_for_timers(&waiting, &represented)? {
             return Ok(true);
         }
         let signal = (self.outside.next(), self.outside.recorded());
-        skip.jump(clock, &waiting, &represented, signal)
+        Ok(skip.jump(clock, &waiting, &represented, signal)? || (is_coming && self.outputs.course.go_on()))
     }
 
     /// How long what others than `asking` of `process` wait for is still to last, where its clock goes at real rate.
@@ -123,7 +136,20 @@ impl Supervisor {
     }
 }
 
+/// Whether a process is this one, or was made by it.
+fn is_of(lineage: &str, process: &str) -> bool {
+    lineage.strip_prefix(process).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 impl Skip {
+    /// Whether it is known until when a task waits.
+    fn has_deadline(&self, task: i32) -> bool {
+        self.known
+            .get(&task)
+            .and_then(|known| known.wait.as_ref())
+            .is_some_and(|wait| wait.deadline.is_some())
+    }
+
     /// A task is blocked.
     fn note_in(&mut self, clock: &Clock, one: &Waiting, is_represented: bool) {
         self.note(one, |skip| {

@@ -6,6 +6,7 @@
 //! once more by then.
 
 use std::fs;
+use std::time::Duration;
 
 /// A task that is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,23 @@ pub(super) fn is_as_it_was(task: i32, seen: &Blocked) -> bool {
     call_of(task) == Some(seen.call)
         && status(&format!("/proc/{task}/status"))
             .is_some_and(|(state, switches)| switches == seen.switches && (state == b'S' || state == b'D'))
+}
+
+/// Whether each of these tasks waits, or is dead, on two looks with nothing between them.
+pub(in crate::supervisor) fn are_at_rest(tasks: impl Iterator<Item = i32>) -> bool {
+    let seen: Vec<_> = tasks.map(|task| (task, of(task))).collect();
+    seen.into_iter().all(|(task, sight)| match sight {
+        Sight::Blocked(blocked) => is_as_it_was(task, &blocked),
+        Sight::Dead => true,
+        Sight::Moving => false,
+    })
+}
+
+/// For how long a task has run (schedstats of the kernel); no time where the kernel does not count it.
+pub(in crate::supervisor) fn has_run(task: i32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{task}/schedstat")).unwrap_or_default();
+    let ran = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    Duration::from_nanos(ran.unwrap_or(0))
 }
 
 /// How often a task was taken from its CPU.

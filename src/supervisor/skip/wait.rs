@@ -132,6 +132,8 @@ impl Caller {
             libc::SYS_mq_timedreceive | libc::SYS_mq_timedsend => endless,
             libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_pause | libc::SYS_rt_sigsuspend => endless,
             libc::SYS_msgrcv | libc::SYS_msgsnd => endless,
+            // Its turn comes by us.
+            libc::SYS_exit_group => self.is_represented.then(Wait::default),
             // Their callers wait for a child that shares their memory.
             libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => endless,
             libc::SYS_fcntl => {

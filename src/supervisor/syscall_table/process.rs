@@ -37,8 +37,13 @@ pub(super) const GROUPS: &[Group] = &[
         disposition: ALLOW,
         reason: "begins, ends or waits for a process of the run",
         syscalls: calls![
-            exit exit_group wait4 waitid set_tid_address arch_prctl restart_syscall
+            exit wait4 waitid set_tid_address arch_prctl restart_syscall
         ],
+    },
+    Group {
+        disposition: Disposition::Replayable,
+        reason: "ends a process of the run: after its siblings that ended before, if it is to be replayed",
+        syscalls: calls![exit_group],
     },
     Group {
         disposition: EPERM,

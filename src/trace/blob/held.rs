@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::super::error::TraceError;
 use super::file::nameless;
-use super::{BlobStore, BlobWriter, Directory, PIECE};
+use super::{BlobStore, BlobWriter, DENSE, Directory, PIECE};
 
 /// What a body takes of the disk besides its bytes, at first and for each piece: a block, and headers.
 const BLOCK: u64 = 4 << 10;
@@ -82,15 +82,18 @@ impl BlobWriter {
 
     /// Appends a piece to the file.
     pub(super) fn append(&mut self, directory: &Arc<Directory>, piece: &[u8]) -> io::Result<()> {
-        match directory.append(&mut self.file, piece, self.hurried) {
+        let as_is = self.hurried || self.dense > 0;
+        let is_dense = match directory.append(&mut self.file, piece, as_is) {
             Err(error) if self.passed.is_some() && is_full(&error) => {
                 // From here on nothing passes, and the run stops.
                 directory.fail(&error);
                 directory.ballast.wait();
-                directory.append(&mut self.file, piece, self.hurried)
+                directory.append(&mut self.file, piece, as_is)
             }
             other => other,
-        }
+        }?;
+        self.dense = if !as_is && is_dense { DENSE } else { self.dense.saturating_sub(1) };
+        Ok(())
     }
 }
 

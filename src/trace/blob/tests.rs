@@ -67,6 +67,24 @@ fn a_hurried_body_is_read_like_any_other() {
 }
 
 #[test]
+fn what_compression_does_not_shorten_is_not_compressed_again_at_once() {
+    let (directory, store) = store();
+    let mut dense = vec![0; 2 * PIECE];
+    getrandom::fill(&mut dense).expect("random bytes");
+    let (mut writer, text) = (store.start(), vec![b'a'; 20 * PIECE]);
+    writer.write_all(&dense[..PIECE]).expect("it writes");
+    assert_eq!(writer.dense, DENSE);
+    writer.write_all(&dense[PIECE..]).expect("it writes");
+    assert_eq!(writer.dense, DENSE - 1);
+    writer.write_all(&text).expect("it writes");
+    assert_eq!(writer.dense, 0);
+    let blob = writer.finish().expect("it is stored");
+    let file = File::open(directory.path().join(blob_name(&blob.sha256))).expect("it is there");
+    assert!(file.metadata().expect("stat").len() < 9 * PIECE as u64, "text is compressed again");
+    assert!(zstd::decode_all(&file).expect("zstd") == [dense, text].concat());
+}
+
+#[test]
 fn many_bodies_at_once_hold_little() {
     let (directory, store) = store();
     let BlobStore::Directory(inner) = &store else { panic!("a directory") };

@@ -7,7 +7,8 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 
-use agentbox::command::{elf, env_words};
+use agentbox::command::env_words;
+use agentbox::sys::elf;
 use agentbox::sys::shebang::{LOOKED_AT, parse};
 use libfuzzer_sys::fuzz_target;
 use nix::sys::memfd::{MFdFlags, memfd_create};

@@ -45,3 +45,37 @@ fn no_trick_starts_another_program() {
         cell(user).attack(POLICY, &["tricks", "1"]).is_lost();
     }
 }
+
+#[test]
+fn a_moved_directory_gives_no_script_another_meaning() {
+    for user in users() {
+        let cell = Cell::new("swap", user);
+        cell.script("tools/a.sh", "#!/bin/sh\nexit 0\n");
+        cell.script("mine/a.sh", "#!/bin/sh\nexit 42\n");
+        let policy = "read: ./tools\nwrite: ./mine\nexec: ./tools/a.sh\n";
+        let fight = cell.attack(policy, &["script", "600"]);
+        fight.is_lost();
+        assert!(fight.number("ok") > 0 && fight.number("killed") + fight.number("refused") > 0, "{fight}");
+        assert!(fight.denials("exec", "a.sh") >= fight.number("killed"), "{fight}");
+    }
+}
+
+#[test]
+fn a_moved_link_gives_no_program_a_denied_loader() {
+    for user in users() {
+        let cell = Cell::new("swap", user);
+        cell.file("mine/.keep", "");
+        for (name, words) in [
+            ("bin/okay", crate::images::loader(0)),
+            ("bin/plain.env", crate::images::loader(42)),
+            ("tools/prog", crate::images::program("mine/ld")),
+        ] {
+            cell.script(name, "");
+            crate::images::build(&cell.work(), name, &words);
+        }
+        let policy = "read: ./bin\nwrite: ./mine\nexec: ./tools/prog, ./bin/okay\ndeny: read **/*.env\n";
+        let fight = cell.attack(policy, &["loader", "400"]);
+        fight.is_lost();
+        assert!(fight.number("ok") > 0 && fight.number("refused") > 0, "{fight}");
+    }
+}

@@ -5,10 +5,9 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-use super::surroundings::os_string;
 
 const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
@@ -20,7 +19,8 @@ const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
 /// Bounds on what is read of one file.
-const MOST_SEGMENTS: u64 = 256;
+/// As many as the kernel reads (load_elf_phdrs() of fs/binfmt_elf.c).
+const MOST_SEGMENTS: u64 = 65_536 / 56;
 const MOST_DYNAMIC_BYTES: u64 = 64 * 1024;
 const LONGEST_STRING: usize = 4096;
 const MOST_NEEDED: usize = 256;
@@ -42,6 +42,15 @@ pub fn read(path: &Path) -> Option<Elf> {
     let file = File::open(path).ok()?;
     let length = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
     Reader::new(&file, length)?.elf()
+}
+
+/// The loader that the kernel maps beside the program in `file` (PT_INTERP), as it is spelled; none if it is static, or
+/// no ELF file.
+#[must_use]
+pub fn loader(file: &File) -> Option<PathBuf> {
+    let length = file.metadata().ok()?.len();
+    let reader = Reader::new(file, length)?;
+    reader.loader(&reader.segments()?)
 }
 
 /// A part of the file that a program header describes.
@@ -82,15 +91,16 @@ impl<'a> Reader<'a> {
 
     fn elf(&self) -> Option<Elf> {
         let segments = self.segments()?;
-        let of_kind = |kind| segments.iter().find(|segment| segment.kind == kind);
-        let mut elf = Elf::default();
-        if let Some(segment) = of_kind(PT_INTERP) {
-            elf.loader = self.string(segment.offset).filter(|text| !text.is_empty()).map(PathBuf::from);
-        }
-        if let Some(segment) = of_kind(PT_DYNAMIC) {
+        let mut elf = Elf { loader: self.loader(&segments), ..Elf::default() };
+        if let Some(segment) = of_kind(&segments, PT_DYNAMIC) {
             self.dynamic(*segment, &segments, &mut elf);
         }
         Some(elf)
+    }
+
+    fn loader(&self, segments: &[Segment]) -> Option<PathBuf> {
+        let text = self.string(of_kind(segments, PT_INTERP)?.offset)?;
+        (!text.is_empty()).then(|| text.into())
     }
 
     fn segments(&self) -> Option<Vec<Segment>> {
@@ -123,9 +133,9 @@ impl<'a> Reader<'a> {
         elf.needed = needed.take(MOST_NEEDED).filter_map(|(_, offset)| text(*offset)).collect();
         let search = value(DT_RUNPATH).or_else(|| value(DT_RPATH)).and_then(text);
         if let Some(search) = search {
-            use std::os::unix::ffi::OsStrExt;
             let dirs = search.as_bytes().split(|byte| *byte == b':');
-            elf.search = dirs.filter(|dir| !dir.is_empty()).map(os_string).collect();
+            elf.search =
+                dirs.filter(|dir| !dir.is_empty()).map(|dir| OsString::from_vec(dir.to_vec())).collect();
         }
     }
 
@@ -173,8 +183,12 @@ impl<'a> Reader<'a> {
         let left = usize::try_from(self.length.checked_sub(at)?).ok()?;
         let bytes = self.bytes(at, left.min(LONGEST_STRING))?;
         let end = bytes.iter().position(|byte| *byte == 0)?;
-        Some(os_string(&bytes[..end]))
+        Some(OsString::from_vec(bytes[..end].to_vec()))
     }
+}
+
+fn of_kind(segments: &[Segment], kind: u64) -> Option<&Segment> {
+    segments.iter().find(|segment| segment.kind == kind)
 }
 
 /// The place in the file of an address in memory.

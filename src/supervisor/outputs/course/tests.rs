@@ -1,0 +1,131 @@
+//! Turns that come, that do not, and that were never recorded.
+
+use super::*;
+
+fn course() -> Course {
+    let turns = [("0", 2), ("0.0", 1), ("0.1", 1), ("0.0", 1)];
+    let turns = turns.map(|(process, count)| (process.to_owned(), count));
+    let mut text = Vec::new();
+    write(&turns, &mut text).expect("into memory");
+    Course::of(&text).expect("is one")
+}
+
+/// Whether it is kept.
+fn call(course: &mut Course, process: &str, pid: i32) -> bool {
+    let notification = Notification { id: 1, pid, number: 1, arguments: [1, 0, 1, 0, 0, 0] };
+    let waits = course.waits(process);
+    if waits {
+        course.hold(Held { process: process.to_owned(), pipe: 0, notification });
+    }
+    waits
+}
+
+fn next(course: &mut Course) -> Option<i32> {
+    course.take().map(|held| {
+        course.wrote(&held.process);
+        held.notification.pid
+    })
+}
+
+#[test]
+fn each_waits_for_its_turn() {
+    let mut course = course();
+    assert!(!call(&mut course, "0", 1) && call(&mut course, "0.1", 3));
+    course.wrote("0");
+    assert!(call(&mut course, "0.0", 2) && next(&mut course).is_none());
+    course.wrote("0");
+    assert_eq!((next(&mut course), next(&mut course), next(&mut course)), (Some(2), Some(3), None));
+    assert!(!call(&mut course, "0.0", 2));
+    course.wrote("0.0");
+    // More than was recorded.
+    assert!(!call(&mut course, "0.0", 2) && !call(&mut course, "0.7", 9));
+}
+
+#[test]
+fn who_has_ended_is_not_waited_for() {
+    let mut course = course();
+    assert!(call(&mut course, "0.0", 2) && course.tasks().eq([2]));
+    course.ended("0");
+    assert_eq!(next(&mut course), Some(2));
+    assert!(course.delay().is_none() && call(&mut course, "0.0", 2));
+    course.ended("0.1");
+    assert_eq!(next(&mut course), Some(2));
+}
+
+#[test]
+fn where_nothing_goes_on_the_first_does() {
+    let mut course = course();
+    assert!(!course.go_on());
+    assert!(call(&mut course, "0.1", 3) && call(&mut course, "0.0", 2));
+    assert!(course.go_on());
+    assert_eq!((next(&mut course), next(&mut course)), (Some(2), Some(3)));
+    // It comes all the same.
+    assert!(!call(&mut course, "0", 1));
+}
+
+fn end(course: &mut Course, process: &str, pid: i32) {
+    let notification = Notification { id: 1, pid, number: 231, arguments: [0; 6] };
+    course.hold_end(Ending { process: process.to_owned(), parent: 7, notification, since: Instant::now() });
+}
+
+fn next_end(course: &mut Course, is_at_rest: bool) -> Option<i32> {
+    let ending = course.take_end(|_| Activity { is_at_rest, ran: Duration::ZERO })?;
+    course.ends(ending.parent);
+    Some(ending.notification.pid)
+}
+
+#[test]
+fn each_ends_after_those_before_and_when_its_parent_may_know() {
+    let mut course = Course::of(b"0.1 end\n0.2.5 end\n0 1\n0.0 end\n").expect("is one");
+    end(&mut course, "0.0", 2);
+    assert!(next_end(&mut course, true).is_none() && course.delay().is_some());
+    end(&mut course, "0.1", 3);
+    assert_eq!(next_end(&mut course, false), Some(3));
+    course.ended("0.1");
+    course.is_told(7, Duration::ZERO);
+    // Its parent has still to write; what others do is nothing to it.
+    assert!(next_end(&mut course, true).is_none());
+    course.wrote("0");
+    assert!(next_end(&mut course, false).is_none() && course.tasks().eq([2]));
+    assert_eq!((next_end(&mut course, true), course.delay()), (Some(2), None));
+    // More than was recorded, but one after the other.
+    end(&mut course, "0.9", 4);
+    assert!(next_end(&mut course, true).is_none());
+    course.is_told(7, Duration::ZERO);
+    assert_eq!(next_end(&mut course, true), Some(4));
+}
+
+#[test]
+fn where_nothing_goes_on_the_first_ends() {
+    let mut course = Course::of(b"0.1 end\n0.2 end\n0.3 1\n").expect("is one");
+    assert!(call(&mut course, "0.3", 3));
+    end(&mut course, "0.2", 2);
+    assert!(next_end(&mut course, true).is_none() && course.go_on());
+    assert_eq!((next_end(&mut course, true), next(&mut course)), (Some(2), None));
+    course.ended("0.2");
+    assert_eq!(next(&mut course), Some(3));
+}
+
+#[test]
+fn what_never_comes_is_waited_for_a_few_times() {
+    let text: String = (0..20).map(|process| format!("{process} 1\n")).collect();
+    let mut course = Course::of(text.as_bytes()).expect("is one");
+    assert!((1..20).rev().all(|process| call(&mut course, &process.to_string(), process)));
+    let begun = Instant::now();
+    let mut taken = 0;
+    while begun.elapsed() < PATIENCE * 4 && taken < 19 {
+        taken += i32::from(next(&mut course).is_some());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(taken, 19);
+}
+
+#[test]
+fn what_is_no_order_is_none() {
+    for text in [&b"0"[..], b"0 0", b"0 x", b"\xff 1"] {
+        assert!(Course::of(text).is_none(), "{text:?}");
+    }
+    let longest = "0 1\n".repeat(MOST);
+    assert!(Course::of(longest.as_bytes()).is_some());
+    assert!(Course::of((longest + "0 1").as_bytes()).is_none());
+}

@@ -1,0 +1,54 @@
+//! The order in which processes end beside each other, as their parents see it.
+//!
+//! A parent that has several children hears of the end of one after the other, and has the time to notice each: the
+//! next one that calls exit_group(2) waits in it, with its pipes open, until nothing of the parent runs, for a moment
+//! at most. So they end one after the other, and that order is known. In a replay each waits besides until those of
+//! its siblings that ended before have ended again, and its parent has written what it wrote before. Whom a signal
+//! ends is not held.
+
+use std::time::Instant;
+
+use super::super::{Stop, Supervisor, skip};
+use super::course::{Activity, END, Ending};
+use crate::sys::seccomp::Notification;
+
+impl Supervisor {
+    /// A process has ended; `parent`: whose child it was, where that has had others meanwhile.
+    pub(in crate::supervisor) fn note_end(&mut self, process: &str, parent: Option<i32>) {
+        if let Some(parent) = parent {
+            let kin = self.tasks.kin();
+            let tasks = kin.iter().flat_map(|kin| kin.tasks_of(parent));
+            self.outputs.add(process, END);
+            self.outputs.course.is_told(parent, tasks.map(skip::has_run).sum());
+        }
+        self.outputs.course.ended(process);
+    }
+
+    /// A process is about to end.
+    pub(in crate::supervisor) fn serve_end(&mut self, notification: Notification) -> Result<(), Stop> {
+        let beside = self.tasks.kin().and_then(|kin| {
+            let process = kin.process_of(notification.pid)?;
+            Some((kin.lineage(process)?, kin.parent_of_several(process)?))
+        });
+        let Some((process, parent)) = beside else { return self.let_on(&notification) };
+        self.outputs.course.hold_end(Ending { process, parent, notification, since: Instant::now() });
+        self.serve_ends()
+    }
+
+    /// Lets those end whose turn has come.
+    pub(super) fn serve_ends(&mut self) -> Result<(), Stop> {
+        while self.outputs.course.is_ending() {
+            let waiting: Vec<_> = self.represented().collect();
+            let kin = self.tasks.kin();
+            let tasks_of = |process| kin.iter().flat_map(move |kin| kin.tasks_of(process));
+            let look = |process| Activity {
+                is_at_rest: skip::are_at_rest(tasks_of(process).filter(|task| !waiting.contains(task))),
+                ran: tasks_of(process).map(skip::has_run).sum(),
+            };
+            let Some(ending) = self.outputs.course.take_end(look) else { break };
+            self.outputs.course.ends(ending.parent);
+            self.let_on(&ending.notification)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! All that the kernel opens to start a program is judged: the image, its interpreters, its loader.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Ran, Sandbox, copy_program, everyone};
+
+/// A loader (PT_INTERP) that ends the process with this code, and loads nothing.
+pub(crate) fn loader(code: u8) -> String {
+    format!("-shared -Wl,-e,_start -DCODE={code}")
+}
+
+/// A program with the loader of that name.
+pub(crate) fn program(loader: &str) -> String {
+    format!("-pie -Wl,--dynamic-linker={loader} -DCODE=3")
+}
+
+/// Builds such a file.
+pub(crate) fn build(directory: &Path, name: &str, words: &str) {
+    let source = directory.join("start.S");
+    let code = ".globl _start\n_start: mov $60, %eax\nmov $CODE, %edi\nsyscall\n.section .note.GNU-stack\n";
+    std::fs::write(&source, code).expect("a file");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-nostdlib", "-o", name]).args(words.split(' ')).arg(&source).current_dir(directory);
+    assert!(gcc.status().expect("gcc").success(), "{name}");
+    std::fs::remove_file(&source).expect("is there");
+}
+
+/// Starts programs and prints what came of them.
+fn start(sandbox: &Sandbox, program: &str) -> Ran {
+    sandbox.python(&format!(
+        "import errno, os, subprocess
+def start(*words, **options):
+    try: print(subprocess.run(words, stderr=subprocess.DEVNULL, **options).returncode, flush=True)
+    except OSError as error: print(errno.errorcode[error.errno], flush=True)
+{program}"
+    ))
+}
+
+#[test]
+fn what_may_not_be_read_is_not_started() {
+    everyone(|sandbox| {
+        sandbox.directory("bin");
+        for name in ["bin/true", "bin/true.env"] {
+            copy_program("/bin/true", sandbox.path(name));
+        }
+        sandbox.script("bin/a", "#!bin/true\n");
+        sandbox.script("bin/b", "#!bin/true.env\n");
+        sandbox.script("bin/c.env", "#!/bin/sh\n");
+        sandbox.policy("read: ./bin\nexec: /**\ndeny: read **/*.env");
+        let ran = start(sandbox, "for name in ('true', 'true.env', 'a', 'b', 'c.env'): start('bin/' + name)");
+        ran.exits(0).prints("0\nEACCES\n0\nEACCES\nEACCES\n");
+        assert_eq!(ran.denials("exec").len(), 3, "{ran}");
+        assert!(
+            ran.denials("exec")
+                .iter()
+                .all(|entry| entry["rule"].as_str().is_some_and(|rule| rule.contains("agentbox.policy:3"))),
+            "{ran}"
+        );
+    });
+}
+
+#[test]
+fn a_loader_is_judged_and_recorded_as_an_interpreter_is() {
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        sandbox.directory("bin");
+        let root = sandbox.path("");
+        for (name, words) in [
+            ("bin/seven", loader(7)),
+            ("bin/secret.env", loader(8)),
+            ("bin/plain", loader(9)),
+            ("out/a", program("bin/seven")),
+            ("out/b", program("bin/secret.env")),
+            ("out/c", program(&sandbox.path("bin/plain").display().to_string())),
+            ("out/d", program("/proc/self/fd/9")),
+            ("out/e", program("bin/none")),
+            ("out/f", program("out/link")),
+        ] {
+            build(&root, name, &words);
+            sandbox.give(name);
+        }
+        sandbox.link("../bin/secret.env", "out/link");
+        sandbox.policy(
+            "read: ./bin\nwrite: ./out\nexec: ./out/*, ./bin/*\ndeny: read **/*.env\ndeny: exec ./bin/plain",
+        );
+        let ran = start(
+            sandbox,
+            "for name in 'abcef': start('out/' + name)
+memory = os.memfd_create('m', 0); os.write(memory, open('bin/seven', 'rb').read()); os.dup2(memory, 9)
+start('out/d', pass_fds=[9])",
+        );
+        ran.exits(0).prints("7\nEACCES\nEACCES\nENOENT\nEACCES\nEACCES\n");
+        let spawned = ran.of("proc.spawn");
+        assert_eq!(spawned.len(), 2, "{ran}");
+        assert!(spawned[0]["args"].get("loader").is_none(), "{ran}");
+        let seven = sandbox.path("bin/seven").display().to_string();
+        assert_eq!(spawned[1]["args"]["loader"], seven.as_str(), "{ran}");
+        assert!(ran.of("proc.image").iter().any(|entry| entry["args"]["path"] == seven.as_str()), "{ran}");
+        assert_eq!(ran.denials("exec").len(), 4, "{ran}");
+    });
+}
+
+#[test]
+fn a_rule_against_the_systems_loader_is_one_against_starting_it() {
+    everyone(|sandbox| {
+        sandbox.directory("bin");
+        copy_program("/bin/true", sandbox.path("bin/true"));
+        sandbox.policy("read: ./bin\nexec: /**\ndeny: exec /lib64/ld-linux-x86-64.so.2");
+        start(sandbox, "start('true'); start('bin/true'); start('/lib64/ld-linux-x86-64.so.2', '--version')")
+            .exits(0)
+            .prints("0\n0\nEACCES\n");
+    });
+}
+
+#[test]
+fn a_script_is_not_named_by_a_link_that_follows_a_process() {
+    everyone(|sandbox| {
+        sandbox.script("tools/a.sh", "#!/bin/sh\nexit 5\n");
+        sandbox.policy("read: ./tools\nexec: ./tools/a.sh");
+        let ran = start(
+            sandbox,
+            "name = os.path.abspath('tools/a.sh')
+start('tools/a.sh'); start('tools/../tools/a.sh'); start(name); start('./a.sh', cwd='tools')
+start('/proc/self/cwd/tools/a.sh'); start('/proc/%d/cwd/tools/a.sh' % os.getpid()); start('/proc/self/root' + name)
+start('cwd/tools/a.sh', cwd='/proc/%d' % os.getpid())",
+        );
+        ran.exits(0).prints("5\n5\n5\n5\nEACCES\nEACCES\nEACCES\nEACCES\n");
+    });
+}
+
+#[test]
+fn a_script_is_not_named_through_a_directory_that_the_agent_can_move() {
+    everyone(|sandbox| {
+        sandbox.script("tools/a.sh", "#!/bin/sh\nexit 5\n");
+        sandbox.directory("out");
+        sandbox.policy("read: ./tools\nwrite: ./out\nexec: ./tools/a.sh");
+        let ran = start(
+            sandbox,
+            "os.makedirs('out/sub'); os.makedirs('/tmp/sub/sub')
+start('../tools/a.sh', cwd='out'); start('../../tools/a.sh', cwd='out/sub'); start('out/sub/../../tools/a.sh')
+start(os.path.relpath('tools/a.sh', '/tmp/sub/sub'), cwd='/tmp/sub/sub'); start('../tools/a.sh', cwd='tools')",
+        );
+        ran.exits(0).prints("5\nEACCES\nEACCES\nEACCES\n5\n");
+    });
+}
