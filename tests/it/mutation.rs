@@ -272,9 +272,10 @@ os.write(a, b'first'); os.write(b, b'second'); os.close(a); os.close(b)",
         for (name, content) in [("out/b", "first"), ("out/a", "second")] {
             assert_eq!(fs::read_to_string(sandbox.path(name)).expect("the file"), content);
             let path = sandbox.path(name).display().to_string();
-            let told = ran.of("fs.write").into_iter().filter(|entry| entry["args"]["path"] == path.as_str());
+            let mut told =
+                ran.of("fs.write").into_iter().filter(|entry| entry["args"]["path"] == path.as_str());
             let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
-            let last = told.last().unwrap_or_else(|| panic!("no fs.write of {name}: {ran}"));
+            let last = told.next_back().unwrap_or_else(|| panic!("no fs.write of {name}: {ran}"));
             assert_eq!(last["args"]["sha256"], digest.as_str(), "{ran}");
         }
     });
