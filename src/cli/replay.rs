@@ -85,8 +85,7 @@ impl ReplayCommand {
         let bound = self.until.bound(&recording, &path)?;
         place::take(&recording, self.voice)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
-        let new = first.hide(opened.places());
-        let scratch = Scratch::new()?;
+        let (new, scratch) = (first.hide(opened.places()), Scratch::new()?);
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
         })?;

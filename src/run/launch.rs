@@ -193,7 +193,7 @@ pub(super) struct Launching {
 }
 
 /// Tells the run's first process the plan, and makes what reads its TLS. Who writes its outputs is noted where
-/// `orders_outputs` says so.
+/// `orders_outputs` says so, or one of them ends.
 pub(super) fn launch(
     begun: Begun,
     plan: &LaunchPlan,
@@ -209,7 +209,7 @@ pub(super) fn launch(
     // The view waits for them; the command's process waits for the view.
     order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
     order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
-    let pipes = if orders_outputs { begun.stdio.pipes() } else { [false; 2] };
+    let pipes = if orders_outputs || begun.stdio.has_end() { begun.stdio.pipes() } else { [false; 2] };
     order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, pipes))?;
     Ok(Launching { begun, tls })
 }

@@ -53,7 +53,8 @@ pub(super) fn watch(
     let (keeps, captures) = (repeat.private().is_some(), repeat.captures());
     let (diverted, kept) = entered.layers.prepare(&plan.fs, &entered.root, repeat.files(), keeps)?;
     // Where no order is kept nobody asks for them.
-    let outputs = if orders_outputs { begun.stdio().output_pipes() } else { Ok(Vec::new()) };
+    let outputs =
+        if orders_outputs || begun.stdio().has_end() { begun.stdio().output_pipes() } else { Ok(Vec::new()) };
     let outputs = outputs.map_err(RunError::call("fstat"))?;
     let setup = Setup {
         init: begun.init(),

@@ -51,16 +51,19 @@ pub struct OutputPipe {
     taken: Arc<Mutex<u64>>,
     /// So many have come once the last write has.
     expected: u64,
+    /// So many had come when the reader of the recorded run left.
+    end: Option<u64>,
 }
 
 impl OutputPipe {
     /// The pipe that `reader` reads, from which so many bytes were `taken`: whoever takes some holds that meanwhile.
+    /// The reader leaves when it has come to its `end`.
     ///
     /// # Errors
     /// The errno of fstat(2).
-    pub fn new(reader: &Arc<OwnedFd>, taken: Arc<Mutex<u64>>) -> nix::Result<Self> {
+    pub fn new(reader: &Arc<OwnedFd>, taken: Arc<Mutex<u64>>, end: Option<u64>) -> nix::Result<Self> {
         let name = format!("pipe:[{}]", fstat(reader.as_fd())?.st_ino);
-        Ok(Self { name, reader: Arc::downgrade(reader), taken, expected: 0 })
+        Ok(Self { name, reader: Arc::downgrade(reader), taken, expected: 0, end })
     }
 
     /// Bytes that have come so far, and those of them that are still there; `None` where nobody reads any more.
@@ -70,6 +73,11 @@ impl OutputPipe {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = descriptor::waiting(reader.as_fd()).ok()? as u64;
         Some((*taken + waiting, waiting))
+    }
+
+    /// Whether its reader is about to leave.
+    fn is_at_end(&self) -> bool {
+        self.end.is_some_and(|end| self.come().is_some_and(|(come, _)| come >= end))
     }
 
     /// Whether the last write has come, or, where it `may_stall`, waits for room. The kernel puts its first byte there
@@ -121,6 +129,17 @@ impl Outputs {
     pub(super) fn has_room(&self, task: &Task, number: u64) -> bool {
         let pipe = self.pipe_of(task, number).map(|pipe| &self.pipes[pipe]);
         pipe.and_then(OutputPipe::come).is_some_and(|(_, waiting)| waiting < FULL)
+    }
+
+    /// Whoever writes once a reader is about to leave is to see that it has; one that is held up itself is waited for once.
+    fn await_ends(&mut self) {
+        let begun = Instant::now();
+        while self.pipes.iter().any(OutputPipe::is_at_end) {
+            if begun.elapsed() > LATE {
+                return self.pipes.iter_mut().for_each(|pipe| pipe.end = None);
+            }
+            std::thread::sleep(SOON);
+        }
     }
 
     /// Whether a write waits while there may be no room for the one before it.
@@ -205,6 +224,7 @@ fn process_of(lineage: &str) -> &str {
 impl Supervisor {
     /// A write to descriptor 1 or 2.
     pub(super) fn serve_write(&mut self, notification: Notification) -> Result<(), Stop> {
+        self.outputs.await_ends();
         // Wherever that leads: nobody else writes.
         if self.tasks.kin().is_some_and(|kin| kin.is_alone()) {
             self.outputs.count(FIRST);
@@ -234,6 +254,7 @@ impl Supervisor {
     pub(super) fn serve_held(&mut self) -> Result<(), Stop> {
         self.serve_ends()?;
         while let Some(held) = self.outputs.take() {
+            self.outputs.await_ends();
             self.outputs.note(&held.process, held.pipe);
             self.let_on(&held.notification)?;
         }

@@ -234,10 +234,16 @@ impl Stdio {
         [1, 2].map(|at| matches!(self.treatments[at], Treatment::Relayed | Treatment::WithOutput))
     }
 
+    /// Whether the reader of an output leaves where the recorded one did.
+    pub(super) fn has_end(&self) -> bool {
+        self.flows.iter().flatten().any(|flow| flow.end.is_some())
+    }
+
     /// The pipes that the command writes.
     pub(super) fn output_pipes(&self) -> nix::Result<Vec<OutputPipe>> {
         let flows = self.flows.iter().flatten().filter(|flow| !flow.inwards);
-        flows.map(|flow| OutputPipe::new(&flow.from, Arc::clone(&flow.taken))).collect()
+        let end = |flow: &Flow| flow.end.map(|end| end.written);
+        flows.map(|flow| OutputPipe::new(&flow.from, Arc::clone(&flow.taken), end(flow))).collect()
     }
 
     /// For each stream, what the trace proves.
