@@ -339,3 +339,21 @@ fn a_replay_does_not_see_its_own_trace() {
         }
     });
 }
+
+#[test]
+fn what_the_run_has_for_itself_is_no_input() {
+    everyone(|sandbox| {
+        // Reads are judged one by one.
+        sandbox.policy(&format!("read: /etc\ndeny: read **/.env\nexec: cp\nexec: /tmp/**\n{PROGRAMS}"));
+        let script = "cat /etc/passwd; cp /bin/echo /tmp/made; exec /tmp/made out";
+        let ran = record(sandbox, &["sh", "-c", script]);
+        ran.exits(0);
+        let is_own = |op: &str, path: &str| {
+            let of = ran.of(op).into_iter().filter(|entry| entry["args"]["path"] == path);
+            of.map(|entry| entry["args"]["own"] == true).collect::<Vec<_>>()
+        };
+        assert_eq!(is_own("fs.open_read", "/etc/passwd"), [true], "{ran}");
+        assert_eq!(is_own("proc.image", "/tmp/made"), [true], "{ran}");
+        replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
