@@ -31,6 +31,7 @@ if mode == "denied": look("../other")
 subprocess.run(["cat", "in1"])
 if mode == "spawn": subprocess.run(["cat", "in3"])
 open("out/b", "w").write("b")
+os.rename("out/b", "out/elsewhere" if mode == "rename" else "out/moved")
 if mode == "line": say("more")
 if mode == "stderr": print("more", file=sys.stderr)
 if mode == "signal": os.kill(os.getpid(), 9)
@@ -137,7 +138,7 @@ fn the_same_agent_does_the_same() {
 }
 
 /// A mode, and a difference that it makes: class, operation, stream, and a word of the step.
-const MODES: [(&str, &str, &str, &str, &str); 14] = [
+const MODES: [(&str, &str, &str, &str, &str); 15] = [
     ("swap", "order-changed", "http.exchange", "0", "/1"),
     ("swap", "output-changed", "stdio", "run", "stdout"),
     ("request", "request-changed", "http.exchange", "0", "/2"),
@@ -147,6 +148,7 @@ const MODES: [(&str, &str, &str, &str, &str); 14] = [
     ("extra", "extra-effect", "fs.open_read", "0", "in3"),
     ("allowed", "denial-changed", "read", "0", "secret"),
     ("denied", "denial-changed", "read", "0", "other"),
+    ("rename", "missing-effect", "fs.rename", "0", "out/moved"),
     ("spawn", "extra-effect", "proc.spawn", "0.1", "in3"),
     ("line", "output-changed", "stdio", "run", "stdout"),
     ("stderr", "output-changed", "stdio", "run", "stderr"),
@@ -268,8 +270,8 @@ fn another_answer_is_what_diff_names() {
     let first = sandbox.beside("first.jsonl");
     fs::rename(sandbox.trace(), &first).expect("moves");
     fs::rename(sandbox.beside("trace.jsonl.blobs"), sandbox.beside("first.jsonl.blobs")).expect("moves");
+    fs::remove_dir_all(sandbox.path("out")).expect("is there");
     sandbox.file("out/a", "old");
-    fs::remove_file(sandbox.path("out/b")).expect("is there");
     *recorded.answer.lock().expect("no panic") = "another";
     sandbox.run(&["python3", "agent.py"]).exits(0);
     let ran = sandbox.agentbox(&["diff".as_ref(), first.as_os_str(), sandbox.trace().as_os_str()]);

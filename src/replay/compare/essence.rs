@@ -133,7 +133,7 @@ fn members(names: &[&str], from: &Map<String, Value>) -> Vec<Member> {
 fn member(name: &str, from: &Map<String, Value>) -> Option<Value> {
     match name {
         // An address is what it happened to be that day; a name says who was meant.
-        "to" if from.contains_key("path") => None,
+        "to" if from.contains_key("to") => from.get("to").cloned(),
         "to" => match from.get("names").and_then(Value::as_array) {
             Some(names) if !names.is_empty() => Some(sorted(names)),
             _ => from.get("address").cloned(),

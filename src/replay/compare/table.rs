@@ -72,7 +72,7 @@ static TABLE: &[(&str, Rule)] = &[
     ("fs.mkdir", ORDERED),
     ("fs.mknod", Rule { more: &["resolved", "type"], ..ORDERED }),
     ("fs.symlink", Rule { more: &["resolved", "text"], ..ORDERED }),
-    ("fs.rename", Rule { about: &["path", "to"], ..ORDERED }),
+    ("fs.rename", Rule { about: &["path", "to"], more: &["resolved", "exchange"], ..ORDERED }),
     ("fs.link", Rule { about: &["path", "of"], ..ORDERED }),
     ("fs.meta", Rule { folds: true, about: &["path", "change"], ..ORDERED }),
     (
