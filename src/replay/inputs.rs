@@ -149,7 +149,7 @@ fn is_below_nothing(initial: &InitialState, path: &Path) -> bool {
 }
 
 /// Where the run has left what was at `path`.
-fn today(initial: &InitialState, path: &Path) -> PathBuf {
+pub(super) fn today(initial: &InitialState, path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for step in &initial.moves {
         let (from, to) = (&step.from, &step.to);

@@ -341,6 +341,22 @@ fn a_replay_does_not_see_its_own_trace() {
 }
 
 #[test]
+fn directories_that_were_deleted_after_the_run_are_there_again() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("read: .\nwrite: ./out\n{PROGRAMS}"));
+        sandbox.directory("out/a/deep");
+        let script = "set -e; echo x > out/a/deep/f; echo y > out/g; mkdir out/new; echo z > out/new/z; ls out out/a; \
+                      cat out/a/deep/f out/new/z";
+        let ran = record(sandbox, &["sh", "-c", script]);
+        ran.exits(0);
+        for gone in ["out/a/deep", "out/a", "out"] {
+            fs::remove_dir_all(sandbox.path(gone)).expect("is there");
+            replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+        }
+    });
+}
+
+#[test]
 fn what_the_run_has_for_itself_is_no_input() {
     everyone(|sandbox| {
         // Reads are judged one by one.
