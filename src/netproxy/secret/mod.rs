@@ -7,6 +7,8 @@
 mod admit;
 mod body;
 mod coding;
+mod escaped;
+mod escapes;
 mod fragments;
 pub mod frames;
 mod mask;
