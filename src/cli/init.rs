@@ -19,7 +19,7 @@ use starter::Starter;
 /// Writes a policy that works for most programs, with hints for the rest.
 #[derive(Debug, clap::Args)]
 pub struct InitCommand {
-    /// Include a shipped profile: git, python, node, rust, go, java, claude-code, codex, aider
+    /// Include a shipped profile: git, git-fetch, python, node, rust, go, java, claude-code, codex, aider
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// The file to write; it must not exist
@@ -108,6 +108,8 @@ fn is_plain(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args as _;
+
     use super::*;
     use crate::policy::{self, LaunchHost};
 
@@ -147,6 +149,14 @@ mod tests {
         let env = [("A_API_KEY", "x"), ("B_API_KEY", ""), ("C_TOKEN", "x"), ("D\n_API_KEY", "x")];
         let env = env.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         assert_eq!(survey(None, &env, Path::new("/")).keys, ["A_API_KEY"]);
+    }
+
+    #[test]
+    fn the_help_names_every_profile() {
+        let help = InitCommand::augment_args(clap::Command::new("init")).render_long_help().to_string();
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let names: Vec<_> = profiles::names().collect();
+        assert!(words.contains(&names.join(", ")), "{help}");
     }
 
     fn host() -> LaunchHost {

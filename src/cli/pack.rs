@@ -1,7 +1,7 @@
 //! `agentbox pack` and `agentbox unpack`: a trace as one file, and back.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -81,7 +81,11 @@ impl UnpackCommand {
         let opened = trace::open(&self.file).map_err(unreadable)?;
         if !opened.is_packed() {
             let shown = escape::text(&self.file.to_string_lossy());
-            return Err(Failure::usage(format!("{shown} is no packed trace: it can be used as it is")));
+            let mut start = [0; 64];
+            let read = File::open(opened.path()).and_then(|mut file| file.read(&mut start));
+            let is_trace = trace::looks_like_a_trace(&start[..read.unwrap_or_default()]);
+            let how = if is_trace { ": it can be used as it is" } else { "" };
+            return Err(Failure::usage(format!("{shown} is no packed trace{how}")));
         }
         intact(&opened)?;
         let shown = escape::text(&self.output.to_string_lossy());

@@ -62,12 +62,13 @@ impl ShowCommand {
             color: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         };
         let mut out = BufWriter::new(stdout.lock());
-        let printed = print(opened.path(), &self.filter, &style, &mut out)
+        let filter = self.filter.resolve();
+        let printed = print(opened.path(), &filter, &style, &mut out)
             .and_then(|ending| out.flush().map(|()| ending).map_err(Stopped::Output));
         match printed {
             Ok(ending) => {
                 tell(ending.notes());
-                if ending.shown == 0 && !self.filter.is_empty() {
+                if ending.shown == 0 && !filter.is_empty() {
                     self.voice.tell(["agentbox: no entry matches".to_owned()]);
                 }
                 Ok(0)

@@ -304,6 +304,11 @@ impl Exchange {
         }
     }
 
+    /// Whether all of the request is on its way.
+    pub(super) fn has_sent(&self) -> bool {
+        self.progress().request.whole
+    }
+
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.kept.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }

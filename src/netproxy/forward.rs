@@ -79,6 +79,7 @@ impl Service {
                 Sent::Answered(response) => {
                     self.note_spelling(&response, &link, exchange, treatment.place.as_deref());
                     let flow = self.flow(&link);
+                    link.end_unless(exchange.has_sent());
                     if let Some(mut slot) = slot {
                         *slot = Some(link);
                     }

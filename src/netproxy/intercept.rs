@@ -24,7 +24,7 @@ use super::reached::Reached;
 use super::recorded::{Carries, Playback};
 use super::relay::relay;
 use super::repeat::Need;
-use super::secret::{Lookout, Watching};
+use super::secret::{Lookout, Masking, Watching};
 use super::sniff::{Server, Speech, listen};
 use super::stream::{self, unreadable};
 use super::tls::{self, Facts, H2, Hello, OuterStream, Tls};
@@ -312,8 +312,9 @@ impl Inside {
         client.heads().stop();
         let transcript = flow.transcribe();
         let lookout = Lookout::new(&self.egress, &self.grant, None, client.proc.as_deref());
-        let mut watching = Watching::new(&mut client, lookout);
-        let end = relay(&mut watching, stream, &transcript).await;
+        let place = self.egress.secrets.place_of(&self.secure.host, self.grant.destination.port());
+        let mut masking = Masking::new(&mut *stream, place, false);
+        let end = relay(&mut Watching::new(&mut client, lookout), &mut masking, &transcript).await;
         flow.set_relayed(&end);
         stream::break_off(&self.egress, client, || reset(stream), &self.grant, end);
     }

@@ -1,6 +1,5 @@
 //! A connection to an origin: one request after another in HTTP/1.1, many at once in HTTP/2.
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, Weak};
@@ -27,7 +26,7 @@ use super::repeat::Unanswered;
 use super::spare::{may_leave_its_body, needs_chunks, proves_a_connection};
 use super::spelling::{Spelled, Spelling};
 use super::tapped::Tapped;
-use super::tls::{Facts, OuterStream, WANTS_CERTIFICATE};
+use super::tls::{Facts, OuterStream};
 
 /// The longest header section in HTTP/2, fields and their overhead counted (RFC 9113 section 6.5.2).
 pub(crate) const MAX_HEADER_LIST: u32 = 64 * 1024;
@@ -62,6 +61,8 @@ pub(crate) struct Link {
     is_spare: bool,
     /// The origin's last answer was one of HTTP/1.0, and so are further requests.
     is_old: bool,
+    /// No request follows.
+    is_last: bool,
 }
 
 enum Sender {
@@ -205,6 +206,7 @@ impl Link {
             host: None,
             is_spare: false,
             is_old: false,
+            is_last: false,
         }
     }
 
@@ -232,6 +234,7 @@ impl Link {
             host: self.host.clone(),
             is_spare: self.is_spare,
             is_old: self.is_old,
+            is_last: self.is_last,
         })
     }
 
@@ -249,6 +252,7 @@ impl Link {
     /// Waits until it takes a request. False when it has ended.
     pub(crate) async fn ready(&mut self) -> bool {
         match &mut self.sender {
+            Sender::One(..) if self.is_last => false,
             Sender::One(sender, _) => sender.ready().await.is_ok(),
             Sender::Many(sender) => sender.is_open(),
             Sender::Recorded(standing) => standing.played.as_ref().is_none_or(|played| played.takes_more()),
@@ -276,7 +280,13 @@ impl Link {
 
     /// Whether another client may have it: not where the origin takes all that comes on it to be one client's.
     pub(crate) fn is_spare(&self) -> bool {
-        self.is_spare && !self.personal
+        self.is_spare && !self.personal && !self.is_last
+    }
+
+    /// No further request goes out on it where the origin has answered before it had all of this one: it may take the
+    /// rest for the next.
+    pub(crate) fn end_unless(&mut self, has_all: bool) {
+        self.is_last |= !has_all;
     }
 
     /// A request on it is for `host`.
@@ -307,7 +317,7 @@ impl Link {
             Sender::One(sender, spelling) => {
                 spelling.expect();
                 self.personal |= proves_a_connection(request.headers());
-                self.is_spare &= !may_leave_its_body(&request);
+                self.is_last |= may_leave_its_body(&request);
                 arrivals.watch(&mut request);
                 let answer = sender.try_send_request(request).await.map_err(|mut error| Unanswered {
                     unsent: error.take_message(),
@@ -350,20 +360,6 @@ impl Link {
     pub(crate) fn uncount(&self, stream: Option<&Arc<Flow>>) {
         if let Some(flow) = self.flow().as_ref().or(stream) {
             flow.uncount_request();
-        }
-    }
-
-    /// The error of an exchange on it; `first` where it had brought no answer before.
-    pub(crate) fn failure(&self, source: Box<dyn Error + Send + Sync>, first: bool) -> NetproxyError {
-        let address = self.destination;
-        match &self.facts {
-            // With TLS 1.3 an origin says so after the handshake only, and the alert may be lost with
-            // the connection (RFC 8446 section 4.4.2.4).
-            Some(facts) if first && facts.wants_certificate => {
-                let reason = WANTS_CERTIFICATE.to_owned();
-                NetproxyError::Tls { name: facts.name.clone(), address, reason, source: None }
-            }
-            _ => NetproxyError::Origin { address, source },
         }
     }
 }

@@ -6,7 +6,7 @@ use hyper::{Request, Uri, Version};
 
 use super::framing::{self, origin_form};
 use super::link::Wire;
-use super::spare::needs_chunks;
+use super::spare::{may_leave_its_body, needs_chunks};
 use super::target::Origin;
 
 /// Fields that belong to one connection (RFC 9110 section 7.6.1), besides those that Connection
@@ -67,6 +67,12 @@ pub(super) fn fit<B: Body>(request: &mut Request<B>, origin: &Origin, wire: Wire
             let named = request.headers().contains_key(header::HOST);
             *request.version_mut() = if named { Version::HTTP_11 } else { Version::HTTP_10 };
             *request.uri_mut() = origin_form(request.method(), request.uri());
+            if may_leave_its_body(request) {
+                // Nothing that stands in the body is a request then (RFC 9112 section 9.6).
+                let upgrades = request.headers().contains_key(header::UPGRADE);
+                let last = HeaderValue::from_static(if upgrades { "upgrade, close" } else { "close" });
+                request.headers_mut().insert(header::CONNECTION, last);
+            }
             // Else the library leaves out the body of a GET or HEAD.
             if named && needs_chunks(request) && !request.body().is_end_stream() {
                 let chunked = HeaderValue::from_static("chunked");

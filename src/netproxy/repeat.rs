@@ -9,12 +9,14 @@ use http_body::Body as _;
 use hyper::{Method, Request};
 
 use super::disguise;
+use super::error::NetproxyError;
 use super::exchange::{Exchange, Side};
 use super::failure;
 use super::http::Service;
-use super::link::Wire;
+use super::link::{Link, Wire};
 use super::received::Received;
 use super::tapped::Tapped;
+use super::tls::WANTS_CERTIFICATE;
 
 /// What a request asks of its connection.
 #[derive(Clone, Copy)]
@@ -60,6 +62,22 @@ impl Service {
                 Ok(Request::from_parts(*head, body))
             }
             _ => Err(failed.error),
+        }
+    }
+}
+
+impl Link {
+    /// The error of an exchange on it; `first` where it had brought no answer before.
+    pub(crate) fn failure(&self, source: Box<dyn Error + Send + Sync>, first: bool) -> NetproxyError {
+        let address = self.destination;
+        match &self.facts {
+            // With TLS 1.3 an origin says so after the handshake only, and the alert may be lost with
+            // the connection (RFC 8446 section 4.4.2.4).
+            Some(facts) if first && facts.wants_certificate => {
+                let reason = WANTS_CERTIFICATE.to_owned();
+                NetproxyError::Tls { name: facts.name.clone(), address, reason, source: None }
+            }
+            _ => NetproxyError::Origin { address, source },
         }
     }
 }

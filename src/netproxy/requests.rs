@@ -24,6 +24,9 @@ pub(crate) fn admit(
     proc: Option<&str>,
 ) -> Result<Vec<Origin>, NetproxyError> {
     let Some(first) = origins.first().filter(|origin| !origin.grant.observed) else {
+        if egress.secrets.any() && begins_requests(head) {
+            leave_out_upgrade(head);
+        }
         // The refusal of its destination stands in the trace already.
         return Ok(origins);
     };
@@ -106,7 +109,8 @@ impl Admission<'_> {
         }
         let sent = origin_form(&head.method, &head.uri);
         let asked = Asked { method: head.method.as_str(), path: sent.path(), upgrade: true };
-        let is_named = self.conditions.any() && !self.conditions.denies;
+        // What comes then is packed (RFC 7541), so that no secret is found in it.
+        let is_named = self.conditions.any() && !self.conditions.denies && !self.conditions.secrets;
         if is_named && self.egress.judge.request(grant, &asked).is_ok() {
             return true;
         }

@@ -5,11 +5,11 @@ use hyper::body::Body;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request};
 
-/// Whether an origin may not read the body: it has no meaning with these methods (RFC 9110 section 9.3), and one that
-/// takes no notice of it takes it for the beginning of the next request, which must be no other client's.
+/// Whether an origin may not read the body: it has a meaning with few methods (RFC 9110 section 9.3), and one that takes
+/// no notice of it takes it for the next request, which nobody has judged.
 pub(crate) fn may_leave_its_body<B: Body>(request: &Request<B>) -> bool {
-    let without = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS, Method::TRACE];
-    without.contains(request.method()) && !request.body().is_end_stream()
+    let with = [Method::POST, Method::PUT, Method::PATCH];
+    !with.contains(request.method()) && !request.body().is_end_stream()
 }
 
 /// Whether the body has no length that is known beforehand: the library sends none of it in HTTP/1.0, which cannot say

@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::handoff::{self, Role};
 use super::role_socket::{answers, bound_port, open};
 use crate::sys::netlink::{self, Ipv6};
-use crate::sys::refused::Refused;
+use crate::sys::refused::{Named, Refused, remedy};
 
 const DNS: u16 = 53;
 /// Above the ports that the kernel gives out by itself (32768-60999), so that no client gets one by chance.
@@ -101,7 +101,8 @@ pub enum NetError {
     #[error("no port from 64000 up is left for capturing connections; name fewer loopback ports")]
     NoPort,
     /// The sockets could not be passed between the sandbox and the supervisor.
-    #[error("cannot pass the sandbox's sockets to the supervisor: {0}")]
+    #[error("cannot pass the sandbox's sockets to the supervisor: {}: {fix}", Named(.0),
+        fix = remedy(.0).unwrap_or("allow sendmsg and recvmsg"))]
     Handoff(#[from] io::Error),
 }
 

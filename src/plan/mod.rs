@@ -163,6 +163,7 @@ impl LaunchPlan {
             net: net(&policy),
             access: AccessTable {
                 system,
+                made: fs.files.iter().map(|file| file.path.clone()).collect(),
                 closed: view.closed(),
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),

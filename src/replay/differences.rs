@@ -1,16 +1,16 @@
 //! Differences: what is not as it was when the run was recorded, found before anything runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::input::{self, StandardInput};
-use super::inputs::Inputs;
+use super::inputs::{Inputs, today};
 use super::{Recording, ReplayError, initial, machine, order, status};
 use crate::fsview::InitialState;
-use crate::fsview::initial::Former;
+use crate::fsview::initial::{Former, Status};
 use crate::plan::Made;
 use crate::run::Outputs;
 use crate::supervisor::{Orders, RecordedMachine, RecordedStatuses};
@@ -128,6 +128,7 @@ impl FirstState {
             input::add_output(&mut state.outputs, &entry);
         }
         state.served = state.inputs.take_served(&state.files);
+        state.add_missing(recording.clock.realtime_ns);
         Ok(state)
     }
 
@@ -135,6 +136,22 @@ impl FirstState {
     #[must_use]
     pub fn outputs(&self, goes_on: bool) -> Outputs {
         if goes_on { Outputs { ends: [None; 2], ..self.outputs } } else { self.outputs }
+    }
+
+    /// Directories around what the run changed that are not here any more: they were, for nothing says otherwise.
+    fn add_missing(&mut self, since: u64) {
+        let states = &self.files.states;
+        let is_known = |path: &Path| path.ancestors().any(|above| states.get(above) == Some(&Former::Absent));
+        let is_missing = |path: &&Path| {
+            let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+            let now = || today(&self.files, path).symlink_metadata();
+            !states.contains_key(*path) && !is_known(path) && now().is_err_and(is_gone)
+        };
+        let around = states.keys().filter_map(|path| path.parent()).collect::<BTreeSet<_>>();
+        let missing = around.into_iter().flat_map(|path| path.ancestors().take_while(is_missing));
+        let status = Status { mode: 0o755, mtime_ns: i64::try_from(since).unwrap_or(i64::MAX) };
+        let missing: Vec<_> = missing.map(|path| (path.to_owned(), Former::Directory(status))).collect();
+        self.files.states.extend(missing);
     }
 
     /// What came into being at `places` when the run had ended is not there at first; nor is what came to be in
@@ -180,20 +197,21 @@ impl FirstState {
         self.served.extend(absent.map(|path| (path.clone(), Former::Absent)));
     }
 
-    /// What was there, as far as the trace tells: a run that was captured finds it again where it is missing. `blanks`
-    /// are an empty file and an empty directory.
+    /// What was there, as far as the trace tells: a run that was captured finds it again where it is missing, any other
+    /// the directories around what it changed. `blanks` are an empty file and an empty directory.
     #[must_use]
     pub fn made(&self, recording: &Recording, blanks: (PathBuf, PathBuf)) -> Made {
         let mut made = Made { blanks, ..Made::default() };
-        if !recording.is_captured() {
-            return made;
+        let is_captured = recording.is_captured();
+        if is_captured {
+            made.directories.insert(recording.private.cwd.clone());
+            made.files.extend(self.served.keys().cloned());
         }
-        made.directories.insert(recording.private.cwd.clone());
-        made.files.extend(self.served.keys().cloned());
         for (path, former) in &self.files.states {
             match former {
                 Former::Absent | Former::Other => {}
                 Former::Directory(_) => drop(made.directories.insert(path.clone())),
+                Former::File { .. } | Former::Link { .. } | Former::Special { .. } if !is_captured => {}
                 Former::File { .. } | Former::Link { .. } | Former::Special { .. } => {
                     made.files.insert(path.clone());
                 }

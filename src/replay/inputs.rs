@@ -48,6 +48,9 @@ impl Inputs {
         if op == "run.start" {
             return self.script(args);
         }
+        if args.get("own").is_some_and(|own| own == true) {
+            return;
+        }
         let Some(path) = entry_path(args) else { return };
         let what = match op {
             "fs.open_read" => "input",
@@ -146,7 +149,7 @@ fn is_below_nothing(initial: &InitialState, path: &Path) -> bool {
 }
 
 /// Where the run has left what was at `path`.
-fn today(initial: &InitialState, path: &Path) -> PathBuf {
+pub(super) fn today(initial: &InitialState, path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for step in &initial.moves {
         let (from, to) = (&step.from, &step.to);
@@ -230,6 +233,7 @@ mod tests {
             json!({"op": "fs.open_write", "args": {"path": path("made"), "before": "absent"}}),
             read("made"),
             json!({"op": "fs.open_read", "args": {"path": "/proc/meminfo", "sha256": ABC}}),
+            json!({"op": "fs.open_read", "args": {"path": path("own"), "sha256": ABC, "own": true}}),
         ];
         let expected = [
             "input absent".to_owned(),

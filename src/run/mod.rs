@@ -209,7 +209,8 @@ fn prepare(armed: Armed, recorder: &Recorder) -> Result<Ready, RunError> {
     let guard = launched.guard;
     recorder.record(Event { args: header, ..Event::new(Kind::Meta, "run.start") })?;
     recorder.record(environment)?;
-    let Watched { prepared, replay, kept, keeps } = watched?;
+    let Watched { mut prepared, replay, kept, keeps } = watched?;
+    prepared.note_made();
     replay.map_or(Ok(()), |event| recorder.record(event))?;
     let supervisor = prepared.serve(launched.listener);
     if let Some(signal) = signals::ending(former) {

@@ -50,6 +50,9 @@ pub struct AccessTable {
     /// Trees and files that are readable without a rule and without a record.
     #[serde(with = "lossless::paths")]
     pub system: Vec<PathBuf>,
+    /// Files of the launcher's making, others in each run: no input from the host.
+    #[serde(default, with = "lossless::paths")]
+    pub made: Vec<PathBuf>,
     /// What is masked in them.
     #[serde(with = "lossless::paths")]
     pub closed: Vec<PathBuf>,
@@ -174,6 +177,12 @@ impl AccessTable {
     pub fn is_system(&self, path: &Path) -> bool {
         self.system.iter().any(|tree| is_below(path, tree))
             && !self.closed.iter().any(|tree| is_below(path, tree))
+    }
+
+    /// Whether what is at `path` in the view is of the launcher's making.
+    pub(super) fn is_made(&self, path: &Path) -> bool {
+        // Most lengths differ: paths themselves are compared part by part.
+        self.made.iter().any(|made| made.as_os_str() == path.as_os_str())
     }
 
     /// Whether `path` is the run's own: below a private directory, and not below something of

@@ -1,13 +1,17 @@
 //! Changes of modes, owners, times, extended attributes and sizes: carried out by us on the
 //! file that was judged.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, UtimensatFlags, fchmodat, utimensat};
 use nix::sys::time::{TimeSpec, TimeValLike as _};
 use nix::unistd::{Gid, Uid};
+use sha2::{Digest as _, Sha256};
 
 use super::absent::Wish;
 use super::access::Area;
@@ -18,7 +22,7 @@ use super::view::{Found, Spelled, View, found};
 use super::{Stop, Supervisor};
 use crate::policy::PathAccess;
 use crate::sys::{memory, xattr};
-use crate::trace::{Event, Kind};
+use crate::trace::{Event, Kind, hex};
 
 /// Which file a call means.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +54,7 @@ impl Supervisor {
         if mode & SET_ID != 0 {
             return self.refuse_change(call, which, SET_ID_REFUSED);
         }
-        self.change(call, which, "chmod", &mut |path, found| {
+        self.change(call, which, event("chmod").arg("mode", mode), Kept::Status, &mut |path, found| {
             if found.kind() == SFlag::S_IFLNK {
                 return Err(Errno::EOPNOTSUPP);
             }
@@ -90,7 +94,7 @@ impl Supervisor {
         let owner = id(uid, self.view.ids.0, nix::unistd::geteuid().as_raw());
         let group = id(gid, self.view.ids.1, nix::unistd::getegid().as_raw());
         let (Ok(owner), Ok(group)) = (owner, group) else { return Ok(Reply::Errno(Errno::EPERM)) };
-        self.change(call, which, "chown", &mut |path, _| {
+        self.change(call, which, event("chown"), Kept::Status, &mut |path, _| {
             nix::unistd::chown(path, owner.map(Uid::from_raw), group.map(Gid::from_raw))
         })
     }
@@ -101,7 +105,9 @@ impl Supervisor {
         which: Which,
         times: [TimeSpec; 2],
     ) -> Result<Reply, Stop> {
-        self.change(call, which, "utimes", &mut |path, _| {
+        let event = with_time(event("utimes"), "atime_ns", &times[0]);
+        let event = with_time(event, "mtime_ns", &times[1]);
+        self.change(call, which, event, Kept::Status, &mut |path, _| {
             utimensat(AT_FDCWD, path, &times[0], &times[1], UtimensatFlags::FollowSymlink)
         })
     }
@@ -109,7 +115,10 @@ impl Supervisor {
     pub(super) fn truncate(&mut self, call: &Call, path: u64, length: u64) -> Result<Reply, Stop> {
         let which = Which::Path { directory: libc::AT_FDCWD, path, follow: true };
         self.settle()?;
-        self.change(call, which, "truncate", &mut |path, _| nix::unistd::truncate(path, length.cast_signed()))
+        let event = event("truncate").arg("size", length);
+        self.change(call, which, event, Kept::Whole, &mut |path, _| {
+            nix::unistd::truncate(path, length.cast_signed())
+        })
     }
 
     pub(super) fn set_attribute(
@@ -133,7 +142,9 @@ impl Supervisor {
             return Ok(Reply::Errno(Errno::EFAULT));
         }
         let flags = call.int(flags);
-        self.change(call, which, "setxattr", &mut |path, _| {
+        let event = event("setxattr").path("name", OsStr::from_bytes(name.as_bytes()));
+        let event = event.arg("value_sha256", hex(&Sha256::digest(&bytes)));
+        self.change(call, which, event, Kept::Status, &mut |path, _| {
             with_c_string(path, |path| xattr::set(path, &name, &bytes, flags))
         })
     }
@@ -144,7 +155,8 @@ impl Supervisor {
             Err(Errno::EPERM) => return self.refuse_change(call, which, SECURITY),
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        self.change(call, which, "removexattr", &mut |path, _| {
+        let event = event("removexattr").path("name", OsStr::from_bytes(name.as_bytes()));
+        self.change(call, which, event, Kept::Status, &mut |path, _| {
             with_c_string(path, |path| xattr::remove(path, &name))
         })
     }
@@ -162,7 +174,8 @@ impl Supervisor {
         &mut self,
         call: &Call,
         which: Which,
-        what: &'static str,
+        mut event: Event,
+        kept: Kept,
         act: &mut dyn FnMut(&str, &Found) -> nix::Result<()>,
     ) -> Result<Reply, Stop> {
         let (spelled, file) = match self.file_of(call, which) {
@@ -183,7 +196,6 @@ impl Supervisor {
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &file.path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
-        let kept = if what == "truncate" { Kept::Whole } else { Kept::Status };
         let before = match area {
             Area::Rule(_) => self.before_change(&file.path, &file.file, &file.status, kept)?,
             _ => None,
@@ -195,7 +207,13 @@ impl Supervisor {
         }
         if let (Area::Rule(rule), Ok(())) = (area, done) {
             let label = self.access.grant_label(rule);
-            let event = Event::new(Kind::Observe, "fs.meta").arg("change", what);
+            // Nothing closes what is cut short by its name.
+            if kept == Kept::Whole
+                && let Ok(cut) = File::open(file.own_path())
+                && let Ok(content) = self.digests.of(cut.as_fd())
+            {
+                event = event.arg("sha256", content.sha256);
+            }
             let event = self.with_before(spelled.add_to(event, "path", &file.path), "before", before);
             self.recorder.record_folded(event.proc(call.task.lineage.clone()).rule(label))?;
         }
@@ -264,6 +282,20 @@ pub(super) fn seconds(call: &Call, address: u64) -> nix::Result<[TimeSpec; 2]> {
     let (access, modification) = bytes.split_at(8);
     let time = |bytes: &[u8]| bytes.try_into().map(i64::from_ne_bytes).map_err(|_| Errno::EFAULT);
     Ok([TimeSpec::seconds(time(access)?), TimeSpec::seconds(time(modification)?)])
+}
+
+/// The entry of a change.
+fn event(change: &str) -> Event {
+    Event::new(Kind::Observe, "fs.meta").arg("change", change)
+}
+
+/// A time that is set, if it is.
+fn with_time(event: Event, key: &str, time: &TimeSpec) -> Event {
+    match time.tv_nsec() {
+        libc::UTIME_OMIT => event,
+        libc::UTIME_NOW => event.arg(key, "now"),
+        nanos => event.arg(key, time.tv_sec().saturating_mul(1_000_000_000).saturating_add(nanos)),
+    }
 }
 
 fn words(call: &Call, address: u64) -> nix::Result<Option<[i64; 4]>> {

@@ -105,13 +105,12 @@ impl Supervisor {
         self.opened_to_write(&path, &opened, area);
         self.changed_in(place);
         if let Area::Rule(rule) = area {
-            let label = self.access.grant_label(rule);
             let file = match reopened(&opened) {
                 Ok(file) => file,
                 Err(errno) => return Ok(Reply::Errno(errno)),
             };
             let before = self.before_made(&path);
-            self.record_write(call, spelled, (file, before), &opened, label)?;
+            self.record_write(call, request, spelled, (file, before), &opened, rule)?;
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
     }

@@ -225,7 +225,8 @@ impl Supervisor {
         {
             // It makes a thread.
             self.hand_over.leave();
-            self.hasher.image(&file, &self.recorder);
+            let own = self.access.enforce && self.access.is_private(&file.path);
+            self.hasher.image(&file, own, &self.recorder);
         }
         if let Some((path, id)) = loader
             && self.hasher.wants(id)
@@ -233,7 +234,8 @@ impl Supervisor {
             && file.id() == id
         {
             self.hand_over.leave();
-            self.hasher.image(&file, &self.recorder);
+            let own = self.access.enforce && self.access.is_private(path);
+            self.hasher.image(&file, own, &self.recorder);
         }
         Ok(())
     }

@@ -18,6 +18,8 @@ use crate::trace::{Event, Kind, Recorder};
 struct Job {
     file: File,
     path: PathBuf,
+    /// It lies in a directory that the run has for itself.
+    own: bool,
     recorder: Recorder,
 }
 
@@ -59,11 +61,11 @@ impl Hasher {
     }
 
     /// Records the digest of a program file.
-    pub(super) fn image(&mut self, found: &Found, recorder: &Recorder) {
+    pub(super) fn image(&mut self, found: &Found, own: bool, recorder: &Recorder) {
         self.seen.insert(found.id());
         // Executable but not readable: its path and inode stand in the spawn.
         let Ok(file) = File::open(found.own_path()) else { return };
-        let job = Job { file, path: found.path.clone(), recorder: recorder.clone() };
+        let job = Job { file, path: found.path.clone(), own, recorder: recorder.clone() };
         if self.jobs.is_none() && found.status.st_size <= SMALL {
             record(&mut self.digests, &job);
             return;
@@ -104,7 +106,10 @@ impl Hasher {
 }
 
 fn record(digests: &mut Digests, job: &Job) {
-    let event = Event::new(Kind::Observe, "proc.image").path("path", &job.path);
+    let mut event = Event::new(Kind::Observe, "proc.image").path("path", &job.path);
+    if job.own {
+        event = event.arg("own", true);
+    }
     let event = digest::add_to(event, &digests.of(job.file.as_fd()));
     // A writer that failed stops the run by itself.
     let _ = job.recorder.record(event);

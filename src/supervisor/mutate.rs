@@ -46,6 +46,7 @@ impl Supervisor {
             Err(reply) => return Ok(reply),
         };
         let mode = Mode::from_bits_truncate(mode & !self.umask(call));
+        let event = Event::new(Kind::Observe, "fs.mkdir").arg("mode", mode.bits());
         let before = self.before_made(&target.place.path());
         let done = match self.make_pending_directory(&target.place.path(), mode)? {
             Some(done) => done,
@@ -58,7 +59,7 @@ impl Supervisor {
         if done.is_ok() {
             self.note_new_directory(target.place.path());
         }
-        self.finish(call, &target, Event::new(Kind::Observe, "fs.mkdir"), before, done)
+        self.finish(call, &target, event, before, done)
     }
 
     fn refuse_at(&mut self, call: &Call, directory: i32, path: u64, why: &str) -> Result<Reply, Stop> {
@@ -99,7 +100,8 @@ impl Supervisor {
         let done = made.unwrap_or_else(|| {
             nix::sys::stat::mknodat(place.directory.file.as_fd(), place.name.as_os_str(), kind, mode, 0)
         });
-        self.finish(call, &target, Event::new(Kind::Observe, "fs.mknod"), before, done)
+        let event = Event::new(Kind::Observe, "fs.mknod").arg("mode", mode.bits());
+        self.finish(call, &target, event, before, done)
     }
 
     pub(super) fn remove(

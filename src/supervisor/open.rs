@@ -181,7 +181,7 @@ impl Supervisor {
         }
         match area {
             Area::Rule(rule) if access == PathAccess::Write => {
-                self.record_write(call, spelled, (found, before), &opened, self.access.grant_label(rule))?;
+                self.record_write(call, request, spelled, (found, before), &opened, rule)?;
             }
             Area::Rule(rule) => self.record_reading(call, spelled, &found, (&opened, status), rule)?,
             Area::Partial => self.record_listing(call, spelled, &found)?,
@@ -313,14 +313,20 @@ impl Supervisor {
     pub(super) fn record_write(
         &mut self,
         call: &Call,
+        request: &Request,
         spelled: &Spelled,
         (found, before): (Found, Option<Before>),
         opened: &OwnedFd,
-        label: String,
+        rule: Option<RuleId>,
     ) -> Result<(), Stop> {
+        let label = self.access.grant_label(rule);
         let event = spelled.add_to(Event::new(Kind::Observe, "fs.open_write"), "path", &found.path);
         let event = event.proc(call.task.lineage.clone()).rule(label.clone());
-        let event = self.with_before(event, "before", before);
+        let mut event = self.with_before(event, "before", before);
+        // As it was asked for, whoever of several makes the file.
+        if request.flags.contains(OFlag::O_CREAT) || request.is_temporary() {
+            event = event.arg("mode", request.mode);
+        }
         self.recorder.record(event)?;
         if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
             let flags = fcntl(opened, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);

@@ -70,10 +70,14 @@ impl Prepared {
         })
     }
 
-    /// Serves the calls that wait at `listener`, see [`Supervisor::run`]; the view has all its files now.
-    #[must_use]
-    pub fn serve(mut self, listener: OwnedFd) -> Supervisor {
+    /// The view has all its files now.
+    pub fn note_made(&mut self) {
         self.statuses.note_made(&self.view, &self.setup.access);
+    }
+
+    /// Serves the calls that wait at `listener`, see [`Supervisor::run`].
+    #[must_use]
+    pub fn serve(self, listener: OwnedFd) -> Supervisor {
         let Self { setup, view, pending, written, listings, statuses, machine, sockets, controlled } = self;
         let Controlled { following, clock, skip, outputs, outside, births } = controlled;
         Supervisor {

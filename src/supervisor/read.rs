@@ -75,7 +75,9 @@ impl Supervisor {
         spelled.write_to(args, "path", path);
         super::digest::write_to(args, &content);
         let kind = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT;
-        if let (Ok(content), Some(captures), SFlag::S_IFREG) = (&content, &mut self.captures, kind) {
+        if self.access.is_made(path) {
+            args.write("own", |out| out.push_str("true"));
+        } else if let (Ok(content), Some(captures), SFlag::S_IFREG) = (&content, &mut self.captures, kind) {
             captures.write_to(args, file, content, &self.recorder)?;
         }
         self.observe_read(call, rule)

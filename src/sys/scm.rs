@@ -39,7 +39,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<O
             other => other?,
         };
         let mut owned = Vec::new();
-        for part in message.cmsgs()? {
+        // Cut short where no descriptor was left for them (unix(7)).
+        for part in message.cmsgs().map_err(|_| Errno::EMFILE)? {
             if let ControlMessageOwned::ScmRights(fds) = part {
                 owned.extend(fds.into_iter().map(own));
             }

@@ -12,6 +12,7 @@ use super::event::hex;
 mod bodies;
 mod chosen;
 mod names;
+mod protocols;
 
 pub use chosen::{ChosenName, ChosenNames};
 
@@ -93,6 +94,9 @@ impl Redactor {
         };
         if self.is_secret_header(name) {
             return self.credential(name, &text).into();
+        }
+        if name.eq_ignore_ascii_case(protocols::FIELD) {
+            return self.protocols(&text).into();
         }
         let holds_urls = names::URL_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known));
         if holds_urls { self.urls_in(&text).into() } else { text }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::sample::write_sample;
-use crate::support::{Ran, Sandbox, User, everyone};
+use crate::support::{Ran, Sandbox, User, everyone, skip};
 
 const POLICY: &str = "read: .\nwrite: ./out\nexec: sh\nexec: cat\nexec: date\n";
 
@@ -191,4 +191,26 @@ fn bytes_of_a_stream_are_compared() {
     shown.exits(1);
     assert!(shown.stdout.contains("input-changed  fs.open_read"), "{shown}");
     assert!(shown.stdout.contains("request-changed  net.stream"), "{shown}");
+}
+
+#[test]
+fn the_certificate_of_each_run_is_no_difference() {
+    const ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+    if !Path::new(ROOTS).exists() {
+        return skip("roots", "the host has no bundle at that place");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: /etc\ndeny: read **/.env\nnet: origin.example\nexec: head\n");
+        let words = ["head", "-c", "1", ROOTS];
+        let (one, other) = (record(sandbox, "one.jsonl", &words), record(sandbox, "other.jsonl", &words));
+        let read = |trace: &Path| {
+            let text = fs::read_to_string(trace).expect("text");
+            let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+            let mut read =
+                entries.filter(|entry| entry["op"] == "fs.open_read" && entry["args"]["path"] == ROOTS);
+            read.next().expect("it was read")["args"]["sha256"].clone()
+        };
+        assert_ne!(read(&one), read(&other));
+        diff(sandbox, &[], &one, &other).exits(0);
+    });
 }

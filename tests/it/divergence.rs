@@ -31,6 +31,11 @@ if mode == "denied": look("../other")
 subprocess.run(["cat", "in1"])
 if mode == "spawn": subprocess.run(["cat", "in3"])
 open("out/b", "w").write("b")
+os.rename("out/b", "out/elsewhere" if mode == "rename" else "out/moved")
+os.mkdir("out/d", 0o700 if mode == "mkdir" else 0o755)
+os.close(os.open("out/n", os.O_CREAT | os.O_WRONLY, 0o600 if mode == "create" else 0o644))
+os.chmod("out/n", 0o600 if mode == "chmod" else 0o640)
+os.truncate("out/t", 1 if mode == "truncate" else 2)
 if mode == "line": say("more")
 if mode == "stderr": print("more", file=sys.stderr)
 if mode == "signal": os.kill(os.getpid(), 9)
@@ -58,6 +63,7 @@ impl Recorded {
             sandbox.file(name, name);
         }
         sandbox.file("out/a", "old");
+        sandbox.file("out/t", "four");
         sandbox.file("agent.py", AGENT.replace("PORT", &server.port.to_string()));
         let ran = sandbox.run(&["python3", "agent.py"]);
         ran.exits(0).denied("read", "secret");
@@ -137,7 +143,7 @@ fn the_same_agent_does_the_same() {
 }
 
 /// A mode, and a difference that it makes: class, operation, stream, and a word of the step.
-const MODES: [(&str, &str, &str, &str, &str); 14] = [
+const MODES: [(&str, &str, &str, &str, &str); 19] = [
     ("swap", "order-changed", "http.exchange", "0", "/1"),
     ("swap", "output-changed", "stdio", "run", "stdout"),
     ("request", "request-changed", "http.exchange", "0", "/2"),
@@ -147,6 +153,11 @@ const MODES: [(&str, &str, &str, &str, &str); 14] = [
     ("extra", "extra-effect", "fs.open_read", "0", "in3"),
     ("allowed", "denial-changed", "read", "0", "secret"),
     ("denied", "denial-changed", "read", "0", "other"),
+    ("rename", "missing-effect", "fs.rename", "0", "out/moved"),
+    ("mkdir", "missing-effect", "fs.mkdir", "0", "out/d"),
+    ("create", "missing-effect", "fs.open_write", "0", "out/n"),
+    ("chmod", "output-changed", "fs.meta", "0", "out/n"),
+    ("truncate", "output-changed", "fs.meta", "0", "out/t"),
     ("spawn", "extra-effect", "proc.spawn", "0.1", "in3"),
     ("line", "output-changed", "stdio", "run", "stdout"),
     ("stderr", "output-changed", "stdio", "run", "stderr"),
@@ -268,8 +279,9 @@ fn another_answer_is_what_diff_names() {
     let first = sandbox.beside("first.jsonl");
     fs::rename(sandbox.trace(), &first).expect("moves");
     fs::rename(sandbox.beside("trace.jsonl.blobs"), sandbox.beside("first.jsonl.blobs")).expect("moves");
+    fs::remove_dir_all(sandbox.path("out")).expect("is there");
     sandbox.file("out/a", "old");
-    fs::remove_file(sandbox.path("out/b")).expect("is there");
+    sandbox.file("out/t", "four");
     *recorded.answer.lock().expect("no panic") = "another";
     sandbox.run(&["python3", "agent.py"]).exits(0);
     let ran = sandbox.agentbox(&["diff".as_ref(), first.as_os_str(), sandbox.trace().as_os_str()]);

@@ -108,7 +108,13 @@ fn what_is_unpacked_is_what_was_packed() {
         assert_eq!(policy, "write: .\nexec: sh\nexec: cat\n");
         agentbox(sandbox, "verify new/place/trace.jsonl").exits(0);
         agentbox(sandbox, "unpack ../run.pack -o new/place").exits(2).complains("there already");
-        agentbox(sandbox, "unpack ../trace.jsonl").exits(2).complains("no packed trace");
+        agentbox(sandbox, "unpack ../trace.jsonl")
+            .exits(2)
+            .complains("no packed trace: it can be used as it is");
+        sandbox.file("other", "other");
+        let ran = agentbox(sandbox, "unpack other");
+        ran.exits(2).complains("no packed trace");
+        assert!(!ran.stderr.contains("can be used"), "{ran}");
         agentbox(sandbox, "pack new/place/trace.jsonl -o second.pack").exits(0);
         assert_eq!(
             fs::read(sandbox.path("second.pack")).expect("reads"),

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use agentbox::trace::{Event, Expectation, Kind, Verification, verify};
 
 use crate::sample::{agentbox, event, start, text, write_sample};
+use crate::support::everyone;
 
 #[test]
 fn verify_answers_by_its_exit_code() {
@@ -77,4 +78,22 @@ fn show_takes_a_closed_pipe_quietly() {
 
 fn found(path: &Path) -> Verification {
     verify(path, &Expectation::default()).expect("a trace")
+}
+
+#[test]
+fn show_takes_paths_as_they_are_from_here() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: cat\n");
+        let file = sandbox.file("d/f", "f\n");
+        sandbox.run(&["cat".as_ref(), file.as_os_str()]).exits(0);
+        let shown = |path: &str| {
+            let ran = sandbox.agentbox(&["show", "../trace.jsonl", "--op", "fs.open_read", "--path", path]);
+            ran.exits(0);
+            ran.stdout.contains("d/f")
+        };
+        for path in ["d/f", "./d/f", "d", "."] {
+            assert!(shown(path), "{path}");
+        }
+        assert!(!shown("f"));
+    });
 }

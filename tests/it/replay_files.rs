@@ -339,3 +339,37 @@ fn a_replay_does_not_see_its_own_trace() {
         }
     });
 }
+
+#[test]
+fn directories_that_were_deleted_after_the_run_are_there_again() {
+    everyone(|sandbox| {
+        sandbox.policy(&format!("read: .\nwrite: ./out\n{PROGRAMS}"));
+        sandbox.directory("out/a/deep");
+        let script = "set -e; echo x > out/a/deep/f; echo y > out/g; mkdir out/new; echo z > out/new/z; ls out out/a; \
+                      cat out/a/deep/f out/new/z";
+        let ran = record(sandbox, &["sh", "-c", script]);
+        ran.exits(0);
+        for gone in ["out/a/deep", "out/a", "out"] {
+            fs::remove_dir_all(sandbox.path(gone)).expect("is there");
+            replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+        }
+    });
+}
+
+#[test]
+fn what_the_run_has_for_itself_is_no_input() {
+    everyone(|sandbox| {
+        // Reads are judged one by one.
+        sandbox.policy(&format!("read: /etc\ndeny: read **/.env\nexec: cp\nexec: /tmp/**\n{PROGRAMS}"));
+        let script = "cat /etc/passwd; cp /bin/echo /tmp/made; exec /tmp/made out";
+        let ran = record(sandbox, &["sh", "-c", script]);
+        ran.exits(0);
+        let is_own = |op: &str, path: &str| {
+            let of = ran.of(op).into_iter().filter(|entry| entry["args"]["path"] == path);
+            of.map(|entry| entry["args"]["own"] == true).collect::<Vec<_>>()
+        };
+        assert_eq!(is_own("fs.open_read", "/etc/passwd"), [true], "{ran}");
+        assert_eq!(is_own("proc.image", "/tmp/made"), [true], "{ran}");
+        replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}

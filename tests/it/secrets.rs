@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use base64::Engine as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -64,6 +65,17 @@ fn confided(sandbox: &Sandbox, origins: (&Origin, &Origin), script: &str) -> Ran
 
 /// The same with further rules.
 fn confided_by(sandbox: &Sandbox, origins: (&Origin, &Origin), rules: &str, script: &str) -> Ran {
+    confided_under(sandbox, origins, rules, script, &[])
+}
+
+/// The same with further options.
+fn confided_under(
+    sandbox: &Sandbox,
+    origins: (&Origin, &Origin),
+    rules: &str,
+    script: &str,
+    options: &[&str],
+) -> Ran {
     let (own, other) = origins;
     sandbox.policy(&format!(
         "exec: curl, sh, env, cat, grep, python3\nnet: localhost:{}, localhost:{}\nsecret: GITHUB_TOKEN -> localhost:{}\n{rules}",
@@ -71,7 +83,8 @@ fn confided_by(sandbox: &Sandbox, origins: (&Origin, &Origin), rules: &str, scri
     ));
     sandbox.environment("GITHUB_TOKEN", VALUE);
     let authorities = origins_authorities(origins);
-    let options: Vec<&str> = authorities.iter().flat_map(|file| ["--upstream-ca", file.as_str()]).collect();
+    let mut options = options.to_vec();
+    options.extend(authorities.iter().flat_map(|file| ["--upstream-ca", file.as_str()]));
     let ran = sandbox.run_with(&options, &["sh", "-c", script, "sh", &own.url(""), &other.url("")]);
     assert!(!ran.stdout.contains(VALUE) && !ran.stderr.contains(VALUE), "{ran}");
     assert_clean(sandbox.beside("").as_path());
@@ -212,11 +225,64 @@ for path in "/live", "/other":
 }
 
 #[test]
+fn no_usual_form_gives_the_value_back() {
+    with_origins(|sandbox, origins| {
+        let script = "curl -sSi -H \"Authorization: $GITHUB_TOKEN\" $1/forms; echo; echo $GITHUB_TOKEN";
+        let ran = confided(sandbox, origins, script);
+        let (told, placeholder) = ran.exits(0).stdout.trim_end().rsplit_once('\n').expect("two lines");
+        let forms: [fn(u8) -> String; 5] = [
+            |byte| format!("&#{byte};"),
+            |byte| format!("&#x{byte:02X};"),
+            |byte| format!("%{byte:02x}"),
+            |byte| format!("\\u{byte:04x}"),
+            |byte| char::from(byte).to_string(),
+        ];
+        let escaped: String = VALUE.bytes().enumerate().map(|(at, byte)| forms[at % 5](byte)).collect();
+        let stands: String = placeholder.chars().cycle().take(escaped.len()).collect();
+        assert!(
+            told.contains(&format!("/?{stands}\r\n")) && told.contains(&format!("\n{stands}\n")),
+            "{ran}"
+        );
+        let lines: String = told.rsplit_once(&stands).expect("a body").1.split_whitespace().collect();
+        for (before, text) in [("-".repeat(50), lines), (String::new(), told.to_owned())] {
+            let own = base64::engine::general_purpose::STANDARD.encode(before.clone() + VALUE);
+            let own = &own[before.len() * 4 / 3 + 4..];
+            let shown = (0..own.len() - 12).any(|at| text.contains(&own[at..at + 12]));
+            assert!(!shown && (before.is_empty() || text.len() == 120), "{ran}");
+        }
+    });
+}
+
+#[test]
+fn bytes_that_are_no_http_are_searched_where_all_is_observed() {
+    with_origins(|sandbox, origins| {
+        let program = r#"
+import http.client, os, socket, ssl, sys
+port, key = int(sys.argv[1].rsplit(":", 1)[1]), os.environ["GITHUB_TOKEN"]
+asked = http.client.HTTPSConnection("localhost", port)
+asked.request("GET", "/", headers={"Authorization": key})
+asked.getresponse().read()
+bare = socket.create_connection(("localhost", port))
+bare = ssl.create_default_context().wrap_socket(bare, server_hostname="localhost")
+bare.sendall(b"LAST\r\n")
+print(bare.makefile().readline().strip() == "+" + key)
+"#;
+        sandbox.file("bare.py", program);
+        let ran = confided_under(sandbox, origins, "read: .\n", "python3 bare.py $1", &["--observe"]);
+        ran.exits(0).prints("True\n");
+        assert_eq!(origins.0.got()[0].1, VALUE, "{ran}");
+    });
+}
+
+#[test]
 fn what_cannot_be_searched_is_withheld() {
     with_origins(|sandbox, origins| {
         let script = "curl -sS -w '%{http_code}' -H \"Authorization: $GITHUB_TOKEN\" $1/compress";
         let ran = confided(sandbox, origins, script);
         assert!(ran.stdout.ends_with("502") && ran.stdout.contains("coded compress"), "{ran}");
+        let script = "curl -sS -w '%{http_code}' -H \"Authorization: $GITHUB_TOKEN\" $1/coded";
+        let ran = confided(sandbox, origins, script);
+        assert!(ran.stdout.ends_with("502") && ran.stdout.contains("coded in no known way"), "{ran}");
     });
 }
 

@@ -21,6 +21,10 @@ pub(super) struct Filter {
     #[arg(long, value_name = "GLOB")]
     path: Option<String>,
 
+    /// The same path as it is from here.
+    #[arg(skip)]
+    from_here: Option<String>,
+
     /// Only entries about this host, as `example.org` or `*.example.org`
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
@@ -31,6 +35,13 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// What programs name in full is meant by a relative path too.
+    pub(super) fn resolve(mut self) -> Self {
+        let absolute = self.path.as_deref().and_then(|path| std::path::absolute(path).ok());
+        self.from_here = absolute.and_then(|path| path.into_os_string().into_string().ok());
+        self
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         let lists = self.kind.is_empty() && self.op.is_empty();
         let texts = self.proc.is_none() && self.path.is_none() && self.host.is_none();
@@ -46,10 +57,10 @@ impl Filter {
             && (self.kind.is_empty() || self.kind.iter().any(|wanted| wanted == kind))
             && (self.op.is_empty() || self.op.iter().any(|wanted| matches(wanted, op)))
             && self.proc.as_deref().is_none_or(|wanted| is_descendant(wanted, field("proc")))
-            && self
-                .path
-                .as_deref()
-                .is_none_or(|wanted| paths(kind, op, args).any(|path| is_under(wanted, path)))
+            && self.path.as_deref().is_none_or(|wanted| {
+                let wanted = || [Some(wanted), self.from_here.as_deref()].into_iter().flatten();
+                paths(kind, op, args).any(|path| wanted().any(|wanted| is_under(wanted, path)))
+            })
             && self.host.as_deref().is_none_or(|wanted| hosts(op, args).any(|host| is_host(wanted, host)))
     }
 }

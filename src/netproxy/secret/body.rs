@@ -165,7 +165,15 @@ impl Masked {
             if self.ended {
                 return Poll::Ready(self.after.pop_front().map(Ok));
             }
-            match ready!(poll(&mut self.body, cx, blame)) {
+            let Poll::Ready(next) = poll(&mut self.body, cx, blame) else {
+                let held = messages::pause(&mut self.mask, self.messages.as_mut());
+                return if held.is_empty() {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(Some(Ok(Frame::data(held))))
+                };
+            };
+            match next {
                 None => self.end(None),
                 Some(Err(error)) => {
                     self.ended = true;

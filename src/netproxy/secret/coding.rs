@@ -81,7 +81,9 @@ impl Decoder {
                         });
                         layers.push(Layer::Zstd(decoder.map_err(|error| error.to_string())?));
                     }
-                    _ => return Err(coding.escape_default().to_string()),
+                    // Any other is the origin's own word.
+                    "compress" | "x-compress" | "dcb" | "dcz" | "exi" | "aes128gcm" => return Err(coding),
+                    _ => return Err("in no known way".to_owned()),
                 }
             }
         }

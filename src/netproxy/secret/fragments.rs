@@ -54,16 +54,25 @@ impl Fragments {
             let (length, is_control) =
                 payload.map_or((0, false), |payload| (payload.plain.len(), payload.is_control));
             let payload = taken.split_off(taken.len() - length);
-            self.waiting.push_back(Piece::Head(taken));
+            if !taken.is_empty() {
+                self.waiting.push_back(Piece::Head(taken));
+            }
             let is_between = self.unmasking.is_between();
             if is_control {
-                self.waiting.push_back(Piece::Control(length));
+                match self.waiting.back_mut() {
+                    Some(Piece::Control(waiting)) => *waiting += length,
+                    _ => self.waiting.push_back(Piece::Control(length)),
+                }
                 self.clear_controls.extend_from_slice(&self.controls.pass(payload));
                 if is_between {
                     self.clear_controls.extend_from_slice(&self.controls.finish());
                 }
             } else {
-                self.waiting.push_back(Piece::Message(length));
+                match self.waiting.back_mut() {
+                    // A frame may come in any number of pieces.
+                    Some(Piece::Message(waiting)) => *waiting += length,
+                    _ => self.waiting.push_back(Piece::Message(length)),
+                }
                 self.clear.extend_from_slice(&mask.pass(payload));
             }
             if self.waiting.len() > MOST || (is_between && !self.unmasking.goes_on()) {
@@ -155,6 +164,20 @@ mod tests {
         assert_eq!(pass(frame(0x89, b""))[..], b""[..]);
         assert_eq!(pass(frame(0x80, b""))[..], b"ghp_01\x89\x00\x80\x00"[..]);
         assert_eq!(pass(frame(0x81, b"ghp_01"))[..], frame(0x81, b"ghp_01")[..]);
+    }
+
+    #[test]
+    fn a_frame_may_come_byte_by_byte() {
+        let value = format!("sk-proj-{}", "Real0Val".repeat(40));
+        let mut mask = Mask::new(forms(value.as_bytes(), b"PLACEHOLDER").into());
+        let mut fragments = Fragments::new(&mask);
+        let length = u16::try_from(value.len()).unwrap().to_be_bytes();
+        let bytes = [&[0x81, 126, length[0], length[1]], value.as_bytes()].concat();
+        let pass = |byte: &u8| fragments.pass(&mut mask, Bytes::copy_from_slice(&[*byte]));
+        let passed = bytes.iter().map(pass).collect::<Vec<_>>().concat();
+        assert_eq!(passed.len(), bytes.len());
+        assert!(passed[4..].starts_with(b"PLACEHOLDERPLACE"), "{}", String::from_utf8_lossy(&passed));
+        assert!(memchr::memmem::find(&passed, b"Real").is_none());
     }
 
     #[test]

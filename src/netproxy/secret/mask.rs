@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
+use super::escaped::{is_wrapped, letters};
+use super::escapes::{LONGEST, begins_escape, escape, is_token};
 use super::needle::Needle;
 
 /// The forms of the secrets that one host knows.
@@ -16,7 +18,11 @@ pub(super) type Needles = Arc<[Needle]>;
 pub(super) struct Mask {
     needles: Needles,
     held: BytesMut,
-    /// The most that waits.
+    /// So much of it has passed all the same; what follows it is searched with it.
+    passed: usize,
+    /// Letters of tokens right before it.
+    column: usize,
+    /// The most letters that wait; an escape is one.
     most: usize,
     /// Some secret holds more than the letters of tokens.
     is_text: bool,
@@ -24,51 +30,94 @@ pub(super) struct Mask {
 
 impl Mask {
     pub(super) fn new(needles: Needles) -> Self {
-        let most = needles.iter().map(|needle| needle.bytes().len() - 1).max().unwrap_or(0);
+        // In base64 ends of lines come in between.
+        let letters = |length: usize| length - 1 + length / 60 * 4;
+        let most = needles.iter().map(|needle| letters(needle.bytes().len())).max().unwrap_or(0);
         let is_text = needles.iter().any(|needle| !needle.bytes().iter().all(|byte| is_token(*byte)));
-        Self { needles, held: BytesMut::new(), most, is_text }
+        Self { needles, held: BytesMut::new(), passed: 0, column: 0, most, is_text }
     }
 
     /// The same for other bytes.
     pub(super) fn again(&self) -> Self {
-        Self { needles: Arc::clone(&self.needles), held: BytesMut::new(), ..*self }
+        Self { needles: Arc::clone(&self.needles), held: BytesMut::new(), passed: 0, column: 0, ..*self }
     }
 
     /// What may pass now.
     pub(super) fn pass(&mut self, bytes: Bytes) -> Bytes {
         let is_plain = self.held.is_empty()
-            && self.needles.iter().all(|needle| needle.finder.find(&bytes).is_none())
-            && self.beginning(&bytes) == 0;
+            && !self.needles.iter().any(|needle| needle.may_be_in(&bytes, self.column))
+            && self.beginning(&bytes, 0) == 0;
         if is_plain {
+            self.column = letters(&bytes, self.column);
             return bytes;
         }
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(&bytes);
-        let done = replace(&self.needles, &mut all);
-        let held = self.beginning(&all[done..]);
-        self.held = all.split_off(all.len() - held);
-        all.freeze()
+        let done = replace(&self.needles, &mut all, self.column);
+        let until = all.len() - self.beginning(&all, done);
+        self.held = all.split_off(until);
+        self.column = letters(&all, self.column);
+        let passed = self.passed.min(until);
+        self.passed -= passed;
+        all.freeze().slice(passed..)
     }
 
-    /// Nothing comes any more: what waited was no secret.
+    /// Nothing more is waited for: what waited passes. Where something comes all the same, what has not passed of a
+    /// secret does not.
     pub(super) fn finish(&mut self) -> Bytes {
-        std::mem::take(&mut self.held).freeze()
+        let passed = std::mem::replace(&mut self.passed, self.held.len());
+        Bytes::copy_from_slice(&self.held[passed..])
     }
 
+    /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.held.len() == self.passed
     }
 
-    /// How many of the last bytes could be the beginning of any secret of the kind.
-    fn beginning(&self, bytes: &[u8]) -> usize {
-        let tail = &bytes[bytes.len() - bytes.len().min(self.most)..];
-        let could_be = |byte: &&u8| if self.is_text { !byte.is_ascii_control() } else { is_token(**byte) };
-        tail.iter().rev().take_while(could_be).count()
+    /// How many of the last bytes, from `done` on, could be the beginning of any secret of the kind.
+    fn beginning(&self, bytes: &[u8], done: usize) -> usize {
+        // Letters from each place to the end, of the fewest; an escape may be one.
+        let mut fewest = [0; 2 * LONGEST];
+        let (mut count, mut beyond) = (0, 0);
+        for at in (done..bytes.len()).rev() {
+            let byte = bytes[at];
+            let is_end = matches!(byte, b'\r' | b'\n') && is_wrapped(&bytes[..at], self.column);
+            let could_be = if self.is_text { !byte.is_ascii_control() } else { is_token(byte) };
+            if !is_end && !could_be {
+                break;
+            }
+            let behind = |length: usize| fewest[(at + length) % fewest.len()];
+            let mut letters = behind(1) + usize::from(!is_end);
+            if begins_escape(byte) {
+                match escape(&bytes[at..]) {
+                    Some(escape) => letters = letters.min(behind(escape.length) + 1),
+                    None if bytes.len() - at < LONGEST => letters = 1,
+                    None => {}
+                }
+            }
+            fewest[at % fewest.len()] = letters;
+            beyond += 1;
+            if letters <= self.most {
+                (count, beyond) = (bytes.len() - at, 0);
+            }
+            if beyond == LONGEST {
+                break;
+            }
+        }
+        count
     }
 }
 
-/// Writes over every form; the end of the last one. The bytes behind it are as they were.
-pub(super) fn replace(needles: &[Needle], bytes: &mut [u8]) -> usize {
+/// Writes over every form; the end of the last one. The bytes behind it are as they were. `column` letters of tokens
+/// stand before them.
+pub(super) fn replace(needles: &[Needle], bytes: &mut [u8], column: usize) -> usize {
+    let done = replace_plain(needles, bytes);
+    let escaped = |needle: &Needle| needle.escaped.replace(bytes, &needle.instead, column);
+    needles.iter().map(escaped).fold(done, usize::max)
+}
+
+/// The same for forms without escapes.
+fn replace_plain(needles: &[Needle], bytes: &mut [u8]) -> usize {
     let mut done = 0;
     // Where each form comes next.
     let mut next: Vec<Option<usize>> = needles.iter().map(|needle| needle.finder.find(bytes)).collect();
@@ -89,13 +138,10 @@ pub(super) fn replace(needles: &[Needle], bytes: &mut [u8]) -> usize {
     }
 }
 
-/// Letters of tokens, of base64, and of what stands for them in URLs and JSON.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~+/=%\\".contains(&byte)
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use proptest::prelude::*;
 
     use super::super::needle::forms;
@@ -137,7 +183,70 @@ mod tests {
         }
     }
 
+    /// Cuts that end at both ends.
+    fn pieces(text: &[u8], cuts: Vec<usize>) -> Vec<&[u8]> {
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % (text.len() + 1)).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect()
+    }
+
+    #[test]
+    fn the_rest_of_a_secret_does_not_pass() {
+        let needles: Needles = forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into();
+        let mut mask = Mask::new(needles);
+        assert_eq!(mask.pass("x ghp_0123".into()), "x ");
+        assert_eq!(mask.finish(), "ghp_0123");
+        assert!(mask.is_empty() && mask.finish().is_empty());
+        assert_eq!(mask.pass("45".into()), "");
+        assert_eq!(mask.pass("6789 ".into()), "XXXXXX ");
+        assert_eq!(mask.pass("6789 ".into()), "6789 ");
+    }
+
+    #[test]
+    fn escapes_wait_as_one_letter() {
+        let mut mask = Mask::new(forms(b"a/b=c/d=", b"PPPPPPPP").into());
+        for (piece, passed) in [
+            ("text &#x2F;&#x2F;", "text "),
+            (" a&#x2", "&#x2F;&#x2F; "),
+            ("F;b&#x3D", ""),
+            (";c\\u002fd", ""),
+            ("%3D.", "PPPPPPPPPPPPPPPPPPPPPPPPP"),
+            (" ", ". "),
+        ] {
+            assert_eq!(mask.pass(piece.into()), passed, "{piece}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn no_cut_lets_an_escaped_or_wrapped_secret_pass(
+            cuts in proptest::collection::vec(0usize..2000, 0..20),
+            before in "[a-z&%\\\\]{0,70}",
+        ) {
+            let value = b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLE/KEYab==wJalrXUtnFEMI/K7MDENG+bPxRfiCYEX";
+            let needles: Needles = forms(value, &b"P".repeat(value.len())).into();
+            let wrap = |by: &[u8]| {
+                let lines = STANDARD.encode([by, &value[..]].concat());
+                lines.as_bytes().chunks(76).map(|line| [line, b"\r\n"].concat()).collect::<Vec<_>>().concat()
+            };
+            let html: String = value.iter().map(|byte| match byte {
+                b'/' => "&#x2F;".to_owned(),
+                b'+' => "&#43;".to_owned(),
+                b'=' => "\\u003d".to_owned(),
+                byte => char::from(*byte).to_string(),
+            }).collect();
+            let texts = [wrap(b""), wrap(b"x"), wrap(b"xy"), html.into_bytes()];
+            for text in texts {
+                let whole = masked(&needles, &[&text[..]]);
+                let shows = |part: &[u8]| memchr::memmem::find(&whole, part).is_some();
+                prop_assert!(!text.windows(9).any(shows), "{}", String::from_utf8_lossy(&whole));
+                let text = [before.as_bytes(), b" ", &text].concat();
+                let out = masked(&needles, &pieces(&text, cuts.clone()));
+                prop_assert_eq!(&out[before.len() + 1..], &whole[..]);
+            }
+        }
+
         #[test]
         fn no_cut_lets_a_secret_pass(
             value in "[ab%\"/]{8,12}",
@@ -147,10 +256,7 @@ mod tests {
             let placeholder = "P".repeat(value.len());
             let needles: Needles = forms(value.as_bytes(), placeholder.as_bytes()).into();
             let text = around.join(&value);
-            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % (text.len() + 1)).collect();
-            cuts.extend([0, text.len()]);
-            cuts.sort_unstable();
-            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &text.as_bytes()[cut[0]..cut[1]]).collect();
+            let pieces = pieces(text.as_bytes(), cuts);
             for out in [masked(&needles, &pieces), masked(&needles, &[text.as_bytes()])] {
                 prop_assert_eq!(out.len(), text.len());
                 prop_assert_eq!(memchr::memmem::find(&out, value.as_bytes()), None);

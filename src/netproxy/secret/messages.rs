@@ -60,10 +60,6 @@ impl Enveloped {
             let from = bytes.len() - rest.len();
             self.take(&mut rest);
             passed.extend_from_slice(&mask.pass(bytes.slice(from..bytes.len() - rest.len())));
-            // The last one has ended and no further one has begun.
-            if self.filled == 0 {
-                passed.extend_from_slice(&mask.finish());
-            }
         }
         passed.freeze()
     }
@@ -75,6 +71,15 @@ pub(super) fn pass(mask: &mut Mask, messages: Option<&mut Messages>, bytes: Byte
         None => mask.pass(bytes),
         Some(Messages::Grpc(enveloped)) => enveloped.pass(mask, &bytes),
         Some(Messages::WebSocket(fragments)) => fragments.pass(mask, bytes),
+    }
+}
+
+/// Nothing comes at the moment: what waited, where the last message has ended. Else an origin that copies what it is sent
+/// could be made to say that one ends within a value.
+pub(super) fn pause(mask: &mut Mask, messages: Option<&mut Messages>) -> Bytes {
+    match messages {
+        Some(Messages::Grpc(enveloped)) if enveloped.filled == 0 => mask.finish(),
+        _ => Bytes::new(),
     }
 }
 
@@ -104,10 +109,11 @@ mod tests {
         for cut in [1, 2, 3, 7, bytes.len()] {
             let mut mask = mask();
             let mut messages = messages();
-            let pieces = bytes
-                .chunks(cut)
-                .map(|piece| pass(&mut mask, Some(&mut messages), Bytes::copy_from_slice(piece)));
-            let passed = pieces.collect::<Vec<_>>().concat();
+            let mut passed = Vec::new();
+            for piece in bytes.chunks(cut) {
+                passed.extend(pass(&mut mask, Some(&mut messages), Bytes::copy_from_slice(piece)));
+                passed.extend(pause(&mut mask, Some(&mut messages)));
+            }
             assert!(mask.is_empty() && passed.len() == bytes.len());
             let text = String::from_utf8_lossy(&passed).into_owned();
             assert!(text.contains("hello") && text.ends_with("ghp_0"), "{text:?}");
@@ -125,6 +131,24 @@ mod tests {
             |length| vec![0, 0, 0, 0, u8::try_from(length).unwrap()],
             || Messages::Grpc(Enveloped::default()),
         );
+    }
+
+    #[test]
+    fn an_end_within_a_value_is_none() {
+        let bytes = [&b"\0\0\0\0\x0fzzzzz"[..], VALUE, b" and more"].concat();
+        let (mut mask, mut messages) = (mask(), Messages::Grpc(Enveloped::default()));
+        let mut passed = pass(&mut mask, Some(&mut messages), bytes.clone().into()).to_vec();
+        passed.extend(finish(&mut mask, Some(&mut messages)));
+        assert!(passed.ends_with(b"zzzzzghp_XXXXXXXXXX and more"), "{}", String::from_utf8_lossy(&passed));
+        // Where the origin rests there, the rest does not pass.
+        let (mut mask, mut messages) = (self::mask(), Messages::Grpc(Enveloped::default()));
+        let mut passed = Vec::new();
+        for piece in [&bytes[..20], &bytes[20..]] {
+            passed.extend(pass(&mut mask, Some(&mut messages), Bytes::copy_from_slice(piece)));
+            passed.extend(pause(&mut mask, Some(&mut messages)));
+        }
+        passed.extend(finish(&mut mask, Some(&mut messages)));
+        assert!(passed.ends_with(b"zzzzzghp_012345XXXX and more"), "{}", String::from_utf8_lossy(&passed));
     }
 
     #[test]

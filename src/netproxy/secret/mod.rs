@@ -7,6 +7,8 @@
 mod admit;
 mod body;
 mod coding;
+mod escaped;
+mod escapes;
 mod fragments;
 pub mod frames;
 mod mask;
@@ -35,6 +37,7 @@ pub(crate) use self::place::Place;
 
 use self::placeholder::Placeholder;
 use self::watch::{Marks, Watch, find};
+use super::authority::Host;
 use super::error::NetproxyError;
 
 /// A shorter value is met by chance in what a host answers.
@@ -201,6 +204,14 @@ impl Secrets {
 
     fn find(&self, bytes: &[u8]) -> Option<usize> {
         find(&self.marks, bytes, |_| true)
+    }
+
+    /// Who gets values there, where the origin has proved to be `host`.
+    pub(super) fn place_of(&self, host: &Host, port: u16) -> Option<&Arc<Place>> {
+        match host {
+            Host::Name(name) => self.place(name, port),
+            Host::Address(_) => None,
+        }
     }
 
     fn place(&self, host: &str, port: u16) -> Option<&Arc<Place>> {

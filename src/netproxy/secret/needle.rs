@@ -4,63 +4,58 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use memchr::memmem::Finder;
 
+use super::escaped::Escaped;
+
 /// One form, and what is written in its place.
 pub(super) struct Needle {
     pub(super) finder: Finder<'static>,
     /// As long as the form: the length of a message stays what its head says.
     pub(super) instead: Vec<u8>,
+    /// The same with escapes in it.
+    pub(super) escaped: Escaped,
+    is_base64: bool,
 }
 
 impl Needle {
+    fn new(form: &[u8], instead: &[u8], is_base64: bool) -> Self {
+        let instead = instead.iter().copied().cycle().take(form.len()).collect();
+        let escaped = Escaped::new(form, is_base64);
+        Self { finder: Finder::new(form).into_owned(), instead, escaped, is_base64 }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         self.finder.needle()
+    }
+
+    /// The same where the case of letters is lost.
+    pub(super) fn in_lowercase(&self) -> Self {
+        Self::new(&self.bytes().to_ascii_lowercase(), &self.instead, self.is_base64)
+    }
+
+    /// Whether it may stand in `text`, before which stand `column` letters of tokens.
+    pub(super) fn may_be_in(&self, text: &[u8], column: usize) -> bool {
+        self.finder.find(text).is_some() || self.escaped.suspects(text, column).is_some()
     }
 }
 
 /// All forms of `value` that are looked for; `placeholder` stands in their place.
 pub(super) fn forms(value: &[u8], placeholder: &[u8]) -> Vec<Needle> {
-    let mut forms: Vec<(Vec<u8>, Vec<u8>)> = vec![(value.to_vec(), placeholder.to_vec())];
-    let escapes: [fn(u8) -> Option<String>; 10] = [
-        |byte| (!unreserved(byte)).then(|| format!("%{byte:02X}")),
-        |byte| (!unreserved(byte)).then(|| format!("%{byte:02x}")),
-        |byte| (!(unreserved(byte) || b"!'()*".contains(&byte))).then(|| format!("%{byte:02X}")),
-        |byte| {
-            (byte == b' ')
-                .then(|| "+".to_owned())
-                .or_else(|| (!unreserved(byte)).then(|| format!("%{byte:02X}")))
-        },
-        |byte| json(byte),
-        |byte| if byte == b'/' { Some("\\/".to_owned()) } else { json(byte) },
-        |byte| json(byte).or_else(|| b"<>&'".contains(&byte).then(|| format!("\\u{byte:04x}"))),
-        |byte| json(byte).or_else(|| b"<>&'+".contains(&byte).then(|| format!("\\u{byte:04X}"))),
-        |byte| html(byte, "&#39;"),
-        |byte| html(byte, "&#x27;"),
-    ];
-    for escape in escapes {
-        let mut form = Vec::with_capacity(value.len());
-        for byte in value {
-            match escape(*byte) {
-                Some(text) => form.extend_from_slice(text.as_bytes()),
-                None => form.push(*byte),
-            }
-        }
-        forms.push((form, placeholder.to_vec()));
+    let mut forms: Vec<(Vec<u8>, Vec<u8>, bool)> = vec![(value.to_vec(), placeholder.to_vec(), false)];
+    if value.contains(&b' ') {
+        let form = value.iter().map(|byte| if *byte == b' ' { b'+' } else { *byte });
+        forms.push((form.collect(), placeholder.to_vec(), false));
     }
     for before in 0..3 {
         for alphabet in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
             let core = |bytes: &[u8]| {
                 core(&alphabet.encode([&[0; 2][..before], bytes].concat()), before, bytes.len())
             };
-            forms.push((core(value), core(placeholder)));
+            forms.push((core(value), core(placeholder), true));
         }
     }
     forms.sort();
     forms.dedup_by(|one, other| one.0 == other.0);
-    let needle = |(form, instead): (Vec<u8>, Vec<u8>)| {
-        let instead = instead.iter().copied().cycle().take(form.len()).collect();
-        Needle { finder: Finder::new(&form).into_owned(), instead }
-    };
-    forms.into_iter().map(needle).collect()
+    forms.into_iter().map(|(form, instead, is_base64)| Needle::new(&form, &instead, is_base64)).collect()
 }
 
 /// The letters of base64 that depend on the bytes alone, whatever stands around them (RFC 4648 section 4).
@@ -70,29 +65,9 @@ fn core(encoded: &str, before: usize, length: usize) -> Vec<u8> {
     encoded.as_bytes()[from..to].to_vec()
 }
 
-/// RFC 3986 section 2.3.
-fn unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
-}
-
-fn json(byte: u8) -> Option<String> {
-    matches!(byte, b'"' | b'\\').then(|| format!("\\{}", char::from(byte)))
-}
-
-fn html(byte: u8, apostrophe: &str) -> Option<String> {
-    let entity = match byte {
-        b'&' => "&amp;",
-        b'<' => "&lt;",
-        b'>' => "&gt;",
-        b'"' => "&quot;",
-        b'\'' => apostrophe,
-        _ => return None,
-    };
-    Some(entity.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::mask::replace;
     use super::*;
 
     #[test]
@@ -121,7 +96,9 @@ mod tests {
             "a/b\\\"c\\u003cd\\u0026e f",
             "a/b&quot;c&lt;d&amp;e f",
         ] {
-            assert!(needles.iter().any(|needle| needle.bytes() == form.as_bytes()), "{form}");
+            let mut text = form.as_bytes().to_vec();
+            assert_eq!(replace(&needles, &mut text, 0), form.len(), "{form}");
+            assert_eq!(text, b"PLACEHOLDER".iter().copied().cycle().take(form.len()).collect::<Vec<_>>());
         }
         assert!(needles.iter().all(|needle| needle.instead.len() == needle.bytes().len()));
         // A plain token has one form as text, and one for each place in base64.

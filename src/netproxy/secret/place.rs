@@ -10,7 +10,7 @@ use memchr::memmem;
 
 use super::coding::Decoder;
 use super::mask::{Mask, Needles, replace};
-use super::needle::forms;
+use super::needle::{Needle, forms};
 use super::watch::decoded;
 use super::{Placeholder, Secret, Value};
 use crate::policy::Policy;
@@ -46,6 +46,8 @@ pub(crate) struct Place {
     pub(super) port: u16,
     uses: Vec<Use>,
     needles: Needles,
+    /// The same in names of fields, which have no case.
+    names: Needles,
 }
 
 /// A secret that goes there.
@@ -76,14 +78,17 @@ pub(super) fn all(policy: &Policy, secrets: &[Secret]) -> Vec<std::sync::Arc<Pla
             None => places.push((rule.host.clone(), rule.port, vec![one])),
         }
     }
-    let place = |(host, port, uses): (String, u16, Vec<Use>)| {
-        let forms = uses.iter().flat_map(|one| forms(&one.value.0, one.placeholder.text.as_bytes()));
-        std::sync::Arc::new(Place { host, port, needles: forms.collect(), uses })
-    };
-    places.into_iter().map(place).collect()
+    places.into_iter().map(|(host, port, uses)| Place::new(host, port, uses).into()).collect()
 }
 
 impl Place {
+    fn new(host: String, port: u16, uses: Vec<Use>) -> Self {
+        let forms = uses.iter().flat_map(|one| forms(&one.value.0, one.placeholder.text.as_bytes()));
+        let needles: Needles = forms.collect();
+        let names = needles.iter().map(Needle::in_lowercase).collect();
+        Self { host, port, uses, needles, names }
+    }
+
     /// Whether the value of this secret goes into this field.
     pub(super) fn takes(&self, secret: usize, field: &HeaderName) -> bool {
         self.uses.iter().any(|one| one.secret == secret && one.is_for(field))
@@ -132,7 +137,7 @@ impl Place {
     pub(crate) fn mask(&self, headers: &mut HeaderMap) {
         for (_, field) in headers.iter_mut() {
             let mut bytes = field.as_bytes().to_vec();
-            if replace(&self.needles, &mut bytes) > 0 {
+            if replace(&self.needles, &mut bytes, 0) > 0 {
                 // As long as it was, and without a control character that was not there.
                 *field = HeaderValue::from_bytes(&bytes).unwrap_or(HeaderValue::from_static("masked"));
             }
@@ -146,9 +151,7 @@ impl Place {
 
     /// Whether a value stands in the name of a field.
     pub(crate) fn is_named(&self, field: &str) -> bool {
-        let field = field.to_ascii_lowercase();
-        let value = |one: &Use| one.value.0.to_ascii_lowercase();
-        self.uses.iter().any(|one| memmem::find(field.as_bytes(), &value(one)).is_some())
+        replace(&self.names, &mut field.to_ascii_lowercase().into_bytes(), 0) > 0
     }
 
     /// Takes the values out of a response's head, and says what undoes the coding of its body.
@@ -221,5 +224,27 @@ impl Use {
         }
         out.extend_from_slice(rest);
         Some(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_found_in_the_name_of_a_field_in_any_form() {
+        let value = b"wJalrXUtnFEMI/K7MDENG";
+        let placeholder = Placeholder::random(value).unwrap();
+        let value_of = Value(value.to_vec());
+        let one = Use { secret: 0, name: "T".to_owned(), field: None, value: value_of, placeholder };
+        let place = Place::new("a.test".to_owned(), 443, vec![one]);
+        for name in ["X-wJalrXUtnFEMI%2FK7MDENG", "x-wjalrxutnfemi%2fk7mdeng"] {
+            assert!(place.is_named(name), "{name}");
+        }
+        for before in ["", "a", "ab"] {
+            let name = STANDARD.encode([before.as_bytes(), value].concat()).replace('=', "");
+            assert!(place.is_named(&format!("X-{name}")) && place.is_named(&name.to_lowercase()), "{name}");
+        }
+        assert!(!place.is_named("x-wjalrxutnfemi"));
     }
 }

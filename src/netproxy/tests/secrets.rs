@@ -185,3 +185,17 @@ fn messages_are_not_asked_for_in_a_packing_that_nobody_searches() {
     let (ok, body) = reader.curl(&words);
     assert!(ok && body.contains("grpc-accept-encoding: identity\n") && !body.contains("gzip"), "{body}");
 }
+
+#[test]
+fn nothing_is_packed_by_a_change_of_protocol() {
+    let authority = TestAuthority::new();
+    let (origin, _) = authority.origin(&Shown::name("a.test"));
+    let upgrade = "net: UPGRADE a.test/**\n";
+    for (rules, secrets, passes) in [("net: GET a.test/**\n", &[][..], true), (POLICY, &SECRETS, false)] {
+        let policy = format!("{upgrade}{rules}");
+        let reader = Reader::with(&policy, Some(origin), &[authority.root()], secrets);
+        let fields = ["-H", "Connection: Upgrade", "-H", "Upgrade: h2c"];
+        let (ok, body) = reader.curl(&[&["--http1.1"][..], &fields, &["https://a.test/"]].concat());
+        assert!(ok && body.contains("upgrade: h2c") == passes, "{body}");
+    }
+}

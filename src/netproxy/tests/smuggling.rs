@@ -259,6 +259,73 @@ fn an_answer_before_the_end_of_an_upload_is_that_uploads() {
     assert_eq!(read_response(&mut stream).1, "/3");
 }
 
+/// An origin that reads no bodies, as the handlers of Python's http.server do not, and keeps the targets that it is asked
+/// for on each connection, as long as the client does not end it.
+fn careless() -> (SocketAddr, Arc<Mutex<Vec<Vec<String>>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&asked);
+    let address = server(move |mut stream| {
+        let number = {
+            let mut all = kept.lock().unwrap();
+            all.push(Vec::new());
+            all.len() - 1
+        };
+        while let Some(head) = read_head(&mut stream) {
+            let line = head.split(" HTTP").next().unwrap_or("-").to_owned();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{line}", line.len());
+            kept.lock().unwrap()[number].push(line);
+            let ends = head.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+            if ends {
+                // Without a reset, which could overtake the answer (RFC 9112 section 9.6).
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let _ = stream.read_to_end(&mut Vec::new());
+                return;
+            }
+        }
+    });
+    (address, asked)
+}
+
+#[test]
+fn a_body_that_an_origin_may_not_read_is_no_request() {
+    let inner = "DELETE /admin HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    let length = format!("Content-Length: {}\r\n\r\n{inner}", inner.len());
+    let chunked = format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS", "PROPFIND"] {
+        for body in [&length, &chunked] {
+            let (origin, asked) = careless();
+            let bench = bench(origin);
+            let mut stream = bench.connect(WEB);
+            let request = format!("{method} /1 HTTP/1.1\r\nHost: a.test\r\n{body}");
+            stream.write_all(request.as_bytes()).unwrap();
+            assert!(read_head(&mut stream).unwrap().starts_with("HTTP/1.1 200"));
+            if method != "HEAD" {
+                stream.read_exact(&mut vec![0; method.len() + 3]).unwrap();
+            }
+            write!(stream, "GET /2 HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+            assert_eq!(read_response(&mut stream).1, "GET /2", "{method} {body}");
+            let asked = asked.lock().unwrap().clone();
+            assert_eq!(asked, [vec![format!("{method} /1")], vec!["GET /2".to_owned()]], "{body}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_answers_before_the_end_of_an_upload_is_the_uploads_alone() {
+    let (origin, asked) = careless();
+    let bench = bench(origin);
+    let mut stream = bench.connect(WEB);
+    write!(stream, "POST /1 HTTP/1.1\r\nHost: a.test\r\nContent-Length: 8\r\n\r\n").unwrap();
+    assert_eq!(read_response(&mut stream).1, "POST /1");
+    write!(stream, "GET /x\r\n").unwrap();
+    write!(stream, "GET /2 HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
+    assert_eq!(read_response(&mut stream).1, "GET /2");
+    assert_eq!(asked.lock().unwrap().len(), 2);
+}
+
 #[test]
 fn whole_targets_on_the_proxy_port_are_judged_by_themselves() {
     let bench = bench(mirror());

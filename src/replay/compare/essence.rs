@@ -45,6 +45,10 @@ impl Essence {
         };
         let mut essence =
             Self { rule, about: members(rule.about, args), more: members(rule.more, args), outcome };
+        if op == "fs.open_read" && args.get("own").is_some_and(|own| own == true) {
+            // Made anew for each run, with the certificate of its own authority.
+            essence.more.retain(|(name, _)| name != "sha256" && name != "size");
+        }
         if kind == "deny" {
             essence.mask();
         }
@@ -129,7 +133,7 @@ fn members(names: &[&str], from: &Map<String, Value>) -> Vec<Member> {
 fn member(name: &str, from: &Map<String, Value>) -> Option<Value> {
     match name {
         // An address is what it happened to be that day; a name says who was meant.
-        "to" if from.contains_key("path") => None,
+        "to" if from.contains_key("to") => from.get("to").cloned(),
         "to" => match from.get("names").and_then(Value::as_array) {
             Some(names) if !names.is_empty() => Some(sorted(names)),
             _ => from.get("address").cloned(),

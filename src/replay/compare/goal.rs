@@ -9,6 +9,7 @@ use std::io::{self, Read, Seek};
 
 use serde_json::{Map, Value};
 
+use super::beside::Beside;
 use super::cause::Cause;
 use super::comparison::Comparison;
 use super::essence::{Essence, digest};
@@ -70,7 +71,7 @@ impl Goal {
     /// # Errors
     /// Those of reading the trace.
     pub fn find<R: Read + Seek>(recorded: &mut R, named: &Named) -> io::Result<Result<Self, Option<String>>> {
-        let index = Index::read(recorded, None, &mut Names::default())?;
+        let index = Index::read(recorded, Beside::default(), &mut Names::default())?;
         let steps = || index.steps.iter().filter(|step| step.counts);
         let lineage = |step: &Step| index.processes.get(step.process).lineage.as_str();
         let found = steps().find(|step| match named {

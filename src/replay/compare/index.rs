@@ -11,8 +11,8 @@ use super::essence::{Essence, digest, is_empty_input};
 use super::normal;
 use super::processes::{ARGV_UNKNOWN, Processes};
 use super::table::Lane;
-use super::{transcripts, variables};
-use crate::trace::{Line, Reader, StoredBlobs};
+use super::{beside::Beside, variables};
+use crate::trace::{Line, Reader};
 
 /// One step of a run.
 #[derive(Clone, Debug)]
@@ -112,8 +112,8 @@ pub(super) struct Index {
     pub(super) torn: Option<usize>,
     /// Events that count as steps.
     pub(super) events: u64,
-    /// The bodies beside the trace, where transcripts are to be read.
-    blobs: Option<StoredBlobs>,
+    /// What else is known of the trace.
+    beside: Beside,
 }
 
 /// What is remembered while a trace is read.
@@ -134,13 +134,13 @@ impl Index {
     /// Reads a trace that was verified.
     pub(super) fn read(
         input: &mut (impl Read + Seek),
-        blobs: Option<&StoredBlobs>,
+        beside: Beside,
         names: &mut Names,
     ) -> io::Result<Self> {
         input.seek(SeekFrom::Start(0))?;
         let mut reader = Reader::new(input);
         let mut reading = Reading::default();
-        reading.index.blobs = blobs.cloned();
+        reading.index.beside = beside;
         let mut offset = 0;
         while let Some(line) = reader.next_line()? {
             let bytes = match line {
@@ -152,7 +152,7 @@ impl Index {
                 Line::TooLong => break,
             };
             if let Ok(mut entry) = serde_json::from_slice::<Map<String, Value>>(bytes) {
-                transcripts::add(&mut entry, blobs);
+                reading.index.beside.complete(&mut entry);
                 reading.take(&entry, (offset, bytes.len()), names);
             }
             offset += bytes.len() as u64 + 1;
@@ -167,7 +167,7 @@ impl Index {
         let mut line = vec![0; step.length as usize];
         from.read_exact(&mut line)?;
         let mut entry = serde_json::from_slice(&line)?;
-        transcripts::add(&mut entry, self.blobs.as_ref());
+        self.beside.complete(&mut entry);
         Ok(entry)
     }
 }
@@ -281,7 +281,7 @@ impl Reading {
             }
             "env.pass" => self.index.environment = args.get("names").cloned(),
             "run.replay" => {
-                let blobs = self.index.blobs.as_ref();
+                let blobs = self.index.beside.blobs.as_ref();
                 self.index.variables = blobs.map(|blobs| variables::read(args, blobs)).unwrap_or_default();
             }
             "machine.file" if args.contains_key("why") && self.index.unheld.len() < MOST_UNHELD => {

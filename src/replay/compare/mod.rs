@@ -14,6 +14,7 @@ use std::io::{self, Read, Seek};
 use serde_json::{Map, Value};
 
 mod ancestors;
+mod beside;
 mod cause;
 mod comparison;
 mod essence;
@@ -41,7 +42,6 @@ use index::{Index, Names};
 use matching::{Finding, Found, match_all};
 use processes::Pairs;
 use requests::match_requests;
-use table::Lane;
 
 use crate::trace::StoredBlobs;
 
@@ -95,8 +95,9 @@ impl Pass {
         blobs: [Option<&StoredBlobs>; 2],
     ) -> io::Result<Self> {
         let mut names = Names::default();
-        let ours = Index::read(recorded, blobs[0], &mut names)?;
-        let theirs = Index::read(live, blobs[1], &mut names)?;
+        let [ours, theirs] = beside::of(recorded, live, blobs)?;
+        let ours = Index::read(recorded, ours, &mut names)?;
+        let theirs = Index::read(live, theirs, &mut names)?;
         let pairs = Pairs::new(&ours.processes, &theirs.processes);
         let mut found = match_all(&ours, &theirs, &pairs, &names);
         let (requests, tiers) = match_requests(&ours, &theirs, &pairs, &mut found.cut);
@@ -256,7 +257,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         };
         // How a process ended follows from what it did; of the command it is told in any case.
         let is_run = index.processes.get(step.process).parent.is_none();
-        let apart = step.lane == Lane::Settled || (step.lane == Lane::End && is_run);
+        let apart = step.lane == table::Lane::Settled || (step.lane == table::Lane::End && is_run);
         // What it was given is not what it did: that is told as well.
         let given = if finding.cause == Cause::InputChanged { GIVEN } else { 0 };
         (process, if apart { step.about } else { given })

@@ -67,14 +67,23 @@ static TABLE: &[(&str, Rule)] = &[
             ..ORDERED
         },
     ),
-    ("fs.open_write", Rule { more: &["resolved", "type"], ..ORDERED }),
+    ("fs.open_write", Rule { more: &["resolved", "type", "mode"], ..ORDERED }),
     ("fs.delete", ORDERED),
-    ("fs.mkdir", ORDERED),
-    ("fs.mknod", Rule { more: &["resolved", "type"], ..ORDERED }),
+    ("fs.mkdir", Rule { more: &["resolved", "mode"], ..ORDERED }),
+    ("fs.mknod", Rule { more: &["resolved", "type", "mode"], ..ORDERED }),
     ("fs.symlink", Rule { more: &["resolved", "text"], ..ORDERED }),
-    ("fs.rename", Rule { about: &["path", "to"], ..ORDERED }),
+    ("fs.rename", Rule { about: &["path", "to"], more: &["resolved", "exchange"], ..ORDERED }),
     ("fs.link", Rule { about: &["path", "of"], ..ORDERED }),
-    ("fs.meta", Rule { folds: true, about: &["path", "change"], ..ORDERED }),
+    (
+        "fs.meta",
+        Rule {
+            folds: true,
+            about: &["path", "change", "name"],
+            more: &["resolved", "mode", "size", "value_sha256"],
+            cause: Cause::OutputChanged,
+            ..ORDERED
+        },
+    ),
     (
         "proc.spawn",
         Rule { about: &["exe"], more: &["argv", "script"], cause: Cause::CommandChanged, ..ORDERED },

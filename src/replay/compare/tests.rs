@@ -368,3 +368,28 @@ fn a_torn_end_is_told() {
     assert_eq!(found.torn, [None, Some(10)]);
     assert!(found.is_same());
 }
+
+#[test]
+fn a_trace_without_the_details_of_changes_lacks_nothing() {
+    let run = |formats: Value, details: bool| {
+        let mode = |args: Value| {
+            let mut args = args;
+            if details {
+                args["mode"] = 0o644.into();
+            }
+            args
+        };
+        vec![
+            json!({"kind": "meta", "op": "run.start", "args": {"formats": formats}}),
+            observe("0", "fs.open_write", mode(json!({"path": "/w/n"}))),
+            observe("0", "fs.mkdir", mode(json!({"path": "/w/d"}))),
+            observe("0", "fs.meta", mode(json!({"path": "/w/n", "change": "chmod"}))),
+        ]
+    };
+    let (older, newer) = (run(json!({"streams": 1}), false), run(json!({"streams": 1, "changes": 1}), true));
+    assert!(compared(&older, &newer).is_same() && compared(&newer, &older).is_same());
+    let mut other = newer.clone();
+    other[3]["args"]["mode"] = 0o600.into();
+    let found = compared(&newer, &other);
+    assert_eq!((found.differences(), found.divergences[0].cause), (1, Cause::OutputChanged), "{found:#?}");
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::super::Supervisor;
 use super::super::clock::Clock;
 use super::super::controls::Following;
+use super::super::outputs::Course;
 use super::super::ready::is_called;
 use super::errand::Errand;
 use super::sight::{self, Blocked, Sight, WaitingCall};
@@ -102,12 +103,9 @@ impl Supervisor {
         if self.outputs.are_full() {
             return Ok(false);
         }
-        // Whose turn it is may only wait for a time.
-        let lineage = |one: &Waiting| self.tasks.kin()?.lineage(one.process);
-        let timed: Vec<_> =
-            waiting.iter().filter(|one| skip.has_deadline(one.task)).filter_map(lineage).collect();
-        let comes = |process| timed.iter().any(|one| is_of(one, process));
-        let is_coming = self.outputs.course.awaited().any(comes);
+        let timed = waiting.iter().filter(|one| skip.has_deadline(one.task));
+        let timed = timed.filter_map(|one| self.tasks.kin()?.lineage(one.process));
+        let is_coming = is_awaited(&self.outputs.course, timed);
         if !is_coming && self.outputs.course.go_on() {
             return Ok(true);
         }
@@ -134,6 +132,12 @@ impl Supervisor {
         }
         skip.left(process, clock)
     }
+}
+
+/// Whether the turn of one of these processes, or of one that made it, comes before those that are kept waiting.
+fn is_awaited(course: &Course, lineages: impl Iterator<Item = String>) -> bool {
+    let lineages: Vec<_> = lineages.collect();
+    course.awaited().any(|awaited| lineages.iter().any(|one| is_of(one, awaited)))
 }
 
 /// Whether a process is this one, or was made by it.

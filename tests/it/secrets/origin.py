@@ -2,6 +2,7 @@
 import base64, gzip, http.server, json, ssl, sys, threading, time, zlib
 
 GO = threading.Event()
+LAST = []
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
@@ -12,6 +13,7 @@ class Origin(http.server.BaseHTTPRequestHandler):
         key = self.headers.get('Authorization', '') or self.headers.get('X-Own', '')
         with open(sys.argv[1] + '/got', 'a') as got:
             got.write(json.dumps([self.path, key, body.decode()]) + '\n')
+        LAST[:] = [key]
         if self.path == '/stream':
             return self.stream(key)
         if self.path == '/go':
@@ -22,6 +24,12 @@ class Origin(http.server.BaseHTTPRequestHandler):
         told = json.dumps(told).encode()
         self.send_response(200)
         self.send_header('X-Echo', key)
+        if self.path == '/forms':
+            escaped = ['&#%d;', '&#x%02X;', '%%%02x', '\\u%04x', '%c']
+            told = ''.join(escaped[at % 5] % ord(letter) for at, letter in enumerate(key))
+            self.send_header('Location', '/?' + told)
+            self.send_header('X-' + base64.urlsafe_b64encode(key.encode()).decode().rstrip('='), '1')
+            told = told.encode() + b'\n' + base64.encodebytes(b'-' * 50 + key.encode())
         if self.path == '/gzip':
             told = gzip.compress(told)
             self.send_header('Content-Encoding', 'gzip')
@@ -30,6 +38,8 @@ class Origin(http.server.BaseHTTPRequestHandler):
             self.send_header('Content-Encoding', 'deflate')
         elif self.path == '/compress':
             self.send_header('Content-Encoding', 'compress')
+        elif self.path == '/coded':
+            self.send_header('Content-Encoding', key[::-1])
         self.send_header('Content-Length', str(len(told)))
         self.end_headers()
         self.wfile.write(told)
@@ -61,6 +71,11 @@ class Origin(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
         said = self.rfile.readline()
         self.wfile.write(b'heard ' + said)
+        self.close_connection = True
+
+    def send_error(self, *_):
+        # What is no HTTP is answered in a protocol of its own.
+        self.wfile.write(b'+%s\r\n' % ''.join(LAST).encode())
         self.close_connection = True
 
     def log_message(self, *_):
