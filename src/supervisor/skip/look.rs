@@ -107,11 +107,10 @@ impl Supervisor {
         if !is_coming && self.outputs.course.go_on() {
             return Ok(true);
         }
-        if skip.asks_for_timers(&waiting, &represented)? {
-            return Ok(true);
-        }
         let signal = (self.outside.next(), self.outside.recorded());
-        Ok(skip.jump(clock, &waiting, &represented, signal)? || (is_coming && self.outputs.course.go_on()))
+        Ok(skip.asks_for_timers(&waiting, &represented)?
+            || skip.jump(clock, &waiting, &represented, signal)?
+            || (is_coming && self.outputs.course.go_on()))
     }
 
     /// How long what others than `asking` of `process` wait for is still to last, where its clock goes at real rate.
