@@ -337,6 +337,7 @@ fn plan(
     // What came to lie there since it was recorded, the trace itself among it.
     for trace in [path, &facts.cwd.join(trace::layout::DEFAULT_NAME)] {
         protected.extend(trace::traces_beside(trace).into_iter().map(unlisted));
+        protected.extend(plan::links_to(&facts.cwd.join(trace)));
     }
     let request = Request {
         policy,

@@ -121,7 +121,7 @@ impl Bound {
 
     /// Where the trace of a run goes that goes on for real.
     pub(super) fn placement(&self, prepared: &Prepared, voice: Voice) -> Result<Placement, Failure> {
-        let inside = is_granted(&prepared.policy, &prepared.host.resolve(&self.out));
+        let inside = is_granted(&prepared.policy, &prepared.facts, &prepared.host.resolve(&self.out));
         let placement = Placement::plan(&self.out, inside, false)?;
         voice.tell(elsewhere(&placement));
         Ok(placement)
