@@ -182,7 +182,7 @@ mod tests {
         let text = *b"x\0monotonic\0perf_counter\0monotonics\0";
         let own = i32::try_from(std::process::id()).expect("a process");
         let start = std::ptr::from_ref(&text).addr() as u64;
-        let constants = vec![start..start + text.len() as u64];
+        let constants: Vec<_> = std::iter::once(start..start + text.len() as u64).collect();
         let functions = |name: u64| Functions { named: vec![(0x4000, name)], constants: constants.clone() };
         let names: Vec<_> = (0..0x1000).filter(|at| functions(start + at).have(own, 0x4010)).collect();
         assert_eq!(names, [2, 0xc]);
@@ -194,9 +194,10 @@ mod tests {
     fn a_table_has_functions_behind_their_names() {
         let words = [7_u64, 0x1002, 0x4000, 0x4000, 0x1fff, 0x4fff, 0x1003, 0x5000];
         let bytes: Vec<_> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-        let (code, constants) = ([0x4000..0x5000], [0x1000..0x2000]);
-        let pairs: Vec<_> = pairs_in(&bytes, &code, &constants).collect();
+        let (code, constants) = (0x4000..0x5000, 0x1000..0x2000);
+        let (code, constants) = (std::slice::from_ref(&code), std::slice::from_ref(&constants));
+        let pairs: Vec<_> = pairs_in(&bytes, code, constants).collect();
         assert_eq!(pairs, [(0x4000, 0x1002), (0x4fff, 0x1fff)]);
-        assert!(pairs_in(&bytes[..20], &code, &constants).next().is_none());
+        assert!(pairs_in(&bytes[..20], code, constants).next().is_none());
     }
 }

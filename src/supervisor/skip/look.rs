@@ -94,13 +94,11 @@ impl Supervisor {
         let rests = bystanders.is_some()
             && skip.under_way.as_ref().is_some_and(|under_way| !(under_way.is_any)())
             && skip.transit.is_empty(self.init)
+            // Else whoever reads what it prints has yet to make room.
+            && !self.outputs.are_full()
             && waiting.iter().all(is_still);
         // Who has called since the loop has asked looks blocked too.
         if !rests || is_called(self.listener.as_fd()) || sight::bystanders(self.init) != bystanders {
-            return Ok(false);
-        }
-        // Whoever reads what it prints has yet to make room.
-        if self.outputs.are_full() {
             return Ok(false);
         }
         let timed = waiting.iter().filter(|one| skip.has_deadline(one.task));
