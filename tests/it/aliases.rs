@@ -81,7 +81,8 @@ act(add, alias + 'other'); print()"
     );
     sandbox.agentbox(&["run", "-p", "conf/agentbox.policy", "-t", "runs/t.jsonl", "--", "true"]).exits(0);
     let run = |options: &[&str], command: &[&str]| {
-        let words = [&["run", "-p", "conf/agentbox.policy", "-t", "runs/t.jsonl"], options, &["--"], command].concat();
+        let words = [&["run", "-p", "conf/agentbox.policy", "-t", "runs/t.jsonl"], options, &["--"], command]
+            .concat();
         with_bind(&sandbox.command(&words), &[["work", "alias"], ["state", "st ate"]])
     };
     for options in [&[][..], &["--observe"]] {
