@@ -212,9 +212,10 @@ fn policy_files(policy: &Policy, host: &dyn Host) -> Vec<Protected> {
 }
 
 /// The links on the way to a file of the launcher, as files of the launcher.
-pub fn links_to(spelled: &Path) -> impl Iterator<Item = Protected> {
+#[must_use]
+pub fn links_to(spelled: &Path) -> Vec<Protected> {
     let links = links::leading_to(spelled).into_iter();
-    links.map(|link| Protected { path: link.path, id: None, unlisted: false })
+    links.map(|link| Protected { path: link.path, id: None, unlisted: false }).collect()
 }
 
 /// The same files where they are when links are followed, and where other mounts show them.
