@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sched::CpuSet;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::stat::Mode;
@@ -16,6 +17,7 @@ use nix::unistd::Pid;
 use super::inherited::Inherited;
 use super::message::{Failure, Message, Step};
 use super::order::{self, Cell, Start};
+use super::processors;
 use super::signals;
 use super::stdio::CommandEnds;
 use crate::fsview::{self, Diverted, Door, Draft, Pending};
@@ -44,6 +46,8 @@ pub(super) struct Ends {
     pub(super) stdio: CommandEnds,
     /// What the command gets of what the launcher was started with.
     pub(super) inherited: Inherited,
+    /// What the launcher may run on.
+    pub(super) processors: CpuSet,
     /// Signals are other ones than the launcher's.
     pub(super) has_own_signals: bool,
     /// The launcher's user and group.
@@ -256,6 +260,9 @@ fn confine(mask: &SigSet, ends: &Ends, word: OwnedFd) -> Result<Ready, Failure> 
     drop(root);
     nix::unistd::chdir(start.cwd.as_path())
         .map_err(|errno| Failure::new(Step::WorkingDirectory, "chdir", &errno.into()))?;
+    // The launcher has long moved pid 1 by now, and may have been at it when this process was made.
+    processors::take_back(&ends.processors)
+        .map_err(|errno| Failure::new(Step::Limits, "sched_setaffinity", &errno.into()))?;
     ends.inherited.give_limits().map_err(|errno| Failure::new(Step::Limits, "setrlimit", &errno.into()))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|errno| Failure::new(Step::Limits, "setrlimit(RLIMIT_CORE)", &errno.into()))?;

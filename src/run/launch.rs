@@ -135,6 +135,7 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
     let its = former.and_then(|former| former.inherited);
     let has_own_signals = its.is_some();
     let inherited = its.map_or_else(|| here.clone(), |its| its.within(&here).0);
+    let processors = processors::own().map_err(RunError::call("sched_getaffinity"))?;
     let side = clone_apart()?;
     let ends = Ends {
         channel: theirs,
@@ -143,6 +144,7 @@ pub fn begin(former: Option<Former>, input: Input, outputs: Outputs) -> Result<B
         launcher,
         stdio: their_stdio,
         inherited,
+        processors,
         has_own_signals,
         ids,
         shown_ids,

@@ -27,6 +27,16 @@ pub(super) fn apart(process: Pid) -> nix::Result<()> {
     }
 }
 
+/// What the caller may use.
+pub(super) fn own() -> nix::Result<CpuSet> {
+    sched_getaffinity(SELF)
+}
+
+/// Gives the caller all of these again: a process that was made while its maker was being moved ([`apart`]) has fewer.
+pub(super) fn take_back(all: &CpuSet) -> nix::Result<()> {
+    if own()? == *all { Ok(()) } else { sched_setaffinity(SELF, all) }
+}
+
 /// The processors that a run may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Processors {
@@ -133,5 +143,15 @@ mod tests {
         let (model, numbers) = ("another".to_owned(), Vec::new());
         let other = Processors { model, count: here.count + 1, numbers, ..here };
         assert_eq!(other.take().len(), 2);
+    }
+
+    #[test]
+    fn who_was_made_meanwhile_has_all_again() {
+        let all = own().expect("some");
+        let mut one = CpuSet::new();
+        one.set(usable(&all).next().expect("one")).expect("a number");
+        sched_setaffinity(SELF, &one).expect("fewer");
+        take_back(&all).expect("all");
+        assert_eq!(own(), Ok(all));
     }
 }
