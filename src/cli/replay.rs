@@ -105,7 +105,7 @@ impl ReplayCommand {
             Some(bound) => bound.placement(&prepared, self.voice)?,
             None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
         };
-        let mut plan = plan(&recording, &path, prepared, &placement, tls.as_ref());
+        let mut plan = plan(&recording, &path, turn.and(bound.as_ref()), prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
         self.voice.tell(first.said().into_iter().chain(said_of_new(&new, &plan)));
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
@@ -327,6 +327,7 @@ fn host_has(file: &Path) -> bool {
 fn plan(
     recording: &Recording,
     path: &Path,
+    live: Option<&Bound>,
     prepared: Prepared,
     placement: &Placement,
     tls: Option<&Intention>,
@@ -337,7 +338,9 @@ fn plan(
     // What came to lie there since it was recorded, the trace itself among it.
     for trace in [path, &facts.cwd.join(trace::layout::DEFAULT_NAME)] {
         protected.extend(trace::traces_beside(trace).into_iter().map(unlisted));
+        protected.extend(plan::links_to(&facts.cwd.join(trace)));
     }
+    protected.extend(live.into_iter().flat_map(|live| plan::links_to(live.out())));
     let request = Request {
         policy,
         command,

@@ -15,12 +15,13 @@ use super::voice::{Voice, tell};
 use super::worktree::{self, Worktree};
 use crate::command;
 use crate::netproxy::StreamOptions;
-use crate::plan::{HostFacts, LaunchPlan, Request};
+use crate::plan::{self, HostFacts, LaunchPlan, Request};
 use crate::policy::{
     self, Effect, ExecProgram, ExecRule, FileId, Host as _, LaunchHost, PathAccess, Policy, RuleBody, looks,
 };
 use crate::run;
 use crate::supervisor::access::Protected;
+use crate::sys::mountinfo;
 use crate::sys::refused::Named;
 use crate::trace::redact::ChosenName;
 use crate::trace::{self, Placement, recover_pending};
@@ -97,9 +98,12 @@ pub(super) struct Prepared {
 }
 
 pub(super) fn prepare(policy: &PolicyArgument, words: &[OsString]) -> Result<Prepared, Failure> {
-    let unreadable = |error: std::io::Error| {
-        let said = Named(&error);
-        Failure::launcher(format!("the working directory: getcwd: {said}: start agentbox in one that exists"))
+    let unreadable = |error: std::io::Error| match error.raw_os_error() {
+        None => Failure::launcher(error.to_string()),
+        Some(_) => Failure::launcher(format!(
+            "the working directory: getcwd: {}: start agentbox in one that exists",
+            Named(&error)
+        )),
     };
     let looks = looks::remember();
     let facts = HostFacts::gather().map_err(unreadable)?;
@@ -161,7 +165,7 @@ impl RunCommand {
         self.voice.tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
         let facts = facts.with_terminal();
-        let inside = self.observe || is_granted(&policy, &trace);
+        let inside = self.observe || is_granted(&policy, &facts, &trace);
         let enforce = !self.observe;
         let tls = self.tls.interception(&policy, enforce)?;
         let (secrets, unset) = secrets::gather(&policy, &facts)?;
@@ -171,7 +175,9 @@ impl RunCommand {
         looks.look_again();
         self.voice.tell(elsewhere(&placement));
         self.voice.tell(former(&placement));
-        let protected = protected(&placement);
+        let mut protected = protected(&placement);
+        // Through another one the next trace would land elsewhere.
+        protected.extend(plan::links_to(&facts.cwd.join(&self.trace)));
         let authority = tls.as_ref().map(|tls| tls.name.common_name());
         let (facts, typed) = (&facts, self.words);
         let placeholders = secrets.placeholders();
@@ -228,12 +234,14 @@ fn former(placement: &Placement) -> Option<String> {
     })
 }
 
-/// Whether a rule would let the agent reach the trace.
-pub(super) fn is_granted(policy: &Policy, trace: &Path) -> bool {
-    let directory = trace.parent().unwrap_or(trace);
-    policy.decide_path(PathAccess::Read, trace).is_allow()
-        || policy.decide_path(PathAccess::Write, trace).is_allow()
-        || policy.decide_path(PathAccess::Read, directory).is_allow()
+/// Whether a rule would let the agent reach the trace, be it by another mount.
+pub(super) fn is_granted(policy: &Policy, facts: &HostFacts, trace: &Path) -> bool {
+    let may = |access, path| policy.decide_path(access, path).is_allow();
+    let others = mountinfo::aliases(&facts.mounts, trace);
+    others.iter().map(PathBuf::as_path).chain([trace]).any(|trace| {
+        let directory = trace.parent().unwrap_or(trace);
+        may(PathAccess::Read, trace) || may(PathAccess::Write, trace) || may(PathAccess::Read, directory)
+    })
 }
 
 /// What the agent can neither read nor alter of the trace.

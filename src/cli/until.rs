@@ -119,9 +119,14 @@ impl Bound {
         self.turn.as_ref()
     }
 
-    /// Where the trace of a run goes that goes on for real.
+    /// The trace of a run that goes on for real, as it was named.
+    pub(super) fn out(&self) -> &Path {
+        &self.out
+    }
+
+    /// Where that trace goes.
     pub(super) fn placement(&self, prepared: &Prepared, voice: Voice) -> Result<Placement, Failure> {
-        let inside = is_granted(&prepared.policy, &prepared.host.resolve(&self.out));
+        let inside = is_granted(&prepared.policy, &prepared.facts, &prepared.host.resolve(&self.out));
         let placement = Placement::plan(&self.out, inside, false)?;
         voice.tell(elsewhere(&placement));
         Ok(placement)

@@ -8,7 +8,8 @@ use crate::fsview::initial::Former;
 use crate::fsview::{Divert, FsSpec, MountKind, MountOp, PendingRoot};
 use crate::policy::{PathAccess, looks};
 use crate::supervisor::access::{Area, Decision};
-use crate::sys::mount::{self, RDONLY};
+use crate::sys::mount::RDONLY;
+use crate::sys::mountinfo;
 
 impl LaunchPlan {
     /// Diverts every write. What is `absent` there now was made by the run that is repeated: a place that a
@@ -93,7 +94,7 @@ impl FsSpec {
     /// What the run only reads around places that are `absent` at first. Where other file systems are mounted in
     /// it, which an overlay does not show, it stays the host's.
     fn divert_around(&mut self, absent: &[PathBuf]) {
-        let points = mount::points();
+        let points = mountinfo::points();
         let above = absent.iter().filter_map(|path| path.parent()).collect::<BTreeSet<_>>();
         let can_lie_over = |path: &&Path| {
             let around = self.around(path).map(|op| &op.target);

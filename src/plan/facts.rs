@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{getegid, geteuid, ttyname};
 
+use crate::sys::mountinfo::{self, Mount};
 use crate::sys::netlink;
 
 /// Facts, gathered once.
@@ -36,13 +37,15 @@ pub struct HostFacts {
     pub architecture: String,
     /// Addresses of this machine that are not loopback.
     pub addresses: Vec<IpAddr>,
+    /// What is mounted.
+    pub mounts: Vec<Mount>,
 }
 
 impl HostFacts {
     /// Gathers them.
     ///
     /// # Errors
-    /// When the working directory or uname(2) cannot be had.
+    /// When the working directory, uname(2) or the mounts cannot be had.
     pub fn gather() -> io::Result<Self> {
         let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let uname = nix::sys::utsname::uname()?;
@@ -66,6 +69,7 @@ impl HostFacts {
             architecture: uname.machine().to_string_lossy().into_owned(),
             // A name that resolves to one of them is local by route.
             addresses: netlink::own_addresses().unwrap_or_default(),
+            mounts: mountinfo::mounts()?,
         })
     }
 

@@ -20,7 +20,7 @@ mod unix;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -39,6 +39,7 @@ use crate::ns::net::NetSpec;
 use crate::policy::{FileId, Host, PathAccess, Policy};
 use crate::supervisor::access::{AccessTable, Protected};
 use crate::supervisor::{CommandTable, OwnProgram};
+use crate::sys::mountinfo;
 
 /// What is started, and as whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +133,7 @@ impl LaunchPlan {
         let Request { policy, command, typed, facts, mut protected, enforce, authority, .. } = request;
         let (placeholders, replay) = (request.placeholders, request.replay);
         protected.extend(policy_files(&policy, host));
+        protected.extend(elsewhere(&protected, facts, host));
         let roots = roots::collect(&policy, &command, host);
         let unix = unix::sockets(&policy);
         let view = mounts::View::new(&policy, &roots, facts, &protected, &unix, enforce);
@@ -202,12 +204,36 @@ fn policy_files(policy: &Policy, host: &dyn Host) -> Vec<Protected> {
     let named = std::iter::once(&policy.name).chain(&policy.included).chain([&default]);
     for name in named.filter(|name| !name.starts_with("profile/")) {
         let spelled = policy.cwd().join(name);
-        let links = links::leading_to(&spelled).into_iter();
-        files.extend(links.map(|link| Protected { path: link.path, id: None, unlisted: false }));
+        files.extend(links_to(&spelled));
         let path = host.resolve(&spelled);
         files.push(Protected { id: host.identity(&path), path, unlisted: false });
     }
     files
+}
+
+/// The links on the way to a file of the launcher, as files of the launcher.
+#[must_use]
+pub fn links_to(spelled: &Path) -> Vec<Protected> {
+    let links = links::leading_to(spelled).into_iter();
+    links.map(|link| Protected { path: link.path, id: None, unlisted: false }).collect()
+}
+
+/// The same files where they are when links are followed, and where other mounts show them.
+fn elsewhere(protected: &[Protected], facts: &HostFacts, host: &dyn Host) -> Vec<Protected> {
+    let mut found = Vec::new();
+    for file in protected {
+        let (Some(parent), Some(name)) = (file.path.parent(), file.path.file_name()) else { continue };
+        let real = host.resolve(parent).join(name);
+        let mut paths = mountinfo::aliases(&facts.mounts, &real);
+        paths.extend((real != file.path).then_some(real));
+        found.extend(paths.into_iter().map(|path| Protected {
+            // A link is none of the files that it leads to.
+            id: file.id.and_then(|_| host.identity(&path)),
+            path,
+            unlisted: file.unlisted,
+        }));
+    }
+    found
 }
 
 /// What may be read without a record. The script of the command is an input where a rule grants it.

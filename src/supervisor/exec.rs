@@ -184,7 +184,8 @@ impl Supervisor {
     ) -> Result<(FileId, Verdict), Refused> {
         let refuse = |reason: &str| Err((None, reason.to_owned()));
         let path = file.path.as_os_str().as_bytes();
-        if file.status.st_nlink == 0 || path.first() != Some(&b'/') || path.starts_with(b"/memfd:") {
+        let is_gone = self.view.has_lost_its_name(file).unwrap_or(true);
+        if is_gone || path.first() != Some(&b'/') || path.starts_with(b"/memfd:") {
             return refuse("the file has no name");
         }
         let id = self.view.id_of(file);

@@ -210,7 +210,7 @@ impl Supervisor {
     }
 
     /// Decides on a file that was found. Pipes, memfds and sockets the process has already; a file
-    /// whose last name is gone is judged by the name that it had.
+    /// whose name is gone is judged by the name that it had.
     pub(super) fn decide_file(&self, access: PathAccess, found: &Found) -> Decision {
         if access == PathAccess::Write && self.view.is_input(found) {
             return Decision::Deny { rule: None, reason: "standard input is for reading".to_owned() };
@@ -219,9 +219,12 @@ impl Supervisor {
             return Decision::Own { reason: "a raw device holds the launcher's files too" };
         }
         let is_directory = found.kind() == SFlag::S_IFDIR;
-        match found.former_path() {
-            None => Decision::Allow(Area::Private),
-            Some(path) => self.access.decide_object(access, path, self.view.id_of(found), is_directory),
+        if !found.is_named() {
+            return Decision::Allow(Area::Private);
+        }
+        match self.view.judged_path(found) {
+            Ok(path) => self.access.decide_object(access, path, self.view.id_of(found), is_directory),
+            Err(errno) => Decision::Deny { rule: None, reason: format!("whether its name is gone: {errno}") },
         }
     }
 
@@ -243,7 +246,7 @@ impl Supervisor {
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
     fn open_special(&self, request: &Request, found: &Found, area: Area) -> Result<Reply, Stop> {
-        let fifo = found.kind() == SFlag::S_IFIFO && found.former_path().is_some();
+        let fifo = found.kind() == SFlag::S_IFIFO && found.is_named();
         let own = matches!(area, Area::System | Area::Private) && !fifo;
         // Landlock knows the view alone, and not the launcher's terminal.
         if own && self.kernel_may_open(request) && !self.view.is_inherited(found) {

@@ -38,15 +38,10 @@ impl Found {
         FileId { dev: self.status.st_dev, ino: self.status.st_ino }
     }
 
-    /// The path by which rules judge it: of a file whose last name is gone, the one that it had
-    /// (proc_pid_fd(5)). `None` for objects that never had one: pipes, sockets, memfds.
-    pub(super) fn former_path(&self) -> Option<&Path> {
-        let path = self.path.as_os_str().as_bytes();
-        if path.first() != Some(&b'/') || (self.status.st_nlink == 0 && path.starts_with(b"/memfd:")) {
-            return None;
-        }
-        let former = if self.status.st_nlink == 0 { path.strip_suffix(b" (deleted)") } else { None };
-        Some(Path::new(OsStr::from_bytes(former.unwrap_or(path))))
+    /// Whether it has or had a name: not pipes, sockets and memfds.
+    pub(super) fn is_named(&self) -> bool {
+        self.path.is_absolute()
+            && !(self.status.st_nlink == 0 && self.path.as_os_str().as_bytes().starts_with(b"/memfd:"))
     }
 
     /// A path of ours that leads to this very file (proc_pid_fd(5)).
@@ -108,6 +103,9 @@ impl Spelled {
 /// The owner of what is not the caller's own: no other ids are mapped (`ns`), and this is what
 /// user_namespaces(7) shows where the host has set nothing else.
 const NOBODY: u32 = 65534;
+
+/// What the kernel puts behind a name that is gone (proc_pid_fd(5)).
+const GONE: &[u8] = b" (deleted)";
 
 /// The root of the run.
 #[derive(Debug)]
@@ -182,6 +180,29 @@ impl View {
             }
         }
         found(self.open(absolute, flags, Mode::empty())?)
+    }
+
+    /// The path by which rules judge `found`: where the name that it was found by is gone, that name
+    /// (proc_pid_fd(5)), though there may be others.
+    pub(super) fn judged_path<'a>(&self, found: &'a Found) -> nix::Result<&'a Path> {
+        let former = found.path.as_os_str().as_bytes().strip_suffix(GONE).filter(|_| found.is_named());
+        match former {
+            Some(former) if self.has_lost_its_name(found)? => Ok(Path::new(OsStr::from_bytes(former))),
+            _ => Ok(&found.path),
+        }
+    }
+
+    /// Whether the name that `found` was found by is gone. One that ends as the kernel says so may be there, too.
+    pub(super) fn has_lost_its_name(&self, found: &Found) -> nix::Result<bool> {
+        let path = found.path.as_os_str().as_bytes();
+        if found.status.st_nlink == 0 || !path.ends_with(GONE) {
+            return Ok(found.status.st_nlink == 0);
+        }
+        match self.find(path, false) {
+            Ok(there) => Ok(there.id() != found.id()),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(true),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// The directory at `absolute`, by a path without links, as O_PATH.

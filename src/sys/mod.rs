@@ -17,6 +17,7 @@ pub mod injection;
 pub mod mapping;
 pub mod memory;
 pub mod mount;
+pub mod mountinfo;
 pub mod netlink;
 pub mod pidfd;
 pub mod process;

@@ -1,10 +1,8 @@
 //! The mount API of Linux 5.2 and 5.12: open_tree, move_mount, fsopen, mount_setattr.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
 
 use super::refused::Refused;
 
@@ -26,28 +24,6 @@ pub const NOSUID: u64 = 0x2;
 pub const NODEV: u64 = 0x4;
 /// Files cannot be executed or mapped executable.
 pub const NOEXEC: u64 = 0x8;
-
-/// Where file systems are mounted (proc_pid_mountinfo(5)); none where that cannot be read.
-#[must_use]
-pub fn points() -> Vec<PathBuf> {
-    let lines = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let point = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).map(unescaped);
-    lines.split(|byte| *byte == b'\n').filter_map(point).collect()
-}
-
-/// A path of mountinfo: some bytes are three octal digits behind a backslash.
-fn unescaped(field: &[u8]) -> PathBuf {
-    let (mut path, mut rest) = (Vec::new(), field);
-    while let Some((byte, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|_| *byte == b'\\');
-        let code = digits
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        path.push(code.unwrap_or(*byte));
-        rest = if code.is_some() { behind.get(3..).unwrap_or_default() } else { behind };
-    }
-    PathBuf::from(OsString::from_vec(path))
-}
 
 fn fd(result: libc::c_long) -> io::Result<OwnedFd> {
     let raw = i32::try_from(super::checked(result)?).map_err(io::Error::other)?;
@@ -167,16 +143,4 @@ pub fn new_filesystem(kind: &CStr, options: &[(&CStr, &CStr)], attributes: u64) 
     // SAFETY: integers only.
     fd(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, attributes) })
         .map_err(Refused::by("fsmount"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_of_mounts_come_back() {
-        assert_eq!(unescaped(br"/a\040b\134\011"), PathBuf::from("/a b\\\t"));
-        assert_eq!(unescaped(br"/a\"), PathBuf::from("/a\\"));
-        assert!(points().contains(&PathBuf::from("/")));
-    }
 }

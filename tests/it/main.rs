@@ -2,6 +2,7 @@
 
 mod absent;
 mod again;
+mod aliases;
 mod beside;
 mod cli;
 mod clients;

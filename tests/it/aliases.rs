@@ -1,0 +1,112 @@
+//! Other ways to files that are closed: by a descriptor whose name is gone, by another mount, by a link on the way.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::support::{Ran, Running, Sandbox, User, everyone, has, skip, until};
+
+/// Does each act and prints what came of it.
+const ACT: &str = "import errno, os
+def act(function, *words):
+    try: print(function(*words) or 'done', end=' ')
+    except OSError as error: print(errno.errorcode[error.errno], end=' ')
+";
+
+#[test]
+fn a_closed_file_stays_closed_when_its_name_goes_and_another_stays() {
+    everyone(|sandbox| {
+        for name in ["w/db.env", "w/tool.env"] {
+            let file = sandbox.script(name, "#!/bin/sh\necho secret\n");
+            fs::hard_link(&file, sandbox.path(name.replace("w/", "kept-"))).expect("another name");
+        }
+        sandbox.file("w/so.env (deleted)", "its name");
+        sandbox.policy("write: ./w\ndeny: read **/db.env, **/*.never\ndeny: exec ./w/tool.env\nexec: /**");
+        let program = format!(
+            "{ACT}
+import subprocess, time
+closed, tool, called = [os.open(name, os.O_PATH) for name in ('w/db.env', 'w/tool.env', 'w/so.env (deleted)')]
+open('w/ready', 'w').close()
+while not os.readlink('/proc/self/fd/%d' % tool).endswith(' (deleted)'): time.sleep(0.02)
+def read(file): return open('/proc/self/fd/%d' % file).read()
+act(read, closed); act(read, called)
+act(lambda: subprocess.run(['x'], executable='/proc/self/fd/%d' % tool, pass_fds=[tool]))"
+        );
+        let running = Running::start(sandbox.run_command(&[], &["python3", "-c", &program]));
+        until("it holds them", || sandbox.path("w/ready").exists());
+        for name in ["w/db.env", "w/tool.env"] {
+            let new = sandbox.file("new", "new");
+            fs::rename(new, sandbox.path(name)).expect("replaced");
+        }
+        let mut ran = running.finish();
+        ran.read_trace(&sandbox.trace());
+        ran.exits(0).prints("EACCES its name EACCES ");
+    });
+}
+
+/// Runs a command with a directory mounted at another place, too.
+fn with_bind(command: &Command, binds: &[[&str; 2]]) -> Ran {
+    let mount = |[from, to]: &[&str; 2]| format!("mount --bind '../{from}' '../{to}' || exit 9; ");
+    let script = binds.iter().map(mount).chain(["exec \"$@\"".to_owned()]).collect::<String>();
+    let mut outer = Command::new("unshare");
+    outer.args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"]);
+    outer.arg(command.get_program()).args(command.get_args()).env_clear();
+    outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    outer.current_dir(command.get_current_dir().expect("a place"));
+    outer.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(outer).finish()
+}
+
+#[test]
+fn what_is_the_launchers_is_closed_under_other_mounts_too() {
+    if !nix::unistd::geteuid().is_root() || !has("unshare") {
+        return skip("mounts", "they take root and unshare");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    for name in ["runs", "../alias", "../st ate"] {
+        sandbox.directory(name);
+    }
+    sandbox.file("conf/agentbox.policy", "write: ../alias\nread: ../st ate\nexec: /**\n");
+    let program = format!(
+        "{ACT}
+alias = '../alias/'
+def read(name): return open(name).read()
+def add(name): return open(name, 'a').write('x')
+act(read, alias + 'conf/agentbox.policy'); act(add, alias + 'conf/agentbox.policy')
+act(os.rename, alias + 'conf', alias + 'old'); act(os.rename, alias + 'runs', alias + 'old')
+act(add, alias + 'runs/t.jsonl'); act(os.mkdir, alias + 'runs/t.jsonl.blobs'); act(add, alias + 'runs/t.jsonl.7')
+act(read, alias + 'runs/t.jsonl.1'); act(os.unlink, alias + 'runs/t.jsonl.1')
+act(os.listdir, '../st ate/agentbox'); act(os.listdir, '../st ate/agentbox/pending')
+act(os.rename, '../st ate/agentbox', '../alias/taken')
+act(add, alias + 'other'); print()"
+    );
+    sandbox.agentbox(&["run", "-p", "conf/agentbox.policy", "-t", "runs/t.jsonl", "--", "true"]).exits(0);
+    let run = |options: &[&str], command: &[&str]| {
+        let words = [&["run", "-p", "conf/agentbox.policy", "-t", "runs/t.jsonl"], options, &["--"], command]
+            .concat();
+        with_bind(&sandbox.command(&words), &[["work", "alias"], ["state", "st ate"]])
+    };
+    for options in [&[][..], &["--observe"]] {
+        let closed = "EACCES ".repeat(12);
+        run(options, &["python3", "-c", &program]).exits(0).prints(&format!("{closed}1 \n"));
+    }
+    run(&[], &["ls", "../alias/runs"]).exits(0).prints("");
+}
+
+#[test]
+fn a_link_on_the_way_to_the_trace_stays_as_it_is() {
+    everyone(|sandbox| {
+        sandbox.directory("../traces");
+        sandbox.directory("chosen");
+        sandbox.link("../traces", "runs");
+        sandbox.policy("write: .");
+        let policy = sandbox.beside("agentbox.policy").display().to_string();
+        let program = format!(
+            "{ACT}act(os.rename, 'runs', 'x'); act(os.unlink, 'runs'); os.symlink('chosen', 'y')
+act(os.rename, 'y', 'runs'); print()"
+        );
+        let words = ["run", "-p", &policy, "-t", "runs/t.jsonl", "--", "python3", "-c", &program];
+        sandbox.agentbox(&words).exits(0).prints("EACCES EACCES EACCES \n");
+        let trace = ["replay", "-t", "runs/t.jsonl"];
+        sandbox.agentbox(&trace).exits(0).prints("EACCES EACCES EACCES \n");
+    });
+}
