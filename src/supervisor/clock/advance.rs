@@ -120,14 +120,17 @@ impl Clock {
         }
     }
 
-    /// A wait of `task` has ended, which was to last until `at` on its own clock.
-    pub(in crate::supervisor) fn reach(&mut self, task: i32, at: u64) {
+    /// A wait of `task` in the call `number` has ended, which was to last until `at` on its own clock.
+    pub(in crate::supervisor) fn reach(&mut self, task: i32, number: i64, at: u64) {
         let kernel = self.kernel_now();
         if let Some(thread) = self.threads.get_mut(&task)
             && let (Reel::Replay(replay), Some(lane)) = (&mut thread.reel, &thread.lane)
         {
+            // Threads wait for locks, as for that of an interpreter, as it happens: what a program reads itself is the
+            // next of its own all the same.
+            let at_own = if number == libc::SYS_futex { 0 } else { at };
             // Its memory is a file of ours: it can be read and written.
-            let _ = replay.reach(lane, at, kernel);
+            let _ = replay.reach(lane, at, at_own, kernel);
         }
     }
 

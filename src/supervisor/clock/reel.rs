@@ -257,12 +257,12 @@ impl Replay {
 
     /// A wait of the thread has ended, which is to last until `at` on its own clock: that is not to be behind.
     /// It is where the thread has read the clock less often than it did, and would wait the same time again
-    /// at each point that is left of those. `kernel` is the clock of the program's kernel now.
-    pub(super) fn reach(&mut self, lane: &Lane, at: u64, kernel: u64) -> io::Result<()> {
+    /// at each point that is left of those. What an interpreter's program reads is not before `own`. `kernel` is the clock of the program's kernel now.
+    pub(super) fn reach(&mut self, lane: &Lane, at: u64, own: u64, kernel: u64) -> io::Result<()> {
         let is_later = |point: &Point| !is_coarse(point.kind) && point.at >= at;
         let mut head = lane.head()?;
         if self.is_interpreter {
-            lane.set_floor(lane.floor()?.max(at.saturating_sub(SLACK)))?;
+            lane.set_floor(lane.floor()?.max(own.saturating_sub(SLACK)))?;
         }
         if head.drifts() {
             return Ok(());

@@ -193,7 +193,7 @@ impl Skip {
         let now = self.now(clock);
         for one in waiting {
             if let Some(until) = self.over(one, now) {
-                clock.reach(one.task, until);
+                clock.reach(one.task, one.original.number, until);
             }
         }
     }

@@ -272,10 +272,10 @@ impl Supervisor {
         let Some(skip) = &mut self.skip else { return false };
         let Some(errand) = skip.errands.remove(&task) else { return false };
         let process = errand.process;
-        let until = skip.known.get(&task).and_then(|known| known.until);
+        let until = skip.known.get(&task).and_then(|known| Some((known.number, known.until?)));
         let expired = || {
-            if let (Some(clock), Some(until)) = (&mut self.clock, until) {
-                clock.reach(task, until);
+            if let (Some(clock), Some((number, until))) = (&mut self.clock, until) {
+                clock.reach(task, number, until);
             }
         };
         match errand.run(task, expired) {

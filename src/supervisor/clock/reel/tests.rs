@@ -88,7 +88,7 @@ fn a_wait_that_has_ended_is_not_behind() {
         let lane = lane();
         let mut replay = tape_of(&recorded, 1000 * SLACK, &lane);
         read(&mut replay, &lane, MONOTONIC, reads);
-        replay.reach(&lane, at * 1000 * SLACK, 0).expect("a file of ours");
+        replay.reach(&lane, at * 1000 * SLACK, 0, 0).expect("a file of ours");
         (replay, lane)
     };
     for (reads, at, next) in
@@ -102,7 +102,7 @@ fn a_wait_that_has_ended_is_not_behind() {
     // A clock that is read no more on the tape drifts; the other one does not.
     let (mut replay, lane) = after(3, 3);
     lane.set_head(Head { adrift: true, ..lane.head().expect("a head") }).expect("a file of ours");
-    replay.reach(&lane, 50_000 * SLACK, 0).expect("a file of ours");
+    replay.reach(&lane, 50_000 * SLACK, 0, 0).expect("a file of ours");
     assert_eq!(read(&mut replay, &lane, MONOTONIC, 1), 50 * 1000 * SLACK);
     let (mut replay, lane) = after(5, 8000);
     let found = replay.next(Some(&lane), MONOTONIC, 7).expect("a point");
