@@ -54,6 +54,11 @@ impl StateDirectories {
         Err(TraceError::StateDirectory { path: tried })
     }
 
+    /// Returns the first place.
+    pub(super) fn first(&self) -> &Path {
+        &self.0[0]
+    }
+
     /// Returns every place of the state directory, whether something is there or not.
     pub(super) fn protected(&self) -> Vec<Protected> {
         let protect = |path: &PathBuf| {
