@@ -158,7 +158,7 @@ impl Supervisor {
             }
             return match source {
                 Some(source) => self.open_source(call, request, source),
-                None => self.open_special(request, &found, area),
+                None => self.open_special(call, request, spelled, &found, area),
             };
         }
         let decided = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
@@ -245,7 +245,19 @@ impl Supervisor {
 
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
-    fn open_special(&self, request: &Request, found: &Found, area: Area) -> Result<Reply, Stop> {
+    fn open_special(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        spelled: &Spelled,
+        found: &Found,
+        area: Area,
+    ) -> Result<Reply, Stop> {
+        match self.terminal_of(call, found) {
+            Ok(None) => {}
+            Ok(Some(terminal)) => return self.open_found(call, request, spelled, terminal),
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        }
         let fifo = found.kind() == SFlag::S_IFIFO && found.is_named();
         let own = matches!(area, Area::System | Area::Private) && !fifo;
         // Landlock knows the view alone, and not the launcher's terminal.
