@@ -21,7 +21,6 @@ mod watch;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
@@ -43,8 +42,10 @@ use crate::ns::init::CommandEnd;
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{Denials, Finished, Supervisor};
-use crate::trace::{self, Closing, Denial, Event, Kind, Placed, Placement, Recorder, Totals, Turn, WriterHandle};
+use crate::supervisor::{Denials, Finished, LeftOut, Supervisor};
+use crate::trace::{
+    self, Closing, Denial, Event, Kind, Placed, Placement, Recorder, Totals, Turn, WriterHandle,
+};
 use foreground::Foreground;
 use watch::Watched;
 
@@ -74,7 +75,7 @@ pub struct Outcome {
     /// Where the trace is.
     pub trace: Closing,
     /// Time that a replay has left out.
-    pub left_out: Duration,
+    pub left_out: LeftOut,
     /// Pid 1, which ends by itself meanwhile: when this is dropped it has.
     _ending: Option<launch::KillOnDrop>,
 }

@@ -239,3 +239,24 @@ fn a_thread_that_reads_its_clock_less_often_than_it_did_waits_no_longer() {
         assert_eq!(again.stdout, ran.stdout, "{again}");
     }
 }
+
+#[test]
+fn what_ran_longer_is_not_told_as_a_wait() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy(POLICY);
+    sandbox.file(
+        "busy.py",
+        "import os, time\n\
+         time.monotonic()\n\
+         until = time.process_time() + (2 if os.path.exists('busy') else 0)\n\
+         while time.process_time() < until:\n    pass\n\
+         time.monotonic()\ntime.sleep(0.01)\nprint('end')\n",
+    );
+    sandbox.file("busy", "");
+    let ran = recorded(&sandbox, seconds(2.0), &["python3", "busy.py"]);
+    ran.prints("end\n");
+    std::fs::remove_file(sandbox.path("busy")).expect("removed");
+    let again = replay(&sandbox, &["--force"]);
+    again.prints("end\n").complains("s less: ");
+    assert!(left_out(&again).is_zero(), "{again}");
+}
