@@ -110,3 +110,41 @@ act(os.rename, 'y', 'runs'); print()"
         sandbox.agentbox(&trace).exits(0).prints("EACCES EACCES EACCES \n");
     });
 }
+
+/// Where a rule names a place that is absent, the agent leads the way to it elsewhere before the host makes it.
+#[test]
+fn a_link_on_the_way_to_a_place_that_appears_leads_nowhere_else() {
+    everyone(|sandbox| {
+        let name = format!("/tmp/agentbox-way-{}-{:?}", std::process::id(), sandbox.user);
+        sandbox.directory("w/t/x");
+        sandbox.policy(&format!(
+            "write: ./w, {name}/x\ndeny: read {name}/x/secret\ndeny: write {name}/x/kept\nexec: sleep"
+        ));
+        let program = format!(
+            "{ACT}
+import socket, time
+name, t = '{name}', os.path.realpath('w/t')
+act(os.symlink, t, name); act(os.mkfifo, name); act(socket.socket(socket.AF_UNIX).bind, name)
+os.symlink(t, '/tmp/link'); act(os.link, '/tmp/link', name); act(os.rename, '/tmp/link', name)
+open('w/ready', 'w').close()
+while not os.path.exists('w/go'): time.sleep(0.02)
+def read(name): return open(name).read()
+def write(name): return open(name, 'w').write('changed')
+act(read, name + '/x/secret'); act(write, name + '/x/kept')
+act(read, 'w/t/x/secret'); act(write, 'w/t/x/kept'); act(os.listdir, 'w/t/x'); print()"
+        );
+        let running = Running::start(sandbox.run_command(&[], &["python3", "-c", &program]));
+        until("it has made what it can", || sandbox.path("w/ready").exists());
+        fs::create_dir_all(format!("{name}/x")).expect("the place");
+        for file in ["secret", "kept"] {
+            fs::write(format!("{name}/x/{file}"), file).expect("a file");
+        }
+        sandbox.file("w/go", "");
+        let mut ran = running.finish();
+        ran.read_trace(&sandbox.trace());
+        let kept = fs::read_to_string(format!("{name}/x/kept")).expect("the file");
+        fs::remove_dir_all(&name).expect("removed");
+        ran.exits(0).prints("EPERM EPERM EPERM done EBUSY ENOENT 7 ENOENT 7 ['kept'] \n");
+        assert_eq!(kept, "kept", "{ran}");
+    });
+}
