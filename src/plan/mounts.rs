@@ -99,8 +99,13 @@ impl View {
             .chain([facts.cwd.clone()])
             .collect();
         let direct = roots.iter().filter(|root| starts(root)).map(|root| root.path.clone());
-        let direct = direct.chain(direct_private).collect();
-        let full_mediation = !enforce || policy.full_mediation() || is_open(roots, policy);
+        let mut direct: Vec<PathBuf> = direct.collect();
+        let is_direct = |path: &Path| direct.iter().any(|root| is_within(path, root));
+        let full_mediation = !enforce
+            || policy.full_mediation()
+            || is_open(roots, policy)
+            || protected.iter().any(|file| is_direct(&file.path));
+        direct.extend(direct_private);
         Self { private, skeleton, mounts, pending, direct, spelled, full_mediation }
     }
 
@@ -161,13 +166,14 @@ impl View {
     }
 }
 
-/// Whether the kernel could be led to open by itself what a rule shows: programs are started from there, or the agent
-/// may change it among the system's files.
+/// Whether the kernel could be led to open by itself what a rule shows: programs are started from there, or it lies
+/// among the system's files, and is not one of their trees that may be read anyway.
 fn is_open(roots: &[Root], policy: &Policy) -> bool {
-    let granted = |root: &&Root| !root.is_system();
-    roots.iter().filter(granted).any(|root| {
-        let in_system = roots.iter().any(|one| one.is_system() && root.path.starts_with(&one.path));
-        if in_system { root.writable } else { exec_reaches(policy, &root.path) }
+    roots.iter().filter(|root| !root.is_system()).any(|root| {
+        let path = &root.path;
+        let around = roots.iter().filter(|one| one.is_system() && path.starts_with(&one.path));
+        let around: Vec<&Path> = around.map(|one| one.path.as_path()).collect();
+        if around.is_empty() { exec_reaches(policy, path) } else { root.writable || !around.contains(&path.as_path()) }
     })
 }
 
@@ -296,6 +302,7 @@ fn mask(path: &Path) -> MountOp {
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
 fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostFacts) -> Vec<MountOp> {
     let inside = |path: &Path| roots.iter().any(|root| !root.is_system() && is_within(path, &root.path));
+    let shown = |path: &Path| roots.iter().any(|root| is_within(path, &root.path));
     let mut masks: Vec<MountOp> = Vec::new();
     for (_, access, path) in policy.denied_literals() {
         if !inside(path) {
@@ -307,7 +314,7 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostF
         }
     }
     masks.extend(
-        protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
+        protected.iter().filter(|file| shown(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
     );
     masks.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
     masks.retain(|op| matches!(op.kind, MountKind::Mask) || looks::status_itself(&op.target).is_ok());
