@@ -45,8 +45,13 @@ act(lambda: subprocess.run(['x'], executable='/proc/self/fd/%d' % tool, pass_fds
 
 /// Runs a command with a directory mounted at another place, too.
 fn with_bind(command: &Command, binds: &[[&str; 2]]) -> Ran {
-    let mount = |[from, to]: &[&str; 2]| format!("mount --bind '../{from}' '../{to}' || exit 9; ");
-    let script = binds.iter().map(mount).chain(["exec \"$@\"".to_owned()]).collect::<String>();
+    let mount = |[from, to]: &[&str; 2]| format!("mount --bind '../{from}' '../{to}'");
+    with_mounts(command, &binds.iter().map(mount).collect::<Vec<_>>().join(" && "))
+}
+
+/// Runs a command where these words of a shell have mounted something.
+fn with_mounts(command: &Command, script: &str) -> Ran {
+    let script = format!("{script} || exit 9; exec \"$@\"");
     let mut outer = Command::new("unshare");
     outer.args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"]);
     outer.arg(command.get_program()).args(command.get_args()).env_clear();
@@ -90,6 +95,31 @@ act(add, alias + 'other'); print()"
         run(options, &["python3", "-c", &program]).exits(0).prints(&format!("{closed}1 \n"));
     }
     run(&[], &["ls", "../alias/runs"]).exits(0).prints("");
+}
+
+/// Of two mounts around a file, the one with the shorter name is the later one, and hides the other.
+#[test]
+fn what_is_the_launchers_is_closed_where_a_hidden_mount_is_around_it() {
+    if !nix::unistd::geteuid().is_root() || !has("unshare") {
+        return skip("mounts", "they take root and unshare");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    for name in ["../over", "../alias"] {
+        sandbox.directory(name);
+    }
+    let alias = sandbox.beside("alias").display().to_string();
+    sandbox.policy(&format!("write: {alias}"));
+    let mounts = "cd .. && mount -t tmpfs A over && mkdir over/b && mount -t tmpfs B over/b && mount -t tmpfs C over \
+                  && mkdir -p over/b/sub && mount --bind over/b alias && cp agentbox.policy over/b/sub && cd over/b/sub";
+    let program = format!(
+        "{ACT}
+def read(name): return open(name).read()
+sub = '{alias}/sub'
+act(read, sub + '/agentbox.policy'); act(open, sub + '/trace.jsonl', 'a'); act(os.rename, sub, sub + '.old')
+print(os.listdir(sub))"
+    );
+    let command = sandbox.command(&["run", "--no-replay", "-q", "--", "python3", "-c", &program]);
+    with_mounts(&command, mounts).exits(0).prints("EACCES EACCES EACCES ['agentbox.policy']\n");
 }
 
 #[test]
