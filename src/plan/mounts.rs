@@ -17,6 +17,8 @@ const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random",
 /// Most bytes in each private directory: what there are of them does not exceed the memory.
 const PRIVATE_SIZE: &str = "20%";
 
+/// Where devices are.
+const DEV: &str = "/dev";
 /// The caller's terminal in the view. Its own name is of another devpts: ttyname(3) finds it by its numbers.
 const TERMINAL: &str = "/dev/console";
 
@@ -147,16 +149,24 @@ impl View {
         mounts.chain(self.pending.iter().map(|root| root.path.clone())).collect()
     }
 
-    /// What is masked in trees of the system.
-    pub(super) fn closed(&self) -> Vec<PathBuf> {
+    /// What is masked in trees of the system, or shown by a rule below /dev.
+    pub(super) fn closed(&self, roots: &[Root]) -> Vec<PathBuf> {
         let masks =
             self.mounts.iter().filter(|op| op.kind == MountKind::Mask && op.target.starts_with(kernel::PROC));
-        masks.map(|op| op.target.clone()).collect()
+        let granted = granted(roots).chain(self.pending.iter().map(|root| root.path.as_path()));
+        let in_dev = granted.filter(|path| path.starts_with(DEV) && !is_device(path));
+        masks.map(|op| op.target.as_path()).chain(in_dev).map(Path::to_owned).collect()
     }
 
     /// What may be read without a record.
     pub(super) fn system(roots: &[Root], fs: &FsSpec) -> Vec<PathBuf> {
-        let mut system = vec![PathBuf::from("/proc"), PathBuf::from("/dev")];
+        let mut system = vec![PathBuf::from("/proc")];
+        // The host's own is what a rule shows, but for the nodes that every view has.
+        if granted(roots).any(|path| Path::new(DEV).starts_with(path)) {
+            system.extend(DEVICES.iter().map(PathBuf::from));
+        } else {
+            system.push(PathBuf::from(DEV));
+        }
         system.extend(fs.files.iter().map(|file| file.path.clone()));
         // Programs list the directories that SSL_CERT_DIR names.
         let own = fs.files.iter().any(|file| file.path.starts_with(trust::OWN));
@@ -164,6 +174,15 @@ impl View {
         system.extend(roots.iter().filter(|root| root.is_system()).map(|root| root.path.clone()));
         system
     }
+}
+
+/// What rules show.
+fn granted(roots: &[Root]) -> impl Iterator<Item = &Path> {
+    roots.iter().filter(|root| !root.is_system()).map(|root| root.path.as_path())
+}
+
+fn is_device(path: &Path) -> bool {
+    DEVICES.iter().any(|device| path == Path::new(device))
 }
 
 /// Whether the kernel could be led to open by itself what a rule shows: programs are started from there, or it lies

@@ -85,3 +85,22 @@ fn a_runtime_tree_with_the_policy_in_it_is_not_left_to_the_kernel() {
         assert!(!is_left_to_the_kernel(&ran), "{ran}");
     });
 }
+
+#[test]
+fn a_rule_below_dev_has_its_files_recorded() {
+    everyone(|sandbox| {
+        let there = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let name = there.path().display().to_string();
+        std::fs::write(there.path().join("file"), "text").expect("a file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(there.path(), mode).expect("chmod");
+        let program = format!("import os; print(open('{name}/file').read(), os.listdir('{name}'))");
+        for place in [name.as_str(), "/dev/shm"] {
+            sandbox.policy(&format!("read: {place}"));
+            let ran = sandbox.python(&program);
+            ran.exits(0).prints(&format!("text {:?}\n", ["file"]).replace('"', "'"));
+            ran.recorded("fs.open_read", "path", "/file");
+            ran.recorded("fs.open_read", "path", &name);
+        }
+    });
+}
