@@ -141,8 +141,7 @@ impl Supervisor {
             Ok(chain) => chain,
             Err((rule, reason)) => return Judgement::Deny { rule, reason },
         };
-        // A script starts its interpreter without a rule, but not against one.
-        let refusal = images.iter().find_map(|(image, argv)| self.refusal(&image.path, image, argv));
+        let refusal = images.iter().find_map(|(image, argv)| self.refuse_interpreter(image, argv));
         if let Some((rule, reason)) = refusal {
             return Judgement::Deny { rule, reason };
         }
@@ -163,7 +162,7 @@ impl Supervisor {
     }
 
     /// The same with what the rules say.
-    fn decide_image(
+    pub(super) fn decide_image(
         &self,
         spelled: &Path,
         file: &Found,
