@@ -105,7 +105,7 @@ impl View {
         let is_direct = |path: &Path| direct.iter().any(|root| is_within(path, root));
         let full_mediation = !enforce
             || policy.full_mediation()
-            || is_open(roots, policy)
+            || is_open(roots, &pending, &direct_private, policy)
             || protected.iter().any(|file| is_direct(&file.path));
         direct.extend(direct_private);
         Self { private, skeleton, mounts, pending, direct, spelled, full_mediation }
@@ -185,15 +185,18 @@ fn is_device(path: &Path) -> bool {
     DEVICES.iter().any(|device| path == Path::new(device))
 }
 
-/// Whether the kernel could be led to open by itself what a rule shows: programs are started from there, or it lies
-/// among the system's files, and is not one of their trees that may be read anyway.
-fn is_open(roots: &[Root], policy: &Policy) -> bool {
-    roots.iter().filter(|root| !root.is_system()).any(|root| {
-        let path = &root.path;
+/// Whether the kernel could be led to open by itself what a rule shows, now or as soon as it is there: programs are
+/// started from there, or it lies among the system's files, and is not one of their trees that may be read anyway.
+fn is_open(roots: &[Root], pending: &[PendingRoot], private: &[PathBuf], policy: &Policy) -> bool {
+    let is_open = |path: &Path, writable: bool| {
         let around = roots.iter().filter(|one| one.is_system() && path.starts_with(&one.path));
         let around: Vec<&Path> = around.map(|one| one.path.as_path()).collect();
-        if around.is_empty() { exec_reaches(policy, path) } else { root.writable || !around.contains(&path.as_path()) }
-    })
+        if around.is_empty() { exec_reaches(policy, path) } else { writable || !around.contains(&path) }
+    };
+    roots.iter().any(|root| !root.is_system() && is_open(&root.path, root.writable))
+        || pending.iter().any(|root| {
+            is_open(&root.path, false) || private.iter().any(|direct| root.path.starts_with(direct))
+        })
 }
 
 /// The mounts that nearly every view has, whatever the policy.

@@ -104,3 +104,17 @@ fn a_rule_below_dev_has_its_files_recorded() {
         }
     });
 }
+
+#[test]
+fn a_place_that_appears_where_programs_start_is_not_left_to_the_kernel() {
+    everyone(|sandbox| {
+        for later in ["/tmp/agentbox-later", "/var/tmp/agentbox-later"] {
+            sandbox.policy(&format!("read: {later}\nexec: /tmp/agentbox-tool/*, /var/tmp/agentbox-tool/*"));
+            let ran = sandbox.run(&["true"]);
+            ran.exits(0);
+            assert!(!is_left_to_the_kernel(&ran), "{ran}");
+        }
+        sandbox.policy("read: /tmp/agentbox-later");
+        assert!(is_left_to_the_kernel(&sandbox.run(&["true"])));
+    });
+}
