@@ -130,6 +130,22 @@ fn what_no_rule_names_runs_nothing_else() {
     });
 }
 
+/// Whether it is a program, and of what kind, is told of none that may not start.
+#[test]
+fn what_kind_of_file_is_refused_is_not_told() {
+    everyone(|sandbox| {
+        for (name, content) in
+            [("bin/text.env", "secret"), ("bin/script.env", "#!/none\n"), ("bin/free", "x")]
+        {
+            sandbox.script(name, content);
+        }
+        sandbox.policy("read: ./bin\nexec: /**\ndeny: read **/*.env");
+        let ran = start(sandbox, "for name in ('text.env', 'script.env', 'free'): start('bin/' + name)");
+        ran.exits(0).prints("EACCES\nEACCES\nENOEXEC\n");
+        ran.denied("exec", "bin/text.env").denied("exec", "bin/script.env");
+    });
+}
+
 #[test]
 fn a_rule_against_the_systems_loader_is_one_against_starting_it() {
     everyone(|sandbox| {
