@@ -84,22 +84,7 @@ impl View {
         let apart = sockets.iter().filter(|path| !private.iter().any(|own| path.starts_with(own)));
         let holders = apart.filter_map(|path| path.parent()).chain([facts.cwd.as_path()]);
         let skeleton = skeleton(&mounts, roots, &pending, holders);
-        let spelled = policy
-            .rules
-            .iter()
-            .filter_map(|rule| match &rule.body {
-                RuleBody::Path { pattern, .. }
-                | RuleBody::Runtime { path: pattern }
-                | RuleBody::UnixSocket(pattern) => Some(pattern),
-                _ => None,
-            })
-            .map(|pattern| match pattern {
-                PathPattern::Literal { spelled, .. } => spelled.clone(),
-                PathPattern::Glob { spelled_base, .. } => spelled_base.clone(),
-            })
-            .chain(policy.granted_programs().flat_map(|(_, exec)| super::roots::programs(&exec.program)))
-            .chain([facts.cwd.clone()])
-            .collect();
+        let spelled = links::named(policy).chain([facts.cwd.clone()]).collect();
         let direct = roots.iter().filter(|root| starts(root)).map(|root| root.path.clone());
         let mut direct: Vec<PathBuf> = direct.collect();
         let is_direct = |path: &Path| direct.iter().any(|root| is_within(path, root));
