@@ -24,6 +24,7 @@ mod create;
 mod crossed;
 mod denials;
 mod destination;
+mod devices;
 mod digest;
 mod directory;
 mod dispatch;
