@@ -146,6 +146,11 @@ impl Skip {
         }
     }
 
+    /// Whether waits are left out.
+    pub(super) fn leaves_out(&self) -> bool {
+        self.under_way.is_some() && !self.is_live
+    }
+
     /// From now on waits last as long as they do on the timeline, which is so far ahead of the kernel's clock: to
     /// the kernel those until a time may last longer.
     pub(super) fn go_live(&mut self, ahead: u64) {
