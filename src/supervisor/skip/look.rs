@@ -233,7 +233,7 @@ impl Skip {
         let has_time = |known: &Known| known.wait.as_ref().is_some_and(|wait| wait.deadline.is_some());
         self.known.retain(|_, known| known.until.is_some() || !has_time(known));
         self.skew = self.skew.wrapping_add(by);
-        self.timers.left_out(by)
+        self.timers.left_out(by, self.skew)
     }
 
     /// The timeline goes on at once.
@@ -243,7 +243,7 @@ impl Skip {
         }
         self.skew = self.skew.wrapping_add(by);
         clock.advance(by);
-        self.timers.left_out(by)
+        self.timers.left_out(by, self.skew)
     }
 
     /// Whether every wait is understood.
