@@ -108,9 +108,10 @@ impl Supervisor {
             return Ok(true);
         }
         let signal = (self.outside.next(), self.outside.recorded());
+        // Nobody jumps where somebody has moved meanwhile, as one whose wait the kernel has ended.
         Ok(skip.asks_for_timers(&waiting, &represented)?
             || skip.jump(clock, &waiting, &represented, signal)?
-            || (is_coming && self.outputs.course.go_on()))
+            || (is_coming && waiting.iter().all(is_still) && self.outputs.course.go_on()))
     }
 
     /// How long what others than `asking` of `process` wait for is still to last, where its clock goes at real rate.
