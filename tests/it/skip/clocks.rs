@@ -162,7 +162,8 @@ fn java_tells_about_the_same_times() {
     assert!(built.success());
     // Fewer threads of the virtual machine that wake by themselves. On a busy machine one of them is at work again
     // and again, and time passes for all: less is left out there.
-    let words = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "Waits"];
+    let words =
+        ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+UseSerialGC", "Waits"];
     let ran = recorded(&sandbox, seconds(6.0), &words);
     ran.prints("sleep\npoll\nscheduled\n");
     let left_out = tells_about_the_same(&sandbox, &ran, &[("sleep", 2.0), ("poll", 4.0), ("scheduled", 6.0)]);
