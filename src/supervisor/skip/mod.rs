@@ -175,10 +175,12 @@ impl Skip {
     fn note(&mut self, waiting: &Waiting, caller: impl FnOnce(&mut Self) -> Caller) {
         let Waiting { task, process, blocked, original } = *waiting;
         let known = self.known.get_mut(&task);
-        if let Some(known) = known {
-            if known.blocked == blocked {
+        if let Some(known) = known.as_ref().filter(|known| known.blocked == blocked) {
+            if known.wait.is_some() {
                 return;
             }
+            // A thread of ours may wait in its place by now.
+        } else if let Some(known) = known {
             known.blocked = blocked;
             let before = std::mem::replace(&mut known.original, original);
             let goes_on = blocked.call.number == libc::SYS_restart_syscall
