@@ -77,10 +77,10 @@ public class Waits {
 const BESIDE: &str = "\
 public class Beside {
   public static void main(String[] words) throws Exception {
-    Thread other = new Thread(() -> { try { Thread.sleep(1750); } catch (InterruptedException error) {} });
+    Thread other = new Thread(() -> { try { Thread.sleep(5250); } catch (InterruptedException error) {} });
     other.start();
     int times = 0;
-    while (other.isAlive()) { Thread.sleep(500); times++; }
+    while (other.isAlive()) { Thread.sleep(1500); times++; }
     System.out.println(times);
   }
 }
@@ -170,7 +170,7 @@ fn java_tells_about_the_same_times() {
     assert!(left_out > seconds(3.0), "{left_out:?} was left out\n{ran}");
 }
 
-/// The program begins a second sooner than it did, for its input is there at once: its clock is ahead of the kernel's
+/// The program begins seconds sooner than it did, for its input is there at once: its clock is ahead of the kernel's
 /// from then on, and it asks the kernel to wake it at times of its own.
 #[test]
 fn java_that_begins_sooner_waits_as_long_as_it_says() {
@@ -188,7 +188,7 @@ fn java_that_begins_sooner_waits_as_long_as_it_says() {
     let mut command = sandbox.run_command(&[], &words);
     command.stdin(reader);
     let running = Running::start(command);
-    std::thread::sleep(seconds(1.0));
+    std::thread::sleep(seconds(3.0));
     writer.write_all(b"word\n").expect("writes");
     drop(writer);
     let ran = running.finish();
