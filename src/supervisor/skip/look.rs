@@ -189,6 +189,17 @@ impl Skip {
         Clocks { now, begun: now, behind: reading.1, real, boot }
     }
 
+    /// What a task that reads from a tape is behind the timeline, which goes on at real rate where a replay is slower
+    /// than its recording.
+    pub(in crate::supervisor) fn behind(&self, clock: &Clock, task: i32) -> u64 {
+        let Some(taken) = clock.taken(task).filter(|_| clock.has_read(task)) else { return 0 };
+        let since = match self.readings.get(&task) {
+            Some((known, behind)) if *known == taken => *behind,
+            _ => self.now(clock).wrapping_sub(taken).cast_signed(),
+        };
+        since.max(0).cast_unsigned()
+    }
+
     /// Moves threads on that wait again because they are behind on their tape: with the time of the wait that is over.
     fn move_on(&self, clock: &mut Clock, waiting: &[Waiting]) {
         let now = self.now(clock);
