@@ -148,7 +148,7 @@ impl Course {
 
     /// Keeps a write that waits.
     pub(super) fn hold(&mut self, held: Held) {
-        self.since.get_or_insert(self.pace.now());
+        self.since.get_or_insert_with(|| self.pace.now());
         self.held.push(held);
     }
 
@@ -268,7 +268,7 @@ impl Course {
     pub(super) fn take(&mut self) -> Option<Held> {
         let (first, turn) = self.first()?;
         if turn.is_some_and(|turn| self.next < turn) {
-            if self.pace.since(*self.since.get_or_insert(self.pace.now())) < PATIENCE {
+            if self.pace.since(*self.since.get_or_insert_with(|| self.pace.now())) < PATIENCE {
                 return None;
             }
             self.vain += 1;
