@@ -89,8 +89,8 @@ impl ReplayCommand {
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
         })?;
-        // Where waits are left out, it is for us to say when they end.
-        let clock = if self.paced { recording.clock } else { recording.clock.behind() };
+        // It is for us to say when waits until a time end: a replay can be slower than the recorded run.
+        let clock = recording.clock.behind();
         let outputs = first.outputs(bound.is_some());
         let begun = run::begin(Some(place::former(&recording, clock, self.voice)?), input, outputs);
         let made = first.made(&recording, blanks(&scratch)?);

@@ -12,7 +12,7 @@ use nix::pty::{Winsize, openpty};
 use crate::support::{Sandbox, User, everyone, has, skip};
 
 /// How long a word may take to appear.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A terminal, the user's shell with job control in it, and what was shown so far.
 struct Terminal {

@@ -158,6 +158,14 @@ impl Clock {
         self.threads.get(&task)?.taken()
     }
 
+    /// Whether a task has read its tape itself.
+    pub(in crate::supervisor) fn has_read(&self, task: i32) -> bool {
+        self.threads.get(&task).is_some_and(|thread| match &thread.reel {
+            Reel::Replay(replay) => replay.followed(thread.lane.as_ref()).read > 0,
+            Reel::Record(_) | Reel::Full => false,
+        })
+    }
+
     /// What a task reads from its clock now, if that goes at real rate.
     pub(in crate::supervisor) fn at_real_rate(&self, task: i32, process: i32) -> Option<u64> {
         match self.threads.get(&task) {
