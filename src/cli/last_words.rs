@@ -81,6 +81,12 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
         counted(totals.denials, denial),
         outcome.trace.placed().path.display()
     )];
+    if let Some(awaited_at) = &outcome.trace.placed().awaited_at {
+        let place = awaited_at.display();
+        lines.push(format!(
+            "agentbox: another run sees {place}: the trace is put there when that has ended, and -t {place} finds it until then"
+        ));
+    }
     if let Some(aside) = &outcome.trace.placed().moved_aside {
         lines.push(format!("agentbox: what stood there meanwhile is now {}", aside.display()));
     }

@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use super::Failure;
 use super::diff::parse_cause;
 use super::places::{absolute_path, empty_directory};
-use super::run::{Prepared, protected, unlisted};
+use super::run::{Prepared, protected, reach, unlisted};
 use super::until::{Bound, UntilArguments};
 use super::voice::{Voice, tell};
 use crate::command;
@@ -27,7 +27,7 @@ use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy, looks};
 use crate::replay::compare::Cause;
 use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Repeat, Replayed, ReplayedFiles};
-use crate::trace::{self, Placement, Scratch, escape};
+use crate::trace::{self, Placement, Reach, Scratch, escape};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
@@ -102,8 +102,12 @@ impl ReplayCommand {
         let tls = interception(&recording, self.until.roots()?)?;
         let secrets = secrets(&recording, &prepared.policy, turn.is_some())?;
         let placement = match turn.and(bound.as_ref()) {
-            Some(bound) => bound.placement(&prepared, self.voice)?,
-            None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
+            Some(bound) => bound.placement(&prepared, is_enforced(&recording), self.voice)?,
+            None => {
+                let trace = scratch.path().join(trace::layout::DEFAULT_NAME);
+                let reach = reach(&prepared.policy, &prepared.facts, &trace, is_enforced(&recording));
+                Placement::plan(&trace, &Reach { own_trace: false, ..reach }, false)?
+            }
         };
         let mut plan = plan(&recording, &path, turn.and(bound.as_ref()), prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
@@ -320,6 +324,10 @@ fn blanks(scratch: &Scratch) -> Result<(PathBuf, PathBuf), Failure> {
     Ok((file, directory))
 }
 
+fn is_enforced(recording: &Recording) -> bool {
+    recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true)
+}
+
 fn host_has(file: &Path) -> bool {
     file.symlink_metadata().is_ok()
 }
@@ -347,7 +355,7 @@ fn plan(
         typed: recording.private.argv().collect(),
         facts: &facts,
         protected,
-        enforce: recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true),
+        enforce: is_enforced(recording),
         authority: tls.map(|tls| tls.name.common_name()),
         placeholders: recording.private.placeholders.clone(),
         replay: true,

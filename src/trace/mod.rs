@@ -46,7 +46,7 @@ pub use observation::{Observation, Text};
 pub use opened::{Opened, open};
 pub use pack::{Packed, pack, unpack};
 pub use placement::{
-    FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, locate, recover_pending,
+    FileIdentity, Placed, Placement, Protected, Reach, Recovered, Scratch, is_known_head, locate, recover_pending,
     remember_head, traces_beside,
 };
 pub use queue::Promise;

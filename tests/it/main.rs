@@ -3,6 +3,7 @@
 mod absent;
 mod again;
 mod aliases;
+mod awaited;
 mod beside;
 mod cli;
 mod clients;

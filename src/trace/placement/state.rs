@@ -63,6 +63,12 @@ impl StateDirectories {
         self.0.iter().map(protect).collect()
     }
 
+    /// The same, and the first that can be made where it is missing.
+    pub(super) fn made(&self) -> Vec<Directory> {
+        let _ = self.0.iter().find_map(|candidate| make_private(candidate));
+        self.existing()
+    }
+
     /// Opens every place of the state directory that there is.
     pub(super) fn existing(&self) -> Vec<Directory> {
         self.0.iter().filter_map(|candidate| Directory::open_private(candidate).ok()).collect()

@@ -9,7 +9,7 @@ use super::super::{Totals, layout};
 use super::*;
 
 fn start(directory: &Path) -> (Recorder, WriterHandle) {
-    let placement = Placement::plan(&directory.join("trace.jsonl"), false, false).expect("a placement");
+    let placement = Placement::plan(&directory.join("trace.jsonl"), &Reach::default(), false).expect("a placement");
     create(placement).expect("a writer")
 }
 
