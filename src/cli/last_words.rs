@@ -180,8 +180,9 @@ fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
     });
     let own = outcome.denials.most_frequent().into_iter();
     let own = own.filter(|kind| kind.rule.is_some() || dot_file(&kind.denied, &outcome.policy).is_none());
-    let own = own.map(|Counted { count, denied, rule, first }| {
-        let hint = rule.map_or(Hint::Allow(denied), Hint::DeniedBy);
+    let own = own.map(|Counted { count, denied, rule, reason, first }| {
+        let otherwise = || reason.as_deref().map_or(Hint::Allow(denied), Hint::Reason);
+        let hint = rule.map_or_else(otherwise, Hint::DeniedBy);
         let is_of_sys = matches!(denied, policy::Denied::Path { path, .. } if path.starts_with("/sys"));
         let (is_probe, what) = (is_probe(denied), describe(denied));
         Refused { is_probe, is_of_sys, count: *count, first: *first, what, hint }

@@ -11,6 +11,7 @@ mod generated;
 mod header;
 mod kernel;
 mod landlock;
+mod later;
 mod links;
 mod mounts;
 mod oci;
