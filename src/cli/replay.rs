@@ -1,5 +1,6 @@
 //! `agentbox replay`: a recorded run once more, and the verdict.
 
+mod foreign;
 mod place;
 mod verdict;
 
@@ -23,7 +24,7 @@ use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{self, HostFacts, LaunchPlan, Made, Request};
-use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy, looks};
+use crate::policy::{self, LaunchHost, Policy, looks};
 use crate::replay::compare::Cause;
 use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Repeat, Replayed, ReplayedFiles};
@@ -186,9 +187,10 @@ impl ReplayCommand {
                 .made(made.places())
         };
         let (host, its_host) = (host(environment), host(facts.environment.clone()));
-        let mut policy = self.policy(recording, [&host, &its_host], &mut found)?;
+        let command = command::resolve(&words, &facts.environment, &facts.cwd);
+        let mut policy = self.policy(recording, [&host, &its_host], command.as_ref().ok(), &mut found)?;
         policy.set_local_addresses(&facts.addresses);
-        let mut command = command::resolve(&words, &facts.environment, &facts.cwd)
+        let mut command = command
             .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
         if trace::is_known_head(&recording.head) {
             let passed = |facts: &HostFacts| {
@@ -198,7 +200,7 @@ impl ReplayCommand {
             let today = HostFacts { environment: own, ..facts.clone() };
             found.extend(variables::differences(recorded, passed(&today), &recording.private));
         } else {
-            confine(&mut command, &policy, &host);
+            foreign::confine(&mut command, &policy, &host)?;
         }
         Ok((Prepared { policy, command, facts, host, looks }, found))
     }
@@ -208,6 +210,7 @@ impl ReplayCommand {
         &self,
         recording: &Recording,
         [host, its_host]: [&LaunchHost; 2],
+        command: Option<&command::Command>,
         found: &mut Vec<Difference>,
     ) -> Result<Policy, Failure> {
         let known = trace::is_known_head(&recording.head);
@@ -236,7 +239,7 @@ impl ReplayCommand {
                 found.push(difference);
             } else {
                 self.voice.tell([format!("agentbox: {difference}; what either of the two denies is denied")]);
-                return Ok(policy.intersect(its_policy(recording, name, its_host)?));
+                return Ok(policy.intersect(foreign::its_policy(recording, name, its_host, command)?));
             }
         }
         Ok(policy)
@@ -279,28 +282,6 @@ fn interception(
     let Some(stored) = recording.private.authority.clone() else { return Ok(None) };
     let name = stored.name().map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Some(Intention { name, upstream_roots, stored: Some(stored) }))
-}
-
-/// Of the command of a trace from elsewhere nothing is shown that no rule names: neither what lies around its program
-/// nor its script.
-fn confine(command: &mut command::Command, policy: &Policy, host: &LaunchHost) {
-    if !policy.names_program(&command.program) {
-        command.runtime.clear();
-        command.links.clear();
-    }
-    let is_shown = |script: &PathBuf| {
-        let file = host.resolve(script);
-        policy.names_program(script) || policy.decide_path(PathAccess::Read, &file).is_allow()
-    };
-    command.script = command.script.take().filter(is_shown);
-}
-
-/// The policy of a trace from elsewhere, of which `host` tells what it meant there.
-fn its_policy(recording: &Recording, name: &str, host: &LaunchHost) -> Result<Policy, Failure> {
-    let rules = recording.start.get("policy_rules").and_then(serde_json::Value::as_array);
-    let rules: Vec<&str> = rules.into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
-    let name = format!("{name} (of the trace)");
-    policy::parse(&(rules.join("\n") + "\n"), &name, host).map_err(Failure::from)
 }
 
 /// What stands for secrets, and what for where something goes out for real: the values of today.

@@ -280,6 +280,12 @@ fn net(policy: &Policy) -> NetSpec {
     }
 }
 
+/// Whether every view shows it, for it is the system's; its links are followed.
+#[must_use]
+pub fn is_systems(path: &Path) -> bool {
+    roots::of_every_run().iter().any(|root| path.starts_with(&root.path))
+}
+
 /// What a view is likely to have as far as it is there, known without a plan: the child makes it meanwhile. For
 /// `caller`, a user and a group.
 #[must_use]
