@@ -182,6 +182,11 @@ impl Policy {
         &self.cwd
     }
 
+    /// The home directory of whom it was read for.
+    pub fn home(&self) -> Option<&std::path::Path> {
+        self.home.as_deref()
+    }
+
     /// Whether this variable of the launcher's environment may be passed on.
     pub fn decide_env(&self, name: &str) -> Verdict {
         let matching = self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
