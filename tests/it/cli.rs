@@ -225,8 +225,8 @@ for host in '127.0.0.1', '::1':
             ran.exits(0).stderr.lines().filter(|line| line.starts_with("agentbox: denied ")).collect();
         let place = sandbox.path("").canonicalize().expect("there").display().to_string();
         assert!(lines[0].starts_with("agentbox: denied 1x: exec /usr/bin/id (to allow it: exec: "), "{ran}");
-        let folded = format!("agentbox: denied 9x: read 3 files of {place}data (to allow it: read: ./data)");
-        assert_eq!(lines[1].replace("//", "/"), folded.replace("//", "/"), "{ran}");
+        let folded = format!("agentbox: denied 9x: read 3 files of {place}/data (to allow it: read: ./data)");
+        assert_eq!(lines[1], folded, "{ran}");
         assert!(lines[2].starts_with("agentbox: denied 2x: "), "{ran}");
         ran.complains("and 3 more kinds");
         assert_eq!(ran.stderr.matches("~/.dot").count(), 0, "what programs do without comes last\n{ran}");

@@ -92,12 +92,14 @@ pub(super) fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
     let own = own.filter(|kind| kind.rule.is_some() || dot_file(&kind.denied, &outcome.policy).is_none());
     let own = own.map(of_one).chain(by_directory(&files, outcome));
     let mut refused: Vec<_> = own.chain(others).chain(optional_files(outcome)).collect();
-    by_port(&mut refused);
     // A program that was refused is mostly why files were not there.
-    refused.sort_by_key(|one| (one.is_last, one.hint.is_beyond(), !one.is_exec, Reverse(one.count)));
+    let place = |one: &Refused<'_>| (one.is_last, one.hint.is_beyond(), !one.is_exec, Reverse(one.count));
+    refused.sort_by_key(place);
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = HashSet::new();
     refused.retain(|refused| told.insert(refused.what.clone()));
+    by_port(&mut refused);
+    refused.sort_by_key(place);
     refused
 }
 
