@@ -13,7 +13,7 @@ use agentbox::netproxy::StreamOptions;
 use agentbox::plan::{HostFacts, LaunchPlan, Request};
 use agentbox::policy::{self, LaunchHost};
 use agentbox::run::{self, Repeat};
-use agentbox::trace::Placement;
+use agentbox::trace::{Placement, Reach};
 use serde_json::{Value, json};
 
 /// A case: its name, what it changes in the document, and what is true of the run.
@@ -122,7 +122,8 @@ fn carry_out(case: &Case) -> ExitCode {
     let policy = policy::load(Path::new("agentbox.policy"), &host).expect("a policy");
     let typed = vec!["/bin/cat".into(), "data/in.txt".into()];
     let command = command::resolve(&typed, &facts.environment, &facts.cwd).expect("a command");
-    let placement = Placement::plan(Path::new("trace.jsonl"), false, false).expect("a place for the trace");
+    let placement =
+        Placement::plan(Path::new("trace.jsonl"), &Reach::default(), false).expect("a place for the trace");
     let protected = Vec::new();
     let request = Request {
         policy,

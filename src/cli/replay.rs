@@ -1,5 +1,6 @@
 //! `agentbox replay`: a recorded run once more, and the verdict.
 
+mod foreign;
 mod place;
 mod verdict;
 
@@ -15,7 +16,7 @@ use rustls::pki_types::CertificateDer;
 use super::Failure;
 use super::diff::parse_cause;
 use super::places::{absolute_path, empty_directory};
-use super::run::{Prepared, protected, unlisted};
+use super::run::{Prepared, protected, reach, unlisted};
 use super::until::{Bound, UntilArguments};
 use super::voice::{Voice, tell};
 use crate::command;
@@ -23,11 +24,11 @@ use crate::netproxy::secret::Secrets;
 use crate::netproxy::tls::Intention;
 use crate::netproxy::{StreamOptions, Upstream};
 use crate::plan::{self, HostFacts, LaunchPlan, Made, Request};
-use crate::policy::{self, Host as _, LaunchHost, PathAccess, Policy, looks};
+use crate::policy::{self, LaunchHost, Policy, looks};
 use crate::replay::compare::Cause;
 use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Repeat, Replayed, ReplayedFiles};
-use crate::trace::{self, Placement, Scratch, escape};
+use crate::trace::{self, Placement, Reach, Scratch, escape};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
@@ -102,8 +103,12 @@ impl ReplayCommand {
         let tls = interception(&recording, self.until.roots()?)?;
         let secrets = secrets(&recording, &prepared.policy, turn.is_some())?;
         let placement = match turn.and(bound.as_ref()) {
-            Some(bound) => bound.placement(&prepared, self.voice)?,
-            None => Placement::plan(&scratch.path().join(trace::layout::DEFAULT_NAME), false, false)?,
+            Some(bound) => bound.placement(&prepared, is_enforced(&recording), self.voice)?,
+            None => {
+                let trace = scratch.path().join(trace::layout::DEFAULT_NAME);
+                let reach = reach(&prepared.policy, &prepared.facts, &trace, is_enforced(&recording));
+                Placement::plan(&trace, &Reach { own_trace: false, ..reach }, false)?
+            }
         };
         let mut plan = plan(&recording, &path, turn.and(bound.as_ref()), prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
@@ -182,9 +187,10 @@ impl ReplayCommand {
                 .made(made.places())
         };
         let (host, its_host) = (host(environment), host(facts.environment.clone()));
-        let mut policy = self.policy(recording, [&host, &its_host], &mut found)?;
+        let command = command::resolve(&words, &facts.environment, &facts.cwd);
+        let mut policy = self.policy(recording, [&host, &its_host], command.as_ref().ok(), &mut found)?;
         policy.set_local_addresses(&facts.addresses);
-        let mut command = command::resolve(&words, &facts.environment, &facts.cwd)
+        let mut command = command
             .map_err(|error| Failure::diverged(format!("the recorded command is not there: {error}")))?;
         if trace::is_known_head(&recording.head) {
             let passed = |facts: &HostFacts| {
@@ -194,7 +200,7 @@ impl ReplayCommand {
             let today = HostFacts { environment: own, ..facts.clone() };
             found.extend(variables::differences(recorded, passed(&today), &recording.private));
         } else {
-            confine(&mut command, &policy, &host);
+            foreign::confine(&mut command, &policy, &host)?;
         }
         Ok((Prepared { policy, command, facts, host, looks }, found))
     }
@@ -204,6 +210,7 @@ impl ReplayCommand {
         &self,
         recording: &Recording,
         [host, its_host]: [&LaunchHost; 2],
+        command: Option<&command::Command>,
         found: &mut Vec<Difference>,
     ) -> Result<Policy, Failure> {
         let known = trace::is_known_head(&recording.head);
@@ -236,7 +243,7 @@ impl ReplayCommand {
                 found.push(difference);
             } else {
                 self.voice.tell([format!("agentbox: {difference}; what either of the two denies is denied")]);
-                return Ok(policy.intersect(its_policy(recording, name, its_host)?));
+                return Ok(policy.intersect(foreign::its_policy(recording, name, its_host, command)?));
             }
         }
         Ok(policy)
@@ -281,28 +288,6 @@ fn interception(
     Ok(Some(Intention { name, upstream_roots, stored: Some(stored) }))
 }
 
-/// Of the command of a trace from elsewhere nothing is shown that no rule names: neither what lies around its program
-/// nor its script.
-fn confine(command: &mut command::Command, policy: &Policy, host: &LaunchHost) {
-    if !policy.names_program(&command.program) {
-        command.runtime.clear();
-        command.links.clear();
-    }
-    let is_shown = |script: &PathBuf| {
-        let file = host.resolve(script);
-        policy.names_program(script) || policy.decide_path(PathAccess::Read, &file).is_allow()
-    };
-    command.script = command.script.take().filter(is_shown);
-}
-
-/// The policy of a trace from elsewhere, of which `host` tells what it meant there.
-fn its_policy(recording: &Recording, name: &str, host: &LaunchHost) -> Result<Policy, Failure> {
-    let rules = recording.start.get("policy_rules").and_then(serde_json::Value::as_array);
-    let rules: Vec<&str> = rules.into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
-    let name = format!("{name} (of the trace)");
-    policy::parse(&(rules.join("\n") + "\n"), &name, host).map_err(Failure::from)
-}
-
 /// What stands for secrets, and what for where something goes out for real: the values of today.
 fn secrets(recording: &Recording, policy: &Policy, is_live: bool) -> Result<Secrets, Failure> {
     let placeholders = &recording.private.placeholders;
@@ -322,6 +307,10 @@ fn blanks(scratch: &Scratch) -> Result<(PathBuf, PathBuf), Failure> {
         .and_then(|()| fs::set_permissions(&directory, Permissions::from_mode(0o755)));
     made.map_err(|error| Failure::launcher(format!("{}: {error}", scratch.path().display())))?;
     Ok((file, directory))
+}
+
+fn is_enforced(recording: &Recording) -> bool {
+    recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true)
 }
 
 fn host_has(file: &Path) -> bool {
@@ -351,7 +340,7 @@ fn plan(
         typed: recording.private.argv().collect(),
         facts: &facts,
         protected,
-        enforce: recording.start.get("enforced").and_then(serde_json::Value::as_bool).unwrap_or(true),
+        enforce: is_enforced(recording),
         authority: tls.map(|tls| tls.name.common_name()),
         placeholders: recording.private.placeholders.clone(),
         replay: true,

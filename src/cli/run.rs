@@ -24,7 +24,7 @@ use crate::supervisor::access::Protected;
 use crate::sys::mountinfo;
 use crate::sys::refused::Named;
 use crate::trace::redact::ChosenName;
-use crate::trace::{self, Placement, recover_pending};
+use crate::trace::{self, Placement, Reach, recover_pending};
 
 /// What `run --help` says after the options.
 const AFTER_HELP: &str = "\
@@ -165,13 +165,13 @@ impl RunCommand {
         self.voice.tell(missing_programs(&policy));
         let trace = host.resolve(&facts.cwd.join(&self.trace));
         let facts = facts.with_terminal();
-        let inside = self.observe || is_granted(&policy, &facts, &trace);
         let enforce = !self.observe;
+        let reach = reach(&policy, &facts, &trace, enforce);
         let tls = self.tls.interception(&policy, enforce)?;
         let (secrets, unset) = secrets::gather(&policy, &facts)?;
         self.voice.tell(unset);
         let signals = run::hold_signals()?;
-        let placement = Placement::plan(&self.trace, inside, self.force)?;
+        let placement = Placement::plan(&self.trace, &reach, self.force)?;
         looks.look_again();
         self.voice.tell(elsewhere(&placement));
         self.voice.tell(former(&placement));
@@ -201,7 +201,10 @@ impl RunCommand {
         };
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
         let placed = outcome.trace.placed();
-        if replay && let Err(error) = trace::remember_head(&placed.head, &placed.path) {
+        if replay
+            && let Err(error) =
+                trace::remember_head(&placed.head, placed.awaited_at.as_ref().unwrap_or(&placed.path))
+        {
             // The run is over and its trace whole: the code stays the command's.
             tell([format!("agentbox: {error}; so `replay` will ask for the policy of this trace by -p")]);
         }
@@ -234,14 +237,17 @@ fn former(placement: &Placement) -> Option<String> {
     })
 }
 
-/// Whether a rule would let the agent reach the trace, be it by another mount.
-pub(super) fn is_granted(policy: &Policy, facts: &HostFacts, trace: &Path) -> bool {
-    let may = |access, path| policy.decide_path(access, path).is_allow();
-    let others = mountinfo::aliases(&facts.mounts, trace);
-    others.iter().map(PathBuf::as_path).chain([trace]).any(|trace| {
+/// What rules let the agent reach, the trace too, be it by another mount.
+pub(super) fn reach(policy: &Policy, facts: &HostFacts, trace: &Path, enforce: bool) -> Reach {
+    let may = |access, path: &Path| policy.decide_path(access, path).is_allow();
+    let aliases = mountinfo::aliases(&facts.mounts, trace);
+    let is_granted = |trace: &Path| {
         let directory = trace.parent().unwrap_or(trace);
         may(PathAccess::Read, trace) || may(PathAccess::Write, trace) || may(PathAccess::Read, directory)
-    })
+    };
+    let own_trace = !enforce || is_granted(trace) || aliases.iter().any(|alias| is_granted(alias));
+    let trees = if enforce { policy.shown().map(Path::to_owned).collect() } else { vec!["/".into()] };
+    Reach { own_trace, trees, aliases }
 }
 
 /// What the agent can neither read nor alter of the trace.

@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::Failure;
 use super::places::absolute_path;
-use super::run::{Prepared, elsewhere, is_granted};
+use super::run::{Prepared, elsewhere, reach};
 use super::tls::{check_host, roots};
 use super::voice::Voice;
 use crate::policy::Host as _;
@@ -125,9 +125,15 @@ impl Bound {
     }
 
     /// Where that trace goes.
-    pub(super) fn placement(&self, prepared: &Prepared, voice: Voice) -> Result<Placement, Failure> {
-        let inside = is_granted(&prepared.policy, &prepared.facts, &prepared.host.resolve(&self.out));
-        let placement = Placement::plan(&self.out, inside, false)?;
+    pub(super) fn placement(
+        &self,
+        prepared: &Prepared,
+        enforced: bool,
+        voice: Voice,
+    ) -> Result<Placement, Failure> {
+        let out = prepared.host.resolve(&self.out);
+        let reach = reach(&prepared.policy, &prepared.facts, &out, enforced);
+        let placement = Placement::plan(&self.out, &reach, false)?;
         voice.tell(elsewhere(&placement));
         Ok(placement)
     }

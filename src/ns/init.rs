@@ -17,6 +17,7 @@ use nix::sys::uio::pwrite;
 use nix::unistd::Pid;
 
 use super::channel;
+use super::heard::Heard;
 use crate::sys::ptrace::{self, End, Stop};
 use crate::sys::{address, image};
 
@@ -116,6 +117,17 @@ pub fn open_last_id() -> io::Result<OwnedFd> {
     Ok(std::fs::OpenOptions::new().write(true).open("/proc/sys/kernel/ns_last_pid")?.into())
 }
 
+/// First byte of a request to say whether a signal came to the launcher's group, and of its answer.
+pub const HEARD: u8 = b'H';
+
+/// The request to say whether this signal came to pid 1 as well since the last one about it: ENOMSG if not.
+#[must_use]
+pub fn heard_request(signal: i32) -> [u8; 5] {
+    let mut bytes = [HEARD; 5];
+    bytes[1..].copy_from_slice(&signal.to_le_bytes());
+    bytes
+}
+
 /// First byte of a request for a pair of connected Unix sockets, and of its answer.
 pub const PAIR: u8 = b'P';
 
@@ -153,6 +165,7 @@ pub fn run(
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let mut heard = Heard::new()?;
     let (mut end, mut patience) = (None, PollTimeout::from(QUIET));
     loop {
         let reaped = reap(command)?;
@@ -165,7 +178,7 @@ pub fn run(
         if let Some(end) = end.filter(|_| reaped.all) {
             return channel::send(report, &end.encode(), &[]);
         }
-        let fixed = [launcher.as_fd(), children.as_fd(), report];
+        let fixed = [launcher.as_fd(), children.as_fd(), report, heard.descriptor.as_fd()];
         let watched = fixed.into_iter().chain(dialler);
         let mut watched: Vec<_> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut watched, patience) {
@@ -181,14 +194,16 @@ pub fn run(
         if launcher_is_gone {
             return Ok(());
         }
-        if watched[2].any().unwrap_or(true) {
-            serve(report, attach, last_id)?;
-        }
-        if let (Some(requests), Some(asked)) = (dialler, watched.get(3))
+        let is_asked = watched[2].any().unwrap_or(true);
+        if let (Some(requests), Some(asked)) = (dialler, watched.get(4))
             && asked.any().unwrap_or(true)
             && !super::dialler::serve(requests)?
         {
             dialler = None;
+        }
+        heard.listen();
+        if is_asked {
+            serve(report, attach, last_id, &mut heard)?;
         }
         while let Ok(Some(_)) = children.read_signal() {}
     }
@@ -197,7 +212,12 @@ pub fn run(
 /// Shows the place of that number, or says why not: an errno.
 pub type Attach<'a> = dyn FnMut(usize) -> Result<(), i32> + 'a;
 
-fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>, last_id: Option<&OwnedFd>) -> io::Result<()> {
+fn serve(
+    report: BorrowedFd<'_>,
+    attach: &mut Attach<'_>,
+    last_id: Option<&OwnedFd>,
+    heard: &mut Heard,
+) -> io::Result<()> {
     let (bytes, descriptors) = channel::receive(report)?;
     // Without a request the launcher closed its end: its pidfd says the same.
     let Some((&kind, rest)) = bytes.split_first() else { return Ok(()) };
@@ -214,6 +234,7 @@ fn serve(report: BorrowedFd<'_>, attach: &mut Attach<'_>, last_id: Option<&Owned
             }
             None => Err(libc::ENOENT),
         },
+        (HEARD, []) => heard.take(number).then_some(()).ok_or(libc::ENOMSG),
         (BIND, [socket, directory]) => {
             bind(socket, directory, number, rest).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
         }

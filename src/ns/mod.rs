@@ -6,6 +6,7 @@
 pub mod channel;
 pub mod dialler;
 pub mod handoff;
+pub mod heard;
 pub mod idmap;
 pub mod init;
 pub mod net;

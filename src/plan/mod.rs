@@ -11,6 +11,7 @@ mod generated;
 mod header;
 mod kernel;
 mod landlock;
+mod later;
 mod links;
 mod mounts;
 mod oci;
@@ -277,6 +278,12 @@ fn net(policy: &Policy) -> NetSpec {
         published,
         proxy_port: proxy_port(&taken),
     }
+}
+
+/// Whether every view shows it, for it is the system's; its links are followed.
+#[must_use]
+pub fn is_systems(path: &Path) -> bool {
+    roots::of_every_run().iter().any(|root| path.starts_with(&root.path))
 }
 
 /// What a view is likely to have as far as it is there, known without a plan: the child makes it meanwhile. For

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::roots::{PRIVATE, Root, exec_reaches, of_every_run};
-use super::{HostFacts, PRIVATE_HOME, kernel, links, trust};
+use super::{HostFacts, PRIVATE_HOME, kernel, later, links, trust};
 use crate::command::Command;
 use crate::fsview::{FsSpec, GeneratedFile, Link, MountKind, MountOp, PendingRoot};
 use crate::policy::{Effect, PathAccess, PathPattern, Policy, RuleBody, is_within, looks};
@@ -79,7 +79,7 @@ impl View {
             // A tree that is bound again, read-only, would show again what was hidden in it before.
             mounts.sort_by_key(|op| matches!(op.kind, MountKind::Mask));
         }
-        let pending = if enforce { pending(policy, roots) } else { Vec::new() };
+        let mut pending = if enforce { pending(policy, roots) } else { Vec::new() };
         // Directories for sockets inside private ones are the run's own like those.
         let apart = sockets.iter().filter(|path| !private.iter().any(|own| path.starts_with(own)));
         let holders = apart.filter_map(|path| path.parent()).chain([facts.cwd.as_path()]);
@@ -87,6 +87,8 @@ impl View {
         let spelled = links::named(policy).chain([facts.cwd.clone()]).collect();
         let direct = roots.iter().filter(|root| starts(root)).map(|root| root.path.clone());
         let mut direct: Vec<PathBuf> = direct.collect();
+        let known: Vec<PathBuf> = direct.iter().chain(&direct_private).cloned().collect();
+        direct.extend(later::around(policy, &mut pending, roots, (&known, &private)));
         let is_direct = |path: &Path| direct.iter().any(|root| is_within(path, root));
         let full_mediation = !enforce
             || policy.full_mediation()
@@ -345,7 +347,8 @@ fn pending(policy: &Policy, roots: &[Root]) -> Vec<PendingRoot> {
         if shown {
             continue;
         }
-        let access = if writable { NOEXEC } else { RDONLY };
+        let noexec = if exec_reaches(policy, resolved) { 0 } else { NOEXEC };
+        let access = if writable { noexec } else { RDONLY };
         let attributes = NOSUID | NODEV | access;
         pending.push(PendingRoot { path: resolved.clone(), base: base.to_owned(), attributes });
     }

@@ -102,15 +102,8 @@ fn narrow(program: &mut ExecProgram, other: &Policy) {
 /// The place that a rule about files shows.
 fn places(body: &RuleBody) -> Option<&Path> {
     match body {
-        RuleBody::Path { pattern, .. } | RuleBody::Runtime { path: pattern } => Some(base(pattern)),
+        RuleBody::Path { pattern, .. } | RuleBody::Runtime { path: pattern } => Some(pattern.base()),
         _ => None,
-    }
-}
-
-fn base(pattern: &PathPattern) -> &Path {
-    match pattern {
-        PathPattern::Literal { resolved, .. } => resolved,
-        PathPattern::Glob { base, .. } => base,
     }
 }
 
@@ -118,7 +111,7 @@ fn base(pattern: &PathPattern) -> &Path {
 fn programs(program: &ExecProgram) -> Vec<PathBuf> {
     match program {
         ExecProgram::Word { files, .. } => files.iter().map(|file| file.resolved.clone()).collect(),
-        ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => vec![base(pattern).to_owned()],
+        ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => vec![pattern.base().to_owned()],
     }
 }
 
@@ -131,6 +124,6 @@ fn around(policy: &Policy) -> impl Iterator<Item = &ExecProgram> {
 fn holds(around: &ExecProgram, shown: &Path) -> bool {
     match around {
         ExecProgram::Word { files, .. } => files.iter().any(|file| file.resolved == shown),
-        ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => shown.starts_with(base(pattern)),
+        ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => shown.starts_with(pattern.base()),
     }
 }

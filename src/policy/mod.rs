@@ -164,9 +164,27 @@ impl Policy {
         denying.map(|(at, _)| RuleId(at)).filter(move |id| self.rule_label(*id) == label)
     }
 
+    /// The places of the host that rules show, each with all that is in it.
+    pub fn shown(&self) -> impl Iterator<Item = &std::path::Path> {
+        let granted = self.rules.iter().filter(|rule| rule.effect == Effect::Grant);
+        granted.filter_map(|rule| match &rule.body {
+            RuleBody::Path { pattern, .. } | RuleBody::Runtime { path: pattern } => Some(pattern.base()),
+            RuleBody::Exec(exec) => match &exec.program {
+                ExecProgram::Path { pattern, .. } | ExecProgram::Glob(pattern) => Some(pattern.base()),
+                ExecProgram::Word { .. } => None,
+            },
+            _ => None,
+        })
+    }
+
     /// The directory at which relative paths start.
     pub fn cwd(&self) -> &std::path::Path {
         &self.cwd
+    }
+
+    /// The home directory of whom it was read for.
+    pub fn home(&self) -> Option<&std::path::Path> {
+        self.home.as_deref()
     }
 
     /// Whether this variable of the launcher's environment may be passed on.

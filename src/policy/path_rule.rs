@@ -39,6 +39,16 @@ pub enum PathPattern {
     },
 }
 
+impl PathPattern {
+    /// The file or directory in which all lies that it matches, links followed.
+    pub(crate) fn base(&self) -> &Path {
+        match self {
+            Self::Literal { resolved, .. } => resolved,
+            Self::Glob { base, .. } => base,
+        }
+    }
+}
+
 /// Why a path in a rule is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PathFault {

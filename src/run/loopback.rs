@@ -5,8 +5,10 @@
 
 use std::cell::OnceCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::sys::socket::{SockaddrStorage, getpeername};
 
 use crate::netproxy::recorded::Recording;
 use crate::netproxy::{Proxy, Refusal};
@@ -27,6 +29,8 @@ type Decide = Box<dyn Fn(SocketAddr) -> Result<String, Refusal>>;
 pub(super) struct HostLoopback {
     decide: Decide,
     inside: Option<Diag>,
+    /// Where we listen inside for ports of the host that rules name.
+    held: Vec<SocketAddr>,
     /// What tells who listens on the host's loopback: in a replay who accepted then.
     played: Box<dyn Fn() -> Option<Arc<Recording>>>,
     /// A host without such sockets is dialled to find out.
@@ -37,10 +41,15 @@ pub(super) struct HostLoopback {
 }
 
 impl HostLoopback {
-    /// `inside` is asked about the run's sockets.
-    pub(super) fn new(proxy: &Proxy, inside: Option<Diag>, captures: bool, enforce: bool) -> Self {
+    /// `inside` is asked about the run's sockets, of which `held` are ours.
+    pub(super) fn new(
+        proxy: &Proxy,
+        (inside, held): (Option<Diag>, Vec<SocketAddr>),
+        captures: bool,
+        enforce: bool,
+    ) -> Self {
         let (decide, played) = (Box::new(proxy.judge()), Box::new(proxy.played()));
-        Self { decide, inside, played, host: OnceCell::new(), captures, enforce }
+        Self { decide, inside, held, played, host: OnceCell::new(), captures, enforce }
     }
 
     /// Where a connection of `socket` to `to` leads; something inside has listened there if `served`.
@@ -59,6 +68,10 @@ impl HostLoopback {
         };
         match refused {
             Some(refused) if self.enforce => refused,
+            None if self.held.contains(&to) => {
+                let is_open = is_connected(socket) || self.listens_on_host(to);
+                if is_open { Loopback::Free } else { Loopback::Closed(rule) }
+            }
             _ if self.listens_inside(to).unwrap_or(served) => Loopback::Free,
             refused if !self.listens_on_host(to) => refused.unwrap_or(Loopback::Nobody(rule)),
             _ if !self.captures => {
@@ -80,7 +93,7 @@ impl HostLoopback {
 
     fn listens_on_host(&self, to: SocketAddr) -> bool {
         if let Some(recording) = (self.played)() {
-            return ends(to).any(|end| recording.accepts(end));
+            return recording.accepts_now(to.port(), ends(to));
         }
         let diag = self.host.get_or_init(|| netlink::diag_socket().ok());
         diag.as_ref().is_none_or(|diag| listens(diag.as_fd(), to) != Some(false))
@@ -101,6 +114,11 @@ fn ends(to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
         _ => None,
     };
     std::iter::once(to.ip()).chain(other).map(move |ip| SocketAddr::new(ip, to.port()))
+}
+
+/// A second connect of such a socket fails by itself (connect(2), EISCONN).
+fn is_connected(socket: BorrowedFd<'_>) -> bool {
+    getpeername::<SockaddrStorage>(socket.as_raw_fd()).is_ok()
 }
 
 /// The unspecified address is the machine's own (ip(7)).

@@ -70,6 +70,8 @@ pub struct Outcome {
     pub denials: Denials,
     /// What the proxy refused (names, connections under a name), and what no rule for a file would allow.
     pub other_denials: Vec<Denial>,
+    /// What was said of origins whose certificates could not be verified.
+    pub unverified: Vec<String>,
     /// The policy, for suggestions.
     pub policy: Arc<Policy>,
     /// Where the trace is.
@@ -280,7 +282,8 @@ fn conclude(
         recorder.record(event)?;
     }
     let totals = recorder.totals();
-    let other_denials = recorder.denials().named.into_iter().filter(is_counted_here_alone).collect();
+    let told = recorder.denials();
+    let other_denials = told.named.into_iter().filter(is_counted_here_alone).collect();
     // The last who could record anything.
     drop(recorder);
     let trace = writer.close(run_end(end))?;
@@ -294,6 +297,7 @@ fn conclude(
         totals,
         denials: finished.denials,
         other_denials,
+        unverified: told.unverified,
         policy,
         trace,
         left_out: finished.left_out,

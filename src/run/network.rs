@@ -40,7 +40,7 @@ pub(super) fn start(
     enforce: bool,
     (tls, streams): (Option<Interception>, StreamOptions),
 ) -> Result<Network, RunError> {
-    let mut diag = None;
+    let (mut diag, mut held) = (None, Vec::new());
     let captures = sockets.mechanism == Mechanism::Tproxy;
     for (role, socket) in sockets.fds {
         match role {
@@ -53,7 +53,10 @@ pub(super) fn start(
             Role::UdpLoopback(at) => listeners.udp_loopback.push((at, socket)),
             Role::AnswersV4 => listeners.answers.v4 = Some(socket),
             Role::AnswersV6 => listeners.answers.v6 = Some(socket),
-            Role::Loopback(at) => listeners.loopback.push((at, socket)),
+            Role::Loopback(at) => {
+                held.push(at);
+                listeners.loopback.push((at, socket));
+            }
             Role::Diag => diag = Some(socket),
             // They come by themselves.
             Role::Unix(_) | Role::UnixFile(_) | Role::Upper(_) | Role::Holder(_) => {}
@@ -77,7 +80,7 @@ pub(super) fn start(
         replayable: streams.replayable,
     };
     let proxy = netproxy::start(spec).map_err(RunError::Proxy)?;
-    let loopback = HostLoopback::new(&proxy, diag, captures, enforce);
+    let loopback = HostLoopback::new(&proxy, (diag, held), captures, enforce);
     Ok(Network { loopback: Box::new(move |socket, to, served| loopback.lead(socket, to, served)), proxy })
 }
 

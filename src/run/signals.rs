@@ -4,12 +4,9 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::RunError;
+use crate::ns::heard::PASSED_ON;
 use crate::sys::process;
 use crate::sys::refused::Refused;
-
-/// Signals that are passed on to the command.
-const FORWARDED: [Signal; 5] =
-    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1];
 
 /// Signals that no longer act by themselves.
 #[derive(Debug)]
@@ -40,7 +37,7 @@ pub fn hold_signals() -> Result<HeldSignals, RunError> {
 fn heard() -> SigSet {
     let mut heard = SigSet::empty();
     heard.add(Signal::SIGCHLD);
-    FORWARDED.into_iter().for_each(|signal| heard.add(signal));
+    PASSED_ON.into_iter().for_each(|signal| heard.add(signal));
     heard
 }
 
@@ -61,5 +58,5 @@ pub(super) fn ending(former: SigSet) -> Option<Signal> {
             && process::is_pending(*signal as i32)
             && !process::is_ignored(*signal as i32)
     };
-    FORWARDED.into_iter().find(would_end)
+    PASSED_ON.into_iter().find(would_end)
 }

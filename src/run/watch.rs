@@ -89,6 +89,7 @@ const WORDS: InitWords = InitWords {
     attach: init::attach_request,
     bind: init::bind_request,
     last_id: init::last_id_request,
+    heard: init::heard_request,
     pair: init::pair_request,
     answer: init::answer_to,
     is_end: init::is_end,

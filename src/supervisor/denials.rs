@@ -38,6 +38,8 @@ pub struct Counted {
     pub denied: Denied,
     /// The `deny:` rule, if one refused it.
     pub rule: Option<RuleId>,
+    /// Why, where neither a `deny:` rule nor a missing one is the cause.
+    pub reason: Option<String>,
     /// When it was first refused.
     pub first: Instant,
 }
@@ -60,10 +62,16 @@ impl Denials {
     }
 
     /// `rule` is the `deny:` rule that refused it.
-    pub(super) fn count(&mut self, denied: Denied, rule: Option<RuleId>) {
+    pub(super) fn count(&mut self, denied: Denied, rule: Option<RuleId>, reason: Option<&str>) {
         let key = format!("{denied:?} {rule:?}");
         if self.counts.len() < KINDS || self.counts.contains_key(&key) {
-            let new = || Counted { count: 0, denied, rule, first: Instant::now() };
+            let new = || Counted {
+                count: 0,
+                denied,
+                rule,
+                reason: reason.map(str::to_owned),
+                first: Instant::now(),
+            };
             self.counts.entry(key).or_insert_with(new).count += 1;
         }
     }
@@ -167,9 +175,9 @@ impl Supervisor {
     pub(super) fn deny(&mut self, event: Event, denied: Denied, rule: Option<RuleId>) -> Result<(), Stop> {
         let event = self.with_remedy(event, &denied);
         // Where no rule is behind it and none that is missing, a rule for the path would change nothing.
-        let is_beyond = event.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule: "));
-        if !(is_beyond && matches!(denied, Denied::Path { .. })) {
-            self.denials.count(denied, rule);
+        let beyond = event.rule.as_deref().and_then(|rule| rule.strip_prefix("no rule: "));
+        if beyond.is_none() || !matches!(denied, Denied::Path { .. }) {
+            self.denials.count(denied, rule, beyond);
         }
         Ok(self.recorder.deny(event)?)
     }
@@ -203,9 +211,9 @@ mod tests {
     fn what_programs_do_without_comes_last() {
         let mut denials = Denials::default();
         for name in ["/sys/a", "/sys/a", "/srv/rare", "/srv/often", "/srv/often"] {
-            denials.count(path(PathAccess::Read, name.as_ref()), None);
+            denials.count(path(PathAccess::Read, name.as_ref()), None, None);
         }
-        denials.count(path(PathAccess::Read, "/srv/rare".as_ref()), Some(RuleId(3)));
+        denials.count(path(PathAccess::Read, "/srv/rare".as_ref()), Some(RuleId(3)), None);
         let found: Vec<_> = denials.most_frequent();
         let found: Vec<_> = found.iter().map(|kind| (kind.count, &kind.denied, kind.rule)).collect();
         let said = |name: &str| path(PathAccess::Read, name.as_ref());

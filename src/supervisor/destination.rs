@@ -26,6 +26,9 @@ pub enum Loopback {
     Free,
     /// To the host's own, which this rule allows, and where nobody listens: the kernel will refuse it.
     Nobody(String),
+    /// To the host's own, which this rule names and for which we listen inside, and where nobody listens: to be
+    /// refused.
+    Closed(String),
     /// To whatever listens inside. Where nothing does, the host's own is refused, for this reason.
     Inside(String),
 }

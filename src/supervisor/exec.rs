@@ -89,7 +89,11 @@ impl Supervisor {
         match self.heads.can_run(&file) {
             Ok(true) => {}
             Ok(false) => {
-                let reason = "the agent can write there, and no exec rule names a path there";
+                let reason = if self.access.policy.names_program(&file.path) {
+                    "nothing was there when the run began: what came since starts no programs before the next run"
+                } else {
+                    "no rule names a program there by its path, and the agent can write there"
+                };
                 self.refuse_exec(call, &file.path, &argv, None, reason, false)?;
                 return Ok(Reply::Errno(Errno::EACCES));
             }
@@ -219,9 +223,9 @@ impl Supervisor {
         let writable =
             matches!(self.access.decide(PathAccess::Write, &file.path, Some(id)), Decision::Allow(_));
         let rule_body = self.access.policy.rules.get(rule.0).map(|rule| &rule.body);
-        let Some(RuleBody::Exec(exec)) = rule_body else { return refuse("no exec rule") };
+        let Some(RuleBody::Exec(exec)) = rule_body else { return refuse("no rule for programs names it") };
         if writable && matches!(exec.program, ExecProgram::Word { .. }) {
-            return refuse("the agent can write it, and no exec rule names it by its path");
+            return refuse("no rule names it by its path, and the agent can write it");
         }
         Ok((self.access.label(Some(rule), ""), !exec.arguments.is_empty()))
     }
@@ -270,7 +274,7 @@ impl Supervisor {
         if shown || !is_on_host(&path) {
             return Ok(Reply::Errno(Errno::ENOENT));
         }
-        self.refuse_exec(call, &path, argv, None, "it is not in the view", false)?;
+        self.refuse_exec(call, &path, argv, None, "no rule shows it", false)?;
         Ok(Reply::Errno(Errno::EACCES))
     }
 

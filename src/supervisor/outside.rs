@@ -11,8 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid, getpgrp};
 use serde_json::{Map, Value};
 
-use super::Supervisor;
 use super::clock::Clock;
+use super::{Stop, Supervisor};
 use crate::trace::{Event, Kind, TraceError};
 
 /// The operation under which the trace holds a signal.
@@ -117,6 +117,14 @@ impl Supervisor {
             self.forward(number.unsigned_abs());
         }
         Ok(())
+    }
+
+    /// Whether a signal that the launcher got came to the command as well, as one to their process group does: pid 1 is
+    /// in that too, and gets it before the launcher, for it joined later (`__kill_pgrp_info`).
+    pub(super) fn was_heard_inside(&mut self, number: i32) -> Result<bool, Stop> {
+        let heard = self.ask_init(&(self.words.heard)(number), &[])?.is_ok();
+        let is_beside = |command: i32| getpgid(Some(Pid::from_raw(command))) == Ok(getpgrp());
+        Ok(heard && self.command_pid.is_some_and(is_beside))
     }
 
     /// Milliseconds to the next signal of a replay, or to when it is time to look for it again.

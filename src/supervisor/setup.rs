@@ -31,6 +31,8 @@ pub struct InitWords {
     pub bind: fn(u32, &[u8]) -> Vec<u8>,
     /// Asks to say that this id of a task was the last that was given out.
     pub last_id: fn(i32) -> [u8; 5],
+    /// Asks whether this signal came to pid 1 as well.
+    pub heard: fn(i32) -> [u8; 5],
     /// Asks for a pair of connected sockets.
     pub pair: fn(SockType) -> [u8; 5],
     /// The errno in the answer to a request, 0 when it was done; `None` for another message.

@@ -73,6 +73,10 @@ impl Supervisor {
             // RFC 8305) is the run's own matter: nothing is kept from it.
             Loopback::Inside(_) | Loopback::Nobody(_) if served => return Ok(connect_now(socket, raw, None)),
             Loopback::Nobody(rule) => return Ok(self.connect_nobody(call, socket, raw, to, rule)),
+            Loopback::Closed(rule) => {
+                self.recorder.record(nobody_at(call, to, rule))?;
+                return Ok(Reply::Errno(Errno::ECONNREFUSED));
+            }
             Loopback::Inside(label) => label,
         };
         let nobody = RefusedConnection { target: to.to_string(), names: Vec::new(), label };
@@ -89,18 +93,12 @@ impl Supervisor {
         rule: String,
     ) -> Reply {
         let Ok(watched) = socket.try_clone() else { return Reply::Errno(Errno::ENOBUFS) };
-        let event = Event::new(Kind::Observe, "net.connect")
-            .arg("names", Vec::<String>::new())
-            .arg("address", to.ip().to_canonical().to_string())
-            .arg("port", to.port())
-            .arg("via", "loopback")
-            .result(json!({"failure": {"kind": "refused", "side": "upstream", "received": 0}}))
-            .proc(call.task.lineage.clone())
-            .rule(rule);
+        let event = nobody_at(call, to, rule);
         let recorder = self.recorder.clone();
         let record = move |reply: Reply| {
-            // A writer that failed stops the run at its next call.
-            let unrecorded = refused(&reply, &watched) && recorder.record_folded(event).is_err();
+            // One by one: a replay refuses as many before one that is accepted. A writer that failed stops the run at
+            // its next call.
+            let unrecorded = refused(&reply, &watched) && recorder.record(event).is_err();
             if unrecorded { Reply::Errno(Errno::EIO) } else { reply }
         };
         match connect_now(socket, raw, None) {
@@ -342,6 +340,17 @@ impl Supervisor {
         self.check_waiting(call)?;
         Ok((socket, raw))
     }
+}
+
+fn nobody_at(call: &Call, to: SocketAddr, rule: String) -> Event {
+    Event::new(Kind::Observe, "net.connect")
+        .arg("names", Vec::<String>::new())
+        .arg("address", to.ip().to_canonical().to_string())
+        .arg("port", to.port())
+        .arg("via", "loopback")
+        .result(json!({"failure": {"kind": "refused", "side": "upstream", "received": 0}}))
+        .proc(call.task.lineage.clone())
+        .rule(rule)
 }
 
 fn errno_of(error: std::io::Error) -> Errno {

@@ -32,7 +32,8 @@ impl Supervisor {
             Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => self.handle_stops(),
             Ok(Some(signal)) => {
                 let number = signal.ssi_signo.cast_signed();
-                let to_group = signal.ssi_code == SI_KERNEL && !is_leaders(number);
+                let heard = self.was_heard_inside(number)?;
+                let to_group = heard || (signal.ssi_code == SI_KERNEL && !is_leaders(number));
                 self.signal_from_outside(number, to_group)?;
                 Ok(false)
             }

@@ -48,6 +48,8 @@ pub const STATE_NAME: &str = "agentbox";
 pub const PENDING_NAME: &str = "pending";
 /// The list of traces that were put where an agent could reach them.
 pub const LEDGER_NAME: &str = "traces";
+/// The file in which runs lock what their agents see.
+pub const VIEWS_NAME: &str = "views";
 /// Remembers where a waiting trace belongs.
 pub const JOURNAL_NAME: &str = "journal.json";
 /// Name, in the state directory, of the directory in which the traces of replays are written.

@@ -7,6 +7,8 @@ use super::event::{Event, Kind};
 
 /// Different denials that are remembered by name; the rest is only counted.
 const MOST_NAMES: usize = 1024;
+/// Ends of streams that are remembered for their origin's certificate.
+const MOST_UNVERIFIED: usize = 64;
 /// Characters of a target that are remembered: an argv may be megabytes long.
 const LONGEST_TARGET: usize = 512;
 
@@ -47,6 +49,8 @@ pub struct Denials {
     pub named: Vec<Denial>,
     /// Denials of yet other targets, after too many different ones.
     pub others: u64,
+    /// How streams ended whose origin's certificate could not be verified, each once; some, if they are many.
+    pub unverified: Vec<String>,
 }
 
 #[derive(Default)]
@@ -54,6 +58,7 @@ pub(super) struct Tally {
     totals: Totals,
     denied: HashMap<(&'static str, String), Denial>,
     others: u64,
+    unverified: Vec<String>,
 }
 
 impl Tally {
@@ -68,7 +73,10 @@ impl Tally {
     pub(super) fn count(&mut self, event: &Event) {
         match event.kind {
             Kind::Meta => {}
-            Kind::Effect => self.count_effect(),
+            Kind::Effect => {
+                self.count_effect();
+                self.note_unverified(event);
+            }
             Kind::Observe => self.count_observation(),
             Kind::Deny => {
                 self.totals.denials += 1;
@@ -84,7 +92,19 @@ impl Tally {
     pub(super) fn denials(&self) -> Denials {
         let mut named: Vec<Denial> = self.denied.values().cloned().collect();
         named.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (a.op, &a.target).cmp(&(b.op, &b.target))));
-        Denials { named, others: self.others }
+        Denials { named, others: self.others, unverified: self.unverified.clone() }
+    }
+
+    fn note_unverified(&mut self, event: &Event) {
+        let Some(result) = event.result.as_ref().filter(|_| event.op == "net.stream") else { return };
+        let is_certificate = result.pointer("/failure/kind").is_some_and(|kind| kind == "certificate");
+        if let Some(end) = result.get("end").and_then(|end| end.as_str())
+            && is_certificate
+            && self.unverified.len() < MOST_UNVERIFIED
+            && !self.unverified.iter().any(|known| known == end)
+        {
+            self.unverified.push(end.to_owned());
+        }
     }
 
     fn count_denial(&mut self, event: &Event) {

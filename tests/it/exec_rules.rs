@@ -244,6 +244,28 @@ start('out/tool'); start('./out/tool')";
 }
 
 #[test]
+fn a_program_starts_in_a_place_that_was_not_there_at_the_start() {
+    everyone(|sandbox| {
+        let program = "os.makedirs('w/c/bin'); open('w/c/bin/tool', 'w').write('#!/bin/sh\\necho made\\n')
+os.chmod('w/c/bin/tool', 0o755); start('w/c/bin/tool')
+import shutil; shutil.copy('/bin/true', 'w/c/bin/other'); start('w/c/bin/other')";
+        for around in ["", "read: ./w\n", "read: .\n"] {
+            sandbox.directory("w");
+            sandbox.policy(&format!("{around}write: ./w/c\nexec: sh\nexec: ./w/c/bin/tool"));
+            let ran = python(sandbox, program);
+            ran.exits(0).prints("0 made\nEACCES\n").denied("exec", "w/c/bin/other");
+            std::fs::remove_dir_all(sandbox.path("w")).expect("removed");
+        }
+        // Beside what no program starts from it cannot: the reason is told, and no rule that is there already.
+        sandbox.directory("w/data");
+        sandbox.policy("read: ./w/data\nwrite: ./w/c\nexec: sh\nexec: ./w/c/bin/tool");
+        let ran = python(sandbox, &format!("{program}; sys.exit(3)"));
+        ran.exits(3).prints("EACCES\nEACCES\n").complains("before the next run)");
+        assert!(!ran.stderr.contains("to allow it: exec: ./w/c/bin/tool"), "{ran}");
+    });
+}
+
+#[test]
 fn a_denied_program_does_not_start_by_any_name() {
     everyone(|sandbox| {
         sandbox.directory("bin");

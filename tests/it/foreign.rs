@@ -1,12 +1,13 @@
 //! Traces from elsewhere that were made to harm whoever replays them: each ends with a clear word, and the
 //! host's files stay as they are.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use crate::support::{Forged, Ran, Sandbox, User, tree};
+use crate::support::{Forged, Ran, Sandbox, User, copy_program, everyone, tree};
 
 /// What the recorded run did.
 const AGENT: &str = "
@@ -78,6 +79,42 @@ fn file(forged: &Forged) -> Value {
 #[test]
 fn an_honest_copy_does_the_same() {
     Honest::new().replay("copy", |_, _| ()).exits(0).complains("replay ok");
+}
+
+#[test]
+fn a_program_that_is_not_the_systems_is_one_that_the_policy_names() {
+    everyone(|sandbox| {
+        let program = sandbox.path("../tools/shell");
+        sandbox.directory("../tools");
+        copy_program(fs::canonicalize("/bin/sh").expect("a shell"), &program);
+        sandbox.give("../tools");
+        let script = sandbox.file("../scripts/job", "echo done");
+        let (program, script) =
+            (program.canonicalize().expect("there"), script.canonicalize().expect("there"));
+        sandbox.policy("");
+        let words: [&[&OsStr]; 2] = [
+            &[program.as_os_str(), "-c".as_ref(), "echo done".as_ref()],
+            &["sh".as_ref(), script.as_os_str()],
+        ];
+        let rules = [format!("exec: {}", program.display()), format!("read: {}", script.display())];
+        let home = sandbox.beside("state");
+        for (words, rule) in words.into_iter().zip(rules) {
+            sandbox.environment("XDG_STATE_HOME", &home).policy("");
+            sandbox.run(words).exits(0).prints("done\n");
+            // It was made elsewhere.
+            sandbox.environment("XDG_STATE_HOME", sandbox.directory("../other"));
+            let (trace, policy) = (sandbox.trace(), sandbox.beside("agentbox.policy"));
+            let words =
+                ["replay".as_ref(), "-t".as_ref(), trace.as_os_str(), "-p".as_ref(), policy.as_os_str()];
+            let ran = sandbox.agentbox(&words);
+            assert_ne!(ran.code, 0, "{ran}");
+            if rule.starts_with("exec") {
+                ran.exits(2).prints("").complains(&format!("name it in your policy: {rule}"));
+            }
+            sandbox.policy(&rule);
+            sandbox.agentbox(&words).exits(0).prints("done\n").complains("replay ok");
+        }
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 
-use crate::support::{Ran, Sandbox, everyone, has, skip};
+use crate::support::{Ran, Sandbox, everyone, has, skip, until};
 
 /// Says `host` to everybody who connects; ends with the tests.
 fn serve(address: &str) -> u16 {
@@ -154,6 +154,46 @@ fn a_denied_port_and_a_run_without_such_a_rule_are_refused() {
         ran.exits(0).prints("ECONNREFUSED host\n").complains(&format!("to allow it: net: 127.0.0.1:{port}"));
         assert_eq!(ran.denials("net")[0]["args"]["remedy"], format!("net: 127.0.0.1:{port}"), "{ran}");
         assert_eq!(ran.denials("net").len(), 1, "{ran}");
+    });
+}
+
+#[test]
+fn a_named_port_is_refused_until_somebody_listens_there_and_so_in_a_replay() {
+    if !has("python3") {
+        return skip("python3", "it is not installed");
+    }
+    everyone(|sandbox| {
+        let port = free();
+        sandbox.policy(&format!("net: localhost:{port}\nwrite: .\n"));
+        let (asked, there) = (sandbox.path("asked"), sandbox.path("there"));
+        let server = std::thread::spawn({
+            let asked = asked.clone();
+            move || {
+                until("the port is asked for", || asked.exists());
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port");
+                std::fs::write(there, "").expect("a file");
+                let (mut client, _) = listener.accept().expect("a client");
+                client.write_all(b"host").expect("writes");
+            }
+        });
+        let program = format!(
+            "import os, time
+for host in '127.0.0.1', 'localhost', '0.0.0.0', '::1': print(ask(host, {port}), ask(host, {port}, False))
+open('asked', 'w').close()
+while not os.path.exists('there'): time.sleep(0.01)
+print(ask('127.0.0.1', {port}))"
+        );
+        let said = "ECONNREFUSED ECONNREFUSED\n".repeat(4) + "host\n";
+        let ran = clients(sandbox, &[], &program);
+        ran.exits(0).prints(&said).denied_nothing();
+        let refused = |entry: &&&serde_json::Value| entry["result"]["failure"]["kind"] == "refused";
+        let of_port = ran.of("net.connect");
+        assert_eq!(of_port.iter().filter(refused).count(), 8, "{ran}");
+        assert!(of_port.iter().all(|entry| entry["args"]["port"] == port), "{ran}");
+        server.join().expect("served");
+        let trace = sandbox.trace();
+        let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
+        replayed.exits(0).prints(&said).complains("replay ok");
     });
 }
 

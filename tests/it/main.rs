@@ -4,6 +4,7 @@ mod absent;
 mod again;
 mod aliases;
 mod among_system;
+mod awaited;
 mod beside;
 mod cli;
 mod clients;

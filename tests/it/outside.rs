@@ -1,7 +1,7 @@
 //! Signals from outside come again in a replay, where they came.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -89,6 +89,72 @@ fn who_never_rests_gets_it_in_time() {
         let (said, status) = record(sandbox, &words, "ready\n", Duration::from_millis(300), Signal::SIGTERM);
         assert_eq!((said.as_str(), status), ("ready\n", 143));
         again(sandbox, &said);
+    });
+}
+
+/// Prints each signal that it handles.
+const HANDLER: &str = "import signal, sys, time
+def handler(number, _):
+    print('caught', number, flush=True)
+    if number == signal.SIGTERM: sys.exit(5)
+for number in signal.SIGINT, signal.SIGTERM: signal.signal(number, handler)
+print('ready', flush=True)
+while True: time.sleep(60)";
+
+#[test]
+fn what_the_whole_group_gets_is_not_passed_on_again() {
+    if !has("python3") {
+        return skip("a handler", "there is no python3");
+    }
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        for options in [&[][..], &["--no-replay"]] {
+            let mut command = sandbox.run_command(options, &["python3", "-c", HANDLER]);
+            command.process_group(0).stdout(Stdio::piped());
+            let mut child = command.spawn().expect("starts");
+            let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+            let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+            let mut said = String::new();
+            // The launcher alone, then its whole group.
+            for (line, to, signal) in [
+                ("ready\n", pid, Signal::SIGINT),
+                ("caught 2\n", Pid::from_raw(-pid.as_raw()), Signal::SIGINT),
+                ("caught 2\n", Pid::from_raw(-pid.as_raw()), Signal::SIGTERM),
+            ] {
+                let before = said.len();
+                lines.read_line(&mut said).expect("a line");
+                assert_eq!(&said[before..], line);
+                kill(to, signal).expect("kill");
+            }
+            lines.read_to_string(&mut said).expect("the rest");
+            assert_eq!(child.wait().expect("an end").code(), Some(5));
+            assert_eq!(said, "ready\ncaught 2\ncaught 2\ncaught 15\n", "{options:?}");
+            let trace = std::fs::read_to_string(sandbox.trace()).expect("a trace");
+            let signals = trace.lines().filter(|line| line.contains("\"run.signal\""));
+            let whom = |line: &str| if line.contains("\"to\":\"group\"") { "group" } else { "command" };
+            let whom: Vec<_> = signals.map(whom).collect();
+            assert_eq!(whom, ["command", "group", "group"], "{trace}");
+            if options.is_empty() {
+                again(sandbox, &said);
+            }
+            let _ = std::fs::remove_file(sandbox.trace());
+        }
+    });
+}
+
+#[test]
+fn a_group_that_dies_of_a_signal_dies_again() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        let mut command = sandbox.run_command(&[], &["sh", "-c", "echo ready; sleep 600"]);
+        command.process_group(0).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut said = String::new();
+        lines.read_line(&mut said).expect("a line");
+        kill(Pid::from_raw(-i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("kill");
+        assert_eq!(child.wait().expect("an end").code(), Some(130));
+        again(sandbox, "ready\n");
     });
 }
 

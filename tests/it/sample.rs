@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use agentbox::trace::{Event, Kind, Placement, Recorder, WriterHandle, create};
+use agentbox::trace::{Event, Kind, Placement, Reach, Recorder, WriterHandle, create};
 use serde_json::json;
 
 /// Ten entries of every sort.
@@ -39,7 +39,7 @@ pub(crate) fn write_sample(path: &Path) {
 }
 
 pub(crate) fn start(path: &Path) -> (Recorder, WriterHandle) {
-    create(Placement::plan(path, false, false).expect("a placement")).expect("a writer")
+    create(Placement::plan(path, &Reach::default(), false).expect("a placement")).expect("a writer")
 }
 
 pub(crate) fn event(number: u64) -> Event {

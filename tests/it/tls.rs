@@ -197,6 +197,14 @@ fn what_an_origin_cannot_prove_is_answered_with_502() {
             let ran = origin.curl(sandbox, "net: {}", &[], &["-w", "%{http_code}"]);
             ran.exits(0);
             assert!(ran.stdout.ends_with("502") && ran.stdout.contains(reason), "{ran}");
+            let told = ran.stderr.lines().filter(|line| line.starts_with("agentbox: TLS with localhost at "));
+            let told: Vec<_> = told.filter(|line| line.contains(reason)).collect();
+            assert_eq!(told.len(), 1, "{ran}");
+            assert_eq!(
+                told[0].contains("`--upstream-ca FILE` adds one"),
+                shown == Shown::SelfSigned,
+                "{ran}"
+            );
             let result = &ran.recorded("http.exchange", "url", "/page")["result"];
             assert!(result["error"].as_str().is_some_and(|error| error.contains(reason)), "{ran}");
             assert!(result.get("status").is_none(), "{ran}");

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{Ran, everyone, skip};
-use agentbox::trace::{Event, Expectation, Kind, Outcome, Placement, TraceError, verify};
+use agentbox::trace::{Event, Expectation, Kind, Outcome, Placement, Reach, TraceError, verify};
 use serde_json::Value;
 
 use crate::sample::{agentbox, event, start, text, write_sample};
@@ -101,7 +101,7 @@ fn a_killed_run_leaves_whole_lines() {
         assert!(matches!(found.outcome, Outcome::Unsealed | Outcome::Torn { .. }), "{found:?}");
         assert!(found.entries > 0);
         // What it had reserved does not keep the next run from starting, nor is its trace lost.
-        let next = Placement::plan(&path, false, false).expect("a placement");
+        let next = Placement::plan(&path, &Reach::default(), false).expect("a placement");
         let former = directory.path().join(format!("trace.jsonl.{}", round + 1));
         assert_eq!(verify(&former, &Expectation::default()).expect("a trace"), found);
         drop(next);

@@ -24,10 +24,10 @@ mod script;
 mod shelf;
 mod streams;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Read};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -65,6 +65,8 @@ pub struct Recording {
     sessions: Sessions,
     /// Addresses at which somebody accepted.
     accepted: HashSet<SocketAddr>,
+    /// Whether somebody listened when connections to a port of the host's loopback were asked for, one after another.
+    asked: Mutex<HashMap<u16, VecDeque<bool>>>,
     /// The blobs of what clients were shown.
     leaves: Vec<String>,
     refusal: Option<String>,
@@ -83,12 +85,15 @@ impl Recording {
             streams: Arc::default(),
             sessions: Sessions::default(),
             accepted: HashSet::new(),
+            asked: Mutex::default(),
             leaves: Vec::new(),
             refusal: None,
         };
         let (mut streams, mut exchanges, mut sessions) = (Vec::new(), Vec::new(), Opened::default());
+        let mut asked = Vec::new();
         for line in entries {
             let Some(entry) = Entry::of(&line) else { continue };
+            asked.extend(asked_of(&entry));
             let is_read = match entry.op {
                 "net.accept" => {
                     recording.refuse(&entry, "a connection from the host to a port that `listen:` offers")
@@ -123,6 +128,11 @@ impl Recording {
         // Entries come when something has ended; what is played is asked for when it begins.
         streams.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
         exchanges.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+        asked.sort_by(|(one, ..): &(f64, _, _), (other, ..)| one.total_cmp(other));
+        let by_port = recording.asked.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (_, port, listened) in asked {
+            by_port.entry(port).or_default().push_back(listened);
+        }
         for (_, key, proc, stream) in streams {
             recording.streams.put(key, proc, stream);
         }
@@ -143,6 +153,15 @@ impl Recording {
     #[must_use]
     pub fn accepts(&self, address: SocketAddr) -> bool {
         self.accepted.contains(&address)
+    }
+
+    /// Whether somebody listened at this port of the host's loopback, which `addresses` spell, when as many
+    /// connections to it were asked for as by now.
+    #[must_use]
+    pub fn accepts_now(&self, port: u16, mut addresses: impl Iterator<Item = SocketAddr>) -> bool {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = asked.get_mut(&port).and_then(VecDeque::pop_front);
+        next.unwrap_or_else(|| addresses.any(|address| self.accepts(address)))
     }
 
     /// What clients were shown. One that cannot be read is made anew.
@@ -184,6 +203,22 @@ impl Recording {
             (None, None) => format!("listen:{}", entry.args.get("port")?),
         };
         Some((RecordedStream::opened(entry), key, entry.proc.map(str::to_owned), stream))
+    }
+}
+
+/// Whether a connection to a port of the host's loopback was asked for, when, and whether somebody listened.
+fn asked_of(entry: &Entry<'_>) -> Option<(f64, u16, bool)> {
+    let address = address_of(entry).filter(|address| address.ip().is_loopback())?;
+    match entry.op {
+        // One attempt of several at once is no connection of its own.
+        "net.stream" if entry.result.get("end") == Some(&streams::GIVEN_UP.into()) => None,
+        "net.stream" => Some((RecordedStream::opened(entry), address.port(), true)),
+        "net.connect" => {
+            let kind = entry.result.get("failure").and_then(|failure| failure.get("kind"));
+            let is_refused = entry.text("via") == Some("loopback") && kind == Some(&"refused".into());
+            is_refused.then_some((entry.time, address.port(), false))
+        }
+        _ => None,
     }
 }
 

@@ -18,7 +18,7 @@ use super::playback::Ending;
 use super::shelf::{Shelf, Taker};
 
 /// How the end of an attempt reads that was given up.
-const GIVEN_UP: &str = "another address answered first";
+pub(super) const GIVEN_UP: &str = "another address answered first";
 
 /// What stands before the reason of a dial that failed.
 const CANNOT_CONNECT: &str = "cannot connect: ";

@@ -163,6 +163,12 @@ impl Directory {
         self.fd.try_clone()
     }
 
+    /// Where it is now.
+    pub(super) fn path_now(&self) -> io::Result<PathBuf> {
+        use std::os::fd::AsRawFd as _;
+        std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
     pub(super) fn into_fd(self) -> OwnedFd {
         self.fd
     }

@@ -23,16 +23,19 @@ mod room;
 mod scratch;
 mod state;
 mod transfer;
+mod views;
 
 pub use heads::{is_known_head, list_of_heads, remember_head};
 pub use pending::{Recovered, locate, recover_pending};
 pub use scratch::Scratch;
+pub use views::Reach;
 
 use directory::{Directory, file_identity, lock};
-use pending::{Pending, is_awaited};
+use pending::{Pending, hold, is_awaited, recover};
 use room::{Overwrite, make_room};
 use state::StateDirectories;
 use transfer::transfer;
+use views::{Views, unseen};
 
 /// What a file is, whatever its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,11 +55,13 @@ pub struct Protected {
     pub identity: Option<FileIdentity>,
 }
 
-/// A trace that is in place.
+/// A trace that is complete, and in place or waiting for that.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placed {
     /// Where it is.
     pub path: PathBuf,
+    /// Where it belongs, if it waits until no other run sees that place.
+    pub awaited_at: Option<PathBuf>,
     /// What had appeared there during the run, under its new name.
     pub moved_aside: Option<PathBuf>,
     /// Number of its entries.
@@ -76,6 +81,7 @@ pub struct Placement {
     protected: Vec<Protected>,
     former: usize,
     state: Option<Directory>,
+    views: Option<Views>,
 }
 
 #[derive(Debug)]
@@ -87,16 +93,16 @@ enum Home {
 impl Placement {
     /// Makes the files for the trace `trace`.
     ///
-    /// `inside_granted` says that the agent could reach that path: the trace is then written elsewhere. A former
+    /// Where `reach` says that the agent could reach that path, the trace is written elsewhere. A former
     /// trace at that path is renamed. `force` lets a file that is no trace be overwritten.
-    pub fn plan(trace: &Path, inside_granted: bool, force: bool) -> Result<Self, TraceError> {
-        Self::plan_with(&StateDirectories::from_environment(), trace, inside_granted, force)
+    pub fn plan(trace: &Path, reach: &Reach, force: bool) -> Result<Self, TraceError> {
+        Self::plan_with(&StateDirectories::from_environment(), trace, reach, force)
     }
 
     fn plan_with(
         state: &StateDirectories,
         trace: &Path,
-        inside_granted: bool,
+        reach: &Reach,
         force: bool,
     ) -> Result<Self, TraceError> {
         let (parent, destination_name) = split(trace)?;
@@ -106,6 +112,8 @@ impl Placement {
         destination
             .check_usable()
             .map_err(|source| TraceError::ClosedDirectory { path: destination.path().to_owned(), source })?;
+        // From here on no trace comes to where the agent would see it: what is there by now is protected below.
+        let views = Views::hold(state, &reach.trees)?;
         let path = destination.join(&destination_name);
         if is_awaited(state, &path) {
             return Err(TraceError::Busy { path });
@@ -115,10 +123,10 @@ impl Placement {
             &destination_name,
             if force { Overwrite::OtherFiles } else { Overwrite::Never },
         )?;
-        let (home, name, file) = if inside_granted {
+        let (home, name, file) = if reach.own_trace {
             let name = OsString::from(DEFAULT_NAME);
-            let (pending, file) =
-                Pending::create(state, &destination, &destination_name, |place| make_files(place, &name))?;
+            let places = pending::Places { directory: &destination, name: &destination_name, reach };
+            let (pending, file) = Pending::create(state, places, |place| make_files(place, &name))?;
             (Home::Pending(pending), name, file)
         } else {
             let file = make_files(&destination, &destination_name)?;
@@ -133,6 +141,7 @@ impl Placement {
             protected: Vec::new(),
             former: 0,
             state: None,
+            views: Some(views),
         };
         let names = placement.destination.names().unwrap_or_default();
         placement.former = placement.count_former(&names);
@@ -194,20 +203,35 @@ impl Placement {
         let _ = self.home().remove_directory(&blobs_name(&self.name));
     }
 
-    /// Puts the trace where it belongs. Its writer has ended.
-    pub(super) fn place(self) -> Result<Placed, TraceError> {
-        let (path, moved_aside) = match &self.home {
-            Home::Destination => (self.destination(), None),
-            Home::Pending(pending) => {
+    /// Puts the trace where it belongs, and others that waited for this run to end. Its writer has ended.
+    pub(super) fn place(mut self) -> Result<Placed, TraceError> {
+        let state = self.views.take().map(Views::end);
+        let placed = self.move_home(state.as_ref());
+        if let Some(state) = &state {
+            recover(state);
+        }
+        placed
+    }
+
+    fn move_home(&self, state: Option<&StateDirectories>) -> Result<Placed, TraceError> {
+        let (mut path, mut moved_aside, mut awaited_at) = (self.destination(), None, None);
+        if let Home::Pending(pending) = &self.home {
+            let _guard = hold(&pending.parent);
+            let now = self.destination.path_now().map(|directory| directory.join(&self.destination_name));
+            let places = now.iter().chain(&pending.aliases).chain([&path]).map(PathBuf::as_path);
+            if let Some(_unseen) = state.and_then(|state| unseen(state, places)) {
                 let done =
                     transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
                 pending.remove();
                 // Without the list the trace is as good: the next run protects its name where it looks for it.
                 let _ = ledger::remember(&pending.parent, &done.path);
-                (done.path, done.moved_aside)
+                (path, moved_aside) = (done.path, done.moved_aside);
+            } else {
+                awaited_at = Some(path);
+                path = self.written_at();
             }
-        };
-        Ok(Placed { path, moved_aside, entries: 0, head: String::new() })
+        }
+        Ok(Placed { path, awaited_at, moved_aside, entries: 0, head: String::new() })
     }
 
     /// Removes what was made for a writer that did not start.

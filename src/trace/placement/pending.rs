@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::super::canonical;
 use super::super::error::TraceError;
-use super::super::event::{path_value, unhex};
+use super::super::event::{hex, path_value, unhex};
 use super::super::layout::{DEFAULT_NAME, JOURNAL_NAME, blobs_name};
 use super::super::queue::now_micros;
 use super::FileIdentity;
@@ -19,6 +19,7 @@ use super::directory::{Directory, lock};
 use super::scratch::clean_up;
 use super::state::StateDirectories;
 use super::transfer::{remove_tree, transfer};
+use super::views::{Reach, unseen};
 
 /// A trace of a run that was killed, and what became of it.
 #[derive(Debug)]
@@ -35,15 +36,26 @@ pub(super) struct Pending {
     pub(super) parent: Directory,
     pub(super) name: OsString,
     pub(super) directory: Directory,
+    /// Other paths of where it belongs.
+    pub(super) aliases: Vec<PathBuf>,
+}
+
+/// Where a trace is to be put.
+pub(super) struct Places<'a> {
+    pub(super) directory: &'a Directory,
+    pub(super) name: &'a OsStr,
+    pub(super) reach: &'a Reach,
 }
 
 /// Where a waiting trace belongs.
 struct Journal {
     destination: PathBuf,
     directory: FileIdentity,
+    aliases: Vec<PathBuf>,
 }
 
-/// Puts the traces of runs that were killed in place. Those of running ones are left alone.
+/// Puts the traces of runs that have ended, or were killed, in place. Those of running ones are left alone, and those
+/// that a running agent would see.
 pub fn recover_pending() -> Vec<Recovered> {
     let state = StateDirectories::from_environment();
     clean_up(&state);
@@ -59,23 +71,21 @@ pub(super) fn recover(state: &StateDirectories) -> Vec<Recovered> {
     let mut recovered = Vec::new();
     for parent in state.existing_pending() {
         let Ok(_guard) = hold(&parent) else { continue };
-        for name in parent.names().unwrap_or_default() {
-            recovered.extend(recover_one(&parent, &name));
+        for name in in_order(&parent) {
+            recovered.extend(recover_one(state, &parent, &name));
         }
     }
     recovered
 }
 
 pub(super) fn locate_in(state: &StateDirectories, path: &Path) -> PathBuf {
-    if path.symlink_metadata().is_ok() {
-        return path.to_owned();
-    }
+    // What stands there meanwhile came after it, be it an agent's.
     let Some(wanted) = absolute(path) else {
         return path.to_owned();
     };
     waiting(state)
         .into_iter()
-        .find(|(_, journal)| journal.destination == wanted)
+        .rfind(|(_, journal)| journal.destination == wanted)
         .map_or_else(|| path.to_owned(), |(directory, _)| directory.join(OsStr::new(DEFAULT_NAME)))
 }
 
@@ -88,12 +98,10 @@ pub(super) fn is_awaited(state: &StateDirectories, destination: &Path) -> bool {
 }
 
 impl Pending {
-    /// Makes a place for a trace that belongs at `name` in `destination`, and lets `fill` make its files there before
-    /// anybody looks.
+    /// Makes a place for a trace that belongs at `places`, and lets `fill` make its files there before anybody looks.
     pub(super) fn create<T>(
         state: &StateDirectories,
-        destination: &Directory,
-        name: &OsStr,
+        places: Places<'_>,
         fill: impl FnOnce(&Directory) -> Result<T, TraceError>,
     ) -> Result<(Self, T), TraceError> {
         let parent = state.create_pending()?;
@@ -102,12 +110,16 @@ impl Pending {
         let own_name = OsString::from(format!("{}-{}", now_micros(), std::process::id()));
         let directory = parent.create_directory(&own_name).map_err(create)?;
         let journal = Journal {
-            destination: destination.join(name),
-            directory: destination.identity().map_err(create)?,
+            destination: places.directory.join(places.name),
+            directory: places.directory.identity().map_err(create)?,
+            aliases: places.reach.aliases.clone(),
         };
         let filled = journal.write(&directory).map_err(create).and_then(|()| fill(&directory));
         match filled {
-            Ok(filled) => Ok((Self { parent, name: own_name, directory }, filled)),
+            Ok(filled) => {
+                let aliases = journal.aliases;
+                Ok((Self { parent, name: own_name, directory, aliases }, filled))
+            }
             Err(error) => {
                 let _ = remove_tree(&parent, &own_name);
                 Err(error)
@@ -128,6 +140,8 @@ impl Journal {
             path_value("destination", self.destination.as_os_str().as_bytes()).into_iter().collect();
         fields.insert("dev".to_owned(), self.directory.dev.into());
         fields.insert("ino".to_owned(), self.directory.ino.into());
+        let aliases = self.aliases.iter().map(|path| hex(path.as_os_str().as_bytes()).into());
+        fields.insert("aliases_hex".to_owned(), Value::Array(aliases.collect()));
         let mut text = String::new();
         canonical::write_object(&mut text, &fields);
         text.push('\n');
@@ -144,7 +158,11 @@ impl Journal {
             None => OsString::from(fields.get("destination")?.as_str()?),
         };
         let directory = FileIdentity { dev: fields.get("dev")?.as_u64()?, ino: fields.get("ino")?.as_u64()? };
-        Some(Self { destination: PathBuf::from(destination), directory })
+        let path = |hex: &Value| Some(PathBuf::from(OsString::from_vec(unhex(hex.as_str()?)?)));
+        // Older ones have none.
+        let aliases = fields.get("aliases_hex").and_then(Value::as_array).into_iter().flatten();
+        let aliases = aliases.map(path).collect::<Option<Vec<_>>>()?;
+        Some(Self { destination: PathBuf::from(destination), directory, aliases })
     }
 }
 
@@ -156,7 +174,7 @@ pub(super) fn hold(parent: &Directory) -> io::Result<Flock<File>> {
 fn waiting(state: &StateDirectories) -> Vec<(Directory, Journal)> {
     let mut found = Vec::new();
     for parent in state.existing_pending() {
-        for name in parent.names().unwrap_or_default() {
+        for name in in_order(&parent) {
             let Ok(directory) = parent.open_directory(&name) else {
                 continue;
             };
@@ -168,7 +186,14 @@ fn waiting(state: &StateDirectories) -> Vec<(Directory, Journal)> {
     found
 }
 
-fn recover_one(parent: &Directory, name: &OsStr) -> Option<Recovered> {
+/// The oldest first: their names begin with the time.
+fn in_order(parent: &Directory) -> Vec<OsString> {
+    let mut names = parent.names().unwrap_or_default();
+    names.sort();
+    names
+}
+
+fn recover_one(state: &StateDirectories, parent: &Directory, name: &OsStr) -> Option<Recovered> {
     let directory = parent.open_directory(name).ok()?;
     let trace_name = OsStr::new(DEFAULT_NAME);
     let from = directory.join(trace_name);
@@ -185,32 +210,41 @@ fn recover_one(parent: &Directory, name: &OsStr) -> Option<Recovered> {
         let _ = remove_tree(parent, name);
         return None;
     }
-    let to = put_in_place(&directory);
-    if let Ok(path) = &to {
-        let _ = super::ledger::remember(parent, path);
+    let to = put_in_place(state, parent, &directory).transpose()?;
+    if to.is_ok() {
         let _ = remove_tree(parent, name);
     }
     Some(Recovered { from, to })
 }
 
-fn put_in_place(directory: &Directory) -> Result<PathBuf, TraceError> {
+/// `None`: an agent that runs sees the place.
+fn put_in_place(
+    state: &StateDirectories,
+    parent: &Directory,
+    directory: &Directory,
+) -> Result<Option<PathBuf>, TraceError> {
     let trace_name = OsStr::new(DEFAULT_NAME);
     let journal_path = || directory.join(OsStr::new(JOURNAL_NAME));
     let journal = Journal::read(directory).ok_or_else(|| TraceError::Journal { path: journal_path() })?;
-    let (Some(parent), Some(name)) = (journal.destination.parent(), journal.destination.file_name()) else {
+    let (Some(around), Some(name)) = (journal.destination.parent(), journal.destination.file_name()) else {
         return Err(TraceError::Journal { path: journal_path() });
     };
     // The agent may have put another directory, or a link, where the right one was.
     let destination =
-        Directory::open(parent).ok().filter(|found| found.identity().ok() == Some(journal.directory));
+        Directory::open(around).ok().filter(|found| found.identity().ok() == Some(journal.directory));
     let Some(destination) = destination else {
         return Err(TraceError::DirectoryReplaced {
-            path: parent.to_owned(),
+            path: around.to_owned(),
             trace: directory.join(trace_name),
         });
     };
+    let now = destination.path_now().map(|directory| directory.join(name));
+    let places = now.iter().chain(&journal.aliases).chain([&journal.destination]).map(PathBuf::as_path);
+    let Some(_unseen) = unseen(state, places) else { return Ok(None) };
     let _ = directory.remove_directory(&blobs_name(trace_name));
-    transfer(directory, trace_name, &destination, name).map(|done| done.path)
+    let done = transfer(directory, trace_name, &destination, name)?;
+    let _ = super::ledger::remember(parent, &done.path);
+    Ok(Some(done.path))
 }
 
 /// Returns `path` with the links of its directory followed, its own name kept.

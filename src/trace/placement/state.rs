@@ -20,6 +20,14 @@ struct Candidate {
     home: Option<PathBuf>,
 }
 
+impl Candidate {
+    /// Makes it where it may be made and is missing.
+    fn make(&self) -> Option<Directory> {
+        let has_home = self.home.as_ref().is_none_or(|home| home.is_dir());
+        has_home.then(|| make_private(&self.path)).flatten()
+    }
+}
+
 impl StateDirectories {
     /// Returns the places that this process's environment names.
     pub(super) fn from_environment() -> Self {
@@ -52,14 +60,13 @@ impl StateDirectories {
     /// Opens the directory `name` in the first place that is private, making it where it is missing.
     pub(super) fn create(&self, name: &str) -> Result<Directory, TraceError> {
         let mut tried = PathBuf::new();
-        for Candidate { path, home } in &self.0 {
-            if home.as_ref().is_none_or(|home| home.is_dir())
-                && make_private(path).is_some()
-                && let Some(directory) = make_private(&path.join(name))
+        for candidate in &self.0 {
+            if candidate.make().is_some()
+                && let Some(directory) = make_private(&candidate.path.join(name))
             {
                 return Ok(directory);
             }
-            tried.clone_from(path);
+            tried.clone_from(&candidate.path);
         }
         Err(TraceError::StateDirectory { path: tried })
     }
@@ -76,6 +83,12 @@ impl StateDirectories {
             Protected { path: path.clone(), identity: identity.ok() }
         };
         self.0.iter().map(protect).collect()
+    }
+
+    /// The same, and the first that can be made where it is missing.
+    pub(super) fn made(&self) -> Vec<Directory> {
+        let _ = self.0.iter().find_map(Candidate::make);
+        self.existing()
     }
 
     /// Opens every place of the state directory that there is.

@@ -35,7 +35,7 @@ impl Place {
     }
 
     fn plan(&self, inside_granted: bool) -> Result<Placement, TraceError> {
-        Placement::plan_with(&self.state, &self.trace(), inside_granted, false)
+        Placement::plan_with(&self.state, &self.trace(), &inside(inside_granted), false)
     }
 
     fn start(&self, inside_granted: bool) -> (Recorder, WriterHandle, PathBuf) {
@@ -57,6 +57,10 @@ impl Place {
     fn waiting(&self) -> usize {
         fs::read_dir(self.directory.path().join("state/pending")).map_or(0, Iterator::count)
     }
+}
+
+fn inside(own_trace: bool) -> Reach {
+    Reach { own_trace, ..Reach::default() }
 }
 
 fn is_sealed(path: &Path) -> bool {
@@ -86,7 +90,8 @@ fn what_is_no_trace_is_left_alone() {
     assert!(matches!(place.plan(true), Err(TraceError::NotReplaceable { .. })));
     assert_eq!(fs::read_to_string(place.trace()).expect("it reads"), "precious");
 
-    let forced = Placement::plan_with(&place.state, &place.trace(), false, true).expect("a placement");
+    let forced =
+        Placement::plan_with(&place.state, &place.trace(), &inside(false), true).expect("a placement");
     assert_eq!(fs::read(forced.written_at()).expect("it reads"), b"");
 }
 
@@ -97,7 +102,8 @@ fn links_directories_and_pipes_are_refused() {
     fs::write(&target, "{\"args\":{}").expect("written");
     symlink(&target, place.trace()).expect("linked");
     assert!(matches!(place.plan(false), Err(TraceError::Occupied { .. })));
-    let forced = Placement::plan_with(&place.state, &place.trace(), false, true).expect("a placement");
+    let forced =
+        Placement::plan_with(&place.state, &place.trace(), &inside(false), true).expect("a placement");
     assert_eq!(fs::read_to_string(&target).expect("it reads"), "{\"args\":{}");
     drop(forced);
     fs::create_dir(place.trace()).expect("a directory");
@@ -106,10 +112,11 @@ fn links_directories_and_pipes_are_refused() {
     nix::unistd::mkfifo(&place.trace(), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     assert!(matches!(place.plan(false), Err(TraceError::Occupied { .. })));
     for path in ["/", "..", "x/"] {
-        let result = Placement::plan_with(&place.state, Path::new(path), false, false);
+        let result = Placement::plan_with(&place.state, Path::new(path), &inside(false), false);
         assert!(matches!(result, Err(TraceError::NoFileName { .. })), "{path}");
     }
-    let missing = Placement::plan_with(&place.state, &place.work("missing/trace.jsonl"), false, false);
+    let missing =
+        Placement::plan_with(&place.state, &place.work("missing/trace.jsonl"), &inside(false), false);
     assert!(matches!(missing, Err(TraceError::OpenDirectory { .. })));
 }
 
@@ -170,8 +177,8 @@ fn a_state_directory_that_others_can_enter_is_not_used() {
 fn what_must_be_protected_is_named() {
     let place = Place::new();
     place.run(false);
-    let placement =
-        Placement::plan_with(&place.state, &place.work("other.jsonl"), true, false).expect("a placement");
+    let placement = Placement::plan_with(&place.state, &place.work("other.jsonl"), &inside(true), false)
+        .expect("a placement");
     let protected = placement.protected();
     let find = |path: &Path| protected.iter().find(|protected| protected.path == path);
     for name in ["trace.jsonl", "trace.jsonl.blobs"] {

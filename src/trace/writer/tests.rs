@@ -5,11 +5,12 @@ use std::path::Path;
 
 use super::super::event::Kind;
 use super::super::verify::{Expectation, Outcome, verify};
-use super::super::{Totals, layout};
+use super::super::{Reach, Totals, layout};
 use super::*;
 
 fn start(directory: &Path) -> (Recorder, WriterHandle) {
-    let placement = Placement::plan(&directory.join("trace.jsonl"), false, false).expect("a placement");
+    let placement =
+        Placement::plan(&directory.join("trace.jsonl"), &Reach::default(), false).expect("a placement");
     create(placement).expect("a writer")
 }
 

@@ -21,7 +21,7 @@ fn traces_of_other_names_are_protected_later() {
     let place = Place::new();
     let put = |name: &str| {
         let placement =
-            Placement::plan_with(&place.state, &place.work(name), true, false).expect("a placement");
+            Placement::plan_with(&place.state, &place.work(name), &inside(true), false).expect("a placement");
         let (recorder, writer) = create(placement).expect("a writer");
         recorder.record(Event::new(Kind::Effect, "clock.now")).expect("recorded");
         writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
@@ -85,7 +85,7 @@ fn across_file_systems_the_trace_is_copied() {
     let state = StateDirectories::only(&other.path().join("state"));
     let same =
         fs::metadata(other.path()).expect("stat").dev() == fs::metadata(place.work(".")).expect("stat").dev();
-    let placement = Placement::plan_with(&state, &place.trace(), true, false).expect("a placement");
+    let placement = Placement::plan_with(&state, &place.trace(), &inside(true), false).expect("a placement");
     let (recorder, writer) = create(placement).expect("a writer");
     for size in [10, 300_000] {
         let mut blob = recorder.blob().expect("a blob");
