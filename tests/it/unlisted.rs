@@ -134,3 +134,23 @@ fn a_directory_that_is_another_one_by_a_link_now_hides_nothing() {
     let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
     replayed.exits(1).complains("input-changed").complains("data -> ");
 }
+
+#[test]
+fn directories_of_the_view_list_in_the_recorded_order() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: sh, ls");
+        // The way here shows only what rules name; the others are made for the view as well.
+        let script = "for place in / /etc /dev /var ..; do echo $place; ls -U $place; done";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(0);
+        let own = ran.of("fs.order").iter().filter(|entry| entry["args"]["own"] == true).count();
+        assert!(own >= 3, "{ran}");
+        let trace = sandbox.trace();
+        for _ in 0..2 {
+            let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
+            replayed.exits(0).complains("agentbox: replay ok");
+            assert!(!replayed.stderr.contains("new since"), "{replayed}");
+            assert_eq!(replayed.stdout, ran.stdout);
+        }
+    });
+}
