@@ -1,6 +1,7 @@
 //! Former traces are listed nowhere: not in a run, and not in its replay, whatever has come to lie there since.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use crate::support::{Sandbox, everyone};
 
@@ -153,4 +154,29 @@ fn directories_of_the_view_list_in_the_recorded_order() {
             assert_eq!(replayed.stdout, ran.stdout);
         }
     });
+}
+
+/// As a container or sudo leaves it.
+#[test]
+fn a_directory_of_somebody_else_that_came_to_be_since_is_not_there_either() {
+    if !nix::unistd::geteuid().is_root() {
+        return crate::support::skip("another owner", "only root makes directories of two users");
+    }
+    for access in ["read", "write"] {
+        let sandbox = crate::support::Sandbox::new(crate::support::User::Ordinary);
+        sandbox.policy(&format!("{access}: .\nexec: ls"));
+        let ran = sandbox.run(&["ls", "-a"]);
+        ran.exits(0);
+        for directory in ["closed", "open"] {
+            let path = sandbox.path(directory);
+            fs::create_dir(&path).expect("makes");
+            fs::write(path.join("file"), "x").expect("writes");
+            let mode = if directory == "closed" { 0o700 } else { 0o755 };
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("sets the mode");
+        }
+        let trace = sandbox.trace();
+        let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
+        replayed.exits(0).prints(&ran.stdout).complains("agentbox: replay ok").complains("closed and 1 more");
+        assert!(sandbox.path("closed/file").exists() && sandbox.path("open/file").exists());
+    }
 }
