@@ -10,6 +10,7 @@ const COMMANDS: &[&str] = &["why", "learn", "check", "export", "undo", "apply", 
 const OF_POLICY: &[&str] = &["test", "diff"];
 const OPTIONS: &[&str] = &[
     "--sign",
+    "--key",
     "--checkpoint",
     "--dry-run",
     "--record",

@@ -89,8 +89,8 @@ impl ReplayCommand {
         let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
         })?;
-        // Where waits are left out, it is for us to say when they end.
-        let clock = if self.paced { recording.clock } else { recording.clock.behind() };
+        // It is for us to say when waits until a time end: a replay can be slower than the recorded run.
+        let clock = recording.clock.behind();
         let outputs = first.outputs(bound.is_some());
         let begun = run::begin(Some(place::former(&recording, clock, self.voice)?), input, outputs);
         let made = first.made(&recording, blanks(&scratch)?);
@@ -210,13 +210,17 @@ impl ReplayCommand {
         let name = recording.said("policy_name").unwrap_or(crate::plan::DEFAULT_POLICY);
         let file = self.policy.clone().unwrap_or_else(|| PathBuf::from(name));
         if !known && self.policy.is_none() {
-            let why = if recording.sealed {
-                "was not made here"
+            let (why, more) = if recording.sealed {
+                let list = trace::list_of_heads();
+                (
+                    format!("was not made here, for {} does not list it", list.display()),
+                    "; if it was, set HOME and XDG_STATE_HOME as they were then",
+                )
             } else {
-                "has no end that proves where it is from"
+                ("has no end that proves where it is from".to_owned(), "")
             };
             return Err(Failure::usage(format!(
-                "{}: this trace {why}, so its own policy is not trusted: name yours with -p",
+                "{}: this trace {why}, so its own policy is not trusted: name yours with -p{more}",
                 recording.name().display()
             )));
         }

@@ -30,10 +30,6 @@ pub struct VerifyCommand {
     #[arg(long, value_name = "SHA", value_parser = parse_sha256)]
     head: Option<String>,
 
-    /// The public key that must have signed the seal
-    #[arg(long, value_name = "PUB")]
-    key: Option<PathBuf>,
-
     #[command(flatten)]
     voice: Voice,
 }
@@ -44,9 +40,6 @@ impl VerifyCommand {
     /// # Errors
     /// The trace cannot be read, or its report not be written.
     pub fn run(self) -> Result<u8, Failure> {
-        if self.key.is_some() {
-            return Err(Failure::usage("this version has no signatures yet: use --head instead of --key"));
-        }
         let pinned = self.head.is_some();
         let expected = Expectation { head: self.head };
         let opened = trace::open(&self.file.unwrap_or(self.trace));

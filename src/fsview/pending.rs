@@ -82,7 +82,7 @@ impl Pending {
         let below = root.path.strip_prefix(&root.base).unwrap_or(&root.path);
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
         let place =
             openat2(base, below, how).map_err(|errno| FsviewError::new("openat2", &root.path, errno))?;
         let tree = mount::clone_tree(place.as_fd(), c"", true)
@@ -93,7 +93,7 @@ impl Pending {
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         let shape = match kind {
             SFlag::S_IFDIR => Shape::Directory,
-            // A link is not what the rule named: it would lead elsewhere.
+            // A link is not what the rule named, nor is one on the way: it would lead elsewhere.
             SFlag::S_IFLNK => return Err(FsviewError::new("open_tree", &root.path, Errno::ELOOP)),
             _ => Shape::File,
         };
@@ -104,10 +104,11 @@ impl Pending {
             .map_err(|error| FsviewError::new("move_mount", &root.path, error))
     }
 
+    /// Where the place is in the view, made where it is missing. The agent may have put links on the way.
     fn mount_point(&self, path: &Path, shape: Shape) -> nix::Result<OwnedFd> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let view = nix::fcntl::open("/", flags, Mode::empty())?;
-        match tree::open(view.as_fd(), path) {
+        match tree::open_final(view.as_fd(), path) {
             Err(Errno::ENOENT) => {}
             other => return other,
         }
@@ -115,9 +116,9 @@ impl Pending {
         let last = path.components().count() - 1;
         for (at, component) in path.components().enumerate() {
             let Component::Normal(name) = component else { continue };
-            let parent = tree::open(view.as_fd(), &walked)?;
+            let parent = tree::open_final(view.as_fd(), &walked)?;
             walked.push(name);
-            if tree::open(view.as_fd(), &walked).is_ok() {
+            if tree::open_final(view.as_fd(), &walked).is_ok() {
                 continue;
             }
             let directory = at != last || shape == Shape::Directory;
@@ -125,12 +126,12 @@ impl Pending {
                 Err(Errno::EROFS) => {
                     let above = walked.parent().unwrap_or_else(|| Path::new("/"));
                     let (writable, below) = self.writable(above).ok_or(Errno::EROFS)?;
-                    make(&tree::open(writable.as_fd(), below)?, name.as_ref(), directory)?;
+                    make(&tree::open_final(writable.as_fd(), below)?, name.as_ref(), directory)?;
                 }
                 other => other?,
             }
         }
-        tree::open(view.as_fd(), path)
+        tree::open_final(view.as_fd(), path)
     }
 
     /// What `directory` is in, through a mount that is not read-only, and where in that.

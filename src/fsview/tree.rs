@@ -27,14 +27,19 @@ pub(super) enum Shape {
 /// Opens `path` below `root` as O_PATH; a link at its end is not followed, and no link
 /// anywhere leads out of `root` (openat2(2), RESOLVE_IN_ROOT).
 pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
-    open_with(root, path, OFlag::O_NOFOLLOW)
+    open_with(root, path, OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_MAGICLINKS)
 }
 
-fn open_with(root: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    openat2(root, path, how)
+/// The same where whoever could have made a link decides nothing: ELOOP for one anywhere, its end too.
+pub(super) fn open_final(root: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
+    let opened = open_with(root, path, OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS)?;
+    let kind = SFlag::from_bits_truncate(fstat(&opened)?.st_mode) & SFlag::S_IFMT;
+    if kind == SFlag::S_IFLNK { Err(Errno::ELOOP) } else { Ok(opened) }
+}
+
+fn open_with(root: BorrowedFd<'_>, path: &Path, flags: OFlag, resolve: ResolveFlag) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | flags;
+    openat2(root, path, OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT | resolve))
 }
 
 /// Pins a path of the old root; a link at its end is not followed.
@@ -138,7 +143,12 @@ impl Tree {
                 existing_is_fine(mkdirat(above.directory.as_fd(), name, mode))?;
             }
         }
-        let directory = match open_with(self.root.as_fd(), path, OFlag::O_DIRECTORY) {
+        let directory = match open_with(
+            self.root.as_fd(),
+            path,
+            OFlag::O_DIRECTORY,
+            ResolveFlag::RESOLVE_NO_MAGICLINKS,
+        ) {
             Err(Errno::ENOENT) => return Err(Errno::EROFS),
             other => other?,
         };

@@ -24,8 +24,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long text that may yet become an unknown kind of request is held back.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a client has for its first bytes in a replay where it is not clear who is to speak first.
-const CLIENT_FIRST: Duration = Duration::from_millis(50);
+/// How long a client has for its first bytes in a replay where it is not clear who is to speak first: on a busy machine
+/// it comes late to what it says at once.
+const CLIENT_FIRST: Duration = Duration::from_secs(1);
 
 /// Methods of RFC 9110, PATCH, and WebDAV: a client that begins with one means HTTP.
 const METHODS: [&[u8]; 20] = [

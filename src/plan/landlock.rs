@@ -12,7 +12,7 @@ use crate::fsview::{GeneratedFile, LandlockRule, MountKind, Right};
 use crate::policy::is_within;
 
 /// The rules for `view`, with the generated `files` in it.
-pub(super) fn rules(view: &View, files: &[GeneratedFile]) -> Vec<LandlockRule> {
+pub(super) fn rules(view: &View, files: &[GeneratedFile], enforce: bool) -> Vec<LandlockRule> {
     let rule = |path: &Path, right| LandlockRule { path: path.to_owned(), right };
     let mut rules = vec![rule(Path::new("/"), Right::List)];
     rules.extend(files.iter().map(|file| rule(&file.path, Right::Read)));
@@ -22,9 +22,10 @@ pub(super) fn rules(view: &View, files: &[GeneratedFile]) -> Vec<LandlockRule> {
             // Rights reach into what is mounted below, so private directories get none either.
             MountKind::New { filesystem, .. } if filesystem == "proc" => Right::Read,
             MountKind::New { filesystem, .. } if filesystem == "devpts" => Right::Write,
-            MountKind::Bind { .. } if op.target.starts_with("/dev") => Right::Write,
-            // The host's own root under `--observe`.
-            MountKind::Bind { .. } if op.target == Path::new("/") => Right::All,
+            // Devices: what a rule shows there is bound with all that is mounted in it.
+            MountKind::Bind { recursive: false, .. } if op.target.starts_with("/dev") => Right::Write,
+            // The host's own root.
+            MountKind::Bind { .. } if !enforce && op.target == Path::new("/") => Right::All,
             _ => continue,
         };
         rules.push(rule(&op.target, right));
@@ -85,7 +86,7 @@ mod tests {
 
     fn granted(view: &View) -> Vec<(String, Right)> {
         let hosts = GeneratedFile { path: PathBuf::from("/etc/hosts"), content: Content::Bytes(Vec::new()) };
-        let mut granted: Vec<_> = rules(view, &[hosts])
+        let mut granted: Vec<_> = rules(view, &[hosts], true)
             .into_iter()
             .map(|rule| (rule.path.display().to_string(), rule.right))
             .collect();
@@ -103,6 +104,20 @@ mod tests {
     fn a_directory_of_ours_with_system_files_alone_is_one_rule() {
         let expected = [("/", Right::List), ("/etc", Right::Execute), ("/usr", Right::Execute)];
         assert_eq!(granted(&view(&SYSTEM, &[], &[])), named(&expected));
+    }
+
+    #[test]
+    fn what_a_rule_shows_in_dev_or_everywhere_is_not_the_kernels_to_open() {
+        let mut view = view(&["/usr"], &["/", "/dev/shm/x"], &[]);
+        let kind = MountKind::Bind { source: PathBuf::from("/dev/null"), recursive: false };
+        view.mounts.push(MountOp { target: PathBuf::from("/dev/null"), kind, attributes: 0 });
+        let expected = [
+            ("/", Right::List),
+            ("/dev/null", Right::Write),
+            ("/etc/hosts", Right::Read),
+            ("/usr", Right::Execute),
+        ];
+        assert_eq!(granted(&view), named(&expected));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::roots::programs;
 use crate::fsview::Link;
-use crate::policy::looks;
+use crate::policy::{PathPattern, Policy, RuleBody, looks};
 
 /// Links that every Linux system has.
 pub(super) fn standard() -> Vec<Link> {
@@ -48,4 +49,19 @@ pub(super) fn leading_to(spelled: &Path) -> Vec<Link> {
         }
     }
     links
+}
+
+/// Paths as rules spell them.
+pub(super) fn named(policy: &Policy) -> impl Iterator<Item = PathBuf> {
+    let patterns = policy.rules.iter().filter_map(|rule| match &rule.body {
+        RuleBody::Path { pattern, .. }
+        | RuleBody::Runtime { path: pattern }
+        | RuleBody::UnixSocket(pattern) => Some(pattern),
+        _ => None,
+    });
+    let spelled = patterns.map(|pattern| match pattern {
+        PathPattern::Literal { spelled, .. } => spelled.clone(),
+        PathPattern::Glob { spelled_base, .. } => spelled_base.clone(),
+    });
+    spelled.chain(policy.granted_programs().flat_map(|(_, exec)| programs(&exec.program)))
 }

@@ -161,12 +161,12 @@ impl LaunchPlan {
         };
         Self {
             process,
-            landlock: landlock::rules(&view, &fs.files),
+            landlock: landlock::rules(&view, &fs.files, enforce),
             net: net(&policy),
             access: AccessTable {
                 system,
                 made: fs.files.iter().map(|file| file.path.clone()).collect(),
-                closed: view.closed(),
+                closed: view.closed(&roots),
                 private: view.private.clone(),
                 skeleton: view.skeleton.clone(),
                 shown: view.shown(),

@@ -17,6 +17,8 @@ const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random",
 /// Most bytes in each private directory: what there are of them does not exceed the memory.
 const PRIVATE_SIZE: &str = "20%";
 
+/// Where devices are.
+const DEV: &str = "/dev";
 /// The caller's terminal in the view. Its own name is of another devpts: ttyname(3) finds it by its numbers.
 const TERMINAL: &str = "/dev/console";
 
@@ -82,25 +84,15 @@ impl View {
         let apart = sockets.iter().filter(|path| !private.iter().any(|own| path.starts_with(own)));
         let holders = apart.filter_map(|path| path.parent()).chain([facts.cwd.as_path()]);
         let skeleton = skeleton(&mounts, roots, &pending, holders);
-        let spelled = policy
-            .rules
-            .iter()
-            .filter_map(|rule| match &rule.body {
-                RuleBody::Path { pattern, .. }
-                | RuleBody::Runtime { path: pattern }
-                | RuleBody::UnixSocket(pattern) => Some(pattern),
-                _ => None,
-            })
-            .map(|pattern| match pattern {
-                PathPattern::Literal { spelled, .. } => spelled.clone(),
-                PathPattern::Glob { spelled_base, .. } => spelled_base.clone(),
-            })
-            .chain(policy.granted_programs().flat_map(|(_, exec)| super::roots::programs(&exec.program)))
-            .chain([facts.cwd.clone()])
-            .collect();
+        let spelled = links::named(policy).chain([facts.cwd.clone()]).collect();
         let direct = roots.iter().filter(|root| starts(root)).map(|root| root.path.clone());
-        let direct = direct.chain(direct_private).collect();
-        let full_mediation = !enforce || policy.full_mediation() || is_open(roots, policy);
+        let mut direct: Vec<PathBuf> = direct.collect();
+        let is_direct = |path: &Path| direct.iter().any(|root| is_within(path, root));
+        let full_mediation = !enforce
+            || policy.full_mediation()
+            || is_open(roots, &pending, &direct_private, policy)
+            || protected.iter().any(|file| is_direct(&file.path));
+        direct.extend(direct_private);
         Self { private, skeleton, mounts, pending, direct, spelled, full_mediation }
     }
 
@@ -142,16 +134,24 @@ impl View {
         mounts.chain(self.pending.iter().map(|root| root.path.clone())).collect()
     }
 
-    /// What is masked in trees of the system.
-    pub(super) fn closed(&self) -> Vec<PathBuf> {
+    /// What is masked in trees of the system, or shown by a rule below /dev.
+    pub(super) fn closed(&self, roots: &[Root]) -> Vec<PathBuf> {
         let masks =
             self.mounts.iter().filter(|op| op.kind == MountKind::Mask && op.target.starts_with(kernel::PROC));
-        masks.map(|op| op.target.clone()).collect()
+        let granted = granted(roots).chain(self.pending.iter().map(|root| root.path.as_path()));
+        let in_dev = granted.filter(|path| path.starts_with(DEV) && !is_device(path));
+        masks.map(|op| op.target.as_path()).chain(in_dev).map(Path::to_owned).collect()
     }
 
     /// What may be read without a record.
     pub(super) fn system(roots: &[Root], fs: &FsSpec) -> Vec<PathBuf> {
-        let mut system = vec![PathBuf::from("/proc"), PathBuf::from("/dev")];
+        let mut system = vec![PathBuf::from("/proc")];
+        // The host's own is what a rule shows, but for the nodes that every view has.
+        if granted(roots).any(|path| Path::new(DEV).starts_with(path)) {
+            system.extend(DEVICES.iter().map(PathBuf::from));
+        } else {
+            system.push(PathBuf::from(DEV));
+        }
         system.extend(fs.files.iter().map(|file| file.path.clone()));
         // Programs list the directories that SSL_CERT_DIR names.
         let own = fs.files.iter().any(|file| file.path.starts_with(trust::OWN));
@@ -161,14 +161,27 @@ impl View {
     }
 }
 
-/// Whether the kernel could be led to open by itself what a rule shows: programs are started from there, or the agent
-/// may change it among the system's files.
-fn is_open(roots: &[Root], policy: &Policy) -> bool {
-    let granted = |root: &&Root| !root.is_system();
-    roots.iter().filter(granted).any(|root| {
-        let in_system = roots.iter().any(|one| one.is_system() && root.path.starts_with(&one.path));
-        if in_system { root.writable } else { exec_reaches(policy, &root.path) }
-    })
+/// What rules show.
+fn granted(roots: &[Root]) -> impl Iterator<Item = &Path> {
+    roots.iter().filter(|root| !root.is_system()).map(|root| root.path.as_path())
+}
+
+fn is_device(path: &Path) -> bool {
+    DEVICES.iter().any(|device| path == Path::new(device))
+}
+
+/// Whether the kernel could be led to open by itself what a rule shows, now or as soon as it is there: programs are
+/// started from there, or it lies among the system's files, and is not one of their trees that may be read anyway.
+fn is_open(roots: &[Root], pending: &[PendingRoot], private: &[PathBuf], policy: &Policy) -> bool {
+    let is_open = |path: &Path, writable: bool| {
+        let around = roots.iter().filter(|one| one.is_system() && path.starts_with(&one.path));
+        let around: Vec<&Path> = around.map(|one| one.path.as_path()).collect();
+        if around.is_empty() { exec_reaches(policy, path) } else { writable || !around.contains(&path) }
+    };
+    roots.iter().any(|root| !root.is_system() && is_open(&root.path, root.writable))
+        || pending.iter().any(|root| {
+            is_open(&root.path, false) || private.iter().any(|direct| root.path.starts_with(direct))
+        })
 }
 
 /// The mounts that nearly every view has, whatever the policy.
@@ -296,6 +309,7 @@ fn mask(path: &Path) -> MountOp {
 /// What a rule or the launcher hides inside a root: closed by a mount besides the guard.
 fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostFacts) -> Vec<MountOp> {
     let inside = |path: &Path| roots.iter().any(|root| !root.is_system() && is_within(path, &root.path));
+    let shown = |path: &Path| roots.iter().any(|root| is_within(path, &root.path));
     let mut masks: Vec<MountOp> = Vec::new();
     for (_, access, path) in policy.denied_literals() {
         if !inside(path) {
@@ -307,7 +321,7 @@ fn masks(policy: &Policy, roots: &[Root], protected: &[Protected], facts: &HostF
         }
     }
     masks.extend(
-        protected.iter().filter(|file| inside(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
+        protected.iter().filter(|file| shown(&file.path) && file.id.is_some()).map(|file| mask(&file.path)),
     );
     masks.extend(kernel::masked(policy, facts).map(|path| mask(&path)));
     masks.retain(|op| matches!(op.kind, MountKind::Mask) || looks::status_itself(&op.target).is_ok());

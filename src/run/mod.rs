@@ -21,7 +21,6 @@ mod watch;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
@@ -43,8 +42,10 @@ use crate::ns::init::CommandEnd;
 use crate::plan::{Enforcement, LaunchPlan};
 use crate::policy::Policy;
 use crate::supervisor::connections::Connections;
-use crate::supervisor::{Denials, Finished, Supervisor};
-use crate::trace::{self, Closing, Denial, Event, Kind, Placement, Recorder, Totals, Turn, WriterHandle};
+use crate::supervisor::{Denials, Finished, LeftOut, Supervisor};
+use crate::trace::{
+    self, Closing, Denial, Event, Kind, Placed, Placement, Recorder, Totals, Turn, WriterHandle,
+};
 use foreground::Foreground;
 use watch::Watched;
 
@@ -74,7 +75,7 @@ pub struct Outcome {
     /// Where the trace is.
     pub trace: Closing,
     /// Time that a replay has left out.
-    pub left_out: Duration,
+    pub left_out: LeftOut,
     /// Pid 1, which ends by itself meanwhile: when this is dropped it has.
     _ending: Option<launch::KillOnDrop>,
 }
@@ -100,6 +101,7 @@ pub fn run(
     let run = launching.begun.handle().map_err(RunError::call("dup"))?;
     let (recorder, writer) = trace::create(placement)?;
     let turn = repeat.turn();
+    let is_recorded = matches!(repeat, Repeat::Recorded { .. });
     let recorder = repeat.watch(recorder, run);
     let armed = match arm(plan, launching, &recorder, streams, (repeat, turn), (signals, state)) {
         Ok(armed) => armed,
@@ -109,10 +111,12 @@ pub fn run(
         }
     };
     match prepare(armed, &recorder).and_then(carry_out) {
-        Ok(ended) => conclude(ended, recorder, writer),
+        Ok(ended) => conclude(ended, recorder, writer, is_recorded),
         Err(error) => {
             // Nothing of the run is left. Where the trace itself has failed, there is no seal.
-            let _ = writer.seal(not_started(&error));
+            if let Ok(placed) = writer.seal(not_started(&error)) {
+                remember(&placed, is_recorded);
+            }
             Err(error)
         }
     }
@@ -246,15 +250,28 @@ fn carry_out(ready: Ready) -> Result<Ended, RunError> {
     Ok(Ended { finished, streams, policy, guard })
 }
 
+/// A run that was stopped, too, is run again as far as it went.
+fn remember(placed: &Placed, is_recorded: bool) {
+    if is_recorded {
+        // The run's own failure is what is told. `replay` says that the trace is not listed.
+        let _ = trace::remember_head(&placed.head, &placed.path);
+    }
+}
+
 /// Records how the run ended, and closes the trace.
-fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Outcome, RunError> {
+fn conclude(
+    ended: Ended,
+    recorder: Recorder,
+    writer: WriterHandle,
+    is_recorded: bool,
+) -> Result<Outcome, RunError> {
     let Ended { finished, streams, policy, guard } = ended;
     let end = finished.last_words.as_deref().and_then(message::end_of);
     let end = match end {
         Some(message::LastWords::End(end)) => end,
         Some(message::LastWords::Failed(failure)) => {
             let error = failure::explain(&failure, finished.first_refusal);
-            writer.seal(not_started(&error))?;
+            remember(&writer.seal(not_started(&error))?, is_recorded);
             return Err(error);
         }
         None => CommandEnd { code: 137, signal: 9, cpu_micros: 0, peak_kib: 0 },
@@ -268,6 +285,7 @@ fn conclude(ended: Ended, recorder: Recorder, writer: WriterHandle) -> Result<Ou
     drop(recorder);
     let trace = writer.close(run_end(end))?;
     if let Some(lost) = streams.failure() {
+        remember(trace.placed(), is_recorded);
         return Err(lost.into());
     }
     let code = u8::try_from(end.code).unwrap_or(255);

@@ -114,10 +114,7 @@ impl Supervisor {
     }
 
     fn judge_exec(&mut self, call: &Call, spelled: &Spelled, file: &Found, argv: &[OsString]) -> Judgement {
-        let chain = match self.chain(call, file, spelled, argv) {
-            Ok(chain) => chain,
-            Err(errno) => return Judgement::Errno(errno),
-        };
+        let chain = self.chain(call, file, spelled, argv);
         let started_by_env = self.follow_up_allows(call, spelled, file, argv);
         let called = if file.path.as_os_str().as_bytes() == spelled.absolute {
             file.path.clone()
@@ -138,11 +135,12 @@ impl Supervisor {
             return Judgement::Deny { rule: None, reason };
         }
         let Chain { images, argv, scripts, loader } = match chain {
-            Ok(chain) => chain,
-            Err((rule, reason)) => return Judgement::Deny { rule, reason },
+            Ok(Ok(chain)) => chain,
+            Ok(Err((rule, reason))) => return Judgement::Deny { rule, reason },
+            // What kind of file it is is told of those that may start alone.
+            Err(errno) => return Judgement::Errno(errno),
         };
-        // A script starts its interpreter without a rule, but not against one.
-        let refusal = images.iter().find_map(|(image, argv)| self.refusal(&image.path, image, argv));
+        let refusal = images.iter().find_map(|(image, argv)| self.refuse_interpreter(image, argv));
         if let Some((rule, reason)) = refusal {
             return Judgement::Deny { rule, reason };
         }
@@ -163,7 +161,7 @@ impl Supervisor {
     }
 
     /// The same with what the rules say.
-    fn decide_image(
+    pub(super) fn decide_image(
         &self,
         spelled: &Path,
         file: &Found,

@@ -13,7 +13,7 @@ use super::call::Call;
 use super::image::{is_loader, shebang};
 use super::spelling::{MagicLink, lexical};
 use super::view::{Found, Spelled, View};
-use crate::policy::{FileId, PathAccess, RuleBody, RuleId};
+use crate::policy::{FileId, PathAccess, RuleBody, RuleId, Verdict};
 use crate::sys::shebang::Shebang;
 
 /// Interpreters that are themselves scripts (BINPRM: five rewrites).
@@ -143,11 +143,36 @@ impl Supervisor {
         self.access.is_system(&file.path) && !matches!(writable, Decision::Allow(_))
     }
 
+    /// Why `interpreter` may not run a script: it needs no rule of its own, but does not start against one.
+    pub(super) fn refuse_interpreter(&self, interpreter: &Found, argv: &[OsString]) -> Option<Refused> {
+        match self.decide_image(&interpreter.path, interpreter, argv) {
+            Ok(decided) => self.refuse_unread(interpreter, &decided),
+            Err(refused) => Some(refused),
+        }
+    }
+
+    /// Why the kernel may not open `file` to start another: nothing lets it be read or started.
+    fn refuse_unread(&self, file: &Found, (id, verdict): &(FileId, Verdict)) -> Option<Refused> {
+        if verdict.is_allow() || self.command.own.iter().any(|own| own.id == *id) {
+            return None;
+        }
+        match self.access.decide(PathAccess::Read, &file.path, Some(*id)) {
+            Decision::Allow(_) => None,
+            _ => Some((
+                None,
+                format!("no rule allows reading or starting {}, which runs it", file.path.display()),
+            )),
+        }
+    }
+
     /// Why `loader` may not load a program that gets `argv`.
     fn refuse_loader(&self, loader: &Found, is_usual: bool, argv: &[OsString]) -> Option<Refused> {
         let name = loader.path.clone().into_os_string();
         let argv: Vec<OsString> = std::iter::once(name).chain(argv.iter().skip(1).cloned()).collect();
-        let refused = self.decide_opened(&loader.path, loader, &argv).err()?;
+        let refused = match self.decide_opened(&loader.path, loader, &argv) {
+            Ok(decided) => return self.refuse_unread(loader, &decided),
+            Err(refused) => refused,
+        };
         let rule = refused.0.and_then(|rule| self.access.policy.rules.get(rule.0));
         // What denies the system's own as a program does not deny every other program.
         let is_as_program = rule.is_some_and(|rule| matches!(rule.body, RuleBody::Exec(_)));

@@ -24,6 +24,7 @@ mod create;
 mod crossed;
 mod denials;
 mod destination;
+mod devices;
 mod digest;
 mod directory;
 mod dispatch;
@@ -78,7 +79,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signalfd::SignalFd;
 
@@ -86,7 +87,7 @@ use self::access::AccessTable;
 use self::beside::Directories;
 use self::capture::Captures;
 use self::clock::Clock;
-pub use self::clock::{OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
+pub use self::clock::{LeftOut, OPERATION as CLOCK_TAPE, TapeError, Tapes, Timeline};
 use self::connections::Connections;
 use self::controls::{Births, Following};
 pub use self::controls::{Controls, Ids, Seed, TASK_IDS};
@@ -260,7 +261,7 @@ impl Supervisor {
             last_words: self.last_words.take(),
             denials: std::mem::take(&mut self.denials),
             interrupted: self.interrupted,
-            left_out: self.clock.as_ref().map_or(Duration::ZERO, Clock::left_out),
+            left_out: self.clock.as_ref().map(Clock::left_out).unwrap_or_default(),
             first_refusal: self.first_refusal.take(),
         })
     }

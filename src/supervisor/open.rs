@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, ResolveFlag, fcntl};
-use nix::sys::stat::{Mode, SFlag, major, minor};
+use nix::sys::stat::{Mode, SFlag};
 
 use super::absent::LINKS;
 use super::access::{Area, Decision};
@@ -17,7 +17,7 @@ use super::first_change::{Before, Kept};
 use super::request::Request;
 use super::spelling::{is_terminal, lexical};
 use super::view::{Found, Spelled, View};
-use super::{Stop, Supervisor};
+use super::{Stop, Supervisor, devices};
 use crate::policy::{PathAccess, RuleId};
 use crate::trace::{Event, Kind};
 
@@ -159,7 +159,7 @@ impl Supervisor {
             }
             return match source {
                 Some(source) => self.open_source(call, request, source),
-                None => self.open_special(request, &found, area),
+                None => self.open_special(call, request, spelled, &found, area),
             };
         }
         let decided = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
@@ -217,8 +217,8 @@ impl Supervisor {
         if access == PathAccess::Write && self.view.is_input(found) {
             return Decision::Deny { rule: None, reason: "standard input is for reading".to_owned() };
         }
-        if is_raw_storage(found) {
-            return Decision::Own { reason: "a raw device holds the launcher's files too" };
+        if let Some(reason) = devices::refusal(found) {
+            return Decision::Own { reason };
         }
         let is_directory = found.kind() == SFlag::S_IFDIR;
         if !found.is_named() {
@@ -247,7 +247,19 @@ impl Supervisor {
 
     /// FIFOs and devices: opening has effects or waits, so the kernel does it where it may, and
     /// where not, a thread of ours waits in the task's stead.
-    fn open_special(&self, request: &Request, found: &Found, area: Area) -> Result<Reply, Stop> {
+    fn open_special(
+        &mut self,
+        call: &Call,
+        request: &Request,
+        spelled: &Spelled,
+        found: &Found,
+        area: Area,
+    ) -> Result<Reply, Stop> {
+        match self.terminal_of(call, found) {
+            Ok(None) => {}
+            Ok(Some(terminal)) => return self.open_found(call, request, spelled, terminal),
+            Err(errno) => return Ok(Reply::Errno(errno)),
+        }
         let fifo = found.kind() == SFlag::S_IFIFO && found.is_named();
         let own = matches!(area, Area::System | Area::Private) && !fifo;
         // Landlock knows the view alone, and not the launcher's terminal.
@@ -344,22 +356,5 @@ impl Supervisor {
     pub(super) fn umask(&self, call: &Call) -> u32 {
         // Gone meanwhile: nobody will see the file's mode.
         call.task.umask().unwrap_or(0o077)
-    }
-}
-
-/// Whether it is a disk or the memory of the machine (null(4) has others of that number), where files lie without
-/// their names: block devices, and /dev/mem, kmem, port and sg (mem(4), sd(4)).
-fn is_raw_storage(found: &Found) -> bool {
-    const MEMORY: u64 = 1;
-    const SCSI_GENERIC: u64 = 21;
-    let device = found.status.st_rdev;
-    match found.kind() {
-        SFlag::S_IFBLK => true,
-        SFlag::S_IFCHR => match major(device) {
-            MEMORY => matches!(minor(device), 1 | 2 | 4),
-            SCSI_GENERIC => true,
-            _ => false,
-        },
-        _ => false,
     }
 }

@@ -7,6 +7,7 @@
 
 mod course;
 mod ends;
+mod pace;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -92,7 +93,7 @@ impl OutputPipe {
 struct Last {
     process: String,
     pipe: usize,
-    answered: Instant,
+    answered: Duration,
 }
 
 /// The order of writes.
@@ -152,7 +153,7 @@ impl Outputs {
     /// either may be the first, also where both wait for room.
     fn is_settled(&self, process: &str, pipe: usize) -> bool {
         let Some(last) = self.last.as_ref().filter(|last| last.process != process) else { return true };
-        let since = last.answered.elapsed();
+        let since = self.course.pace.since(last.answered);
         let may_stall = last.pipe != pipe || since > STALLED;
         self.pipes[last.pipe].is_settled(may_stall) || since > LATE
     }
@@ -187,7 +188,7 @@ impl Outputs {
     /// A process writes now.
     fn note(&mut self, process: &str, pipe: usize) {
         self.count(process);
-        let answered = Instant::now();
+        let answered = self.course.pace.now();
         match &mut self.last {
             Some(last) if last.process == process => (last.pipe, last.answered) = (pipe, answered),
             last => *last = Some(Last { process: process.to_owned(), pipe, answered }),

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -100,14 +101,16 @@ impl Supervisor {
         Ok(Some(shown))
     }
 
-    /// The answer to a call that would make at `path` what is neither a file nor a directory, if it is such a place.
+    /// The answer to a call that would make at `path` what is neither a file nor a directory, if it is such a place or
+    /// on the way to one.
     pub(super) fn refuse_pending(
         &mut self,
         call: &Call,
         spelled: &Spelled,
         path: &Path,
     ) -> Result<Option<Reply>, Stop> {
-        let is_pending = self.pending_at(path).is_some();
+        let is_absent = || self.view.find(path.as_os_str().as_bytes(), false).is_err();
+        let is_pending = self.pending_at(path).is_some() || (self.leads_to_pending(path) && is_absent());
         is_pending.then(|| self.refuse_always(call, spelled, OTHERS_REFUSED)).transpose()
     }
 

@@ -3,13 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::SockType;
 
 use super::access::AccessTable;
-use super::clock::{Clock, Tapes, Timeline};
+use super::clock::{Clock, LeftOut, Tapes, Timeline};
 use super::connections::Connections;
 use super::controls::{Births, Controls, Following};
 use super::denials::Denials;
@@ -110,7 +109,7 @@ pub struct Finished {
     /// A signal came that was meant to end the run.
     pub interrupted: bool,
     /// Time that a replay has left out.
-    pub left_out: Duration,
+    pub left_out: LeftOut,
     /// Why the command was not started, if we were the reason.
     pub first_refusal: Option<Refusal>,
 }

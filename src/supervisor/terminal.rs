@@ -1,4 +1,5 @@
-//! The caller's terminal: given back to the caller's group, and taken from nobody outside the run.
+//! Terminals: the caller's is given back to the caller's group, and taken from nobody outside the run; `/dev/tty` is that
+//! of the task's own session.
 //!
 //! A shell takes the terminal for groups of its own, and gives it back to the group that had it when it ends. That
 //! one has no number inside: it is told as 0 (pid_namespaces(7)), which no caller of TIOCSPGRP can name. The kernel
@@ -9,10 +10,12 @@ use std::fs;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::stat::{SFlag, makedev, minor};
 use nix::unistd::{Pid, getpgid, getpgrp, getsid, tcgetpgrp, tcsetpgrp};
 
 use super::Supervisor;
 use super::call::{Call, Reply};
+use super::view::Found;
 use crate::sys::memory;
 
 impl Supervisor {
@@ -57,6 +60,47 @@ impl Supervisor {
     }
 }
 
+/// A session, as we see its number, and the device that is its terminal: 0 where it has none.
+type Session = (i32, u64);
+
+impl Supervisor {
+    /// What an open of `found` is to open in its place: of `/dev/tty` (tty(4)) the terminal of the task's session. `None`
+    /// where it is something else, or ours.
+    ///
+    /// Should the session change meanwhile, it gets one that it could open by its own name.
+    pub(super) fn terminal_of(&self, call: &Call, found: &Found) -> nix::Result<Option<Found>> {
+        if found.kind() != SFlag::S_IFCHR || found.status.st_rdev != makedev(5, 0) {
+            return Ok(None);
+        }
+        let (session, terminal) = session_of(&call.task.read("stat")?)?;
+        let ours = session_of(&fs::read("/proc/self/stat").map_err(|_| Errno::ENXIO)?)?;
+        if session == ours.0 {
+            return Ok(None);
+        }
+        let found = |path: &str| {
+            let found = self.view.find(path.as_bytes(), true).ok();
+            found.filter(|found| found.kind() == SFlag::S_IFCHR && found.status.st_rdev == terminal)
+        };
+        // The run's own terminals have numbers of their own, among which may be that of the caller's.
+        let (own, callers) = (found(&format!("/dev/pts/{}", minor(terminal))), found("/dev/console"));
+        match (own, callers) {
+            // It is the terminal of one session alone (TIOCSCTTY in ioctl_tty(2)), and that is ours.
+            (Some(own), Some(_)) if ours.1 == terminal => Ok(Some(own)),
+            (Some(one), None) | (None, Some(one)) => Ok(Some(one)),
+            _ => Err(Errno::ENXIO),
+        }
+    }
+}
+
+/// What /proc/PID/stat says of it (fields 6 and 7 in proc_pid_stat(5)).
+fn session_of(stat: &[u8]) -> nix::Result<Session> {
+    let text = String::from_utf8_lossy(stat);
+    let (_, rest) = text.rsplit_once(')').ok_or(Errno::ESRCH)?;
+    let mut words = rest.split_whitespace().skip(3).map(|word| word.parse::<i32>().map_err(|_| Errno::ESRCH));
+    let mut next = || words.next().unwrap_or(Err(Errno::ESRCH));
+    Ok((next()?, next()?.cast_unsigned().into()))
+}
+
 /// Whether our terminal has a foreground group of others than us and the run. One of which nobody is left is no
 /// one's.
 fn is_held_outside() -> bool {
@@ -84,4 +128,18 @@ fn is_inside(process: Pid) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     ids.is_some_and(|ids| ids.split_whitespace().count() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_read_behind_any_name() {
+        let told = |text: &str| session_of(text.as_bytes());
+        assert_eq!(told("7 (a) b) 1 2) S 1 7 5 34816 7 4194560"), Ok((5, makedev(136, 0))));
+        assert_eq!(told("7 (a) S 1 7 7 0 -1 4194560"), Ok((7, 0)));
+        assert_eq!(told("7 (a) S 1 7 7 -1877964800 7"), Ok((7, makedev(136, 0x90100))));
+        assert_eq!(told("7 (a) S 1 7"), Err(Errno::ESRCH));
+    }
 }

@@ -2,14 +2,21 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+use super::descriptor::mount_id;
 use super::refused::Named;
 
 /// What is mounted somewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// Its number, as statx(2) tells it.
+    id: u64,
     /// Major and minor number of the file system, which name it.
     device: Vec<u8>,
     /// What of it is shown.
@@ -38,9 +45,10 @@ pub fn points() -> Vec<PathBuf> {
 
 fn parse(text: &[u8]) -> Vec<Mount> {
     let mount = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b' ').skip(2);
-        let device = fields.next()?.to_vec();
-        Some(Mount { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+        let mut fields = line.split(|byte| *byte == b' ');
+        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let device = fields.nth(1)?.to_vec();
+        Some(Mount { id, device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
     };
     text.split(|byte| *byte == b'\n').filter_map(mount).collect()
 }
@@ -49,9 +57,22 @@ fn parse(text: &[u8]) -> Vec<Mount> {
 /// links on the way, or something in that directory.
 #[must_use]
 pub fn aliases(mounts: &[Mount], path: &Path) -> Vec<PathBuf> {
-    // The last of those at one place is on top.
+    aliases_in(mounts, path, holder(path))
+}
+
+/// The number of the mount that shows what is at `path`, or would.
+fn holder(path: &Path) -> Option<u64> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut there = path.ancestors().filter_map(|path| nix::fcntl::open(path, flags, Mode::empty()).ok());
+    mount_id(there.next()?.as_fd()).ok()
+}
+
+/// The same where what is at `path` belongs to the mount of this number.
+fn aliases_in(mounts: &[Mount], path: &Path, holder: Option<u64>) -> Vec<PathBuf> {
+    // The one with the longest name may be hidden by a later one above it. The last of those at one place is on top.
     let around = mounts.iter().filter_map(|mount| Some((mount, below(path, &mount.point)?)));
-    let Some((own, rest)) = around.max_by_key(|(mount, _)| mount.point.as_os_str().len()) else {
+    let shown = |mount: &Mount| (Some(mount.id) == holder, mount.point.as_os_str().len());
+    let Some((own, rest)) = around.max_by_key(|(mount, _)| shown(mount)) else {
         return Vec::new();
     };
     let inner = joined(&own.root, rest);
@@ -105,6 +126,10 @@ mod tests {
     }
 
     fn of(path: &str) -> Vec<String> {
+        of_held(path, None)
+    }
+
+    fn of_held(path: &str, holder: Option<u64>) -> Vec<String> {
         let text = br"21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 22 21 0:30 / /tmp rw - tmpfs tmpfs rw
 30 21 8:1 /home/u/my\040proj /mnt/al\040ias rw - ext4 /dev/sda1 rw
@@ -114,7 +139,7 @@ mod tests {
 34 21 8:2 /w/file /mnt/file rw - ext4 /dev/sdb1 rw
 35 30 0:31 /tmp /mnt/al\040ias/over rw - tmpfs tmpfs rw
 ";
-        let found = aliases(&parse(text), Path::new(path));
+        let found = aliases_in(&parse(text), Path::new(path), holder);
         found.into_iter().map(|path| path.into_os_string().into_string().expect("text")).collect()
     }
 
@@ -130,6 +155,12 @@ mod tests {
     fn a_bind_of_what_is_in_a_directory_shows_a_part_of_it() {
         assert_eq!(of("/home/u/my proj/.state"), ["/mnt/al ias/.state", "/mnt/deep"]);
         assert_eq!(of("/mnt/deep/x"), ["/home/u/my proj/.state/pending/x", "/mnt/al ias/.state/pending/x"]);
+    }
+
+    #[test]
+    fn a_mount_above_may_hide_the_one_around_a_file() {
+        assert_eq!(of_held("/mnt/deep/x", Some(21)), [""; 0]);
+        assert_eq!(of_held("/home/v/w/file", Some(21)), [""; 0]);
     }
 
     #[test]

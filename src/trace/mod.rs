@@ -46,8 +46,8 @@ pub use observation::{Observation, Text};
 pub use opened::{Opened, open};
 pub use pack::{Packed, pack, unpack};
 pub use placement::{
-    FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, locate, recover_pending,
-    remember_head, traces_beside,
+    FileIdentity, Placed, Placement, Protected, Recovered, Scratch, is_known_head, list_of_heads, locate,
+    recover_pending, remember_head, traces_beside,
 };
 pub use queue::Promise;
 pub use reader::{Line, Reader};

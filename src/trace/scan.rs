@@ -302,7 +302,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Returns a key's own text. A lone surrogate, which no text of ours has, is taken as it is written.
+/// Returns a key's own text.
 fn decode(key: &str) -> String {
     serde_json::from_str(&format!("\"{key}\"")).unwrap_or_else(|_| key.to_owned())
 }

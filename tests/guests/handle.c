@@ -11,7 +11,7 @@ int main(void) {
     struct stat status;
     int handle = open("denied.key", O_PATH);
     close(open("out/ready", O_WRONLY | O_CREAT, 0644));
-    for (int i = 0; i < 500 && stat("out/go", &status); i++) usleep(10000);
+    for (int i = 0; i < 9000 && stat("out/go", &status); i++) usleep(10000);
     const char *forms[] = {"/proc/self/fd/%d", "/dev/fd/%d", "/proc/thread-self/fd/%d"};
     for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof path, forms[i], handle);

@@ -1,6 +1,6 @@
 //! What goes wrong in a run goes wrong again in its replay, and is no difference; what was changed is one.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -157,5 +157,23 @@ fn what_was_written_before_the_reader_left_is_written_again() {
         assert!(code == Some(141) || code == Some(0), "{output:?}");
         let again = replay(sandbox);
         again.exits(0).complains("replay ok").prints("first\n");
+    });
+}
+
+#[test]
+fn a_run_that_was_stopped_was_made_here_all_the_same() {
+    everyone(|sandbox| {
+        sandbox.policy("exec: sh");
+        let mut command = sandbox.run_command(&[], &["sh", "-c", "echo lost"]);
+        command.stdout(File::options().write(true).open("/dev/full").expect("opens"));
+        assert_eq!(command.status().expect("runs").code(), Some(125));
+        let ran = replay(sandbox);
+        ran.exits(1).prints("lost\n").complains("No space left on device").complains("replay diverged");
+        sandbox.environment("XDG_STATE_HOME", sandbox.beside("home"));
+        let list = sandbox.beside("home/agentbox/heads/list");
+        replay(sandbox)
+            .exits(2)
+            .complains(&format!("{} does not list it", list.display()))
+            .complains("set HOME and XDG_STATE_HOME as they were");
     });
 }

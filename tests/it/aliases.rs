@@ -45,8 +45,13 @@ act(lambda: subprocess.run(['x'], executable='/proc/self/fd/%d' % tool, pass_fds
 
 /// Runs a command with a directory mounted at another place, too.
 fn with_bind(command: &Command, binds: &[[&str; 2]]) -> Ran {
-    let mount = |[from, to]: &[&str; 2]| format!("mount --bind '../{from}' '../{to}' || exit 9; ");
-    let script = binds.iter().map(mount).chain(["exec \"$@\"".to_owned()]).collect::<String>();
+    let mount = |[from, to]: &[&str; 2]| format!("mount --bind '../{from}' '../{to}'");
+    with_mounts(command, &binds.iter().map(mount).collect::<Vec<_>>().join(" && "))
+}
+
+/// Runs a command where these words of a shell have mounted something.
+fn with_mounts(command: &Command, script: &str) -> Ran {
+    let script = format!("{script} || exit 9; exec \"$@\"");
     let mut outer = Command::new("unshare");
     outer.args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"]);
     outer.arg(command.get_program()).args(command.get_args()).env_clear();
@@ -92,6 +97,31 @@ act(add, alias + 'other'); print()"
     run(&[], &["ls", "../alias/runs"]).exits(0).prints("");
 }
 
+/// Of two mounts around a file, the one with the shorter name is the later one, and hides the other.
+#[test]
+fn what_is_the_launchers_is_closed_where_a_hidden_mount_is_around_it() {
+    if !nix::unistd::geteuid().is_root() || !has("unshare") {
+        return skip("mounts", "they take root and unshare");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    for name in ["../over", "../alias"] {
+        sandbox.directory(name);
+    }
+    let alias = sandbox.beside("alias").display().to_string();
+    sandbox.policy(&format!("write: {alias}"));
+    let mounts = "cd .. && mount -t tmpfs A over && mkdir over/b && mount -t tmpfs B over/b && mount -t tmpfs C over \
+                  && mkdir -p over/b/sub && mount --bind over/b alias && cp agentbox.policy over/b/sub && cd over/b/sub";
+    let program = format!(
+        "{ACT}
+def read(name): return open(name).read()
+sub = '{alias}/sub'
+act(read, sub + '/agentbox.policy'); act(open, sub + '/trace.jsonl', 'a'); act(os.rename, sub, sub + '.old')
+print(os.listdir(sub))"
+    );
+    let command = sandbox.command(&["run", "--no-replay", "-q", "--", "python3", "-c", &program]);
+    with_mounts(&command, mounts).exits(0).prints("EACCES EACCES EACCES ['agentbox.policy']\n");
+}
+
 #[test]
 fn a_link_on_the_way_to_the_trace_stays_as_it_is() {
     everyone(|sandbox| {
@@ -108,5 +138,43 @@ act(os.rename, 'y', 'runs'); print()"
         sandbox.agentbox(&words).exits(0).prints("EACCES EACCES EACCES \n");
         let trace = ["replay", "-t", "runs/t.jsonl"];
         sandbox.agentbox(&trace).exits(0).prints("EACCES EACCES EACCES \n");
+    });
+}
+
+/// Where a rule names a place that is absent, the agent leads the way to it elsewhere before the host makes it.
+#[test]
+fn a_link_on_the_way_to_a_place_that_appears_leads_nowhere_else() {
+    everyone(|sandbox| {
+        let name = format!("/tmp/agentbox-way-{}-{:?}", std::process::id(), sandbox.user);
+        sandbox.directory("w/t/x");
+        sandbox.policy(&format!(
+            "write: ./w, {name}/x\ndeny: read {name}/x/secret\ndeny: write {name}/x/kept\nexec: sleep"
+        ));
+        let program = format!(
+            "{ACT}
+import socket, time
+name, t = '{name}', os.path.realpath('w/t')
+act(os.symlink, t, name); act(os.mkfifo, name); act(socket.socket(socket.AF_UNIX).bind, name)
+os.symlink(t, '/tmp/link'); act(os.link, '/tmp/link', name); act(os.rename, '/tmp/link', name)
+open('w/ready', 'w').close()
+while not os.path.exists('w/go'): time.sleep(0.02)
+def read(name): return open(name).read()
+def write(name): return open(name, 'w').write('changed')
+act(read, name + '/x/secret'); act(write, name + '/x/kept')
+act(read, 'w/t/x/secret'); act(write, 'w/t/x/kept'); act(os.listdir, 'w/t/x'); print()"
+        );
+        let running = Running::start(sandbox.run_command(&[], &["python3", "-c", &program]));
+        until("it has made what it can", || sandbox.path("w/ready").exists());
+        fs::create_dir_all(format!("{name}/x")).expect("the place");
+        for file in ["secret", "kept"] {
+            fs::write(format!("{name}/x/{file}"), file).expect("a file");
+        }
+        sandbox.file("w/go", "");
+        let mut ran = running.finish();
+        ran.read_trace(&sandbox.trace());
+        let kept = fs::read_to_string(format!("{name}/x/kept")).expect("the file");
+        fs::remove_dir_all(&name).expect("removed");
+        ran.exits(0).prints("EPERM EPERM EPERM done EBUSY ENOENT 7 ENOENT 7 ['kept'] \n");
+        assert_eq!(kept, "kept", "{ran}");
     });
 }

@@ -36,6 +36,7 @@ fn mistakes_on_the_command_line_exit_2_and_print_nothing_on_stdout() {
     for words in [
         ["run", "--dry-run", "true"],
         ["run", "--sign=key", "true"],
+        ["verify", "--key", "x"],
         ["show", "--tree", "x"],
         ["show", "-f", "x"],
     ] {

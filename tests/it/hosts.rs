@@ -14,12 +14,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use agentbox::trace::{Expectation, Outcome, verify};
 
 use crate::escape::compiled;
-use crate::support::{Ran, Running, Sandbox, User};
+use crate::support::{Ran, Running, Sandbox, User, until};
 
 /// A command that leaves a mark wherever it gets to run.
 const MARK: [&str; 3] = ["/bin/sh", "-c", "echo RAN; echo RAN >out/ran"];
@@ -100,11 +99,7 @@ fn nothing_left(sandbox: &Sandbox) {
 #[track_caller]
 fn no_rest(sandbox: &Sandbox) {
     let word = sandbox.beside("").into_os_string();
-    let end = Instant::now() + Duration::from_secs(10);
-    while processes(&word) > 0 {
-        assert!(Instant::now() < end, "a process is left");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("no process is left", || processes(&word) == 0);
     let blobs = sandbox.beside("trace.jsonl.blobs");
     assert!(sandbox.trace().exists() || !blobs.exists(), "{} is left", blobs.display());
     let pending = sandbox.beside("state/agentbox/pending");

@@ -102,6 +102,51 @@ start('out/d', pass_fds=[9])",
 }
 
 #[test]
+fn what_no_rule_names_runs_nothing_else() {
+    everyone(|sandbox| {
+        sandbox.directory("src");
+        sandbox.directory("out");
+        let root = sandbox.path("");
+        for (name, words) in [
+            ("src/unread", loader(7)),
+            ("src/started", loader(8)),
+            ("src/read.so", loader(9)),
+            ("out/a", program("src/unread")),
+            ("out/b", program("src/started")),
+            ("out/c", program("src/read.so")),
+        ] {
+            build(&root, name, &words);
+            sandbox.give(name);
+        }
+        copy_program("/bin/true", sandbox.path("src/true"));
+        copy_program("/bin/true", sandbox.path("src/true.so"));
+        sandbox.script("out/d", "#!src/true\n");
+        sandbox.script("out/e", "#!src/true.so\n");
+        sandbox.script("out/f", "#!/bin/true\n");
+        sandbox.policy("read: ./src/**/*.so\nwrite: ./out\nexec: ./src/started, ./out/*");
+        let ran = start(sandbox, "for name in 'abcdef': start('out/' + name)");
+        ran.exits(0).prints("EACCES\n8\n9\nEACCES\n0\n0\n");
+        ran.denied("exec", "out/a").denied("exec", "out/d");
+    });
+}
+
+/// Whether it is a program, and of what kind, is told of none that may not start.
+#[test]
+fn what_kind_of_file_is_refused_is_not_told() {
+    everyone(|sandbox| {
+        for (name, content) in
+            [("bin/text.env", "secret"), ("bin/script.env", "#!/none\n"), ("bin/free", "x")]
+        {
+            sandbox.script(name, content);
+        }
+        sandbox.policy("read: ./bin\nexec: /**\ndeny: read **/*.env");
+        let ran = start(sandbox, "for name in ('text.env', 'script.env', 'free'): start('bin/' + name)");
+        ran.exits(0).prints("EACCES\nEACCES\nENOEXEC\n");
+        ran.denied("exec", "bin/text.env").denied("exec", "bin/script.env");
+    });
+}
+
+#[test]
 fn a_rule_against_the_systems_loader_is_one_against_starting_it() {
     everyone(|sandbox| {
         sandbox.directory("bin");

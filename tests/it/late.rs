@@ -15,9 +15,9 @@ fn serve(mut stream: TcpStream, _: usize) {
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         let said = String::from_utf8_lossy(&buffer[..count]).into_owned();
         let target = said.split(' ').nth(1).unwrap_or_default();
-        let late = || std::thread::sleep(Duration::from_millis(1000));
+        let late = || std::thread::sleep(Duration::from_millis(if target == "/later" { 2000 } else { 1000 }));
         let (first, rest) = match target {
-            "/late" => ("", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate"),
+            "/late" | "/later" => ("", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate"),
             "/stalls" => ("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf", "half"),
             "bytes" => ("", "late"),
             _ => ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhere", ""),
@@ -45,21 +45,23 @@ fn datagrams() -> u16 {
     port
 }
 
-/// Asks as each word says, and how long it waits.
+/// Asks as each word says, and how long it waits; for the first half as long as it takes.
 const CLIENT: &str = "import socket, sys, threading, time\n\
     port, *words = sys.argv[1:]\n\
     def ask(said, most):\n\
-    \x20   s = socket.create_connection(('127.0.0.1', int(port))); s.settimeout(most); got = b''\n\
+    \x20   s = socket.create_connection(('127.0.0.1', int(port))); got = b''\n\
     \x20   s.sendall(said)\n\
+    \x20   while b'/stalls' in said and not got.endswith(b'half'): got += s.recv(100)\n\
+    \x20   s.settimeout(most)\n\
     \x20   try:\n\
     \x20       while not got.endswith((b'late', b'halfhalf', b'here')): got += s.recv(100)\n\
     \x20   except TimeoutError: got += b' and no more'\n\
     \x20   return got.split(b'\\r\\n')[-1].decode()\n\
     for word in words:\n\
     \x20   what, most = word.split(',')\n\
-    \x20   said = b'\\x01 bytes x' if what == 'bytes' else f'GET /{what} HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'.encode()\n\
+    \x20   said = f'\\x01 {what} x'.encode() if what[0] != '/' else f'GET {what} HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'.encode()\n\
     \x20   print(word, ask(said, float(most)), flush=True)\n\
-    time.sleep(1.5)\n\
+    time.sleep(2.5)\n\
     print('end', time.time_ns())\n";
 
 /// Replays in both ways.
@@ -97,9 +99,9 @@ fn who_gave_up_gives_up_again() {
         return skip("replays of clients that give up", "python3 is not installed");
     }
     everyone(|sandbox| {
-        let words = ["late,0.3", "stalls,0.3", "bytes,0.3", "now,9"];
+        let words = ["/late,0.3", "/stalls,0.3", "bytes,0.3", "/now,60"];
         let expected =
-            "late,0.3  and no more\nstalls,0.3 half and no more\nbytes,0.3  and no more\nnow,9 here\n";
+            "/late,0.3  and no more\n/stalls,0.3 half and no more\nbytes,0.3  and no more\n/now,60 here\n";
         let exchanges = is_the_same(sandbox, CLIENT, &words, expected);
         let failure = |target: &str| {
             let of = |one: &&Value| one["args"]["url"].as_str().is_some_and(|url| url.ends_with(target));
@@ -119,8 +121,8 @@ fn who_waited_waits_again() {
         return skip("replays of clients that wait", "python3 is not installed");
     }
     everyone(|sandbox| {
-        let words = ["late,9", "stalls,9", "bytes,9"];
-        let expected = "late,9 late\nstalls,9 halfhalf\nbytes,9 late\n";
+        let words = ["/late,60", "/stalls,60", "bytes,60"];
+        let expected = "/late,60 late\n/stalls,60 halfhalf\nbytes,60 late\n";
         let exchanges = is_the_same(sandbox, CLIENT, &words, expected);
         assert!(exchanges.iter().all(|one| one["result"].get("failure").is_none()), "{exchanges:?}");
     });
@@ -218,7 +220,12 @@ fn a_late_head_comes_between_the_same_waits() {
         let mut build = Command::new("gcc");
         build.args(["-O1", "-pthread", "-o"]).arg(sandbox.path("waits")).arg(source);
         assert!(build.status().expect("gcc").success());
-        is_the_same_of(sandbox, &["./waits"], &[], "1 late\n");
+        is_the_same_of(sandbox, &["./waits"], &[], "1 late\ntimer 0 1\n");
+        // It does not matter where all is seconds behind.
+        sandbox.file("slow", "");
+        let trace = sandbox.trace();
+        let words = ["replay", "-t", trace.to_str().expect("text"), "--paced", "--force"];
+        sandbox.agentbox(&words).prints("1 late\ntimer 0 1\n");
     });
 }
 

@@ -3,6 +3,7 @@
 mod absent;
 mod again;
 mod aliases;
+mod among_system;
 mod beside;
 mod cli;
 mod clients;

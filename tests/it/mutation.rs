@@ -347,6 +347,13 @@ fn no_disk_is_opened_as_a_whole() {
     let program = format!("{ACTS}act(open, 'disk'); act(open, 'disk', 'r+b'); print()");
     let ran = sandbox.run_with(&["--observe"], &["python3", "-c", &program]);
     ran.exits(0).prints("EACCES EACCES \n").denied("read", "disk").denied("write", "disk");
+    if !std::path::Path::new("/dev/userfaultfd").exists() {
+        return skip("userfaultfd", "this kernel has no device for it");
+    }
+    let program = format!("{ACTS}act(open, '/dev/userfaultfd'); act(open, '/dev/fuse', 'rb'); print()");
+    let ran = sandbox.run_with(&["--observe"], &["python3", "-c", &program]);
+    ran.exits(0).denied("read", "/dev/userfaultfd");
+    assert!(ran.stdout.starts_with("EACCES "), "{ran}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Running, Sandbox, everyone, tree};
+use crate::support::{Ran, Running, Sandbox, everyone, nothing_is_held, tree};
 
 /// What the scripts start.
 const PROGRAMS: &str = "exec: cat\nexec: ls\nexec: rm\nexec: mv\nexec: ln\nexec: mkdir\nexec: chmod\n";
@@ -297,6 +297,7 @@ fn a_killed_replay_leaves_nothing() {
         std::thread::sleep(std::time::Duration::from_millis(400));
         running.signal(nix::sys::signal::Signal::SIGKILL);
         running.finish();
+        nothing_is_held(sandbox);
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
         assert!(!mounts.contains(sandbox.path("").to_str().expect("text")));
         assert_eq!(tree(sandbox), before);

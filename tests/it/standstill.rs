@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::UnixListener;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use crate::support::{Ran, Sandbox, Server, everyone, has, skip};
@@ -63,9 +64,10 @@ fn replayed(sandbox: &Sandbox, recorded: &str, live: &str) -> (Ran, Ran) {
     ));
     sandbox.file("client.py", CLIENT);
     sandbox.file("what", recorded);
+    let (recording, recorded_all) = channel::<()>();
     let echo = std::thread::spawn(move || {
-        let (begun, mut buffer) = (Instant::now(), [0; 100]);
-        while begun.elapsed() < Duration::from_secs(3) {
+        let mut buffer = [0; 100];
+        while recorded_all.try_recv() == Err(TryRecvError::Empty) {
             if let Ok((count, client)) = datagrams.recv_from(&mut buffer) {
                 let _ = datagrams.send_to(&buffer[..count], client);
             }
@@ -75,6 +77,7 @@ fn replayed(sandbox: &Sandbox, recorded: &str, live: &str) -> (Ran, Ran) {
     let ran = sandbox.run_with(&[], &words);
     ran.exits(0);
     assert!(!ran.stdout.contains("error"), "{ran}");
+    drop(recording);
     echo.join().expect("ends");
     let server = server.canary();
     sandbox.file("what", live);

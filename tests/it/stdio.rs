@@ -19,7 +19,7 @@ use serde_json::json;
 use place::{places, random, sha256};
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(55);
 
 #[test]
 fn every_byte_arrives_and_is_digested() {

@@ -3,6 +3,8 @@
 //! [`everyone`] runs a test as the caller and, where the caller is root, as an ordinary user too.
 
 mod forge;
+mod held;
+pub(crate) mod mounts;
 mod outside;
 mod ran;
 mod server;
@@ -23,6 +25,7 @@ use nix::unistd::{Gid, Pid, Uid, chown, geteuid};
 use tempfile::TempDir;
 
 pub(crate) use forge::Forged;
+pub(crate) use held::nothing_is_held;
 pub(crate) use outside::{OUTSIDE_V4, OUTSIDE_V6};
 pub(crate) use ran::Ran;
 pub(crate) use server::Server;

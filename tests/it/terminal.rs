@@ -12,7 +12,7 @@ use nix::pty::{Winsize, openpty};
 use crate::support::{Sandbox, User, everyone, has, skip};
 
 /// How long a word may take to appear.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A terminal, the user's shell with job control in it, and what was shown so far.
 struct Terminal {
@@ -320,5 +320,53 @@ fn reads_of_the_terminal_wait_again_after_the_run() {
         terminal.sees("False").sees("host$ ");
         terminal.types("python3 -c 'import os; print(\"blo\" + \"cking\", os.get_blocking(0))'\r");
         terminal.sees("blocking True").sees("host$ ");
+    });
+}
+
+/// Where the launcher opens every file, too: programs that ask for a password open it, in whatever terminal they are.
+#[test]
+fn dev_tty_is_the_terminal_of_ones_own_session() {
+    let script = "import fcntl, os, pty, termios
+def inside(slave):
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    terminal = os.open('/dev/tty', os.O_RDWR)
+    os.write(terminal, b'password? ')
+    os.write(terminal, b'got ' + os.read(terminal, 100))
+    os._exit(0)
+def ask(master, slave):
+    if os.fork() == 0: inside(slave)
+    os.close(slave)
+    seen = b''
+    while not seen.endswith(b'password? '): seen += os.read(master, 100)
+    os.write(master, b'secret\\n')
+    while b'got secret' not in seen: seen += os.read(master, 100)
+    os.wait()
+    print('asked', flush=True)
+ask(*pty.openpty())
+# One that has the number of the caller's.
+wanted = os.minor(os.stat('/dev/console').st_rdev) if os.path.exists('/dev/console') else 1
+others = [pty.openpty()]
+while os.minor(os.fstat(others[-1][1]).st_rdev) < wanted: others.append(pty.openpty())
+ask(*others.pop())
+if os.fork() == 0:
+    os.setsid()
+    try: os.open('/dev/tty', os.O_RDWR)
+    except OSError as error: print('none:', error.strerror, flush=True)
+    os._exit(0)
+os.wait()
+print('do' + 'ne')
+";
+    with(&["python3"], |sandbox, terminal| {
+        sandbox.policy("read: .\nwrite: ./out\ndeny: read **/.env\nexec: /**");
+        sandbox.file("ask.py", script);
+        for _ in 0..2 {
+            terminal.types("box python3 ask.py\r").sees("asked").sees("asked");
+            terminal.sees("none: No such device or address").sees("done").sees("host$ ");
+        }
+        sandbox
+            .run(&["python3", "ask.py"])
+            .exits(0)
+            .prints("asked\nasked\nnone: No such device or address\ndone\n");
     });
 }

@@ -231,3 +231,19 @@ fn every_step_can_be_the_last() {
     }
     assert!(reached > 20, "{ran}");
 }
+
+#[test]
+fn what_is_repeated_after_the_step_is_no_difference() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("read: .\nexec: python3\n");
+    sandbox.file("in1", "in1");
+    sandbox.file("in2", "in2");
+    let program = "for name in ['in1'] * 3 + ['in2'] + ['in1'] * 3: open(name).read()";
+    let ran = sandbox.python(program);
+    let entry = ran.entries.iter().find(|entry| entry["args"]["path"] == "in2").expect("it was read");
+    let (trace, number) = (sandbox.trace(), entry["i"].to_string());
+    let words = ["replay", "-t", trace.to_str().expect("text"), "--until", &number];
+    let replayed = sandbox.agentbox(&words);
+    replayed.exits(0).complains("replayed to ");
+    assert!(!replayed.stderr.contains("more or fewer times"), "{replayed}");
+}

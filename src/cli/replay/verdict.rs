@@ -12,6 +12,7 @@ use super::{ReplayCommand, refused};
 use crate::replay::compare::{self, Comparison, report};
 use crate::replay::{Difference, ReplayError, embedded_times, outputs};
 use crate::run::Outcome;
+use crate::supervisor::LeftOut;
 use crate::trace::{StoredBlobs, escape};
 
 /// Less than that is not worth a word.
@@ -38,7 +39,7 @@ impl ReplayCommand {
         if self.json {
             let mut said = report::json(&comparison);
             said["before"] = serde_json::json!(before);
-            said["left_out"] = serde_json::json!(outcome.left_out.as_secs_f64());
+            said["left_out"] = serde_json::json!(outcome.left_out.all.as_secs_f64());
             if let Some(bound) = bound {
                 said["same"] = is_same.into();
                 said["until"] = bound.step().into();
@@ -48,9 +49,7 @@ impl ReplayCommand {
             let style = report::Style { recorded: "recorded", live: "live", color: colored() };
             let text = report::text(&comparison, &style);
             tell(text.lines().map(|line| format!("agentbox: {line}")));
-            if outcome.left_out >= LEFT_OUT {
-                tell([format!("agentbox: waits of {:.1} s were left out", outcome.left_out.as_secs_f64())]);
-            }
+            tell(left_out(&outcome.left_out));
             let same = match bound {
                 Some(bound) if is_missed => format!("{} was not reached", bound.step()),
                 Some(bound) => format!("replayed to {}", bound.step()),
@@ -76,4 +75,16 @@ impl ReplayCommand {
         compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
             .map_err(unreadable(recorded))
     }
+}
+
+/// What is said of the time that was left out.
+fn left_out(LeftOut { all, waits }: &LeftOut) -> impl Iterator<Item = String> {
+    let waited = format!("agentbox: waits of {:.1} s were left out", waits.as_secs_f64());
+    let rest = all.saturating_sub(*waits);
+    let saved = format!(
+        "agentbox: it took {:.1} s less: answers came at once, or it ran quicker",
+        rest.as_secs_f64()
+    );
+    let told = [(*waits, waited), (rest, saved)].into_iter();
+    told.filter(|(time, _)| *time >= LEFT_OUT).map(|(_, said)| said)
 }

@@ -159,6 +159,8 @@ pub fn reached<R: Read + Seek, L: Read + Seek>(
     let mut comparison = pass.tell(recorded, live, lenient, same_but_for_times)?;
     let differing = comparison.recorded.saturating_sub(comparison.matched);
     (comparison.recorded, comparison.matched) = (due, due.saturating_sub(differing));
+    // It goes on: how often is not known yet.
+    comparison.repeats = 0;
     let is_over = was_done || !comparison.is_same();
     Ok(is_over.then_some(comparison))
 }

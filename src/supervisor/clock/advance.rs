@@ -15,6 +15,15 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Times of files are those of the last tick, in nanoseconds.
 const TICK: i64 = 20_000_000;
 
+/// Time that a replay has left out.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct LeftOut {
+    /// All of it: an answer comes at once, and what ran longer when it was recorded is done sooner.
+    pub all: Duration,
+    /// What waits for a time were to last.
+    pub waits: Duration,
+}
+
 impl Clock {
     /// CLOCK_MONOTONIC as the run's kernel has it, and what CLOCK_REALTIME and CLOCK_BOOTTIME are ahead of the
     /// timeline.
@@ -70,9 +79,10 @@ impl Clock {
         self.programs.values().any(|program| program.control.mode.is_at_real_rate())
     }
 
-    /// The time that was left out since.
-    pub(in crate::supervisor) fn left_out(&self) -> Duration {
-        Duration::from_nanos(self.skipped.wrapping_sub(self.passed))
+    /// The time that was left out since, and what of it something waited for.
+    pub(in crate::supervisor) fn left_out(&self) -> LeftOut {
+        let all = Duration::from_nanos(self.skipped.wrapping_sub(self.passed));
+        LeftOut { all, waits: Duration::from_nanos(self.waited) }
     }
 
     /// The point of the timeline beyond which nothing is left out: the recorded run had ended, or was ended
@@ -85,6 +95,7 @@ impl Clock {
 
     /// Nanoseconds pass at once.
     pub(in crate::supervisor) fn advance(&mut self, by: u64) {
+        self.waited = self.waited.saturating_add(by);
         self.pass(by, |_| 0);
     }
 
@@ -145,6 +156,14 @@ impl Clock {
     /// The last point that a task has taken from its tape.
     pub(in crate::supervisor) fn taken(&self, task: i32) -> Option<u64> {
         self.threads.get(&task)?.taken()
+    }
+
+    /// Whether a task has read its tape itself.
+    pub(in crate::supervisor) fn has_read(&self, task: i32) -> bool {
+        self.threads.get(&task).is_some_and(|thread| match &thread.reel {
+            Reel::Replay(replay) => replay.followed(thread.lane.as_ref()).read > 0,
+            Reel::Record(_) | Reel::Full => false,
+        })
     }
 
     /// What a task reads from its clock now, if that goes at real rate.

@@ -34,6 +34,7 @@ mod waits;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
+pub use self::advance::LeftOut;
 pub use self::tapes::{OPERATION, TapeError, Tapes};
 
 use self::control::{Control, Mode};
@@ -145,6 +146,8 @@ pub(super) struct Clock {
     /// A replay that goes on for real: what the timeline is ahead of the kernel's clock is `skipped`.
     is_live: bool,
     passed: u64,
+    /// Nanoseconds of waits among them.
+    waited: u64,
     /// From which time of the kernel's on how much was left out.
     skips: Vec<(u64, u64)>,
     /// The memory that ended programs have shared.
@@ -170,6 +173,7 @@ impl Clock {
             skipped: 0,
             is_live: false,
             passed: 0,
+            waited: 0,
             skips: Vec::new(),
             left: Vec::new(),
         }

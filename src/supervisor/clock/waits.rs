@@ -54,8 +54,10 @@ impl Supervisor {
         registers: Registers,
     ) -> Result<(), TraceError> {
         let process = self.tasks.kin().and_then(|kin| kin.process_of(task)).unwrap_or(task);
+        // Else they are set forward.
+        let of_all = self.skip.as_ref().is_some_and(|skip| !skip.leaves_out());
         let translated =
-            self.clock.as_mut().and_then(|clock| clock.translate((task, process), registers).ok());
+            self.clock.as_mut().and_then(|clock| clock.translate((task, process), registers, of_all).ok());
         let number = registers.orig_rax;
         if number.cast_signed() == libc::SYS_timer_settime {
             if translated != Some(true) {
@@ -87,9 +89,11 @@ impl Supervisor {
 
 impl Clock {
     /// Whether the call was changed, so that it waits as long as it should.
-    fn translate(&mut self, who: (i32, i32), registers: Registers) -> io::Result<bool> {
+    fn translate(&mut self, who: (i32, i32), registers: Registers, of_all: bool) -> io::Result<bool> {
         let changed = match registers.orig_rax.cast_signed() {
-            libc::SYS_timer_settime | libc::SYS_timerfd_settime => self.translate_timer(who, registers)?,
+            libc::SYS_timer_settime | libc::SYS_timerfd_settime => {
+                self.translate_timer(who, registers, of_all)?
+            }
             libc::SYS_mq_timedsend | libc::SYS_mq_timedreceive => self.translate_queue(who, registers)?,
             _ => self.translate_sleep(who, registers)?,
         };
@@ -117,13 +121,20 @@ impl Clock {
         Ok(Some(Registers { rsi: operation, r10: place, ..registers }))
     }
 
-    /// A timer on such a clock is set to what is left.
-    fn translate_timer(&self, who: (i32, i32), registers: Registers) -> io::Result<Option<Registers>> {
+    /// A timer on such a clock, or on any, is set to what is left.
+    fn translate_timer(
+        &self,
+        who: (i32, i32),
+        registers: Registers,
+        of_all: bool,
+    ) -> io::Result<Option<Registers>> {
         let Registers { rdi, rsi, rdx, .. } = registers;
         let number = low_half(rdi).cast_signed();
         let by_descriptor = registers.orig_rax.cast_signed() == libc::SYS_timerfd_settime;
         let clock = if by_descriptor { clock_of_file(who.0, number) } else { clock_of_timer(who.1, number) };
-        let Some(clock) = clock.filter(|clock| REAL_CLOCKS.contains(clock)) else { return Ok(None) };
+        let Some(clock) = clock.filter(|clock| of_all || REAL_CLOCKS.contains(clock)) else {
+            return Ok(None);
+        };
         let mut time = [[0; 8]; 4];
         memory::read_exact(who.0, rdx, time.as_flattened_mut())?;
         let [every, every_rest, seconds, rest] = time.map(u64::from_le_bytes);

@@ -5,12 +5,13 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::MOST;
+use super::pace::Pace;
 use crate::sys::seccomp::Notification;
 
-/// How long a write waits while others go on, and the one that is to come does not.
+/// How long a write waits while others go on, and the one that is to come does not, on a machine that is not busy.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often that may be in vain: the order is another one then.
 const VAIN: u8 = 3;
@@ -35,7 +36,7 @@ pub(super) struct Ending {
     pub(super) process: String,
     pub(super) parent: i32,
     pub(super) notification: Notification,
-    pub(super) since: Instant,
+    pub(super) since: Duration,
 }
 
 /// What a process does.
@@ -49,7 +50,7 @@ pub(super) struct Activity {
 /// A process of which a child ends.
 #[derive(Debug)]
 struct Unaware {
-    since: Instant,
+    since: Duration,
     /// For how long it had run when the child had ended, once it has.
     ran: Option<Duration>,
 }
@@ -77,10 +78,12 @@ pub struct Course {
     /// Processes that may not have noticed yet that a child has ended, and since when.
     unaware: HashMap<i32, Unaware>,
     /// When a turn was over last.
-    moved: Option<Instant>,
+    moved: Option<Duration>,
     /// Since when one waits for that.
-    since: Option<Instant>,
+    since: Option<Duration>,
     vain: u8,
+    /// On which all of these times are.
+    pub(super) pace: Pace,
 }
 
 /// Stands for the end of a process in the place of a number of writes.
@@ -145,7 +148,7 @@ impl Course {
 
     /// Keeps a write that waits.
     pub(super) fn hold(&mut self, held: Held) {
-        self.since.get_or_insert_with(Instant::now);
+        self.since.get_or_insert_with(|| self.pace.now());
         self.held.push(held);
     }
 
@@ -178,7 +181,7 @@ impl Course {
     fn pass(&mut self, turns: impl IntoIterator<Item = usize>) {
         for turn in turns {
             self.turns[turn].is_over = true;
-            self.moved = Some(Instant::now());
+            self.moved = Some(self.pace.now());
         }
         while self.turns.get(self.next).is_some_and(|turn| turn.is_over) {
             self.next += 1;
@@ -215,7 +218,7 @@ impl Course {
     /// The first that is kept and may end, where its parent has noticed the end of others.
     pub(super) fn take_end(&mut self, mut look: impl FnMut(i32) -> Activity) -> Option<Ending> {
         let is_late = |ending: &Ending| {
-            self.moved.max(Some(ending.since)).is_some_and(|since| since.elapsed() > PATIENCE)
+            self.moved.max(Some(ending.since)).is_some_and(|since| self.pace.since(since) > PATIENCE)
         };
         let late = self.ending.iter().position(|ending| !self.may_end(&ending.process) && is_late(ending));
         if let Some(late) = late {
@@ -240,22 +243,23 @@ impl Course {
 
     /// A child of this process ends beside others: the next one waits until that is over, and the parent may know.
     pub(super) fn ends(&mut self, parent: i32) {
-        self.unaware.insert(parent, Unaware { since: Instant::now(), ran: None });
+        self.unaware.insert(parent, Unaware { since: self.pace.now(), ran: None });
     }
 
     /// It has ended; `ran`: for how long the parent has run by then.
     pub(super) fn is_told(&mut self, parent: i32, ran: Duration) {
-        self.unaware.insert(parent, Unaware { since: Instant::now(), ran: Some(ran) });
+        self.unaware.insert(parent, Unaware { since: self.pace.now(), ran: Some(ran) });
     }
 
     /// Whether a process may still have to hear of the end of a child. Where nothing of it goes on since, it has.
     fn is_unaware(&self, parent: i32, look: impl FnOnce(i32) -> Activity) -> bool {
-        let is_yet = |unaware: &Unaware| match unaware.ran.filter(|_| unaware.since.elapsed() < NOTICE) {
+        let is_lately = |unaware: &Unaware| self.pace.since(unaware.since) < NOTICE;
+        let is_yet = |unaware: &Unaware| match unaware.ran.filter(|_| is_lately(unaware)) {
             Some(ran) => {
                 let Activity { is_at_rest, ran: now } = look(parent);
                 !is_at_rest && now.saturating_sub(ran) < BUSY
             }
-            None => unaware.since.elapsed() < NOTICE,
+            None => is_lately(unaware),
         };
         self.unaware.get(&parent).is_some_and(is_yet)
     }
@@ -264,7 +268,7 @@ impl Course {
     pub(super) fn take(&mut self) -> Option<Held> {
         let (first, turn) = self.first()?;
         if turn.is_some_and(|turn| self.next < turn) {
-            if self.since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+            if self.pace.since(*self.since.get_or_insert_with(|| self.pace.now())) < PATIENCE {
                 return None;
             }
             self.vain += 1;

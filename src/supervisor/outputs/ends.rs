@@ -6,8 +6,6 @@
 //! its siblings that ended before have ended again, and its parent has written what it wrote before. Whom a signal
 //! ends is not held.
 
-use std::time::Instant;
-
 use super::super::{Stop, Supervisor, skip};
 use super::course::{Activity, END, Ending};
 use crate::sys::seccomp::Notification;
@@ -31,7 +29,8 @@ impl Supervisor {
             Some((kin.lineage(process)?, kin.parent_of_several(process)?))
         });
         let Some((process, parent)) = beside else { return self.let_on(&notification) };
-        self.outputs.course.hold_end(Ending { process, parent, notification, since: Instant::now() });
+        let since = self.outputs.course.pace.now();
+        self.outputs.course.hold_end(Ending { process, parent, notification, since });
         self.serve_ends()
     }
 

@@ -108,9 +108,10 @@ impl Supervisor {
             return Ok(true);
         }
         let signal = (self.outside.next(), self.outside.recorded());
+        // Nobody jumps where somebody has moved meanwhile, as one whose wait the kernel has ended.
         Ok(skip.asks_for_timers(&waiting, &represented)?
             || skip.jump(clock, &waiting, &represented, signal)?
-            || (is_coming && self.outputs.course.go_on()))
+            || (is_coming && waiting.iter().all(is_still) && self.outputs.course.go_on()))
     }
 
     /// How long what others than `asking` of `process` wait for is still to last, where its clock goes at real rate.
@@ -188,6 +189,17 @@ impl Skip {
         Clocks { now, begun: now, behind: reading.1, real, boot }
     }
 
+    /// What a task that reads from a tape is behind the timeline, which goes on at real rate where a replay is slower
+    /// than its recording.
+    pub(in crate::supervisor) fn behind(&self, clock: &Clock, task: i32) -> u64 {
+        let Some(taken) = clock.taken(task).filter(|_| clock.has_read(task)) else { return 0 };
+        let since = match self.readings.get(&task) {
+            Some((known, behind)) if *known == taken => *behind,
+            _ => self.now(clock).wrapping_sub(taken).cast_signed(),
+        };
+        since.max(0).cast_unsigned()
+    }
+
     /// Moves threads on that wait again because they are behind on their tape: with the time of the wait that is over.
     fn move_on(&self, clock: &mut Clock, waiting: &[Waiting]) {
         let now = self.now(clock);
@@ -233,7 +245,7 @@ impl Skip {
         let has_time = |known: &Known| known.wait.as_ref().is_some_and(|wait| wait.deadline.is_some());
         self.known.retain(|_, known| known.until.is_some() || !has_time(known));
         self.skew = self.skew.wrapping_add(by);
-        self.timers.left_out(by)
+        self.timers.left_out(by, self.skew)
     }
 
     /// The timeline goes on at once.
@@ -243,7 +255,7 @@ impl Skip {
         }
         self.skew = self.skew.wrapping_add(by);
         clock.advance(by);
-        self.timers.left_out(by)
+        self.timers.left_out(by, self.skew)
     }
 
     /// Whether every wait is understood.

@@ -146,6 +146,11 @@ impl Skip {
         }
     }
 
+    /// Whether waits are left out.
+    pub(super) fn leaves_out(&self) -> bool {
+        self.under_way.is_some() && !self.is_live
+    }
+
     /// From now on waits last as long as they do on the timeline, which is so far ahead of the kernel's clock: to
     /// the kernel those until a time may last longer.
     pub(super) fn go_live(&mut self, ahead: u64) {
@@ -170,10 +175,12 @@ impl Skip {
     fn note(&mut self, waiting: &Waiting, caller: impl FnOnce(&mut Self) -> Caller) {
         let Waiting { task, process, blocked, original } = *waiting;
         let known = self.known.get_mut(&task);
-        if let Some(known) = known {
-            if known.blocked == blocked {
+        if let Some(known) = known.as_ref().filter(|known| known.blocked == blocked) {
+            if known.wait.is_some() {
                 return;
             }
+            // A thread of ours may wait in its place by now.
+        } else if let Some(known) = known {
             known.blocked = blocked;
             let before = std::mem::replace(&mut known.original, original);
             let goes_on = blocked.call.number == libc::SYS_restart_syscall

@@ -121,8 +121,9 @@ impl Timers {
         found
     }
 
-    /// Time was left out: it is owed to all timers that ran meanwhile.
-    pub(super) fn left_out(&mut self, by: u64) -> io::Result<()> {
+    /// Time was left out: it is owed to all timers that ran meanwhile. The timeline is `skew` ahead of the kernel's
+    /// clock now.
+    pub(super) fn left_out(&mut self, by: u64, skew: u64) -> io::Result<()> {
         for held in self.held.values_mut() {
             held.owed = held.owed.saturating_add(by);
         }
@@ -135,6 +136,8 @@ impl Timers {
         for (process, number) in files {
             let file = descriptor(process, number)?;
             if let Some(running) = timerfd::running(file.as_fd())? {
+                // Its process may have set it since we looked.
+                let by = if is_absolute(process, number)? { skew } else { by };
                 read.push((file, Running { left: running.left.saturating_sub(by), ..running }));
             }
         }
@@ -175,8 +178,7 @@ impl Timers {
         for number in held.descriptors.iter().flatten() {
             let file = descriptor(process, *number)?;
             let Some(mut running) = timerfd::running(file.as_fd())? else { continue };
-            let text = fs::read_to_string(format!("/proc/{process}/fdinfo/{number}"))?;
-            if is_absolute(&text) && skew > 0 {
+            if skew > 0 && is_absolute(process, *number)? {
                 running.left = running.left.saturating_sub(skew);
                 timerfd::set(file.as_fd(), running)?;
             }
@@ -220,7 +222,11 @@ fn descriptor(process: i32, number: i32) -> io::Result<OwnedFd> {
 }
 
 /// Whether a timerfd was set to a time of its clock (TFD_TIMER_ABSTIME), as its file in fdinfo says.
-fn is_absolute(text: &str) -> bool {
+fn is_absolute(process: i32, number: i32) -> io::Result<bool> {
+    Ok(says_absolute(&fs::read_to_string(format!("/proc/{process}/fdinfo/{number}"))?))
+}
+
+fn says_absolute(text: &str) -> bool {
     let flags = text.lines().find_map(|line| line.strip_prefix("settime flags: "));
     flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).is_some_and(|flags| flags & 1 != 0)
 }
@@ -265,7 +271,7 @@ pub(super) fn shift(task: &mut Injection, which: Which, by: u64) -> io::Result<O
 
 #[cfg(test)]
 mod tests {
-    use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
+    use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
     use super::*;
 
@@ -275,7 +281,7 @@ mod tests {
                     notify: signal/pid.7\nClockID: -6\nID: 4\nsignal: 0/0\nnotify: none/pid.7\nClockID: 1\n";
         assert_eq!(posix_timers(text), [Which::Posix(0), Which::Posix(4)]);
         assert!(posix_timers("").is_empty());
-        assert!(is_absolute("clockid: 1\nsettime flags: 01\n") && !is_absolute("settime flags: 00\n"));
+        assert!(says_absolute("clockid: 1\nsettime flags: 01\n") && !says_absolute("settime flags: 00\n"));
     }
 
     #[test]
@@ -291,10 +297,27 @@ mod tests {
         let close = |found: u64, wanted: u64| wanted - found < SECOND;
         let earliest = timers.earliest_descriptor(process, 5, 0).expect("can be read").expect("runs");
         assert!(close(earliest, 100 * SECOND + 5), "{earliest}");
-        timers.left_out(60 * SECOND).expect("can be set");
+        timers.left_out(60 * SECOND, 60 * SECOND).expect("can be set");
         let running = timerfd::running(file.as_fd()).expect("can be read").expect("runs");
         assert!(close(running.left, 40 * SECOND) && running.interval == 7 * SECOND, "{running:?}");
-        timers.left_out(50 * SECOND).expect("can be set");
+        timers.left_out(50 * SECOND, 110 * SECOND).expect("can be set");
+        file.wait().expect("it has ended");
+    }
+
+    #[test]
+    fn what_is_left_of_a_timerfd_that_waits_for_a_time_is_counted_on_the_timeline() {
+        use std::os::fd::AsRawFd as _;
+        let (process, clock) = (std::process::id().cast_signed(), ClockId::CLOCK_MONOTONIC);
+        let file = TimerFd::new(clock, TimerFlags::empty()).expect("a timerfd");
+        let mut timers = Timers::default();
+        timers.held.entry(process).or_default().descriptors = Some(vec![file.as_fd().as_raw_fd()]);
+        let (now, skew) = (crate::sys::clock::read(libc::CLOCK_MONOTONIC).expect("a time"), 3600 * SECOND);
+        let at = std::time::Duration::from_nanos(now + skew + 100 * SECOND).into();
+        file.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME).expect("set");
+        timers.left_out(60 * SECOND, skew + 60 * SECOND).expect("can be set");
+        let left = timerfd::running(file.as_fd()).expect("can be read").expect("runs").left;
+        assert!(left <= 40 * SECOND, "{left}");
+        timers.left_out(40 * SECOND, skew + 100 * SECOND).expect("can be set");
         file.wait().expect("it has ended");
     }
 }

@@ -136,12 +136,18 @@ impl Supervisor {
         let Some(clock) = &self.clock else { return false };
         // A replay that is behind the run would show what comes into being as it is looked at as of later.
         let own = is_the_kernel_s(path).then(|| clock.time_of_day(call.task.tid, call.task.tgid));
+        let skip = self.skip.as_ref().filter(|_| own.is_some());
+        let behind = skip.map_or(0, |skip| skip.behind(clock, call.task.tid));
         let soon = |then: i64| own.filter(|own| (1..SOON).contains(&then.saturating_sub(*own)));
         let mut is_any = false;
         let times =
             [&mut status.stx_atime, &mut status.stx_mtime, &mut status.stx_ctime, &mut status.stx_btime];
         for time in times {
             if let Some(then) = clock.time_of_run(nanoseconds(*time)) {
+                // What was there before the program has read its clock last keeps its time.
+                let then = own
+                    .filter(|own| then > *own)
+                    .map_or(then, |own| then.saturating_sub_unsigned(behind).max(own));
                 set(time, soon(then).unwrap_or(then));
                 is_any = true;
             }

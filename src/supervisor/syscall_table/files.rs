@@ -196,9 +196,10 @@ const TYPE_AND_NUMBER: u32 = 0xffff;
 const TYPE: u32 = 0xff00;
 
 /// Inode flags, project ids, verity and generations are set through descriptors for reading:
-/// FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SETVERSION, EXT4_IOC_SETVERSION.
+/// FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SETVERSION, EXT4_IOC_SETVERSION,
+/// FAT_IOCTL_SET_ATTRIBUTES.
 /// `file_setattr` is judged; these twins answer as a file system without such attributes does.
-const INODE_CHANGES: [u32; 5] = [0x6602, 0x5820, 0x6685, 0x7602, 0x6604];
+const INODE_CHANGES: [u32; 6] = [0x6602, 0x5820, 0x6685, 0x7602, 0x6604, 0x7211];
 
 /// Encryption (fscrypt) has the numbers from 0x13 to 0x1b, between ext4's for administrators. Not only policies are
 /// set by it: whoever has a descriptor for reading can take the user's key away (FS_IOC_REMOVE_ENCRYPTION_KEY), and

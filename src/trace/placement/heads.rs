@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Map, Value};
@@ -70,6 +70,12 @@ pub fn is_known_head(head: &str) -> bool {
 fn is_known(state: &StateDirectories, head: &str) -> bool {
     let is_hash = head.len() == 64 && head.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hash && state.existing_below(HEADS_NAME).iter().any(|place| is_listed(place, head))
+}
+
+/// Where traces that are made here are listed: with another HOME or XDG_STATE_HOME it is another list.
+#[must_use]
+pub fn list_of_heads() -> PathBuf {
+    StateDirectories::from_environment().first().join(HEADS_NAME).join(HEADS_LIST)
 }
 
 fn is_listed(place: &Directory, head: &str) -> bool {

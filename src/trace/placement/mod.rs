@@ -24,7 +24,7 @@ mod scratch;
 mod state;
 mod transfer;
 
-pub use heads::{is_known_head, remember_head};
+pub use heads::{is_known_head, list_of_heads, remember_head};
 pub use pending::{Recovered, locate, recover_pending};
 pub use scratch::Scratch;
 

@@ -11,7 +11,14 @@ use super::directory::Directory;
 
 /// Places for the state directory, in the order in which they are tried.
 #[derive(Clone, Debug)]
-pub(super) struct StateDirectories(Vec<PathBuf>);
+pub(super) struct StateDirectories(Vec<Candidate>);
+
+#[derive(Clone, Debug)]
+struct Candidate {
+    path: PathBuf,
+    /// Never made: users without a home have one that is absent (`/nonexistent`).
+    home: Option<PathBuf>,
+}
 
 impl StateDirectories {
     /// Returns the places that this process's environment names.
@@ -21,18 +28,20 @@ impl StateDirectories {
         if let Some(state) =
             std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute())
         {
-            candidates.push(state.join(STATE_NAME));
+            candidates.push(Candidate { path: state.join(STATE_NAME), home: None });
         }
         if let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
-            candidates.push(home.join(".local/state").join(STATE_NAME));
+            let path = home.join(".local/state").join(STATE_NAME);
+            candidates.push(Candidate { path, home: Some(home) });
         }
-        candidates.push(PathBuf::from(format!("/tmp/{STATE_NAME}-{}", nix::unistd::geteuid())));
+        let path = PathBuf::from(format!("/tmp/{STATE_NAME}-{}", nix::unistd::geteuid()));
+        candidates.push(Candidate { path, home: None });
         Self(candidates)
     }
 
     #[cfg(test)]
     pub(super) fn only(path: &Path) -> Self {
-        Self(vec![path.to_owned()])
+        Self(vec![Candidate { path: path.to_owned(), home: None }])
     }
 
     /// Opens the directory of waiting traces in the first place that is private, making it where it is missing.
@@ -43,20 +52,26 @@ impl StateDirectories {
     /// Opens the directory `name` in the first place that is private, making it where it is missing.
     pub(super) fn create(&self, name: &str) -> Result<Directory, TraceError> {
         let mut tried = PathBuf::new();
-        for candidate in &self.0 {
-            if make_private(candidate).is_some()
-                && let Some(directory) = make_private(&candidate.join(name))
+        for Candidate { path, home } in &self.0 {
+            if home.as_ref().is_none_or(|home| home.is_dir())
+                && make_private(path).is_some()
+                && let Some(directory) = make_private(&path.join(name))
             {
                 return Ok(directory);
             }
-            tried.clone_from(candidate);
+            tried.clone_from(path);
         }
         Err(TraceError::StateDirectory { path: tried })
     }
 
+    /// Returns the first place.
+    pub(super) fn first(&self) -> &Path {
+        &self.0[0].path
+    }
+
     /// Returns every place of the state directory, whether something is there or not.
     pub(super) fn protected(&self) -> Vec<Protected> {
-        let protect = |path: &PathBuf| {
+        let protect = |Candidate { path, .. }: &Candidate| {
             let identity = Directory::open_private(path).and_then(|found| found.identity());
             Protected { path: path.clone(), identity: identity.ok() }
         };
@@ -65,7 +80,7 @@ impl StateDirectories {
 
     /// Opens every place of the state directory that there is.
     pub(super) fn existing(&self) -> Vec<Directory> {
-        self.0.iter().filter_map(|candidate| Directory::open_private(candidate).ok()).collect()
+        self.0.iter().filter_map(|candidate| Directory::open_private(&candidate.path).ok()).collect()
     }
 
     /// Opens every directory of waiting traces that there is.
@@ -75,9 +90,9 @@ impl StateDirectories {
 
     /// Opens every directory `name` that there is in them.
     pub(super) fn existing_below(&self, name: &str) -> Vec<Directory> {
-        let private = |candidate: &PathBuf| {
-            Directory::open_private(candidate).ok()?;
-            Directory::open_private(&candidate.join(name)).ok()
+        let private = |Candidate { path, .. }: &Candidate| {
+            Directory::open_private(path).ok()?;
+            Directory::open_private(&path.join(name)).ok()
         };
         self.0.iter().filter_map(private).collect()
     }

@@ -2,6 +2,9 @@
 
 use super::Malformed;
 
+/// So many digits never make more than an f64 holds.
+const PLAIN_DIGITS: usize = 300;
+
 /// A place in a text.
 pub(super) struct Lexer<'a> {
     pub(super) text: &'a str,
@@ -31,17 +34,31 @@ impl<'a> Lexer<'a> {
     fn escape(&mut self) -> Result<(), Malformed> {
         match self.next() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(()),
-            Some(b'u')
-                if self
-                    .bytes
-                    .get(self.at..self.at + 4)
-                    .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) =>
-            {
-                self.at += 4;
-                Ok(())
-            }
+            Some(b'u') => match self.code_unit()? {
+                // A surrogate alone is no character (RFC 8259, section 8.2).
+                0xd800..0xdc00 => {
+                    self.expect(b'\\')?;
+                    self.expect(b'u')?;
+                    let from = self.at;
+                    match self.code_unit()? {
+                        0xdc00..0xe000 => Ok(()),
+                        _ => Err(Malformed::Syntax { at: from }),
+                    }
+                }
+                0xdc00..0xe000 => Err(self.syntax()),
+                _ => Ok(()),
+            },
             _ => Err(self.syntax()),
         }
+    }
+
+    /// Four hexadecimal digits.
+    fn code_unit(&mut self) -> Result<u16, Malformed> {
+        let digits = self.text.get(self.at..self.at + 4);
+        let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let unit = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        self.at += 4;
+        unit.ok_or(Malformed::Syntax { at: self.at - 4 })
     }
 
     pub(super) fn number(&mut self) -> Result<&'a str, Malformed> {
@@ -66,7 +83,13 @@ impl<'a> Lexer<'a> {
             }
             self.digits()?;
         }
-        Ok(&self.text[from..self.at])
+        let text = &self.text[from..self.at];
+        // More than 2^1024 is no number to the readers of entries.
+        let may_be_large = text.len() > PLAIN_DIGITS || text.contains(['e', 'E']);
+        if may_be_large && serde_json::from_str::<f64>(text).is_err() {
+            return Err(Malformed::Syntax { at: from });
+        }
+        Ok(text)
     }
 
     fn digits(&mut self) -> Result<(), Malformed> {

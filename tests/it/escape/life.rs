@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::cell::{Cell, users};
+use crate::support::{mounts, until};
 
 const POLICY: &str = "read: .\nwrite: ./out\n";
 
@@ -27,11 +28,7 @@ fn processes_of(directory: &Path) -> Vec<String> {
 }
 
 fn soon_empty(directory: &Path) {
-    let end = Instant::now() + Duration::from_secs(5);
-    while !processes_of(directory).is_empty() {
-        assert!(Instant::now() < end, "left behind: {:?}", processes_of(directory));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("nothing is left behind", || processes_of(directory).is_empty());
 }
 
 #[test]
@@ -49,8 +46,11 @@ fn daemons_end_with_the_run() {
 
 #[test]
 fn a_killed_launcher_leaves_nothing() {
-    let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("mounts").lines().count();
-    let before = mounts();
+    mounts::apart(launchers_are_killed);
+}
+
+fn launchers_are_killed() {
+    let before = mounts::count();
     for user in users() {
         for round in 0..25u64 {
             let cell = Cell::new("linger", user);
@@ -66,7 +66,7 @@ fn a_killed_launcher_leaves_nothing() {
             verifies(&cell);
         }
     }
-    assert_eq!(mounts(), before);
+    assert_eq!(mounts::count(), before);
 }
 
 /// The trace, where it was begun, is whole up to its last line.
@@ -112,10 +112,7 @@ fn a_handle_of_a_denied_file_stays_shut_when_the_file_is_gone() {
         cell.file("denied.key", "DENIED");
         let mut launcher = cell.launcher("write: .\ndeny: read ./*.key\n", &[]);
         let child = launcher.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the launcher");
-        let end = Instant::now() + Duration::from_secs(5);
-        while !cell.work().join("out/ready").exists() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the program is ready", || cell.work().join("out/ready").exists());
         fs::remove_file(cell.work().join("denied.key")).expect("the host replaces it");
         cell.file("out/go", "");
         let output = child.wait_with_output().expect("its end");

@@ -129,6 +129,19 @@ fn a_home_or_path_that_is_missing_or_odd_gives_the_command_usable_ones() {
 }
 
 #[test]
+fn an_absent_home_is_not_made() {
+    everyone(|sandbox| {
+        sandbox.environment("HOME", sandbox.beside("absent/home")).environment("XDG_STATE_HOME", "");
+        sandbox.policy("exec: true");
+        sandbox.run(&["true"]).exits(0);
+        let trace = sandbox.trace();
+        let ran = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
+        ran.exits(0).complains("replay ok");
+        assert!(!sandbox.beside("absent").exists(), "{ran}");
+    });
+}
+
+#[test]
 fn an_odd_name_of_the_launcher_changes_nothing() {
     everyone(|sandbox| {
         for name in ["", "\x1b[31m\n/x", "-p", "run"] {

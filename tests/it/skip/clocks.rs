@@ -77,10 +77,10 @@ public class Waits {
 const BESIDE: &str = "\
 public class Beside {
   public static void main(String[] words) throws Exception {
-    Thread other = new Thread(() -> { try { Thread.sleep(1750); } catch (InterruptedException error) {} });
+    Thread other = new Thread(() -> { try { Thread.sleep(5250); } catch (InterruptedException error) {} });
     other.start();
     int times = 0;
-    while (other.isAlive()) { Thread.sleep(500); times++; }
+    while (other.isAlive()) { Thread.sleep(1500); times++; }
     System.out.println(times);
   }
 }
@@ -162,14 +162,15 @@ fn java_tells_about_the_same_times() {
     assert!(built.success());
     // Fewer threads of the virtual machine that wake by themselves. On a busy machine one of them is at work again
     // and again, and time passes for all: less is left out there.
-    let words = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "Waits"];
+    let words =
+        ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+UseSerialGC", "Waits"];
     let ran = recorded(&sandbox, seconds(6.0), &words);
     ran.prints("sleep\npoll\nscheduled\n");
     let left_out = tells_about_the_same(&sandbox, &ran, &[("sleep", 2.0), ("poll", 4.0), ("scheduled", 6.0)]);
     assert!(left_out > seconds(3.0), "{left_out:?} was left out\n{ran}");
 }
 
-/// The program begins a second sooner than it did, for its input is there at once: its clock is ahead of the kernel's
+/// The program begins seconds sooner than it did, for its input is there at once: its clock is ahead of the kernel's
 /// from then on, and it asks the kernel to wake it at times of its own.
 #[test]
 fn java_that_begins_sooner_waits_as_long_as_it_says() {
@@ -187,7 +188,7 @@ fn java_that_begins_sooner_waits_as_long_as_it_says() {
     let mut command = sandbox.run_command(&[], &words);
     command.stdin(reader);
     let running = Running::start(command);
-    std::thread::sleep(seconds(1.0));
+    std::thread::sleep(seconds(3.0));
     writer.write_all(b"word\n").expect("writes");
     drop(writer);
     let ran = running.finish();

@@ -151,8 +151,8 @@ fn terminals_are_not_typed_into() {
 #[test]
 fn inodes_and_subvolumes_do_not_change_unseen() {
     let program = program(OPEN);
-    // FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY
-    for command in [0x4008_6602, 0x401c_5820, 0x4080_6685, 0x800c_6613] {
+    // FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY, FAT_IOCTL_SET_ATTRIBUTES
+    for command in [0x4008_6602, 0x401c_5820, 0x4080_6685, 0x800c_6613, 0x4004_7211] {
         expect_ints(&program, Sysno::ioctl, [3, command], refuse(EOPNOTSUPP));
     }
     // FS_IOC_ADD_ENCRYPTION_KEY, FS_IOC_REMOVE_ENCRYPTION_KEY, and that for all users

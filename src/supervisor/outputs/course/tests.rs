@@ -65,7 +65,8 @@ fn where_nothing_goes_on_the_first_does() {
 
 fn end(course: &mut Course, process: &str, pid: i32) {
     let notification = Notification { id: 1, pid, number: 231, arguments: [0; 6] };
-    course.hold_end(Ending { process: process.to_owned(), parent: 7, notification, since: Instant::now() });
+    let since = course.pace.now();
+    course.hold_end(Ending { process: process.to_owned(), parent: 7, notification, since });
 }
 
 fn next_end(course: &mut Course, is_at_rest: bool) -> Option<i32> {
@@ -111,9 +112,9 @@ fn what_never_comes_is_waited_for_a_few_times() {
     let text: String = (0..20).map(|process| format!("{process} 1\n")).collect();
     let mut course = Course::of(text.as_bytes()).expect("is one");
     assert!((1..20).rev().all(|process| call(&mut course, &process.to_string(), process)));
-    let begun = Instant::now();
+    let begun = course.pace.now();
     let mut taken = 0;
-    while begun.elapsed() < PATIENCE * 4 && taken < 19 {
+    while course.pace.since(begun) < PATIENCE * 4 && taken < 19 {
         taken += i32::from(next(&mut course).is_some());
         std::thread::sleep(Duration::from_millis(1));
     }
