@@ -126,8 +126,9 @@ pub(super) fn build(
 
 /// The root to build in: the copy of a whole one, what is drafted, or a new one.
 fn begin(whole: Option<Copied>, drafted: Option<Builder>) -> Result<Builder, FsviewError> {
-    // Any directory will do for it: it is left behind with the old root.
-    let place = || ["/tmp", "/proc", "/usr", "/dev"].into_iter().find(|path| Path::new(path).is_dir());
+    // Any directory will do for it that nothing needs any more: it is left behind with the old root. An image of one
+    // program has no /tmp; /proc/self leads to descriptors.
+    let place = || ["/tmp", "/proc/fs", "/dev"].into_iter().find(|path| Path::new(path).is_dir());
     match (whole, drafted) {
         (Some(Copied::Tree { tree, .. }), _) => Builder::new(tree, false, place().unwrap_or("/etc")),
         // The host's own root: other file systems lie in it, and an overlay shows none of them.

@@ -102,7 +102,7 @@ impl InitialState {
         self.states.iter().filter(|(_, former)| **former == Former::Absent).map(|(path, _)| path)
     }
 
-    /// Puts everything back, below `root`.
+    /// Puts everything back, below `root`; `uppers` are the upper layers of its places.
     ///
     /// # Errors
     /// The first step that failed.
@@ -110,6 +110,7 @@ impl InitialState {
         &self,
         root: BorrowedFd<'_>,
         divert: &Divert,
+        uppers: &[(&Path, BorrowedFd<'_>)],
         blobs: &StoredBlobs,
     ) -> Result<(), FsviewError> {
         let restorer = Restorer { root, divert, blobs };
@@ -120,8 +121,13 @@ impl InitialState {
             }
         }
         let covered = || self.states.iter().filter(|(path, _)| divert.covers(path));
+        // Renames have looked names up, and an overlay remembers what it found.
+        let uppers = if self.moves.is_empty() { uppers } else { &[] };
         // What is above comes first.
         for (path, former) in covered() {
+            if *former == Former::Absent && !divert.roots.contains(path) {
+                hide(path, uppers);
+            }
             restorer.put_back(path, former)?;
         }
         // And last, for what was put into them has changed their times.
@@ -257,6 +263,16 @@ impl Restorer<'_> {
     fn set_time(&self, path: &Path, status: Status) -> nix::Result<()> {
         let (directory, name) = self.parent(path)?;
         set_time((directory.as_fd(), name), status)
+    }
+}
+
+/// Hides what has a name in the directory of an upper layer, by a whiteout: at once, whatever is in it, and whoever
+/// owns that. What the overlay has looked up before, as where something is mounted, is removed as anywhere.
+pub(super) fn hide(path: &Path, uppers: &[(&Path, BorrowedFd<'_>)]) {
+    let Some((above, name)) = path.parent().zip(path.file_name()) else { return };
+    if let Some((_, upper)) = uppers.iter().find(|(place, _)| *place == above) {
+        // Where that is refused nothing is hidden.
+        let _ = mknodat(upper, name, SFlag::S_IFCHR, Mode::empty(), 0);
     }
 }
 

@@ -191,8 +191,8 @@ impl Uppers {
         Ok((tree, directory))
     }
 
-    /// Makes the overlay at `target` read-only for the run: it is attached as `tree`. What holds its layer is then a
-    /// mount of it that can be written, which is given back too.
+    /// Makes the overlay at `target` read-only for the run: it is attached as `tree`. Its first layer is then a mount of
+    /// it that can be written, which is given back too; its second is the upper one.
     ///
     /// # Errors
     /// As [`Uppers::over`].
@@ -206,7 +206,8 @@ impl Uppers {
         let writable = mount::clone_tree(tree.as_fd(), c"", false).map_err(failed("open_tree"))?;
         mount::set_attributes(tree.as_fd(), attributes, 0, false).map_err(failed("mount_setattr"))?;
         if let Some((_, layer)) = self.layers.iter_mut().find(|(place, _)| place == target) {
-            *layer = writable.try_clone().map_err(failed("dup"))?;
+            let upper = std::mem::replace(layer, writable.try_clone().map_err(failed("dup"))?);
+            self.layers.push((target.to_owned(), upper));
         }
         Ok(writable)
     }

@@ -12,22 +12,27 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, futimens};
 use nix::sys::time::TimeSpec;
 
-use super::initial::{Content, Former, Restorer};
+use super::initial::{Content, Former, Restorer, hide};
 use super::{Divert, FsviewError};
 use crate::sys::descriptor::own_path;
 use crate::trace::StoredBlobs;
 
-/// Puts `files` into the places that hold them: each by its path, with a directory or file that can be written.
+/// Puts `files` into the places that hold them: each by its path, with a directory or file that can be written;
+/// `uppers` are the upper layers of these directories.
 ///
 /// # Errors
 /// The first step that failed.
 pub fn serve(
     files: &BTreeMap<PathBuf, Former>,
     places: &[(&Path, BorrowedFd<'_>)],
+    uppers: &[(&Path, BorrowedFd<'_>)],
     blobs: &StoredBlobs,
 ) -> Result<(), FsviewError> {
     let divert = Divert::default();
     for (path, former) in files {
+        if *former == Former::Absent && !places.iter().any(|(place, _)| *place == path) {
+            hide(path, uppers);
+        }
         let around = places.iter().filter(|(place, _)| path.starts_with(place));
         let Some((place, fd)) = around.max_by_key(|(place, _)| place.components().count()) else { continue };
         match path.strip_prefix(place) {

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::gathered::writes_through;
+use super::origin::acknowledge_head;
 
 /// The most that is read ahead.
 const PIECE: usize = 64 * 1024;
@@ -117,6 +118,7 @@ impl AsyncRead for Filling {
             let more = buf.filled().len() > before && buf.remaining() > 0;
             // Only what is here already, for which the stream is not asked.
             if !(more && self.0.get_ref().0.holds_record()) {
+                acknowledge_head(&buf.filled()[start..], self.0.get_ref().0.stream());
                 return Poll::Ready(Ok(()));
             }
         }

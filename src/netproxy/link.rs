@@ -130,6 +130,7 @@ impl Link {
         let (holder, socket) = (Arc::<Holder>::default(), Some(stream.as_raw_fd()));
         let sender = match wire {
             Wire::Http1 => {
+                let stream = OriginStream::Socket(stream);
                 let stream = Metered { stream, flow: Arc::clone(&holder) };
                 let (first, later) = (Arc::downgrade(flow), Arc::clone(&holder));
                 one(stream, destination, move || first.upgrade().or_else(|| later.flow()), socket).await?

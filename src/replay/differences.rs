@@ -1,6 +1,6 @@
 //! Differences: what is not as it was when the run was recorded, found before anything runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -79,6 +79,8 @@ pub struct FirstState {
     outputs: Outputs,
     /// The order in which directories listed their names.
     pub orders: Orders,
+    /// Those of the view alone: the host's are others.
+    own_directories: HashSet<PathBuf>,
     /// The statuses of files.
     pub statuses: RecordedStatuses,
     /// What it was told of the machine.
@@ -111,6 +113,7 @@ impl FirstState {
             })?;
             state.inputs.add(&entry);
             let unreadable = |source| ReplayError::Read { path: recording.name().to_owned(), source };
+            state.own_directories.extend(order::own_directory(&entry));
             order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;
             machine::add(&mut state.machine, &entry, &recording.blobs).map_err(unreadable)?;
             status::add(&mut state.statuses, &entry, &recording.blobs).map_err(|error| {
@@ -177,7 +180,8 @@ impl FirstState {
         let moves = &self.files.moves;
         let is_moved =
             |path: &Path| moves.iter().any(|back| path.starts_with(&back.from) || path.starts_with(&back.to));
-        new.retain(|path| !states.contains_key(path) && !is_made(path) && !is_moved(path));
+        let is_own = |path: &Path| path.parent().is_some_and(|above| self.own_directories.contains(above));
+        new.retain(|path| !states.contains_key(path) && !is_made(path) && !is_moved(path) && !is_own(path));
         new
     }
 

@@ -48,6 +48,13 @@ pub(super) fn add(
     Ok(())
 }
 
+/// The directory of an entry that was made for the run's view.
+pub(super) fn own_directory(entry: &Map<String, Value>) -> Option<PathBuf> {
+    let args = entry.get("args")?.as_object()?;
+    let is_own = entry.get("op")? == "fs.order" && args.get("own") == Some(&Value::Bool(true));
+    entry_path(args).filter(|_| is_own)
+}
+
 fn body(args: &Map<String, Value>, name: &str, blobs: &StoredBlobs) -> std::io::Result<Option<Vec<u8>>> {
     let blob = args.get(name).and_then(|names| names.get("blob")).and_then(Value::as_str);
     let Some(sha256) = blob else { return Ok(None) };

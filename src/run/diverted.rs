@@ -26,7 +26,8 @@ const PIECE: u64 = 16 << 20;
 /// Where the writes of a run go.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
-    /// By the number of the place in the plan: the upper layer of a directory, or the copy of a file.
+    /// By the number of the place in the plan: the upper layer of a directory, or the copy of a file; before that of a
+    /// directory that the run only reads, a mount of it that can be written.
     pub(super) uppers: Vec<(usize, OwnedFd)>,
     /// For each place that does not exist yet, the directory that will hold it.
     pub(super) holders: Vec<OwnedFd>,
@@ -74,12 +75,16 @@ impl Layers {
             return Ok((DivertedRoots { made, ..DivertedRoots::default() }, None));
         };
         let Some(files) = files else { return Ok((self.roots(spec, None), None)) };
-        let served = self.uppers.iter().filter_map(|(at, layer)| {
-            let place = divert.roots.get(*at).filter(|place| divert.served.contains(place))?;
-            Some((place.as_path(), layer.as_fd()))
-        });
-        fsview::serve(&files.served, &served.collect::<Vec<_>>(), &files.blobs)?;
-        files.initial.restore(root.as_fd(), divert, &files.blobs)?;
+        let (mut served, mut uppers) = (Vec::new(), Vec::new());
+        for (at, layer) in &self.uppers {
+            let Some(place) = divert.roots.get(*at) else { continue };
+            // Of what the run only reads comes first what it is written through.
+            let is_first = divert.served.contains(place) && !served.iter().any(|(known, _)| known == place);
+            let layers = if is_first { &mut served } else { &mut uppers };
+            layers.push((place.as_path(), layer.as_fd()));
+        }
+        fsview::serve(&files.served, &served, &uppers, &files.blobs)?;
+        files.initial.restore(root.as_fd(), divert, &uppers, &files.blobs)?;
         let Some(directory) = &files.keep else { return Ok((self.roots(spec, Some(files)), None)) };
         make_directories(directory).map_err(RunError::call("mkdir(--keep)"))?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(RunError::call("dup"));

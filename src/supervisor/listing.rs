@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{FileStat, Mode, fstat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat};
 use nix::unistd::{Whence, lseek};
 
 use super::access::AccessTable;
@@ -88,14 +88,23 @@ pub(super) struct Listings {
 impl Supervisor {
     /// A name at `place` is about to change: what its directory listed until then is recorded once.
     pub(super) fn note_change(&mut self, place: &Place) -> Result<(), Stop> {
-        let Found { path, file, .. } = &place.directory;
+        let directory = &place.directory;
         match &mut self.listings.listed {
-            Some(listed) if !listed.covers(path) => {
-                listed.changed.insert(path.clone());
-                Ok(record(path, file, &self.access, &self.recorder)?)
+            Some(listed) if !listed.covers(&directory.path) => {
+                listed.changed.insert(directory.path.clone());
+                Ok(record(directory, &self.access, &self.recorder, is_own(directory))?)
             }
             _ => Ok(()),
         }
+    }
+
+    /// A directory is about to be listed that no rule names: as [`Self::note_listed`], where it is of the view alone.
+    pub(super) fn note_listed_own(&mut self, directory: &Found) -> Result<(), Stop> {
+        let is_noted = |listed: &Listed| !listed.covers(&directory.path) && is_own(directory);
+        if directory.kind() != SFlag::S_IFDIR || !self.listings.listed.as_ref().is_some_and(is_noted) {
+            return Ok(());
+        }
+        self.note_listed(directory)
     }
 
     /// The run made this directory, which lists nothing yet.
@@ -116,10 +125,14 @@ impl Supervisor {
     pub(super) fn note_listed(&mut self, directory: &Found) -> Result<(), Stop> {
         let Some(listed) = &mut self.listings.listed else { return Ok(()) };
         if listed.covers(&directory.path) {
-            return Ok(record(&directory.path, &directory.file, &self.access, &self.recorder)?);
+            return Ok(record(directory, &self.access, &self.recorder, false)?);
         }
         if listed.seen.contains_key(&directory.path) {
             return Ok(());
+        }
+        if is_own(directory) {
+            listed.changed.insert(directory.path.clone());
+            return Ok(record(directory, &self.access, &self.recorder, true)?);
         }
         if listed.seen.len() < MOST_SEEN {
             listed.seen.insert(directory.path.clone(), Version::of(&directory.status));
@@ -332,17 +345,22 @@ fn joined(entries: &[Entry]) -> Vec<u8> {
     names.join(&b'/')
 }
 
-/// Records the names in `directory`; no name holds a slash, which stands between them.
-fn record(
-    path: &Path,
-    directory: &OwnedFd,
-    access: &AccessTable,
-    recorder: &Recorder,
-) -> Result<(), TraceError> {
+/// Whether it is another directory on the host, or none: then it was made for the view, which is built anew each time.
+fn is_own(directory: &Found) -> bool {
+    let id = |status: &FileStat| (status.st_dev, status.st_ino);
+    lstat(&directory.path).map_or(true, |host| id(&host) != id(&directory.status))
+}
+
+/// Records the names in `directory`; no name holds a slash, which stands between them. `own` says that it is of the
+/// view alone: the host's names there say nothing of it.
+fn record(directory: &Found, access: &AccessTable, recorder: &Recorder, own: bool) -> Result<(), TraceError> {
     // Whoever cannot list it cannot print it.
-    let Ok(entries) = read(path, directory, access) else { return Ok(()) };
+    let Ok(entries) = read(&directory.path, &directory.file, access) else { return Ok(()) };
     let names = joined(&entries);
-    let mut event = Event::new(Kind::Meta, "fs.order").path("path", path);
+    let mut event = Event::new(Kind::Meta, "fs.order").path("path", &directory.path);
+    if own {
+        event = event.arg("own", true);
+    }
     if names.len() <= INLINE {
         event.args.extend(path_value("names", &names));
     } else {

@@ -144,6 +144,7 @@ impl Supervisor {
         }
         let source = self.source(request, &found);
         if source.is_none() && self.is_system_file(request, &spelled.absolute, &found) {
+            self.note_listed_own(&found)?;
             return Ok(Reply::Continue);
         }
         let access = request.access();
@@ -194,6 +195,7 @@ impl Supervisor {
     fn record_listing(&mut self, call: &Call, spelled: &Spelled, found: &Found) -> Result<(), Stop> {
         if self.access.shows_parts(&found.path) {
             self.denials.listed_in_part(&found.path);
+            self.note_listed_own(found)?;
         } else {
             self.note_listed(found)?;
         }

@@ -107,3 +107,28 @@ fn a_container_runs_it_or_is_told_what_to_change() {
         container.run(&[allowed, unmasked, nobody, no_rights, no_new]).exits(0).prints("ran\nran\n");
     }
 }
+
+/// As an image that has nothing but one static program.
+#[test]
+fn a_root_without_tmp_is_enough_for_a_run_and_its_replay() {
+    if !nix::unistd::geteuid().is_root() || !has("unshare") || !has("pivot_root") {
+        return skip("another root", "the test is not root's, or there is no unshare or pivot_root");
+    }
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.file("agentbox.policy", "read: .\nwrite: ./out\nexec: /**\n");
+    crate::support::copy_program(env!("CARGO_BIN_EXE_agentbox"), sandbox.path("agentbox"));
+    sandbox.directory("out");
+    let root = sandbox.beside("root");
+    fs::create_dir(&root).expect("makes");
+    let script = "set -e; mount -t tmpfs none $1; mkdir $1/w $1/old
+        for tree in usr etc proc dev sys; do mkdir $1/$tree; mount --rbind /$tree $1/$tree; done
+        for link in bin lib lib64 sbin; do ln -s usr/$link $1/$link; done
+        mount --bind $2 $1/w; cd $1; pivot_root . old; cd /w; umount -l /old
+        export HOME=/w/home XDG_STATE_HOME=/w/state PATH=/usr/bin; mkdir /w/home
+        ./agentbox run -q -- sh -c 'echo ran; echo x >out/new'; rm out/new; ./agentbox replay -q";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", script, "sh"]).arg(root).arg(sandbox.path(""));
+    unshare.stdin(std::process::Stdio::null());
+    unshare.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    Running::start(unshare).finish().exits(0).prints("ran\nran\n");
+}

@@ -1,6 +1,7 @@
 //! Former traces are listed nowhere: not in a run, and not in its replay, whatever has come to lie there since.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use crate::support::{Sandbox, everyone};
 
@@ -133,4 +134,49 @@ fn a_directory_that_is_another_one_by_a_link_now_hides_nothing() {
     let trace = sandbox.trace();
     let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
     replayed.exits(1).complains("input-changed").complains("data -> ");
+}
+
+#[test]
+fn directories_of_the_view_list_in_the_recorded_order() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: sh, ls");
+        // The way here shows only what rules name; the others are made for the view as well.
+        let script = "for place in / /etc /dev /var ..; do echo $place; ls -U $place; done";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(0);
+        let own = ran.of("fs.order").iter().filter(|entry| entry["args"]["own"] == true).count();
+        assert!(own >= 3, "{ran}");
+        let trace = sandbox.trace();
+        for _ in 0..2 {
+            let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
+            replayed.exits(0).complains("agentbox: replay ok");
+            assert!(!replayed.stderr.contains("new since"), "{replayed}");
+            assert_eq!(replayed.stdout, ran.stdout);
+        }
+    });
+}
+
+/// As a container or sudo leaves it.
+#[test]
+fn a_directory_of_somebody_else_that_came_to_be_since_is_not_there_either() {
+    if !nix::unistd::geteuid().is_root() {
+        return crate::support::skip("another owner", "only root makes directories of two users");
+    }
+    for access in ["read", "write"] {
+        let sandbox = crate::support::Sandbox::new(crate::support::User::Ordinary);
+        sandbox.policy(&format!("{access}: .\nexec: ls"));
+        let ran = sandbox.run(&["ls", "-a"]);
+        ran.exits(0);
+        for directory in ["closed", "open"] {
+            let path = sandbox.path(directory);
+            fs::create_dir(&path).expect("makes");
+            fs::write(path.join("file"), "x").expect("writes");
+            let mode = if directory == "closed" { 0o700 } else { 0o755 };
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("sets the mode");
+        }
+        let trace = sandbox.trace();
+        let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
+        replayed.exits(0).prints(&ran.stdout).complains("agentbox: replay ok").complains("closed and 1 more");
+        assert!(sandbox.path("closed/file").exists() && sandbox.path("open/file").exists());
+    }
 }
