@@ -24,6 +24,10 @@ const MOST: usize = 1 << 16;
 const STACK: usize = 4096;
 /// The longest name by which a program is called.
 const NAME: usize = 4096;
+/// Interpreters and their options stand before the name of a script.
+const NAMES: usize = 12;
+/// What is read of what looks like arguments: who can write it there may leave much.
+const READS: usize = 16;
 
 /// What a child began with.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +40,8 @@ struct Start {
 impl Start {
     /// Whether a program that is called so may be this one.
     fn is_called(&self, name: &str) -> bool {
-        self.is_script || self.words.first().is_some_and(|word| word == name)
+        let is_so = |word: &String| word == name || (self.is_script && file_of(word) == file_of(name));
+        self.words.iter().take(if self.is_script { NAMES } else { 1 }).any(is_so)
     }
 
     /// Whether it began with these words.
@@ -47,10 +52,13 @@ impl Start {
             return false;
         };
         let [own, rest @ ..] = &self.words[place..] else { return false };
-        let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        let is_same = if place == 0 { own == name } else { self.is_script && file(own) == file(name) };
+        let is_same = if place == 0 { own == name } else { self.is_script && file_of(own) == file_of(name) };
         is_same && rest == arguments
     }
+}
+
+fn file_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 /// What is recorded of a child.
@@ -121,8 +129,8 @@ fn ready_words<'a>(task: i32, starts: impl Iterator<Item = &'a Start>) -> Option
     starts.iter().skip(1).find(|start| **start != starts[0])?;
     let names = |name: &str| starts.iter().any(|start| start.is_called(name));
     let registers = tracee::registers(task).ok()?;
-    let mut held = pointers(task, &registers).into_iter().filter_map(|at| words_at(task, at, names));
-    held.find(|words| starts.iter().any(|start| start.is_of(words)))
+    let held = pointers(task, &registers).into_iter().filter_map(|at| words_at(task, at, names));
+    held.take(READS).find(|words| starts.iter().any(|start| start.is_of(words)))
 }
 
 /// What a task has in its registers and on top of its stack, as far as that may be addresses.
@@ -136,7 +144,7 @@ fn pointers(task: i32, registers: &Registers) -> Vec<u64> {
     held.into_iter().chain(stack).filter(is_address).collect()
 }
 
-/// The arguments at `at`, if there may be some, and they are called by one of those `names`.
+/// The arguments at `at`, if there may be some, and the first is one of those `names`.
 fn words_at(task: i32, at: u64, names: impl Fn(&str) -> bool) -> Option<Vec<String>> {
     let mut first = [0; 8];
     memory::read_exact(task, at, &mut first).ok()?;
