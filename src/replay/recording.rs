@@ -154,6 +154,11 @@ impl Recording {
             if let (Some(TASK_IDS), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
                 tapes.ids.add(args);
             }
+            if let (Some("proc.spawn"), Some(proc), Some(Value::Object(args))) =
+                (said("op"), said("proc"), entry.get("args"))
+            {
+                tapes.ids.starts.add(proc, args);
+            }
             if tapes.want_arrivals() {
                 for wait in recorded::arrivals(&entry, &bodies) {
                     tapes.arrived(self.on_timeline(wait.start), self.on_timeline(wait.end));

@@ -1,6 +1,8 @@
 //! Processes and threads have the ids in a replay that they had when they were recorded, whichever was made first.
 
-use crate::support::{Ran, Sandbox, everyone, has, skip};
+use std::process::Command;
+
+use crate::support::{Ran, Sandbox, copy_program, everyone, has, skip};
 
 const POLICY: &str = "write: .\nexec: /**\nread: /usr\nread: /etc\n";
 
@@ -48,6 +50,74 @@ fn threads_that_are_made_meanwhile_take_no_id_of_another() {
         sandbox.policy(POLICY);
         sandbox.file("threads.py", PYTHON);
         replays(sandbox, &["python3", "threads.py"]);
+    });
+}
+
+/// Threads that start a program each at the same time: others, and then all the same one, which hears which it is.
+const TOOLS: &str = "\
+import subprocess, threading
+def start(number, words, told):
+    barrier.wait()
+    results[number] = subprocess.run(['sh', '-c', *words], input=told, capture_output=True, text=True).stdout
+barrier = threading.Barrier(5)
+word = 'read told; echo $0 $told $$ $(date +%s.%N); od -An -tx1 -N8 /dev/urandom'
+for name in 'tool %d', 'sh':
+    results = [''] * 5
+    jobs = [(number, [word, *(name % number if '%' in name else name).split()], f'{number}\\n') for number in range(5)]
+    threads = [threading.Thread(target=start, args=job) for job in jobs]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    print(*results)
+";
+
+#[test]
+fn programs_that_threads_start_at_once_are_themselves() {
+    if !has("python3") {
+        return skip("python", "there is none");
+    }
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        sandbox.file("tools.py", TOOLS);
+        replays(sandbox, &["python3", "tools.py"]);
+    });
+}
+
+/// The same with goroutines, which any thread takes up.
+const GO_TOOLS: &str = "\
+package main
+import (\"fmt\"; \"os/exec\"; \"strconv\"; \"sync\")
+func main() {
+\tvar group sync.WaitGroup
+\tresults := make([]string, 6)
+\tfor each := range results {
+\t\tgroup.Add(1)
+\t\tgo func(number int) {
+\t\t\tdefer group.Done()
+\t\t\tword := \"echo $0 $$ $(date +%s.%N); od -An -tx1 -N8 /dev/urandom\"
+\t\t\toutput, err := exec.Command(\"sh\", \"-c\", word, strconv.Itoa(number)).CombinedOutput()
+\t\t\tresults[number] = fmt.Sprint(string(output), err)
+\t\t}(each)
+\t}
+\tgroup.Wait()
+\tfmt.Println(results)
+}
+";
+
+#[test]
+fn programs_that_goroutines_start_at_once_are_themselves() {
+    if !has("go") {
+        return skip("go", "it is not installed");
+    }
+    let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let (source, program) = (directory.path().join("tools.go"), directory.path().join("tools"));
+    std::fs::write(&source, GO_TOOLS).expect("a file");
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(&program).arg(&source).env("CGO_ENABLED", "0");
+    assert!(go.status().expect("go starts").success());
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        copy_program(&program, sandbox.path("tools"));
+        replays(sandbox, &["./tools"]);
     });
 }
 

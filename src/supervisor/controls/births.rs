@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::super::{Stop, Supervisor};
+use super::starts::Starts;
 use crate::sys::tracee::Registers;
 use crate::sys::{process, ptrace};
 use crate::trace::{Event, Kind, TraceError};
@@ -30,14 +31,22 @@ const THREAD: u64 = 0x0001_0000;
 
 /// Ids by the names of tasks.
 #[derive(Debug, Default)]
-pub struct Ids(HashMap<String, i32>);
+pub struct Ids {
+    by_name: HashMap<String, i32>,
+    /// What children began with.
+    pub starts: Starts,
+}
 
 impl Ids {
     /// Adds what an entry says.
     pub fn add(&mut self, args: &Map<String, Value>) {
         let ids = args.get("ids").and_then(Value::as_object).into_iter().flatten();
         let id = |value: &Value| i32::try_from(value.as_i64()?).ok().filter(|id| *id > 1);
-        self.0.extend(ids.filter_map(|(name, value)| Some((name.clone(), id(value)?))));
+        self.by_name.extend(ids.filter_map(|(name, value)| Some((name.clone(), id(value)?))));
+        let makers = args.get("makers").and_then(Value::as_object).into_iter().flatten();
+        for (process, thread) in makers {
+            self.starts.made(process, thread.as_str().unwrap_or_default());
+        }
     }
 }
 
@@ -45,7 +54,9 @@ impl Ids {
 #[derive(Debug, Default)]
 pub(in crate::supervisor) struct Births {
     /// In a replay, the recorded ids.
-    recorded: HashMap<String, i32>,
+    recorded: Ids,
+    /// In a replay, the highest that was recorded, or given out since.
+    highest: Option<i32>,
     /// Who makes a task, and since when.
     maker: Option<(i32, Instant)>,
     /// Who waits to make one, and whether it is a thread.
@@ -54,13 +65,16 @@ pub(in crate::supervisor) struct Births {
     last: Option<i32>,
     /// Ids that are not in the trace yet.
     unsaid: Map<String, Value>,
+    /// Threads that have made some of these, other than main ones.
+    makers: Map<String, Value>,
     /// The run's pid namespace, once a task has led there.
     namespace: Option<OwnedFd>,
 }
 
 impl Births {
     pub(in crate::supervisor) fn new(ids: Ids) -> Self {
-        Self { recorded: ids.0, ..Self::default() }
+        let highest = ids.by_name.values().max().copied();
+        Self { recorded: ids, highest, ..Self::default() }
     }
 
     /// The id that a task has inside. No task of a run can make a namespace.
@@ -71,6 +85,12 @@ impl Births {
         let asked = self.namespace.as_ref().map(|namespace| process::id_in(namespace.as_fd(), task));
         // Older kernels write it down, among much else.
         asked.and_then(Result::ok).map_or_else(|| said_id(task), Ok)
+    }
+
+    /// The id for a task of this name. One that was not recorded takes none that was: another gets that still.
+    fn id_for(&self, name: Option<&str>) -> Option<i32> {
+        let recorded = name.and_then(|name| self.recorded.by_name.get(name)).copied();
+        recorded.or_else(|| self.highest?.checked_add(1))
     }
 
     /// Task `id` neither makes nor waits any more.
@@ -108,8 +128,13 @@ impl Supervisor {
         while self.births.maker.is_none()
             && let Some((task, is_thread)) = self.births.queue.pop_front()
         {
-            let name = self.tasks.kin().and_then(|kin| kin.next_child(task, is_thread));
-            let id = name.and_then(|name| self.births.recorded.get(&name).copied());
+            let name = self.tasks.kin().and_then(|kin| {
+                if !is_thread {
+                    self.births.recorded.starts.choose(kin, task);
+                }
+                kin.next_child(task, is_thread)
+            });
+            let id = self.births.id_for(name.as_deref());
             if let Some(before) = id.map(|id| id - 1).filter(|before| self.births.last != Some(*before)) {
                 self.births.last = None;
                 // Where the kernel does not let it be set, the row goes on as it does.
@@ -134,9 +159,18 @@ impl Supervisor {
         self.next_birth()
     }
 
-    /// Notes the id of a new task.
-    pub(super) fn born(&mut self, task: i32, name: Option<String>) -> Result<(), TraceError> {
+    /// Notes the id of a new task, and of a process which thread has made it.
+    pub(super) fn born(
+        &mut self,
+        task: i32,
+        name: Option<String>,
+        thread: Option<String>,
+    ) -> Result<(), TraceError> {
+        if let (Some(name), Some(thread)) = (&name, thread.filter(|thread| !thread.is_empty())) {
+            self.births.makers.insert(name.clone(), thread.into());
+        }
         self.births.last = self.births.own_id(task).ok();
+        self.births.highest = self.births.highest.map(|highest| highest.max(self.births.last.unwrap_or(0)));
         if let (Some(name), Some(id)) = (name, self.births.last) {
             self.births.unsaid.insert(name, id.into());
         }
@@ -149,7 +183,9 @@ impl Supervisor {
             return Ok(());
         }
         let ids = std::mem::take(&mut self.births.unsaid);
-        self.recorder.record(Event::new(Kind::Meta, OPERATION).arg("ids", ids))
+        let makers = std::mem::take(&mut self.births.makers);
+        let event = Event::new(Kind::Meta, OPERATION).arg("ids", ids);
+        self.recorder.record(if makers.is_empty() { event } else { event.arg("makers", makers) })
     }
 }
 
@@ -175,7 +211,17 @@ mod tests {
         {
             ids.add(entry.as_object().expect("an object"));
         }
-        assert_eq!(ids.0, HashMap::from([("0.0".to_owned(), 3), ("0#1".to_owned(), 4)]));
+        assert_eq!(ids.by_name, HashMap::from([("0.0".to_owned(), 3), ("0#1".to_owned(), 4)]));
+    }
+
+    #[test]
+    fn who_was_not_there_takes_the_id_of_nobody() {
+        let mut ids = Ids::default();
+        assert_eq!(Births::new(ids).id_for(Some("0.0")), None);
+        ids = Ids::default();
+        ids.add(json!({"ids": {"0.0": 3, "0.1": 7}}).as_object().expect("an object"));
+        let births = Births::new(ids);
+        assert_eq!([Some("0.0"), Some("0.2"), None].map(|name| births.id_for(name)), [3, 8, 8].map(Some));
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl Supervisor {
                 }
             }
             let name = self.tasks.kin().and_then(|kin| kin.strand(child)).map(|strand| strand.to_string());
-            self.born(child, name)?;
+            let thread = self.tasks.kin().filter(|_| !threaded).and_then(|kin| kin.strand(maker));
+            self.born(child, name, thread.map(|strand| strand.thread))?;
             self.named(child);
             self.count_call(maker)?;
         }

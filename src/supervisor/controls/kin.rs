@@ -1,6 +1,6 @@
 //! Who was made by whom: exact, for tasks that are followed from their birth.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
@@ -46,6 +46,28 @@ impl fmt::Display for Strand {
     }
 }
 
+/// The numbers of the children that a process has made.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// The lowest that none has.
+    next: u32,
+    /// Those above that some have.
+    above: BTreeSet<u32>,
+}
+
+impl Numbers {
+    fn is_free(&self, number: u32) -> bool {
+        number >= self.next && !self.above.contains(&number)
+    }
+
+    fn take(&mut self, number: u32) {
+        self.above.insert(number);
+        while self.above.remove(&self.next) {
+            self.next += 1;
+        }
+    }
+}
+
 /// A process that lives.
 #[derive(Debug)]
 struct Process {
@@ -54,7 +76,7 @@ struct Process {
     parent: i32,
     /// It has lived beside another child of its parent.
     is_beside: bool,
-    children: u32,
+    children: Numbers,
     /// Programs that it has become since it was made.
     programs: u32,
     /// Threads that its main thread has made.
@@ -82,12 +104,17 @@ impl Process {
             lineage,
             parent,
             is_beside,
-            children: 0,
+            children: Numbers::default(),
             programs: 0,
             threads: 0,
             draws: 0,
             shares_draws: false,
         }
+    }
+
+    /// The lineage of its child of this number.
+    fn child(&self, number: u32) -> String {
+        shortened(format!("{}.{number}", self.lineage))
     }
 }
 
@@ -98,6 +125,8 @@ pub(in crate::supervisor) struct Kin {
     processes: HashMap<i32, Process>,
     /// By thread id.
     threads: HashMap<i32, Thread>,
+    /// Who makes a child of another number than the next.
+    chosen: HashMap<i32, u32>,
     orphans: u32,
     /// The command itself was executed.
     started: bool,
@@ -120,7 +149,7 @@ impl Kin {
 
     /// Whether the command has made no process yet.
     pub(in crate::supervisor) fn is_alone(&self) -> bool {
-        let makes_none = |process: &Process| process.children == 0;
+        let makes_none = |process: &Process| process.children.next == 0 && process.children.above.is_empty();
         self.orphans == 0 && self.processes.len() == 1 && self.processes.values().all(makes_none)
     }
 
@@ -150,11 +179,32 @@ impl Kin {
     pub(in crate::supervisor) fn next_child(&self, maker: i32, is_thread: bool) -> Option<String> {
         let process = self.processes.get(&self.process_of(maker)?)?;
         if !is_thread {
-            return Some(shortened(format!("{}.{}", process.lineage, process.children)));
+            return Some(process.child(self.number_of(maker, process)));
         }
         let Process { lineage, programs, .. } = process;
         let thread = self.next_thread(maker, process);
         Some(Strand { process: lineage.clone(), program: *programs, thread }.to_string())
+    }
+
+    /// The number of the next child of a process that this task of it makes.
+    fn number_of(&self, maker: i32, process: &Process) -> u32 {
+        self.chosen.get(&maker).copied().unwrap_or(process.children.next)
+    }
+
+    /// Whether no child has this number of the process of this task, where others of its tasks may make some as well.
+    pub(in crate::supervisor) fn free_children(&self, maker: i32) -> Option<impl Fn(u32) -> bool> {
+        let id = self.process_of(maker)?;
+        self.thread_of(id)?;
+        let children = &self.processes.get(&id)?.children;
+        Some(|number| children.is_free(number))
+    }
+
+    /// The child that this task makes next has this number; none: the next.
+    pub(in crate::supervisor) fn choose(&mut self, maker: i32, number: Option<u32>) {
+        match number {
+            Some(number) => self.chosen.insert(maker, number),
+            None => self.chosen.remove(&maker),
+        };
     }
 
     /// What the next thread of this task will be called among those of the process.
@@ -168,9 +218,11 @@ impl Kin {
     /// A task has made a process. One that is gone already counts as well.
     pub(in crate::supervisor) fn forked(&mut self, maker: i32, child: i32, lives: bool) {
         let parent = self.process_of(maker).unwrap_or(maker);
-        let Some(maker) = self.processes.get_mut(&parent) else { return self.adopt(child) };
-        let lineage = shortened(format!("{}.{}", maker.lineage, maker.children));
-        maker.children += 1;
+        let chosen = self.chosen.remove(&maker);
+        let Some(process) = self.processes.get_mut(&parent) else { return self.adopt(child) };
+        let number = chosen.unwrap_or(process.children.next);
+        let lineage = process.child(number);
+        process.children.take(number);
         if lives {
             self.threads.remove(&child);
             let mut is_beside = false;
@@ -302,97 +354,4 @@ fn shortened_to(name: String, most: usize, head: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Kin;
-
-    fn named(kin: &Kin, task: i32) -> String {
-        kin.strand(task).map_or_else(|| "?".to_owned(), |strand| strand.to_string())
-    }
-
-    fn begun() -> Kin {
-        let mut kin = Kin::default();
-        assert!(kin.begin(10));
-        kin.executed(10, 10);
-        kin
-    }
-
-    #[test]
-    fn names_follow_the_order_in_which_tasks_are_made() {
-        let mut kin = begun();
-        kin.cloned(10, 11, true);
-        kin.forked(11, 12, true);
-        kin.forked(10, 13, true);
-        kin.cloned(13, 14, true);
-        kin.executed(13, 13);
-        assert_eq!([10, 11, 12, 13].map(|task| named(&kin, task)), ["0", "0#1", "0.0", "0.1:1"]);
-        kin.executed(13, 13);
-        kin.cloned(13, 15, true);
-        assert_eq!([13, 15].map(|task| named(&kin, task)), ["0.1:2", "0.1:2#1"]);
-        assert_eq!(kin.strand(15).expect("it lives").label(), "0.1#1");
-        assert!(!kin.begin(99));
-        assert_eq!(kin.next_child(15, false).as_deref(), Some("0.1.0"));
-        assert_eq!(kin.next_child(15, true).as_deref(), Some("0.1:2#1.1"));
-        kin.cloned(15, 16, true);
-        kin.cloned(13, 17, true);
-        assert_eq!([16, 17].map(|task| named(&kin, task)), ["0.1:2#1.1", "0.1:2#2"]);
-    }
-
-    #[test]
-    fn a_thread_that_executes_takes_its_process_over() {
-        let mut kin = begun();
-        kin.cloned(10, 11, true);
-        kin.executed(11, 10);
-        assert_eq!([10, 11].map(|task| named(&kin, task)), ["0:1", "?"]);
-    }
-
-    #[test]
-    fn a_parent_of_several_has_them_at_once() {
-        let mut kin = begun();
-        kin.forked(10, 11, true);
-        kin.ended(11);
-        [(10, 12), (12, 13)].into_iter().for_each(|(parent, child)| kin.forked(parent, child, true));
-        assert_eq!(kin.parent_of_several(12), None);
-        kin.forked(10, 14, true);
-        assert_eq!([12, 13, 14].map(|child| kin.parent_of_several(child)), [Some(10), None, Some(10)]);
-    }
-
-    #[test]
-    fn draws_are_counted_by_thread_or_by_process() {
-        let mut kin = begun();
-        kin.cloned(10, 11, true);
-        let drawn = |kin: &mut Kin, task| kin.draw(task).map(|(strand, number)| format!("{strand} {number}"));
-        let order = [10, 11, 10, 11];
-        let each = order.map(|task| drawn(&mut kin, task).expect("it lives"));
-        assert_eq!(each, ["0 0", "0#1 0", "0 1", "0#1 1"]);
-        kin.executed(10, 10);
-        kin.share_draws(10, true);
-        kin.cloned(10, 11, true);
-        let shared = order.map(|task| drawn(&mut kin, task).expect("it lives"));
-        assert_eq!(shared, ["0:1 0", "0:1 1", "0:1 2", "0:1 3"]);
-        assert_eq!(drawn(&mut kin, 99), None);
-    }
-
-    #[test]
-    fn who_is_gone_counts_and_leaves_nothing() {
-        let mut kin = begun();
-        kin.forked(10, 11, false);
-        kin.forked(10, 12, true);
-        assert_eq!([11, 12].map(|task| named(&kin, task)), ["?", "0.1"]);
-        assert_eq!((kin.left_by(12), kin.left_by(10)), (vec![], vec!["0.1".to_owned()]));
-        kin.ended(12);
-        assert!(kin.left_by(10).is_empty());
-        kin.forked(12, 13, true);
-        assert_eq!([12, 13].map(|task| named(&kin, task)), ["?", "0.~0"]);
-    }
-
-    #[test]
-    fn the_longest_rows_of_ancestors_are_told_apart_in_every_run() {
-        let (mut one, mut other) = (begun(), begun());
-        for child in 11..400 {
-            one.forked(child - 1, child, true);
-            other.forked(child - 1, child, true);
-        }
-        assert!((11..400).all(|task| named(&one, task) == named(&other, task)));
-        assert!((11..400).all(|task| named(&one, task).len() <= 256));
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ mod kin;
 mod ports;
 mod runtime;
 mod seed;
+mod starts;
 
 pub(super) use self::births::Births;
 pub use self::births::{Ids, OPERATION as TASK_IDS};
