@@ -16,17 +16,19 @@ use agentbox::run::{self, Repeat};
 use agentbox::trace::{Placement, Reach};
 use serde_json::{Value, json};
 
-/// A case: its name, what it changes in the document, and what is true of the run.
+/// A case: its name, what it changes in the document and then in what was read, and what is true of the run.
 struct Case {
     name: &'static str,
     change: fn(&mut Value),
+    alter: fn(&mut LaunchPlan),
     holds: fn(&Output) -> bool,
 }
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 6] = [
     Case {
         name: "the_document_alone_is_enough",
         change: |_| {},
+        alter: |_| {},
         holds: |run| run.status.code() == Some(0) && run.stdout == b"hello\n",
     },
     Case {
@@ -37,11 +39,13 @@ const CASES: [Case; 5] = [
             mounts.retain(|mount| !mount["destination"].as_str().expect("a path").ends_with("/data"));
             assert_eq!(mounts.len() + 1, before);
         },
+        alter: |_| {},
         holds: |run| run.status.code() == Some(1) && run.stdout.is_empty() && says(run, "No such file"),
     },
     Case {
         name: "a_changed_argument_is_the_one_that_is_used",
         change: |document| document["process"]["args"][1] = json!("data/other.txt"),
+        alter: |_| {},
         holds: |run| run.status.code() == Some(0) && run.stdout == b"other\n",
     },
     Case {
@@ -50,12 +54,24 @@ const CASES: [Case; 5] = [
             let file = std::env::current_dir().expect("a directory").join("data/in.txt");
             document["linux"]["maskedPaths"] = json!([file]);
         },
+        alter: |_| {},
         holds: |run| run.status.code() == Some(1) && run.stdout.is_empty() && says(run, "Permission denied"),
     },
     Case {
         name: "what_the_launch_does_not_do_is_refused",
         change: |document| document["process"]["noNewPrivileges"] = json!(false),
+        alter: |_| {},
         holds: |run| run.status.code() == Some(125) && run.stdout.is_empty() && says(run, "`process`"),
+    },
+    Case {
+        name: "what_the_document_does_not_say_is_not_run",
+        change: |_| {},
+        alter: |plan| drop(plan.header.insert("policy".to_owned(), json!("another"))),
+        holds: |run| {
+            run.status.code() == Some(125)
+                && run.stdout.is_empty()
+                && says(run, "does not say all of the plan")
+        },
     },
 ];
 
@@ -147,7 +163,12 @@ fn carry_out(case: &Case) -> ExitCode {
         ExitCode::from(125)
     };
     let signals = run::hold_signals().expect("signals");
-    match read.map(|plan| run::run(begun, plan, placement, signals, StreamOptions::default(), Repeat::Never))
+    let altered = read.map(|mut plan| {
+        (case.alter)(&mut plan);
+        plan
+    });
+    match altered
+        .map(|plan| run::run(begun, plan, placement, signals, StreamOptions::default(), Repeat::Never))
     {
         Ok(Ok(outcome)) => ExitCode::from(outcome.code),
         Ok(Err(error)) => failed(&error),

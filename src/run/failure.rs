@@ -11,7 +11,6 @@ use super::stdio::StdioError;
 use crate::fsview::FsviewError;
 use crate::netproxy::NetproxyError;
 use crate::ns::net::NetError;
-use crate::plan::PlanError;
 use crate::supervisor::bpf::BpfError;
 use crate::supervisor::{Refusal, Stop};
 use crate::sys::refused::{Named, Refused, remedy};
@@ -94,9 +93,6 @@ pub enum RunError {
     /// The proxy of the run.
     #[error("the proxy of the run: {0}")]
     Proxy(#[source] NetproxyError),
-    /// The plan and its document are not the same.
-    #[error("{0}")]
-    Plan(#[from] PlanError),
     /// The system call filter cannot be compiled.
     #[error("the system call filter: {0}")]
     Filter(#[source] BpfError),

@@ -158,7 +158,6 @@ fn arm(
     let connections = Arc::new(Connections::default());
     let launch::Launching { mut begun, tls } = launching;
     let noted = repeat.begin(umask, (recorder, turn.as_deref()));
-    plan.check_document()?;
     let sockets = begun.network()?;
     let (capture, reads_tls, idle_timeout) = (launch::capture(&sockets), tls.is_some(), streams.idle_timeout);
     let start = |sockets, listeners| {

@@ -110,9 +110,9 @@ pub(super) fn filters(
     plan: &LaunchPlan,
     (replayed, pipes): (bool, [bool; 2]),
 ) -> Result<[Vec<Instruction>; 2], RunError> {
-    let full_mediation = plan.access.policy.full_mediation();
+    let (full_mediation, hides_names) = (plan.access.policy.full_mediation(), plan.hides_names());
     let filter = |signals_are_scoped| -> Result<Vec<Instruction>, RunError> {
-        let (replayable, hides_names) = (plan.replay, plan.hides_names());
+        let replayable = plan.replay;
         let options = FilterOptions {
             full_mediation,
             signals_are_scoped,

@@ -1,5 +1,8 @@
 //! The processors of a run: programs ask how many there are, and choose code by what they can do.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -57,7 +60,9 @@ impl Processors {
     pub(super) fn here() -> Self {
         let numbers: Vec<_> =
             sched_getaffinity(SELF).map_or_else(|_| vec![0], |cpus| usable(&cpus).collect());
-        let model = model(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
+        // Of many processors the file is long, and takes the kernel its time.
+        let model =
+            File::open("/proc/cpuinfo").map_or_else(|_| String::new(), |file| model(BufReader::new(file)));
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         Self { model, count: numbers.len(), numbers, online: online.trim().to_owned() }
     }
@@ -120,9 +125,11 @@ fn usable(cpus: &CpuSet) -> impl Iterator<Item = usize> {
     (0..CpuSet::count()).filter(|&cpu| cpus.is_set(cpu).unwrap_or(false))
 }
 
-fn model(cpuinfo: &str) -> String {
-    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
-    line.and_then(|line| line.split_once(':')).map_or_else(String::new, |(_, name)| name.trim().to_owned())
+fn model(cpuinfo: impl BufRead) -> String {
+    let line = cpuinfo.lines().map_while(Result::ok).find(|line| line.starts_with("model name"));
+    line.as_deref()
+        .and_then(|line| line.split_once(':'))
+        .map_or_else(String::new, |(_, name)| name.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -131,8 +138,9 @@ mod tests {
 
     #[test]
     fn the_model_is_read_where_there_is_one() {
-        assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t: x\n"), "Some CPU @ 2 GHz");
-        assert_eq!(model("processor\t: 0\n"), "");
+        let cpuinfo = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t: x\n";
+        assert_eq!(model(cpuinfo.as_bytes()), "Some CPU @ 2 GHz");
+        assert_eq!(model("processor\t: 0\n".as_bytes()), "");
     }
 
     #[test]

@@ -62,8 +62,8 @@ pub(super) fn watch(
         outputs,
         input: begun.stdio().input_pipe(),
         shown_ids: (plan.process.uid, plan.process.gid),
-        access: plan.access,
-        command: plan.command,
+        access: plan.access.clone(),
+        command: plan.command.clone(),
         recorder: recorder.clone(),
         judge_connection: network::judge(around.proxy),
         lead_loopback: around.loopback,
@@ -71,7 +71,7 @@ pub(super) fn watch(
         signals: around.signals.descriptor,
         channel: begun.channel().map_err(RunError::call("dup"))?,
         words: WORDS,
-        pending: plan.fs.pending.into_iter().map(|root| root.path).collect(),
+        pending: plan.fs.pending.iter().map(|root| root.path.clone()).collect(),
         relayed: around.relayed,
         state: around.state,
         keeps_former: keeps,
@@ -80,6 +80,7 @@ pub(super) fn watch(
         controls: repeat.controls(base, begun.ahead())?,
         under_way: skips_waits.then(network::under_way),
         turn,
+        meanwhile: Some(Box::new(move || plan.check_document().map_err(Into::into))),
     };
     Ok(Watched { prepared: Prepared::new(entered.root, setup)?, replay, kept, keeps })
 }

@@ -52,6 +52,7 @@ impl Supervisor {
 
     /// The exec event of task `former` (now `pid`): the new image has not run yet.
     pub(super) fn executed(&mut self, pid: i32) -> Result<(), Stop> {
+        self.check_meanwhile()?;
         // Where one start alone was allowed, it is the one that came.
         let is_plain = self.following.is_none() && self.expected.len() == 1;
         let former = match self.expected.contains_key(&pid) {

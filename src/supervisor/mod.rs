@@ -110,7 +110,7 @@ pub use self::outputs::{Course, OPERATION as OUTPUT_ORDER, OutputPipe};
 pub use self::outside::{OPERATION as OUTSIDE_SIGNAL, OutsideSignal};
 pub use self::prepared::Prepared;
 use self::read::Grants;
-pub use self::setup::{Finished, InitWords, Refusal, Setup};
+pub use self::setup::{Finished, InitWords, Meanwhile, Refusal, Setup};
 pub use self::skip::UnderWay;
 use self::status::Statuses;
 pub use self::status::{LONGEST_STATUSES, OPERATION as STATUSES, RecordedStatuses, StatusError};
@@ -127,7 +127,6 @@ pub struct Supervisor {
     hand_over: HandOver,
     init: i32,
     access: AccessTable,
-    full_mediation: bool,
     command: CommandTable,
     recorder: Recorder,
     /// What is being written of an observation.
@@ -200,6 +199,8 @@ pub struct Supervisor {
     /// Why the command was not started, while it was not.
     first_refusal: Option<Refusal>,
     started: bool,
+    /// Looked at before the command begins.
+    meanwhile: Option<Meanwhile>,
 }
 
 impl Supervisor {
@@ -264,6 +265,11 @@ impl Supervisor {
             left_out: self.clock.as_ref().map(Clock::left_out).unwrap_or_default(),
             first_refusal: self.first_refusal.take(),
         })
+    }
+
+    /// Checks what was left to be checked before anything of the run begins.
+    fn check_meanwhile(&mut self) -> Result<(), Stop> {
+        self.meanwhile.take().map_or(Ok(()), |check| check().map_err(Stop::Meanwhile))
     }
 
     /// Records the files that were closed after writing.

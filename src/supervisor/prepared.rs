@@ -84,7 +84,6 @@ impl Prepared {
             hand_over: HandOver::by(listener.as_fd()),
             listener: Arc::new(listener),
             init: setup.init,
-            full_mediation: setup.access.full_mediation,
             access: setup.access,
             command: setup.command,
             recorder: setup.recorder,
@@ -135,6 +134,7 @@ impl Prepared {
             births,
             first_refusal: None,
             started: false,
+            meanwhile: setup.meanwhile,
         }
     }
 }

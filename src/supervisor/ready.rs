@@ -37,7 +37,11 @@ pub(super) fn is_called(listener: BorrowedFd<'_>) -> bool {
 }
 
 impl Supervisor {
-    pub(super) fn wait(&self, listening: bool) -> Result<Ready, Stop> {
+    pub(super) fn wait(&mut self, listening: bool) -> Result<Ready, Stop> {
+        if !self.expected.is_empty() {
+            // A start was let go on, and the kernel loads the program.
+            self.check_meanwhile()?;
+        }
         let mut watched = Vec::with_capacity(WATCHED);
         // First: where a call waits already, the kernel does not queue us for the others.
         if listening {

@@ -1,5 +1,6 @@
 //! What a supervisor is told at its start, and what it tells at its end.
 
+use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,7 +91,12 @@ pub struct Setup {
     pub under_way: Option<UnderWay>,
     /// There in a replay that goes on for real.
     pub turn: Option<Arc<Turn>>,
+    /// What must hold before anything of the run begins, and is looked at while the kernel loads the command.
+    pub meanwhile: Option<Meanwhile>,
 }
+
+/// Says why the run does not begin.
+pub type Meanwhile = Box<dyn FnOnce() -> Result<(), Box<dyn Error + Send + Sync>>>;
 
 /// Why the command's own start was refused.
 #[derive(Debug)]

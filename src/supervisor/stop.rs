@@ -19,6 +19,9 @@ pub enum Stop {
          was stopped"
     )]
     Watch(#[source] Refused),
+    /// What must hold before the command begins does not.
+    #[error("{0}; nothing was run")]
+    Meanwhile(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No descriptor is left.
     #[error("no descriptor is left: {}; raise the limit of open files (ulimit -Hn); the run was stopped", Named(.0))]
     Descriptor(#[source] io::Error),

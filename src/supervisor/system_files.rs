@@ -43,7 +43,7 @@ impl Supervisor {
     /// another one by then, as the pipe that is standard input, which must not be written to.
     pub(super) fn kernel_may_open(&self, request: &Request) -> bool {
         let is_harmless = self.view.input.is_none() || request.access() == PathAccess::Read;
-        request.fixed && !self.full_mediation && is_harmless
+        request.fixed && !self.access.full_mediation && is_harmless
     }
 
     /// Whether the path as it was typed says so, whoever waits in the call. Only a task that was looked at, for what it
@@ -56,7 +56,7 @@ impl Supervisor {
 
     /// Whether the path alone says that the kernel may carry the open out.
     pub(super) fn is_system_by_spelling(&self, request: &Request, absolute: &[u8]) -> bool {
-        !self.full_mediation
+        !self.access.full_mediation
             && only_reads(request)
             && (is_plainly_system(absolute) || self.system_files.known.contains(absolute))
     }
@@ -65,7 +65,7 @@ impl Supervisor {
     /// and no rule denies anything inside the view.
     pub(super) fn is_system_file(&mut self, request: &Request, absolute: &[u8], found: &Found) -> bool {
         let system = only_reads(request)
-            && !self.full_mediation
+            && !self.access.full_mediation
             && self.access.is_system(&found.path)
             // A file of no place here, which Landlock withholds.
             && found.path != Path::new("/dev/stdin")
@@ -86,7 +86,7 @@ impl Supervisor {
         let path = Path::new(OsStr::from_bytes(absolute));
         let is_of_system = matches!(reply, Reply::Errno(Errno::ENOENT))
             && only_reads(request)
-            && !self.full_mediation
+            && !self.access.full_mediation
             && self.stays_system(absolute)
             // No rule names it, which would have each look recorded.
             && matches!(self.access.decide(PathAccess::Read, path, None), Decision::Allow(Area::System))

@@ -21,12 +21,12 @@ pub fn of(file: BorrowedFd<'_>, flags: i32, mask: u32) -> io::Result<libc::statx
     look(file, c"", flags | libc::AT_EMPTY_PATH, mask)
 }
 
-/// Looks at a name in a directory, and at a link itself.
+/// Looks at a name in a directory, and at a link itself; nothing is mounted for that (stat(2) mounts nothing either).
 ///
 /// # Errors
 /// The errno of statx(2); EINVAL for a name that none can be.
 pub fn at(directory: BorrowedFd<'_>, name: &[u8], mask: u32) -> io::Result<libc::statx> {
-    look(directory, &CString::new(name)?, libc::AT_SYMLINK_NOFOLLOW, mask)
+    look(directory, &CString::new(name)?, libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT, mask)
 }
 
 fn look(directory: BorrowedFd<'_>, name: &std::ffi::CStr, flags: i32, mask: u32) -> io::Result<libc::statx> {

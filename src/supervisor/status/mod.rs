@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode};
 
@@ -98,9 +99,30 @@ impl Statuses {
         if !self.are_noted() {
             return;
         }
+        // They come with their neighbours: the way to a directory is gone once.
+        let mut around: Option<(&Path, nix::Result<OwnedFd>)> = None;
         for path in paths {
-            if let Ok(found) = view.find(path.as_os_str().as_bytes(), false) {
-                self.add_seen(path, &found.status, || status::of(found.file.as_fd(), 0, ALL));
+            let place = path.parent().zip(path.file_name());
+            if let Some((directory, _)) = place
+                && around.as_ref().is_none_or(|(known, _)| *known != directory)
+            {
+                around = Some((directory, view.directory(directory.as_os_str().as_bytes())));
+            }
+            let status = match (place, &around) {
+                (Some((_, name)), Some((_, Ok(directory)))) => {
+                    status::at(directory.as_fd(), name.as_bytes(), ALL)
+                }
+                // The root itself, or what is reached by a link.
+                (None, _) | (_, Some((_, Err(Errno::ELOOP)))) => {
+                    match view.find(path.as_os_str().as_bytes(), false) {
+                        Ok(found) => status::of(found.file.as_fd(), 0, ALL),
+                        Err(_) => continue,
+                    }
+                }
+                _ => continue,
+            };
+            if let Ok(status) = status {
+                self.add(path, Moment::Seen, (&status).into());
             }
         }
     }
