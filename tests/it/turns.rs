@@ -164,7 +164,11 @@ fn whoever_is_late_on_a_busy_machine_is_waited_for_longer() {
     let is_over = AtomicBool::new(false);
     let replay = std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) + 2 {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let go = sandbox.path("go");
         scope.spawn(|| {

@@ -53,8 +53,7 @@ fn original(call: WaitingCall, changed: Option<[u64; 5]>) -> WaitingCall {
 impl Supervisor {
     /// Looks at every task. Whether the run has waited for a time, which has come now.
     pub(super) fn look(&mut self, skip: &mut Skip) -> io::Result<bool> {
-        let Some(kin) = self.tasks.kin() else { return Ok(false) };
-        let tasks = kin.tasks();
+        let Some(tasks) = self.tasks.kin().map(|kin| kin.tasks()) else { return Ok(false) };
         let represented: HashSet<i32> = self.represented().collect();
         let is_born = self.has_births();
         let Some(clock) = &mut self.clock else { return Ok(false) };

@@ -1,5 +1,6 @@
-//! Mounts of a test's own: what gets out of a run is counted, what others of this host mount is not.
+//! Mounts of a test's own: what gets out of a run is seen, what others of this host mount is not.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::panic::resume_unwind;
 use std::thread::{Builder, current, scope};
@@ -26,7 +27,10 @@ pub(crate) fn apart(test: impl FnOnce() + Send) {
     }
 }
 
-/// How many mounts the calling thread sees.
-pub(crate) fn count() -> usize {
-    fs::read_to_string("/proc/thread-self/mountinfo").expect("mounts").lines().count()
+/// The mounts that the calling thread sees: the number of each, and where it is. They can become fewer, where somebody
+/// on this host removes the directory of one.
+pub(crate) fn seen() -> BTreeSet<(String, String)> {
+    let text = fs::read_to_string("/proc/thread-self/mountinfo").expect("mounts");
+    let word = |line: &str, at: usize| line.split(' ').nth(at).unwrap_or_default().to_owned();
+    text.lines().map(|line| (word(line, 0), word(line, 4))).collect()
 }
