@@ -117,11 +117,7 @@ impl ReplayCommand {
         let is_writable = |path: &Path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path));
         first.place_served(is_writable);
         first.place_absent(is_writable);
-        let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
-        let files = {
-            let FirstState { files: initial, served, orders, statuses, machine, .. } = first;
-            ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), machine, blobs, keep }
-        };
+        let files = files(first, &recording, self.keep.clone());
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
         let until = bound.as_ref().map(|bound| bound.until(&path, &placement.written_at(), &self.lenient));
@@ -276,6 +272,13 @@ impl ReplayCommand {
             "nothing was run; {accepts}--force runs it anyway, to see where it parts"
         )))
     }
+}
+
+/// The files of a replay: what there was first, and where what it writes is copied to.
+fn files(first: FirstState, recording: &Recording, keep: Option<PathBuf>) -> ReplayedFiles {
+    let FirstState { files: initial, served, orders, statuses, machine, .. } = first;
+    let blobs = recording.blobs.clone();
+    ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), machine, blobs, keep }
 }
 
 /// What reads the TLS of clients: the authority of the recorded run.

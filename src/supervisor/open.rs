@@ -144,8 +144,7 @@ impl Supervisor {
         }
         let source = self.source(request, &found);
         if source.is_none() && self.is_system_file(request, &spelled.absolute, &found) {
-            self.note_listed_own(&found)?;
-            return Ok(Reply::Continue);
+            return self.note_listed_own(&found).map(|()| Reply::Continue);
         }
         let access = request.access();
         self.saw_open(access, &found);

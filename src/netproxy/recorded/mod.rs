@@ -114,8 +114,7 @@ impl Recording {
                     address_of(&entry).and_then(|to| sessions.put(&entry, to.to_string())).is_some()
                 }
                 "http.exchange" => {
-                    let proc = entry.proc.map(str::to_owned);
-                    let begun = RecordedExchange::begun(&entry);
+                    let (begun, proc) = (RecordedExchange::begun(&entry), entry.proc.map(str::to_owned));
                     let exchange = RecordedExchange::of(&entry);
                     exchange.map(|exchange| exchanges.push((begun, proc, exchange))).is_some()
                 }
@@ -128,11 +127,7 @@ impl Recording {
         // Entries come when something has ended; what is played is asked for when it begins.
         streams.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
         exchanges.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
-        asked.sort_by(|(one, ..): &(f64, _, _), (other, ..)| one.total_cmp(other));
-        let by_port = recording.asked.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (_, port, listened) in asked {
-            by_port.entry(port).or_default().push_back(listened);
-        }
+        recording.asked = Mutex::new(by_port(asked));
         for (_, key, proc, stream) in streams {
             recording.streams.put(key, proc, stream);
         }
@@ -204,6 +199,16 @@ impl Recording {
         };
         Some((RecordedStream::opened(entry), key, entry.proc.map(str::to_owned), stream))
     }
+}
+
+/// By the port that was asked for, in order: whether somebody listened there.
+fn by_port(mut asked: Vec<(f64, u16, bool)>) -> HashMap<u16, VecDeque<bool>> {
+    asked.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    let mut by_port: HashMap<u16, VecDeque<bool>> = HashMap::new();
+    for (_, port, listened) in asked {
+        by_port.entry(port).or_default().push_back(listened);
+    }
+    by_port
 }
 
 /// Whether a connection to a port of the host's loopback was asked for, when, and whether somebody listened.

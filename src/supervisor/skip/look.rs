@@ -55,10 +55,9 @@ impl Supervisor {
     pub(super) fn look(&mut self, skip: &mut Skip) -> io::Result<bool> {
         let Some(tasks) = self.tasks.kin().map(|kin| kin.tasks()) else { return Ok(false) };
         let represented: HashSet<i32> = self.represented().collect();
-        let is_born = self.has_births();
+        let is_born = self.has_births() || self.following.as_ref().is_some_and(Following::is_waiting);
         let Some(clock) = &mut self.clock else { return Ok(false) };
-        let mut moving =
-            self.more_stops || is_born || self.following.as_ref().is_some_and(Following::is_waiting);
+        let mut moving = self.more_stops || is_born;
         let (mut waiting, mut dead) = (Vec::<Waiting>::new(), Vec::new());
         for (task, process) in tasks {
             match sight::of(task) {
