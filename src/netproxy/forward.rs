@@ -59,7 +59,7 @@ impl Service {
         let client = asker.version();
         let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
-        self.fill(&mut head.headers, &treatment, exchange);
+        exchange.set_secrets(treatment.fill(&mut head.headers));
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
@@ -96,14 +96,6 @@ impl Service {
                 }
                 Sent::Broken(error) => return Err(error),
             }
-        }
-    }
-
-    /// Puts values where placeholders stand.
-    fn fill(&self, headers: &mut HeaderMap, treatment: &Treatment, exchange: &Exchange) {
-        self.egress.secrets.keep_legible(headers);
-        if let Some(place) = &treatment.place {
-            exchange.set_secrets(place.fill(headers));
         }
     }
 
@@ -214,7 +206,7 @@ impl Service {
         treatment: &Treatment,
     ) -> Option<Switch> {
         let (client, flow) = upgrade.zip(flow)?;
-        let lookout = Lookout::new(&self.egress, grant, treatment.place.as_ref(), self.proc.as_deref());
+        let lookout = Lookout::new(&self.egress, grant, treatment.filled(), self.proc.as_deref());
         Some(Switch { client, flow, lookout })
     }
 

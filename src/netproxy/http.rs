@@ -158,7 +158,7 @@ impl Service {
         }
         let proved = self.secure().map(|secure| &secure.host);
         let proc = self.proc.as_deref();
-        let treatment = match secret::admit(&self.egress, &head, first, proved, proc) {
+        let treatment = match secret::admit(&self.egress, &mut head, first, proved, proc) {
             Ok(treatment) => treatment,
             Err(error) => return Box::pin(self.turn_away(&head, body, &error)).await,
         };

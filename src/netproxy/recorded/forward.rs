@@ -56,8 +56,8 @@ impl Service {
         (mut treatment, exchange): (Treatment, &Arc<Exchange>),
     ) -> Result<Response<Reply>, NetproxyError> {
         let proc = self.proc.as_deref();
-        if let Some(place) = &treatment.place {
-            exchange.set_secrets(place.fill(&mut head.headers.clone()));
+        if treatment.filled().is_some() {
+            exchange.set_secrets(treatment.fill(&mut head.headers.clone()));
         }
         let mut slot = self.link.lock().await;
         let need = Need { wire: Wire::of(head.version), is_new: false };

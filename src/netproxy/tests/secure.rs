@@ -32,10 +32,21 @@ impl Reader {
         roots: &[CertificateDer<'static>],
         secrets: &[(&str, &str)],
     ) -> Self {
+    ) -> Self {
+        Self::under(false, policy, origin, roots, secrets)
+    }
+
+    /// The same, where all that would be refused passes if it `observes`.
+    pub(super) fn under(
+        observe: bool,
+        policy: &str,
+        origin: Option<SocketAddr>,
+        roots: &[CertificateDer<'static>],
+        secrets: &[(&str, &str)],
         let names = [("a.test", PUBLIC), ("b.test", PUBLIC)];
         let routes = [(SECURE, origin)];
-        let plan =
-            Plan { policy, names: &names, routes: &routes, tls: Some(roots), secrets, ..Plan::default() };
+        let tls = Some(roots);
+        let plan = Plan { policy, names: &names, routes: &routes, tls, secrets, observe, ..Plan::default() };
         let bench = Bench::start(&plan);
         bench.resolve("a.test");
         bench.resolve("b.test");
