@@ -170,9 +170,8 @@ impl Service {
         let grants: Vec<_> = origins.iter().map(|origin| origin.grant.clone()).collect();
         let proc = self.proc.as_deref();
         let dialled = attempts::first(&self.egress, &grants, None, origin.door, proc, &self.idle).await;
-        let (index, upstream) = dialled?;
-        let grant = &grants[index];
-        exchange.set_origin(grant);
+        let (grant, upstream) = dialled?;
+        exchange.set_origin(&grant);
         Link::open(upstream, need.wire, grant.destination).await
     }
 
