@@ -57,7 +57,7 @@ impl Service {
         }
         let asker = Asker::take(&mut head);
         let client = asker.version();
-        let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
+        let trailers = Trailers::of(&self.egress, &head, origins, self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
         exchange.set_secrets(treatment.fill(&mut head.headers));
         let body =

@@ -48,7 +48,7 @@ pub(crate) async fn serve(
     egress: Arc<Egress>,
     client: Client,
     mut grant: Grant,
-    others: Vec<Grant>,
+    mut others: Vec<Grant>,
     door: Door,
     flow: Arc<Flow>,
 ) {
@@ -57,6 +57,9 @@ pub(crate) async fn serve(
     let (client, is_admitted) = match Box::pin(hear(&egress, client, (&grant, &others), door, &flow)).await {
         Heard::Served => return,
         Heard::Admitted(client, admitted) => {
+            // It was admitted at one address, for the names that count for it now.
+            let names = admitted.name_list();
+            others.retain(|other| other.name_list() == names && unread::may_pass(&egress, other));
             grant = admitted;
             (client, true)
         }

@@ -72,7 +72,7 @@ impl Service {
         *slot = link.share();
         drop(slot);
         let flow = self.flow(&link);
-        let trailers = Trailers::of(&self.egress, &head, &origins[0], proc);
+        let trailers = Trailers::of(&self.egress, &head, origins, proc);
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         if let Some(matched) = recording.exchanges.take_early(&exchange.asked(None), proc) {

@@ -137,6 +137,26 @@ fn keeping(listener: TcpListener) -> Arc<Mutex<Vec<u8>>> {
 }
 
 #[test]
+fn unread_bytes_reach_no_further_address_where_they_must_be_read() {
+    for deny in ["", "deny: net POST cidr/93.184.216.35/32:81/**\n"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let routes = [("93.184.216.34:81", None), ("93.184.216.35:81", listener.local_addr().ok())];
+        let names = [("a.test", PUBLIC), ("a.test", "93.184.216.35")];
+        let policy = format!("net: a.test:81 @1000/min\n{deny}");
+        let bench =
+            Bench::start(&Plan { policy: &policy, names: &names, routes: &routes, ..Plan::default() });
+        let kept = keeping(listener);
+        let mut stream = open(bench.http);
+        write!(stream, "CONNECT a.test:81 HTTP/1.1\r\nHost: a.test:81\r\n\r\n").unwrap();
+        assert!(read_head(&mut stream).unwrap().starts_with("HTTP/1.1 200"));
+        stream.write_all(b"\x00\x01POST unread").unwrap();
+        let mut answer = [0; 4];
+        let passed = stream.read_exact(&mut answer).is_ok();
+        assert_eq!((passed, kept.lock().unwrap().is_empty()), (deny.is_empty(), !deny.is_empty()), "{deny}");
+    }
+}
+
+#[test]
 fn what_reaches_the_other_loopback_address_is_judged_there() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else { return };
     let port = listener.local_addr().unwrap().port();
