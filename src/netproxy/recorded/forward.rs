@@ -16,6 +16,7 @@ use super::super::forward::Switch;
 use super::super::http::Service;
 use super::super::informational::Asker;
 use super::super::link::Wire;
+use super::super::reader::LOOK_AGAIN;
 use super::super::received::Received;
 use super::super::repeat::Need;
 use super::super::secret::{Passing, Treatment};
@@ -126,7 +127,7 @@ impl Service {
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),
             Answer::Silence => {
-                self.heads.reader().leaves().await;
+                self.heads.reader().leaves(LOOK_AGAIN).await;
                 Err(NetproxyError::Abandoned)
             }
             Answer::Head(mut answer, body) => {
