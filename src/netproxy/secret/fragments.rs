@@ -83,6 +83,11 @@ impl Fragments {
         passed.freeze()
     }
 
+    /// Whether what came is no WebSocket's any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.unmasking.is_broken()
+    }
+
     /// Nothing comes any more: what waited.
     pub(super) fn finish(&mut self, mask: &mut Mask) -> Bytes {
         self.clear.extend_from_slice(&mask.finish());
@@ -178,6 +183,20 @@ mod tests {
         assert_eq!(passed.len(), bytes.len());
         assert!(passed[4..].starts_with(b"PLACEHOLDERPLACE"), "{}", String::from_utf8_lossy(&passed));
         assert!(memchr::memmem::find(&passed, b"Real").is_none());
+    }
+
+    #[test]
+    fn a_control_frame_is_short_and_whole() {
+        let long = [&[0x89, 126, 0, 126][..], &[b'x'; 126]].concat();
+        for broken in [long, frame(0x09, b"part"), [&[0x89, 127][..], &[0; 3], &[1; 5]].concat()] {
+            let mut mask = Mask::new(forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into());
+            let mut fragments = Fragments::new(&mask);
+            fragments.pass(&mut mask, [frame(0x01, b"ghp_01"), frame(0x89, &[b'x'; 125])].concat().into());
+            assert!(!fragments.is_broken());
+            fragments.pass(&mut mask, broken.into());
+            fragments.pass(&mut mask, vec![b'x'; 1 << 20].into());
+            assert!(fragments.is_broken() && fragments.clear_controls.len() <= 125);
+        }
     }
 
     #[test]

@@ -74,6 +74,11 @@ pub(super) fn pass(mask: &mut Mask, messages: Option<&mut Messages>, bytes: Byte
     }
 }
 
+/// Whether what came is no message any more.
+pub(super) fn is_broken(messages: Option<&Messages>) -> bool {
+    matches!(messages, Some(Messages::WebSocket(fragments)) if fragments.is_broken())
+}
+
 /// Nothing comes at the moment: what waited, where the last message has ended. Else an origin that copies what it is sent
 /// could be made to say that one ends within a value.
 pub(super) fn pause(mask: &mut Mask, messages: Option<&mut Messages>) -> Bytes {

@@ -62,6 +62,9 @@ impl Lookout {
     fn see(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
         let found = watch.see(bytes).or_else(|| self.frames.as_mut()?.see(bytes));
+        if self.frames.as_ref().is_some_and(Frames::is_broken) {
+            return Err(broken());
+        }
         let Some(secret) = found else { return Ok(()) };
         // Once is enough under --observe.
         self.watch = None;
@@ -123,6 +126,11 @@ impl<S> Masking<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
     fn poll_read(
+fn broken() -> io::Error {
+    let reason = "a control frame of a WebSocket is too long, or a part of one";
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
@@ -143,6 +151,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
             }
         }
         let taken = clear.len().min(buf.remaining());
+            if messages::is_broken(messages.as_ref()) {
+                return Poll::Ready(Err(broken()));
+            }
         buf.put_slice(&clear[..taken]);
         clear.advance(taken);
         Poll::Ready(Ok(()))
