@@ -118,19 +118,21 @@ impl<S> Masking<S> {
     /// `is_framed` where the stream is a WebSocket's.
     pub(crate) fn new(stream: S, place: Option<&Arc<Place>>, is_framed: bool) -> Self {
         let mask = place.map(|place| place.mask_bytes());
-        let messages =
-            mask.as_ref().filter(|_| is_framed).map(|mask| Messages::WebSocket(Fragments::new(mask)));
+        let messages = mask
+            .as_ref()
+            .filter(|_| is_framed)
+            .map(|mask| Messages::WebSocket(Box::new(Fragments::new(mask))));
         Self { stream, mask, messages, clear: Bytes::new() }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
-    fn poll_read(
 fn broken() -> io::Error {
     let reason = "a control frame of a WebSocket is too long, or a part of one";
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
+impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
+    fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
@@ -138,6 +140,9 @@ fn broken() -> io::Error {
         let Self { stream, mask, messages, clear } = &mut *self;
         let Some(mask) = mask else { return Pin::new(stream).poll_read(cx, buf) };
         while clear.is_empty() {
+            if mask.has_worked(cx) || messages::have_worked(messages.as_mut(), cx) {
+                return Poll::Pending;
+            }
             let mut scratch = [0; CHUNK];
             let mut read = ReadBuf::new(&mut scratch);
             ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
@@ -146,14 +151,14 @@ fn broken() -> io::Error {
                 true => messages::finish(mask, messages.as_mut()),
                 false => messages::pass(mask, messages.as_mut(), Bytes::copy_from_slice(read.filled())),
             };
+            if messages::is_broken(messages.as_ref()) {
+                return Poll::Ready(Err(broken()));
+            }
             if is_over {
                 break;
             }
         }
         let taken = clear.len().min(buf.remaining());
-            if messages::is_broken(messages.as_ref()) {
-                return Poll::Ready(Err(broken()));
-            }
         buf.put_slice(&clear[..taken]);
         clear.advance(taken);
         Poll::Ready(Ok(()))
