@@ -109,9 +109,7 @@ pub(crate) async fn dial(
     }
     // In a replay nothing is dialled anyway, but the client is told of a failure as late as it was.
     match (attempts::first(egress, &grants, begun.clone(), door, proc, idle).await, begun) {
-        (Ok((index, upstream)), _) => {
-            Ok(Way { grant: grants.swap_remove(index), door, reach: Reach::Dialled(upstream) })
-        }
+        (Ok((grant, upstream)), _) => Ok(Way { grant, door, reach: Reach::Dialled(upstream) }),
         (Err(error @ NetproxyError::Dial { .. }), Some(flow)) => {
             Ok(Way { grant: grants.remove(0), door, reach: Reach::Failed(flow, error) })
         }
@@ -146,7 +144,11 @@ impl Egress {
     ) -> Result<Vec<Grant>, NetproxyError> {
         let name = match host {
             Host::Address(address) => {
-                return Ok(vec![self.judge(SocketAddr::new(*address, port), literal, proc)?]);
+                let destination = SocketAddr::new(*address, port);
+                let first = self.judge(destination, literal, proc)?;
+                return Ok(std::iter::once(first)
+                    .chain(attempts::twin(self, destination, literal))
+                    .collect());
             }
             Host::Name(name) => name,
         };
@@ -156,7 +158,11 @@ impl Egress {
             return Err(no_address(name, answers));
         }
         let destinations = addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect();
-        self.judge_any(destinations, name, proc)
+        let mut grants = self.judge_any(destinations, name, proc)?;
+        if let [only] = &grants[..] {
+            grants.extend(attempts::twin(self, only.destination, Claim::Name(name)));
+        }
+        Ok(grants)
     }
 
     /// The grants among the addresses of one name. One refusal is recorded when there is none.

@@ -1,7 +1,8 @@
 //! Bytes that were passed on before it was clear what they are. What follows is looked at until it is:
 //! else a request, or TLS, could pass unread by a pause after its first byte.
 
-use super::sniff::{Glance, Speech, blank_or_token, classify};
+use super::request_line::blank_or_token;
+use super::sniff::{Glance, Speech, classify};
 
 /// What is kept of a first line; of a longer one the middle goes, which tells nothing.
 const KEPT: usize = 4096;

@@ -57,9 +57,9 @@ impl Service {
         }
         let asker = Asker::take(&mut head);
         let client = asker.version();
-        let trailers = Trailers::of(&self.egress, &head, &origins[0], self.proc.as_deref());
+        let trailers = Trailers::of(&self.egress, &head, origins, self.proc.as_deref());
         let mut head = prepare(head, &origins[0], upgrade.is_some());
-        self.fill(&mut head.headers, &treatment, exchange);
+        exchange.set_secrets(treatment.fill(&mut head.headers));
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
@@ -96,14 +96,6 @@ impl Service {
                 }
                 Sent::Broken(error) => return Err(error),
             }
-        }
-    }
-
-    /// Puts values where placeholders stand.
-    fn fill(&self, headers: &mut HeaderMap, treatment: &Treatment, exchange: &Exchange) {
-        self.egress.secrets.keep_legible(headers);
-        if let Some(place) = &treatment.place {
-            exchange.set_secrets(place.fill(headers));
         }
     }
 
@@ -178,9 +170,8 @@ impl Service {
         let grants: Vec<_> = origins.iter().map(|origin| origin.grant.clone()).collect();
         let proc = self.proc.as_deref();
         let dialled = attempts::first(&self.egress, &grants, None, origin.door, proc, &self.idle).await;
-        let (index, upstream) = dialled?;
-        let grant = &grants[index];
-        exchange.set_origin(grant);
+        let (grant, upstream) = dialled?;
+        exchange.set_origin(&grant);
         Link::open(upstream, need.wire, grant.destination).await
     }
 
@@ -214,7 +205,7 @@ impl Service {
         treatment: &Treatment,
     ) -> Option<Switch> {
         let (client, flow) = upgrade.zip(flow)?;
-        let lookout = Lookout::new(&self.egress, grant, treatment.place.as_ref(), self.proc.as_deref());
+        let lookout = Lookout::new(&self.egress, grant, treatment.filled(), self.proc.as_deref());
         Some(Switch { client, flow, lookout })
     }
 

@@ -37,7 +37,7 @@ pub(crate) async fn hear(
     door: Door,
     flow: &Arc<Flow>,
 ) -> Heard {
-    if !is_worth_it(egress, grant) {
+    if !is_worth_it(egress, grant, others) {
         return Heard::Unclear(client);
     }
     let first = moments::within(FIRST_BYTES, client.read_ahead()).await;
@@ -72,8 +72,9 @@ pub(crate) async fn hear(
 }
 
 /// In a replay nothing is dialled anyway, and each stream is played from its own record.
-fn is_worth_it(egress: &Egress, grant: &Grant) -> bool {
-    egress.played().is_none() && (decides(egress, grant) || egress.pool.knows(grant.destination))
+fn is_worth_it(egress: &Egress, grant: &Grant, others: &[Grant]) -> bool {
+    let is_known = |grant: &Grant| egress.pool.knows(grant.destination);
+    egress.played().is_none() && (decides(egress, grant) || is_known(grant) || others.iter().any(is_known))
 }
 
 /// Whether what a client says decides whether it may pass.

@@ -31,6 +31,7 @@ use super::intercept::Secure;
 use super::link::{Link, Wire};
 use super::named::Named;
 use super::plain::Plain;
+use super::reader::PATIENCE;
 use super::received::Received;
 use super::requests;
 use super::secret;
@@ -128,10 +129,7 @@ impl Service {
         let head_bytes = self.heads.take(has_body, request.headers().contains_key(TRANSFER_ENCODING));
         let upgrade = forwardable_upgrade(&mut request);
         let (mut head, body) = request.into_parts();
-        let admitted = match framing::check_length(&head, &head_bytes) {
-            Ok(()) => framing::authority(&head),
-            Err(error) => Err(error),
-        };
+        let admitted = framing::check_length(&head, &head_bytes).and_then(|()| framing::authority(&head));
         let authority = match admitted {
             Ok(authority) => authority,
             Err(error) => return self.refuse_request(&head, &error),
@@ -158,7 +156,7 @@ impl Service {
         }
         let proved = self.secure().map(|secure| &secure.host);
         let proc = self.proc.as_deref();
-        let treatment = match secret::admit(&self.egress, &head, first, proved, proc) {
+        let treatment = match secret::admit(&self.egress, &mut head, first, proved, proc) {
             Ok(treatment) => treatment,
             Err(error) => return Box::pin(self.turn_away(&head, body, &error)).await,
         };
@@ -171,13 +169,25 @@ impl Service {
         match Exchange::begin(&self.egress, &head, url, rule, proc, self.idle.clone(), place) {
             Ok(exchange) => {
                 exchange.set_opened(opened);
-                let response = self.forward(head, body, upgrade, &origins, treatment, &exchange).await;
+                let response = tokio::select! {
+                    biased;
+                    response = self.forward(head, body, upgrade, &origins, treatment, &exchange) => response,
+                    () = self.is_left() => Err(NetproxyError::Abandoned),
+                };
                 response.unwrap_or_else(|error| {
                     exchange.fail(&error);
                     refusal(&error)
                 })
             }
             Err(error) => refusal(&error),
+        }
+    }
+
+    /// Returns when nobody waits for an answer any more. In a replay the recording says whether there is one.
+    async fn is_left(&self) {
+        match self.egress.played() {
+            None => self.heads.reader().leaves(PATIENCE).await,
+            Some(_) => std::future::pending().await,
         }
     }
 

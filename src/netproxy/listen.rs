@@ -88,7 +88,7 @@ impl Bound {
         for (listener, kind) in self.streams {
             tokio::spawn(accept_streams(Arc::clone(egress), listener, kind, Arc::clone(&places)));
         }
-        self.publisher.spawn(egress, &places);
+        self.publisher.spawn(egress);
         for socket in self.names_udp {
             tokio::spawn(datagram::serve_names(Arc::clone(egress), socket));
         }

@@ -95,6 +95,7 @@ pub mod recorded;
 mod records;
 mod relay;
 mod repeat;
+mod request_line;
 mod requests;
 mod resolve;
 mod scribe;

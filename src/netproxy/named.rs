@@ -44,10 +44,9 @@ impl Named {
             link.lend(begun.map_or_else(opened, Ok)?);
             return Ok((first.clone(), link));
         }
-        let (index, upstream) = attempts::first(egress, &grants, begun, door, proc, &service.idle).await?;
-        let grant = &grants[index];
+        let (grant, upstream) = attempts::first(egress, &grants, begun, door, proc, &service.idle).await?;
         let link = Link::lent(upstream, need.wire, grant.destination).await?;
-        Ok((grant.clone(), link))
+        Ok((grant, link))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(SocketAddr, Arc<Flow>)>> {

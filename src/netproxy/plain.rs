@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::attempts;
 use super::authority::Host;
 use super::decide::Grant;
 use super::egress::Egress;
@@ -13,7 +14,6 @@ use super::http::Service;
 use super::link::{Link, Wire};
 use super::pool::{Carrier, Destination};
 use super::repeat::Need;
-use super::stream;
 use super::target::Origin;
 
 /// What the requests of such a stream have in common.
@@ -81,8 +81,8 @@ impl Plain {
             First::Waits => {}
         }
         let grants: Vec<Grant> = origins.iter().map(|origin| origin.grant.clone()).collect();
-        let who = (origins[0].door, service.proc.as_deref(), &service.idle);
-        let (grant, upstream) = stream::dial_any(egress, &self.flow, &grants, who).await?;
+        let (begun, door, proc) = (Some(Arc::clone(&self.flow)), origins[0].door, service.proc.as_deref());
+        let (grant, upstream) = attempts::first(egress, &grants, begun, door, proc, &service.idle).await?;
         let link = if Arc::ptr_eq(upstream.flow(), &self.flow) {
             let (upstream, flow) = upstream.into_inner();
             Link::plain(upstream, need.wire, grant.destination, &flow).await?

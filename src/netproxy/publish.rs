@@ -41,6 +41,10 @@ pub struct Inside {
     pub made: fn(&[u8], Vec<OwnedFd>) -> io::Result<OwnedFd>,
 }
 
+/// Streams from outside that may be open at once; further ones wait to be accepted. The run's own have other places: any
+/// user of the host may take these.
+const MAX_STREAMS: usize = 1024;
+
 /// The longest answer.
 const ANSWER: usize = 64;
 
@@ -120,10 +124,11 @@ impl Publisher {
     }
 
     /// Starts a task for each.
-    pub(crate) fn spawn(self, egress: &Arc<Egress>, places: &Arc<Semaphore>) {
+    pub(crate) fn spawn(self, egress: &Arc<Egress>) {
         let Some(dialler) = self.dialler else { return };
+        let places = Arc::new(Semaphore::new(MAX_STREAMS));
         for (listener, port, rule) in self.ports {
-            let (egress, places, dialler) = (Arc::clone(egress), Arc::clone(places), Arc::clone(&dialler));
+            let (egress, places, dialler) = (Arc::clone(egress), Arc::clone(&places), Arc::clone(&dialler));
             tokio::spawn(async move {
                 let rule: Arc<str> = rule.into();
                 loop {

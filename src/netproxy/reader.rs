@@ -18,8 +18,11 @@ const LOOKS: usize = 200;
 /// Moments in which a client may read what it has got. One that does other things meanwhile is not waited for.
 const MOMENTS: usize = 20;
 
-/// How often it is looked whether a client has left to whom nothing comes any more.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often it is looked whether a client has left to whom nothing comes any more, in a replay.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The same in a run, where any number of them may wait for what comes late.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The client of one connection.
 #[derive(Clone, Default)]
@@ -51,10 +54,13 @@ impl Reader {
         self.0.as_ref().is_some_and(|ends| (ends.has_left)(ends.client, ends.server))
     }
 
-    /// Waits until it is known that nobody reads any more.
-    pub(crate) async fn leaves(self) {
-        while !self.has_left() {
-            tokio::time::sleep(LOOK_AGAIN).await;
+    /// Waits until it is known that nobody reads any more. One that has ended its half, and still listens, has not left.
+    pub(crate) async fn leaves(self, every: Duration) {
+        loop {
+            tokio::time::sleep(every).await;
+            if self.has_left() {
+                return;
+            }
         }
     }
 

@@ -36,8 +36,7 @@ pub(crate) fn admit(
         }
         return Ok(origins);
     }
-    let conditions = origins.iter().map(|origin| egress.judge.conditions(&origin.grant));
-    let conditions = conditions.reduce(joined).unwrap_or_default();
+    let conditions = conditions_of(egress, &origins);
     let mut admission = Admission { egress, conditions, url: first.url(&head.uri), proc };
     let grant = first.grant.clone();
     admission.bring_in_form(head, &grant)?;
@@ -45,6 +44,12 @@ pub(crate) fn admit(
     let methods = admission.methods(head, &grant)?;
     let upgrade = admission.upgrade(head, &grant);
     admission.judge(head, origins, &methods, upgrade)
+}
+
+/// What the decision about a request depends on that may go to any of these.
+pub(crate) fn conditions_of(egress: &Egress, origins: &[Origin]) -> Conditions {
+    let conditions = origins.iter().map(|origin| egress.judge.conditions(&origin.grant));
+    conditions.reduce(joined).unwrap_or_default()
 }
 
 fn joined(one: Conditions, two: Conditions) -> Conditions {

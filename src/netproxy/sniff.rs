@@ -15,6 +15,7 @@ use super::link::Wire;
 use super::moments;
 use super::origin::OriginStream;
 use super::recorded::Playback;
+use super::request_line::{begins_known, is_blank, is_request_line, may_be_request};
 use super::standstill;
 use super::tls::OuterStream;
 
@@ -27,30 +28,6 @@ const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client has for its first bytes in a replay where it is not clear who is to speak first: on a busy machine
 /// it comes late to what it says at once.
 const CLIENT_FIRST: Duration = Duration::from_secs(1);
-
-/// Methods of RFC 9110, PATCH, and WebDAV: a client that begins with one means HTTP.
-const METHODS: [&[u8]; 20] = [
-    b"GET",
-    b"HEAD",
-    b"POST",
-    b"PUT",
-    b"DELETE",
-    b"OPTIONS",
-    b"PATCH",
-    b"TRACE",
-    b"CONNECT",
-    b"PROPFIND",
-    b"PROPPATCH",
-    b"MKCOL",
-    b"COPY",
-    b"MOVE",
-    b"LOCK",
-    b"UNLOCK",
-    b"REPORT",
-    b"SEARCH",
-    b"MERGE",
-    b"MKCALENDAR",
-];
 
 /// The first line of HTTP/2's preface (RFC 9113 section 3.4), and where its newline is.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
@@ -237,65 +214,6 @@ fn tls(bytes: &[u8]) -> Option<Glance> {
         [0x80..=0xff] | [0x80..=0xff, _] | [0x80..=0xff, _, 1] => Some(Glance::Text),
         _ => None,
     }
-}
-
-/// A whole first line: a method and a target, and either an HTTP version or a known method with a
-/// path (HTTP/0.9, or a version that only a lenient origin takes).
-fn is_request_line(line: &[u8]) -> bool {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let Some((method, rest)) = split_method(line) else { return false };
-    let versioned =
-        rest.windows(6).any(|window| is_blank(window[0]) && window[1..].eq_ignore_ascii_case(b"HTTP/"));
-    let path = rest.iter().find(|byte| !is_blank(**byte)).is_none_or(|&byte| byte == b'/');
-    versioned || (known(method) && path)
-}
-
-/// Whether an unfinished line begins with a known method, or could still become one. What follows
-/// the method does not matter here as it does not in a whole line: else a client could have its
-/// request passed on unread by sending it in two pieces.
-fn begins_known(text: &[u8]) -> bool {
-    match split_method(text) {
-        Some((method, _)) => known(method),
-        None => METHODS
-            .iter()
-            .any(|method| text.len() <= method.len() && method[..text.len()].eq_ignore_ascii_case(text)),
-    }
-}
-
-fn may_be_request(text: &[u8]) -> bool {
-    match split_method(text) {
-        Some(_) => true,
-        None => text.iter().all(|&byte| is_token(byte)),
-    }
-}
-
-fn split_method(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = line.iter().position(|byte| !is_token(*byte))?;
-    let valid = end > 0 && is_blank(line[end]);
-    valid.then(|| (&line[..end], &line[end..]))
-}
-
-/// The shortest line that is taken for the same as one that begins with `text`, as far as it has come.
-pub(crate) fn blank_or_token(text: &[u8]) -> Vec<u8> {
-    match text.iter().position(|byte| !is_blank(*byte)) {
-        None => b"\t".to_vec(),
-        Some(start) if split_method(&text[start..]).is_some() => b"X .".to_vec(),
-        Some(_) => b"X".to_vec(),
-    }
-}
-
-/// What lenient servers take for the blank around a method: RFC 9112 section 3, and what Python splits text at.
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c | 0x1c..=0x1f | 0x85 | 0xa0)
-}
-
-fn known(method: &[u8]) -> bool {
-    METHODS.iter().any(|known| known.eq_ignore_ascii_case(method))
-}
-
-/// RFC 9110 section 5.6.2.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

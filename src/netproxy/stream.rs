@@ -1,6 +1,6 @@
 //! The life of one granted stream: dial, sniff, then HTTP, TLS or plain bytes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use super::failure::Failure;
 use super::flow::{Door, Flow};
 use super::hear::{Heard, hear};
 use super::http::{self, Beneath};
-use super::idle::IdleClock;
 use super::intercept::{self, Leg, Reading};
 use super::link::{Link, Wire};
 use super::metered::Metered;
@@ -40,32 +39,41 @@ pub(crate) async fn accept(egress: Arc<Egress>, client: Client, destination: Soc
     };
     let flow = Flow::open(&egress, &grant, door, proc.as_deref(), &client.idle());
     let Ok(flow) = flow else { return client.reset() };
-    serve(egress, client, grant, Vec::new(), door, flow).await;
+    let others = attempts::twin(&egress, destination, Claim::Silent).into_iter().collect();
+    serve(egress, client, grant, others, door, flow).await;
 }
 
 /// Serves a stream to a host that was granted, at the address of `grant` or at `others`.
 pub(crate) async fn serve(
     egress: Arc<Egress>,
     client: Client,
-    grant: Grant,
-    others: Vec<Grant>,
+    mut grant: Grant,
+    mut others: Vec<Grant>,
     door: Door,
     flow: Arc<Flow>,
 ) {
     let (proc, idle) = (client.proc.clone(), client.idle());
     // What follows is boxed: a stream that waits must not cost the room of all that it may become.
-    let (client, admitted) = match Box::pin(hear(&egress, client, (&grant, &others), door, &flow)).await {
+    let (client, is_admitted) = match Box::pin(hear(&egress, client, (&grant, &others), door, &flow)).await {
         Heard::Served => return,
-        Heard::Admitted(client, grant) => (client, Some(grant)),
-        Heard::Unclear(client) => (client, None),
+        Heard::Admitted(client, admitted) => {
+            // It was admitted at one address, for the names that count for it now.
+            let names = admitted.name_list();
+            others.retain(|other| other.name_list() == names && unread::may_pass(&egress, other));
+            grant = admitted;
+            (client, true)
+        }
+        Heard::Unclear(client) => (client, false),
     };
     let grants: Vec<Grant> = std::iter::once(grant).chain(others).collect();
-    match Box::pin(dial_any(&egress, &flow, &grants, (door, proc.as_deref(), &idle))).await {
+    let begun = Some(Arc::clone(&flow));
+    match Box::pin(attempts::first(&egress, &grants, begun, door, proc.as_deref(), &idle)).await {
         Ok((grant, upstream)) => {
             drop(flow);
-            match admitted {
-                Some(grant) => Box::pin(pass(&egress, client, upstream, &grant)).await,
-                None => Box::pin(carry(egress, client, upstream, grant, door)).await,
+            if is_admitted {
+                Box::pin(pass(&egress, client, upstream, &grant)).await;
+            } else {
+                Box::pin(carry(egress, client, upstream, grant, door)).await;
             }
         }
         Err(error @ NetproxyError::Dial { .. }) => {
@@ -76,52 +84,6 @@ pub(crate) async fn serve(
         }
         Err(_) => client.reset(),
     }
-}
-
-/// Dials the addresses of one host, of which the first one's connect is recorded; the grant of the one that answered.
-pub(crate) async fn dial_any(
-    egress: &Arc<Egress>,
-    flow: &Arc<Flow>,
-    grants: &[Grant],
-    (door, proc, idle): (Door, Option<&str>, &IdleClock),
-) -> Result<(Grant, Metered<OriginStream>), NetproxyError> {
-    if let [grant] = grants {
-        let upstream = dial(egress, flow, grant, door, proc, idle).await?;
-        return Ok((grant.clone(), upstream));
-    }
-    let (index, upstream) = attempts::first(egress, grants, Some(Arc::clone(flow)), door, proc, idle).await?;
-    Ok((grants[index].clone(), upstream))
-}
-
-/// Dials for a connect that is recorded.
-pub(crate) async fn dial(
-    egress: &Arc<Egress>,
-    flow: &Arc<Flow>,
-    grant: &Grant,
-    door: Door,
-    proc: Option<&str>,
-    idle: &IdleClock,
-) -> Result<Metered<OriginStream>, NetproxyError> {
-    let dialled = flow.dial(grant.destination).await;
-    let (Err(NetproxyError::Dial { .. }), Some(twin)) = (&dialled, loopback_twin(grant.destination)) else {
-        return dialled;
-    };
-    // A client of `localhost` tries both addresses, but inside the first is always accepted; the
-    // host's server may listen on the other alone.
-    match egress.judge.destination(twin, Claim::Silent) {
-        Ok(grant) => Flow::open(egress, &grant, door, proc, idle)?.dial(twin).await,
-        Err(_) => dialled,
-    }
-}
-
-/// The machine's own address of the other family.
-fn loopback_twin(destination: SocketAddr) -> Option<SocketAddr> {
-    let ip = match destination.ip() {
-        IpAddr::V4(Ipv4Addr::LOCALHOST) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        _ => return None,
-    };
-    Some(SocketAddr::new(ip, destination.port()))
 }
 
 /// Carries a stream between the client and the origin that was dialled for it.
@@ -293,15 +255,7 @@ pub(crate) async fn unreachable(
 /// Dials for a stream whose connect is recorded already.
 pub(crate) async fn reach(egress: &Egress, destination: SocketAddr) -> Result<OriginStream, NetproxyError> {
     let outside = egress.outside().await;
-    let mut connected = outside.connect(Wanted { destination, proc: None }).await;
-    // As at the first dial.
-    if connected.is_err()
-        && let Some(twin) = loopback_twin(destination)
-        && egress.judge.destination(twin, Claim::Silent).is_ok()
-    {
-        let other = outside.connect(Wanted { destination: twin, proc: None }).await;
-        connected = other.or(connected);
-    }
+    let connected = outside.connect(Wanted { destination, proc: None }).await;
     let connected = connected.and_then(|stream| stream.set_nodelay().map(|()| stream));
     connected.map_err(|source| NetproxyError::Dial { address: destination, source })
 }

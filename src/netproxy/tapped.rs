@@ -12,6 +12,7 @@ use super::error::{Blame, NetproxyError};
 use super::exchange::{Exchange, Side};
 use super::head_tap::HeadTap;
 use super::malformed::told;
+use super::reader::PATIENCE;
 use super::secret::Passing;
 use super::trailers::Trailers;
 
@@ -27,6 +28,8 @@ pub(crate) struct Tapped {
     begun: bool,
     /// Since when nothing more of it comes.
     waits: Option<Instant>,
+    /// Ready when nobody waits for more.
+    is_left: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
     trailers: Option<Box<Trailers>>,
     /// Why it broke off: told when what came before is on its way.
     broken: Option<NetproxyError>,
@@ -43,6 +46,7 @@ impl Tapped {
             ends_by_close: false,
             begun: false,
             waits: None,
+            is_left: None,
             trailers: None,
             broken: None,
         };
@@ -72,6 +76,16 @@ impl Tapped {
         }
         self.broken = Some(error);
         cx.waker().wake_by_ref();
+    }
+
+    /// Whether nobody waits for more. In a replay the recording says whether it comes.
+    fn is_left(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.exchange.egress.played().is_some() {
+            return false;
+        }
+        let heads = &self.heads;
+        let is_left = self.is_left.get_or_insert_with(|| Box::pin(heads.reader().leaves(PATIENCE)));
+        is_left.as_mut().poll(cx).is_ready()
     }
 
     fn finish_at_end(&mut self) {
@@ -109,6 +123,10 @@ impl Body for Tapped {
         if polled.is_pending() && self.side == Side::Response {
             self.exchange.pause(!self.begun);
             self.waits.get_or_insert_with(Instant::now);
+            if self.is_left(cx) {
+                self.break_off(NetproxyError::Abandoned, cx);
+                return Poll::Pending;
+            }
         }
         self.begun = true;
         if polled.is_ready()

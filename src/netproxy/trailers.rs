@@ -9,7 +9,7 @@ use super::decide::Grant;
 use super::disguise;
 use super::egress::{Egress, RequestLine};
 use super::error::NetproxyError;
-use super::requests::unclear;
+use super::requests::{conditions_of, unclear};
 use super::target::Origin;
 use crate::policy::Conditions;
 
@@ -28,13 +28,14 @@ impl Trailers {
     pub(crate) fn of(
         egress: &Arc<Egress>,
         head: &request::Parts,
-        origin: &Origin,
+        origins: &[Origin],
         proc: Option<&str>,
     ) -> Option<Box<Self>> {
-        if head.version != Version::HTTP_2 || origin.grant.observed {
+        let origin = origins.first().filter(|origin| !origin.grant.observed)?;
+        if head.version != Version::HTTP_2 {
             return None;
         }
-        let conditions = egress.judge.conditions(&origin.grant);
+        let conditions = conditions_of(egress, origins);
         (conditions.methods || conditions.paths).then(|| {
             Box::new(Self {
                 egress: Arc::clone(egress),

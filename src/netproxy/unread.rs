@@ -30,6 +30,11 @@ pub(crate) fn admit(egress: &Egress, grant: &Grant, proc: Option<&str>) -> Resul
     if egress.enforce { Err(NetproxyError::Denied(Box::new(refusal))) } else { Ok(()) }
 }
 
+/// The same of a further address of the host, where the bytes were admitted at the first.
+pub(crate) fn may_pass(egress: &Egress, grant: &Grant) -> bool {
+    grant.observed || !egress.judge.looks_closer() || egress.judge.unread(grant).is_ok()
+}
+
 impl Judge {
     /// Whether what is said to there could be refused for what it is, or for how often it is said.
     pub(crate) fn may_refuse(&self, grant: &Grant) -> bool {

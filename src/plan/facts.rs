@@ -2,9 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use nix::unistd::{getegid, geteuid, ttyname};
 
 use crate::sys::mountinfo::{self, Mount};
@@ -35,8 +35,8 @@ pub struct HostFacts {
     pub kernel: String,
     /// `uname -m`.
     pub architecture: String,
-    /// Addresses of this machine that are not loopback.
-    pub addresses: Vec<IpAddr>,
+    /// Addresses that lead to this machine: those that it has, and those of local routes.
+    pub addresses: Vec<IpNet>,
     /// What is mounted.
     pub mounts: Vec<Mount>,
 }
@@ -68,7 +68,11 @@ impl HostFacts {
             kernel: uname.release().to_string_lossy().into_owned(),
             architecture: uname.machine().to_string_lossy().into_owned(),
             // A name that resolves to one of them is local by route.
-            addresses: netlink::own_addresses().unwrap_or_default(),
+            addresses: [
+                netlink::own_addresses().unwrap_or_default().into_iter().map(IpNet::from).collect(),
+                netlink::local_routes().unwrap_or_default(),
+            ]
+            .concat(),
             mounts: mountinfo::mounts()?,
         })
     }

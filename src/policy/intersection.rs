@@ -5,8 +5,9 @@
 //! what is allowed is what both allow, exactly: but for a program that one of them names by a link, and the other by a
 //! directory that holds the file alone.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
 
 use super::exec_rule::ExecProgram;
 use super::parse::Effect;
@@ -29,7 +30,7 @@ impl Policy {
     }
 
     /// Sets the addresses of this machine.
-    pub fn set_local_addresses(&mut self, addresses: &[IpAddr]) {
+    pub fn set_local_addresses(&mut self, addresses: &[IpNet]) {
         self.local_addresses = addresses.to_vec();
         self.limits.iter_mut().for_each(|limit| limit.set_local_addresses(addresses));
     }

@@ -52,9 +52,9 @@ mod url_path;
 mod value;
 mod verdict;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use address::{canonical as canonical_address, is_loopback, is_special};
@@ -137,7 +137,7 @@ pub struct Policy {
     /// The files that `include:` brought in, by the names under which labels speak of them.
     pub included: Vec<String>,
     /// Addresses of this machine: a name passes to none of them, whatever their range. Set by the launcher.
-    pub local_addresses: Vec<IpAddr>,
+    pub local_addresses: Vec<IpNet>,
     #[serde(with = "lossless::path")]
     cwd: PathBuf,
     #[serde(with = "lossless::optional_path")]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::address;
@@ -186,6 +187,12 @@ impl Policy {
         named
     }
 
+    /// Whether a (canonical) address leads to this machine.
+    pub(super) fn is_own(&self, address: IpAddr) -> bool {
+        let leads_there = |own: &IpNet| own.contains(&address) || address::canonical(own.addr()) == address;
+        self.local_addresses.iter().any(leads_there)
+    }
+
     fn net_rules(&self) -> impl Iterator<Item = (RuleId, Effect, &NetRule)> {
         self.rules.iter().enumerate().filter_map(|(at, rule)| match &rule.body {
             RuleBody::Net(net) => Some((RuleId(at), rule.effect, net)),
@@ -211,7 +218,7 @@ impl Target {
     /// A connection by a stream.
     pub(super) fn new(policy: &Policy, names: &[String], address: IpAddr, port: u16) -> Self {
         let address = address::canonical(address);
-        let is_own = policy.local_addresses.iter().any(|own| address::canonical(*own) == address);
+        let is_own = policy.is_own(address);
         Self {
             names: names.iter().filter_map(|name| name::canonical(name)).collect(),
             address,

@@ -131,7 +131,7 @@ impl Policy {
     ) -> String {
         let udp = if transport == Transport::Udp { "udp:" } else { "" };
         let address = super::address::canonical(address);
-        let is_special = super::address::is_special(address) || self.local_addresses.contains(&address);
+        let is_special = super::address::is_special(address) || self.is_own(address);
         // `net: localhost` means the loopback of the host and nothing else.
         let means_it = |host: &String| host != "localhost" || super::address::is_loopback(address);
         // `net: unix:443` names a socket, `net: udp:443` is no rule; with the root's dot it is the host.

@@ -25,6 +25,23 @@ pub fn enable_ipv6_transparent(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Has a netlink socket list only what a request names (NETLINK_GET_STRICT_CHK, Linux 4.20).
+pub fn check_dumps(socket: impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option is an int; the pointer and the length are those of `on`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_NETLINK,
+            libc::NETLINK_GET_STRICT_CHK,
+            (&raw const on).cast(),
+            4,
+        )
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
 /// The number that the kernel gives to this socket alone (SO_COOKIE, Linux 4.12).
 pub fn socket_cookie(socket: impl AsFd) -> io::Result<u64> {
     let mut cookie = 0u64;

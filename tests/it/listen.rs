@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
 use crate::support::{Running, Sandbox, User, everyone, has, skip, until};
 
 /// A port that is free on both of the host's loopback addresses.
@@ -121,6 +123,46 @@ fn nothing_listens_inside() {
         assert_eq!(stream["result"]["failure"]["kind"], "refused", "{ran}");
         ran.exits(0);
         assert!(TcpStream::connect(loopbacks(port)[0]).is_err(), "the port is free again");
+    });
+}
+
+#[test]
+fn who_takes_all_places_of_a_port_takes_none_of_the_runs_own() {
+    const ALL: u64 = 1024;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    if hard < 8 * ALL {
+        return skip("the run of other streams", "too few descriptors may be open");
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(4 * ALL), hard).expect("fewer than may be");
+    let host = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let own = host.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for mut client in host.incoming().flatten() {
+            let _ = client.write_all(b"host");
+        }
+    });
+    everyone(|sandbox| {
+        let port = free_port();
+        sandbox.policy(&format!("write: ./out\nnet: 127.0.0.1:{own}\nlisten: {port}\n"));
+        let program = format!(
+            "
+import resource, socket
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+s = socket.create_server(('127.0.0.1', {port}), backlog=2000)
+open('out/ready', 'w')
+held = [s.accept() for _ in range({ALL} - 14)]
+for _ in range(3):
+    c = socket.create_connection(('127.0.0.1', {own}), 20)
+    c.settimeout(20)
+    assert c.recv(9) == b'host'
+    held.append(c)"
+        );
+        let running = start(sandbox, &program);
+        until("the server is ready", || sandbox.path("out/ready").exists());
+        let connect = |_| TcpStream::connect(loopbacks(port)[0]).expect("a connection");
+        let held: Vec<TcpStream> = (0..ALL + 40).map(connect).collect();
+        running.finish().exits(0);
+        drop(held);
     });
 }
 

@@ -8,6 +8,8 @@ mod idle;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -203,6 +205,65 @@ assert time.monotonic() - began > 0.3, "each event arrives when it is sent"
         assert!(segments.len() > 60, "{segments:?}");
         assert_eq!(segments.iter().map(|segment| segment.1).sum::<u64>(), 1000);
         assert_eq!(blob(sandbox, &result["body"]), b"data: tok\n".repeat(100));
+    });
+}
+
+#[test]
+fn who_waits_for_an_answer_in_vain_is_let_go_when_it_has_left() {
+    // The first has the head of an answer, the second nothing; the third is answered when both have been let go.
+    let seen = Arc::new(AtomicUsize::new(0));
+    let port = serve(move |mut client| {
+        client.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            if !matches!(client.read(&mut byte), Ok(1)) {
+                return;
+            }
+            head.push(byte[0]);
+        }
+        if head.starts_with(b"GET /late") {
+            let begun = std::time::Instant::now();
+            while seen.load(Ordering::SeqCst) < 2 && begun.elapsed().as_secs() < 60 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let count = seen.swap(0, Ordering::SeqCst);
+            let _ = write!(client, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{count}");
+            return;
+        }
+        if head.starts_with(b"GET /head") {
+            let _ = client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n");
+        }
+        if matches!(client.read(&mut [0]), Ok(0) | Err(_)) {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    everyone(|sandbox| {
+        let program = r#"
+import socket
+def ask(path):
+    s = socket.create_connection(("127.0.0.1", {port}))
+    s.sendall(b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n" % path)
+    return s
+one, two, late = ask(b"head"), ask(b"none"), ask(b"late")
+assert one.recv(12) == b"HTTP/1.1 200"
+late.shutdown(socket.SHUT_WR)
+while b"\r\n\r\n" not in (seen := one.recv(4096)): pass
+one.close(); two.close()
+answer = b""
+while piece := late.recv(4096): answer += piece
+assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"\r\n\r\n2"), answer
+"#;
+        let ran = python(sandbox, port, program);
+        let exchanges = ran.exits(0).of("http.exchange");
+        let failed = |path: &str| {
+            let one = exchanges
+                .iter()
+                .find(|one| one["args"]["url"].as_str().is_some_and(|url| url.ends_with(path)));
+            one.expect("an exchange")["result"]["failure"]["kind"].clone()
+        };
+        assert_eq!((failed("/head"), failed("/none")), (json!("abandoned"), json!("abandoned")));
+        assert!(failed("/late").is_null());
     });
 }
 

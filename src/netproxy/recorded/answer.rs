@@ -20,7 +20,7 @@ use super::super::delays;
 use super::super::error::{Blame, NetproxyError};
 use super::super::failure::Failure;
 use super::super::informational::Informational;
-use super::super::reader::Reader;
+use super::super::reader::{LOOK_AGAIN, Reader};
 use super::super::spelling::respell;
 use super::Blobs;
 use super::exchanges::{RecordedExchange, pairs};
@@ -293,7 +293,7 @@ impl RecordedBody {
         }
         if self.is_endless {
             let reader = &self.reader;
-            let leaves = self.leaves.get_or_insert_with(|| Box::pin(reader.clone().leaves()));
+            let leaves = self.leaves.get_or_insert_with(|| Box::pin(reader.clone().leaves(LOOK_AGAIN)));
             ready!(leaves.as_mut().poll(cx));
             self.is_endless = false;
             return Poll::Ready(Some(Err(NetproxyError::Abandoned)));

@@ -16,6 +16,7 @@ use super::super::forward::Switch;
 use super::super::http::Service;
 use super::super::informational::Asker;
 use super::super::link::Wire;
+use super::super::reader::LOOK_AGAIN;
 use super::super::received::Received;
 use super::super::repeat::Need;
 use super::super::secret::{Passing, Treatment};
@@ -56,8 +57,8 @@ impl Service {
         (mut treatment, exchange): (Treatment, &Arc<Exchange>),
     ) -> Result<Response<Reply>, NetproxyError> {
         let proc = self.proc.as_deref();
-        if let Some(place) = &treatment.place {
-            exchange.set_secrets(place.fill(&mut head.headers.clone()));
+        if treatment.filled().is_some() {
+            exchange.set_secrets(treatment.fill(&mut head.headers.clone()));
         }
         let mut slot = self.link.lock().await;
         let need = Need { wire: Wire::of(head.version), is_new: false };
@@ -72,7 +73,7 @@ impl Service {
         *slot = link.share();
         drop(slot);
         let flow = self.flow(&link);
-        let trailers = Trailers::of(&self.egress, &head, &origins[0], proc);
+        let trailers = Trailers::of(&self.egress, &head, origins, proc);
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         if let Some(matched) = recording.exchanges.take_early(&exchange.asked(None), proc) {
@@ -126,7 +127,7 @@ impl Service {
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
             Answer::Failed(error) => Err(error),
             Answer::Silence => {
-                self.heads.reader().leaves().await;
+                self.heads.reader().leaves(LOOK_AGAIN).await;
                 Err(NetproxyError::Abandoned)
             }
             Answer::Head(mut answer, body) => {

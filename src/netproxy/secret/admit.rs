@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, Method, Uri, request};
+use http::{HeaderMap, HeaderName, Method, Uri, request};
 
 use super::super::authority::{Host, target};
 use super::super::decide::{Grant, Refusal};
@@ -22,8 +22,10 @@ const ECHOING: [&str; 4] = ["TRACE", "TRACK", "DEBUG", "CONNECT"];
 /// What becomes of a request and of its answer.
 #[derive(Default)]
 pub(crate) struct Treatment {
-    /// The place that gets values, and whose answers are searched.
+    /// What the answers may hold: they are searched for it.
     pub(crate) place: Option<Arc<Place>>,
+    /// The request gets the values: it is for the very host that has proved who it is.
+    is_proved: bool,
     watch: Option<Box<(Watch, Option<Unpacked>, Alarm)>>,
     refused: Refused,
 }
@@ -40,16 +42,27 @@ impl Treatment {
         }
     }
 
+    /// The place that gets values.
+    pub(crate) fn filled(&self) -> Option<&Arc<Place>> {
+        self.place.as_ref().filter(|_| self.is_proved)
+    }
+
+    /// Writes values where placeholders stand; the variables whose values are there now.
+    pub(crate) fn fill(&self, headers: &mut HeaderMap) -> Vec<String> {
+        self.filled().map(|place| place.fill(headers)).unwrap_or_default()
+    }
+
     /// Why the request's body was broken off, if it was.
     pub(crate) fn refusal(&self) -> Option<NetproxyError> {
         self.refused.get().map(|refusal| NetproxyError::Denied(Box::new(refusal.clone())))
     }
 }
 
-/// Judges a request that goes to `origin`. `secure` is who the origin has proved to be. A refusal is recorded here.
+/// Judges a request that goes to `origin`, and leaves out what asks for an answer that could not be searched: before it is
+/// recorded, for the record has what is sent. `secure` is who the origin has proved to be. A refusal is recorded here.
 pub(crate) fn admit(
     egress: &Arc<Egress>,
-    head: &request::Parts,
+    head: &mut request::Parts,
     origin: &Origin,
     secure: Option<&Host>,
     proc: Option<&str>,
@@ -58,10 +71,18 @@ pub(crate) fn admit(
     if secrets.all.is_empty() {
         return Ok(Treatment::default());
     }
-    let place = match (secure, &origin.host) {
-        // Under --observe a request may be for another host than the one that its connection is to.
-        (Some(Host::Name(proved)), Some(Host::Name(asked))) if proved == asked => {
-            secrets.place(proved, origin.grant.destination.port()).map(Arc::clone)
+    let destination = origin.grant.destination;
+    // Under --observe a request may be for another host than the one that its connection is to.
+    let is_proved = secure.is_some() && secure == origin.host.as_ref();
+    let place = match secure {
+        Some(Host::Name(proved)) if is_proved => secrets.place(proved, destination.port()).map(Arc::clone),
+        // Who answers then may have got a value before, for any of these names.
+        _ if secrets.is_known_at(destination.port()) => {
+            let asked = [secure, origin.host.as_ref()].into_iter().flatten().filter_map(name_of);
+            let granted = origin.grant.names.iter().map(|(name, _)| name.as_str());
+            let resolved = egress.pins.names_for(destination.ip());
+            let names: Vec<&str> = asked.chain(granted).chain(resolved.iter().map(String::as_str)).collect();
+            secrets.place_of_any(&names, destination.port())
         }
         _ => None,
     };
@@ -77,8 +98,9 @@ pub(crate) fn admit(
     if let Some(place) = &place {
         alarm.refuse_echo(place, head)?;
     }
-    alarm.look_at_head(place.as_deref(), head)?;
-    let free = place.as_ref().map_or_else(Vec::new, |place| place.secrets());
+    let filled = place.as_deref().filter(|_| is_proved);
+    alarm.look_at_head(filled, head)?;
+    let free = filled.map_or_else(Vec::new, Place::secrets);
     let watch = match secrets.watch(free) {
         None => None,
         Some(watch) => {
@@ -92,7 +114,18 @@ pub(crate) fn admit(
             Some(Box::new((watch, unpacked, alarm)))
         }
     };
-    Ok(Treatment { place, watch, refused })
+    secrets.keep_legible(&mut head.headers);
+    if let Some(place) = &place {
+        place.make_searchable(&mut head.headers);
+    }
+    Ok(Treatment { place, is_proved, watch, refused })
+}
+
+fn name_of(host: &Host) -> Option<&str> {
+    match host {
+        Host::Name(name) => Some(name),
+        Host::Address(_) => None,
+    }
 }
 
 /// Records a placeholder where it may not stand.

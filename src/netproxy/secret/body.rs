@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
@@ -20,6 +20,10 @@ use super::messages::{self, Messages};
 use super::place::Place;
 use super::unpacked::{Found, Unpacked};
 use super::watch::Watch;
+
+/// What is searched at once: what comes in small pieces is searched together, for the end of what came before is
+/// searched with each. What is here of more than that waits its turn.
+const AT_ONCE: usize = 32 << 10;
 
 type Polled = Poll<Option<Result<Frame<Bytes>, NetproxyError>>>;
 
@@ -45,12 +49,47 @@ pub(crate) struct Watched {
 pub(crate) struct Masked {
     body: Received,
     decoder: Decoder,
+    /// Decoded, and not searched yet.
+    plain: Plain,
     mask: Mask,
     messages: Option<Messages>,
     place: Arc<Place>,
     /// What comes when all that was decoded has passed.
-    after: VecDeque<Frame<Bytes>>,
+    after: VecDeque<Result<Frame<Bytes>, NetproxyError>>,
     ended: bool,
+}
+
+/// Pieces that come together. One by itself is not copied.
+#[derive(Default)]
+struct Plain {
+    one: Bytes,
+    many: BytesMut,
+}
+
+impl Plain {
+    fn push(&mut self, bytes: Bytes) {
+        if self.is_empty() {
+            self.one = bytes;
+        } else {
+            self.many.extend_from_slice(&std::mem::take(&mut self.one));
+            self.many.extend_from_slice(&bytes);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.one.len() + self.many.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn take(&mut self, most: usize) -> Bytes {
+        match self.many.is_empty() {
+            true => self.one.split_to(self.one.len().min(most)),
+            false => self.many.split_to(self.many.len().min(most)).freeze(),
+        }
+    }
 }
 
 impl From<Received> for Passing {
@@ -68,8 +107,8 @@ impl Passing {
     /// A response's body from `place`, behind these fields.
     pub(crate) fn masked(body: Received, headers: &HeaderMap, decoder: Decoder, place: &Arc<Place>) -> Self {
         let (mask, messages) = (place.mask_bytes(), Messages::of_body(headers));
-        let (place, after) = (Arc::clone(place), VecDeque::new());
-        Self::Masked(Box::new(Masked { body, decoder, mask, messages, place, after, ended: false }))
+        let (place, after, plain) = (Arc::clone(place), VecDeque::new(), Plain::default());
+        Self::Masked(Box::new(Masked { body, decoder, plain, mask, messages, place, after, ended: false }))
     }
 
     /// The next frame. `blame` is the side that sends it.
@@ -96,7 +135,7 @@ impl Passing {
             Self::Plain(body) => body.size_hint(),
             Self::Watched(watched) => watched.body.size_hint(),
             // What takes values out keeps the length; what undoes a coding does not.
-            Self::Masked(masked) if masked.decoder.is_identity() && masked.mask.is_empty() => {
+            Self::Masked(masked) if masked.decoder.is_identity() && masked.holds_nothing() => {
                 masked.body.size_hint()
             }
             Self::Masked(_) => SizeHint::default(),
@@ -147,25 +186,34 @@ impl Watched {
 impl Masked {
     fn poll_frame(&mut self, cx: &mut Context<'_>, blame: Blame) -> Polled {
         loop {
+            if self.mask.has_worked(cx) {
+                return Poll::Pending;
+            }
+            if self.plain.len() >= AT_ONCE {
+                if let Some(frame) = self.search() {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                continue;
+            }
+            if self.ended {
+                return Poll::Ready(self.after.pop_front());
+            }
             match self.decoder.step() {
                 Ok(Some(bytes)) => {
-                    let bytes = messages::pass(&mut self.mask, self.messages.as_mut(), bytes);
-                    if !bytes.is_empty() {
-                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
-                    }
+                    self.plain.push(bytes);
                     continue;
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    self.ended = true;
                     let reason = format!("its body cannot be decoded: {error}");
-                    return Poll::Ready(Some(Err(NetproxyError::Unsearchable { reason })));
+                    self.break_off(NetproxyError::Unsearchable { reason });
+                    continue;
                 }
             }
-            if self.ended {
-                return Poll::Ready(self.after.pop_front().map(Ok));
-            }
             let Poll::Ready(next) = poll(&mut self.body, cx, blame) else {
+                if let Some(frame) = self.search() {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
                 let held = messages::pause(&mut self.mask, self.messages.as_mut());
                 return if held.is_empty() {
                     Poll::Pending
@@ -175,10 +223,7 @@ impl Masked {
             };
             match next {
                 None => self.end(None),
-                Some(Err(error)) => {
-                    self.ended = true;
-                    return Poll::Ready(Some(Err(error)));
-                }
+                Some(Err(error)) => self.break_off(error),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.decoder.take(data),
                     Err(frame) => self.end(frame.into_trailers().ok()),
@@ -187,21 +232,41 @@ impl Masked {
         }
     }
 
+    /// Searches what is here: what of it may pass.
+    fn search(&mut self) -> Option<Frame<Bytes>> {
+        let plain = self.plain.take(AT_ONCE);
+        let bytes = messages::pass(&mut self.mask, self.messages.as_mut(), plain);
+        (!bytes.is_empty()).then(|| Frame::data(bytes))
+    }
+
     fn end(&mut self, trailers: Option<HeaderMap>) {
         self.ended = true;
+        let rest = self.search();
+        self.after.extend(rest.map(Ok));
         let held = messages::finish(&mut self.mask, self.messages.as_mut());
         if !held.is_empty() {
-            self.after.push_back(Frame::data(held));
+            self.after.push_back(Ok(Frame::data(held)));
         }
         if let Some(mut trailers) = trailers {
             self.place.mask(&mut trailers);
-            self.after.push_back(Frame::trailers(trailers));
+            self.after.push_back(Ok(Frame::trailers(trailers)));
         }
+    }
+
+    fn break_off(&mut self, error: NetproxyError) {
+        self.ended = true;
+        let rest = self.search();
+        self.after.extend(rest.map(Ok));
+        self.after.push_back(Err(error));
+    }
+
+    fn holds_nothing(&self) -> bool {
+        self.plain.is_empty() && self.mask.is_empty()
     }
 
     fn is_end_stream(&self) -> bool {
         let is_over = self.ended || self.body.is_end_stream();
-        is_over && self.decoder.is_empty() && self.mask.is_empty() && self.after.is_empty()
+        is_over && self.decoder.is_empty() && self.holds_nothing() && self.after.is_empty()
     }
 }
 

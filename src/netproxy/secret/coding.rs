@@ -1,6 +1,6 @@
 //! Content codings, taken off as the bytes come (RFC 9110 section 8.4.1).
 
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 
 use bytes::Bytes;
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
@@ -13,21 +13,26 @@ const STEP: usize = 128;
 /// The largest window of zstd in HTTP, 8 MiB (RFC 9659 section 3), as a power of two: a frame may ask for much more.
 const ZSTD_WINDOW: u32 = 23;
 
-/// What so many bytes may grow to.
+/// What so many bytes may grow to. Brotli's, whose window alone is 16 MiB (RFC 7932 section 9.1), are taken out by parts.
 const MOST: usize = 8 << 20;
+
+/// The most that is taken out at once there.
+const PART: usize = 16 << 10;
 
 /// Undoes the coding of a body.
 #[derive(Default)]
 pub(crate) struct Decoder {
     layer: Option<Layer>,
     waiting: Bytes,
+    /// More of what was taken may be had, though none of it waits.
+    goes_on: bool,
 }
 
 enum Layer {
     Gzip(MultiGzDecoder<Sink>),
     /// Zlib, or raw as some servers have it: the first bytes tell.
     Deflate(Deflate),
-    Brotli(Box<brotli::DecompressorWriter<Sink>>),
+    Brotli(Box<brotli::Decompressor<Source>>),
     Zstd(zstd::stream::write::Decoder<'static, Sink>),
 }
 
@@ -55,6 +60,21 @@ impl io::Write for Sink {
     }
 }
 
+/// Coded bytes that are read when they are needed.
+#[derive(Default)]
+struct Source(Bytes);
+
+impl io::Read for Source {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.0.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let piece = self.0.split_to(self.0.len().min(into.len()));
+        into[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+}
+
 impl Decoder {
     /// What undoes the codings that a message names.
     ///
@@ -70,8 +90,8 @@ impl Decoder {
                     "gzip" | "x-gzip" => layers.push(Layer::Gzip(MultiGzDecoder::new(Sink::default()))),
                     "deflate" => layers.push(Layer::Deflate(Deflate::Unknown(Vec::new()))),
                     "br" => {
-                        let writer = brotli::DecompressorWriter::new(Sink::default(), 4096);
-                        layers.push(Layer::Brotli(Box::new(writer)));
+                        let reader = brotli::Decompressor::new(Source::default(), 4096);
+                        layers.push(Layer::Brotli(Box::new(reader)));
                     }
                     "zstd" => {
                         let decoder = zstd::stream::write::Decoder::new(Sink::default());
@@ -91,7 +111,7 @@ impl Decoder {
             // Nobody does, and what grows twice has no bound.
             return Err("twice".to_owned());
         }
-        Ok(Self { layer: layers.pop(), waiting: Bytes::new() })
+        Ok(Self { layer: layers.pop(), waiting: Bytes::new(), goes_on: false })
     }
 
     pub(crate) fn is_identity(&self) -> bool {
@@ -100,7 +120,7 @@ impl Decoder {
 
     /// Whether nothing that was taken waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && !self.goes_on
     }
 
     /// Takes coded bytes, for [`Decoder::step`].
@@ -111,8 +131,16 @@ impl Decoder {
 
     /// The next decoded bytes, perhaps none yet; `None` when all that was taken is decoded.
     pub(crate) fn step(&mut self) -> io::Result<Option<Bytes>> {
-        if self.waiting.is_empty() {
+        if self.is_empty() {
             return Ok(None);
+        }
+        if let Some(Layer::Brotli(decoder)) = &mut self.layer {
+            if !self.waiting.is_empty() {
+                decoder.get_mut().0 = std::mem::take(&mut self.waiting);
+            }
+            let part = part(decoder)?;
+            self.goes_on = part.is_some();
+            return Ok(part);
         }
         let Some(layer) = &mut self.layer else { return Ok(Some(std::mem::take(&mut self.waiting))) };
         let piece = self.waiting.split_to(self.waiting.len().min(STEP));
@@ -132,17 +160,27 @@ impl Layer {
                 Ok(std::mem::take(&mut decoder.get_mut().0))
             }
             Self::Deflate(deflate) => deflate.decode(coded),
-            Self::Brotli(decoder) => {
-                decoder.write_all(coded)?;
-                decoder.flush()?;
-                Ok(std::mem::take(&mut decoder.get_mut().0))
-            }
+            Self::Brotli(_) => Ok(Vec::new()), // See `step`.
             Self::Zstd(decoder) => {
                 decoder.write_all(coded)?;
                 decoder.flush()?;
                 Ok(std::mem::take(&mut decoder.get_mut().0))
             }
         }
+    }
+}
+
+/// What can be had of what is there; none where that is used up.
+fn part(decoder: &mut brotli::Decompressor<Source>) -> io::Result<Option<Bytes>> {
+    let mut part = vec![0; PART];
+    match decoder.read(&mut part) {
+        Ok(0) => Ok(None),
+        Ok(length) => {
+            part.truncate(length);
+            Ok(Some(part.into()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -232,6 +270,16 @@ mod tests {
                 assert!(decoded(coding, &bytes, cut).unwrap() == text, "{coding} in pieces of {cut}");
             }
         }
+    }
+
+    #[test]
+    fn a_window_of_any_size_is_had_by_parts() {
+        let text = vec![0; 40 << 20];
+        let mut coded = Vec::new();
+        let params = brotli::enc::BrotliEncoderParams { lgwin: 24, quality: 5, ..Default::default() };
+        brotli::BrotliCompress(&mut &text[..], &mut coded, &params).unwrap();
+        assert!(coded.len() < 1 << 12);
+        assert!(decoded("br", &coded, 1 << 20).unwrap() == text);
     }
 
     #[test]

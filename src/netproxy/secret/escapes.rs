@@ -80,9 +80,26 @@ pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=%\\&#;".contains(&byte)
 }
 
+/// Whether it is a brace of `\u{2d}`, as far as that has come.
+pub(super) fn is_brace(before: &[u8], byte: u8) -> bool {
+    match byte {
+        b'{' => before.ends_with(b"\\u"),
+        b'}' => {
+            let digits = before.iter().rev().take(DIGITS).take_while(|byte| byte.is_ascii_hexdigit()).count();
+            before[..before.len() - digits].ends_with(b"\\u{")
+        }
+        _ => false,
+    }
+}
+
 /// The escape that `text` begins with.
 pub(super) fn escape(text: &[u8]) -> Option<Escape> {
     match text {
+        [b'\\', b'u', b'{', rest @ ..] => {
+            let digits = rest.iter().take(DIGITS).position(|byte| *byte == b'}')?;
+            Escape::of(number(&rest[..digits], 16)?, digits + 4)
+        }
+        [b'\\', b'U', rest @ ..] => Escape::of(number(rest.get(..8)?, 16)?, 10),
         [b'%' | b'\\', b'u', rest @ ..] => Escape::of(number(rest.get(..4)?, 16)?, 6),
         [b'%', rest @ ..] => Some(Escape::byte(u8::try_from(number(rest.get(..2)?, 16)?).ok()?, 3)),
         [b'&', b'#', b'x' | b'X', rest @ ..] => numbered(rest, 16, 3),
@@ -101,10 +118,16 @@ pub(super) fn escape(text: &[u8]) -> Option<Escape> {
     }
 }
 
-/// A character by its number, up to a semicolon; `before` bytes stand in front.
+/// A character by its number, up to a semicolon or whatever is no digit: readers of HTML go on without one. `before`
+/// bytes stand in front.
 fn numbered(text: &[u8], base: u32, before: usize) -> Option<Escape> {
-    let digits = text.iter().take(DIGITS + 1).position(|byte| *byte == b';')?;
-    Escape::of(number(&text[..digits], base)?, before + digits + 1)
+    let is_digit = |byte: &&u8| char::from(**byte).is_digit(base);
+    let digits = text.iter().take(DIGITS + 1).take_while(is_digit).count();
+    let end = usize::from(text.get(digits) == Some(&b';'));
+    if digits > DIGITS {
+        return None;
+    }
+    Escape::of(number(&text[..digits], base)?, before + digits + end)
 }
 
 fn number(digits: &[u8], base: u32) -> Option<u32> {
@@ -128,6 +151,11 @@ mod tests {
             ("&#X3d;", "="),
             ("&#x000002B;", "+"),
             ("&equals;", "="),
+            ("&#45", "-"),
+            ("&#x2D", "-"),
+            ("\\u{2d}", "-"),
+            ("\\u{00002D}", "-"),
+            ("\\U0000002d", "-"),
             ("\\u003d", "="),
             ("\\u00E9", "é"),
             ("\\x3D", "="),

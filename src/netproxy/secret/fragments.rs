@@ -9,7 +9,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use super::frames::Unmasking;
 use super::mask::Mask;
 
-/// Pieces that may wait. An origin that sends more between two parts of one message is not waited for.
+/// Pieces that may wait, each as long as a control frame may be. An origin that sends more between two parts of one message is not waited for.
 const MOST: usize = 256;
 
 /// The frames of one direction.
@@ -32,6 +32,29 @@ enum Piece {
     Control(usize),
 }
 
+/// What came of messages, or of control frames.
+#[derive(Default)]
+struct Run {
+    bytes: BytesMut,
+    /// So much of it is whole; none where nothing is.
+    ended: Option<usize>,
+}
+
+impl Run {
+    /// Nothing more is waited for.
+    fn end(&mut self) {
+        self.ended = Some(self.bytes.len());
+    }
+
+    fn search(mut self, mask: &mut Mask, clear: &mut BytesMut) {
+        if let Some(ended) = self.ended {
+            clear.extend_from_slice(&mask.pass(self.bytes.split_to(ended).freeze()));
+            clear.extend_from_slice(&mask.finish());
+        }
+        clear.extend_from_slice(&mask.pass(self.bytes.freeze()));
+    }
+}
+
 impl Fragments {
     /// `mask` is that of the messages.
     pub(super) fn new(mask: &Mask) -> Self {
@@ -44,9 +67,9 @@ impl Fragments {
         }
     }
 
-    /// What of these bytes may pass now.
+    /// What of these bytes may pass now. However small the frames are, each kind is searched once or twice.
     pub(super) fn pass(&mut self, mask: &mut Mask, mut bytes: Bytes) -> Bytes {
-        let mut passed = BytesMut::new();
+        let (mut messages, mut controls) = (Run::default(), Run::default());
         while !bytes.is_empty() {
             let mut rest = &bytes[..];
             let payload = self.unmasking.next(&mut rest);
@@ -57,30 +80,42 @@ impl Fragments {
             if !taken.is_empty() {
                 self.waiting.push_back(Piece::Head(taken));
             }
-            let is_between = self.unmasking.is_between();
-            if is_control {
-                match self.waiting.back_mut() {
-                    Some(Piece::Control(waiting)) => *waiting += length,
-                    _ => self.waiting.push_back(Piece::Control(length)),
+            // A frame may come in any number of pieces.
+            match (self.waiting.back_mut(), is_control) {
+                (Some(Piece::Control(waiting)), true) | (Some(Piece::Message(waiting)), false) => {
+                    *waiting += length;
                 }
-                self.clear_controls.extend_from_slice(&self.controls.pass(payload));
-                if is_between {
-                    self.clear_controls.extend_from_slice(&self.controls.finish());
-                }
-            } else {
-                match self.waiting.back_mut() {
-                    // A frame may come in any number of pieces.
-                    Some(Piece::Message(waiting)) => *waiting += length,
-                    _ => self.waiting.push_back(Piece::Message(length)),
-                }
-                self.clear.extend_from_slice(&mask.pass(payload));
+                (_, true) => self.waiting.push_back(Piece::Control(length)),
+                (_, false) => self.waiting.push_back(Piece::Message(length)),
             }
-            if self.waiting.len() > MOST || (is_between && !self.unmasking.goes_on()) {
-                self.clear.extend_from_slice(&mask.finish());
+            let run = if is_control { &mut controls } else { &mut messages };
+            run.bytes.extend_from_slice(&payload);
+            if self.unmasking.is_between() {
+                controls.end();
+                if !self.unmasking.goes_on() {
+                    messages.end();
+                }
             }
+        }
+        controls.search(&mut self.controls, &mut self.clear_controls);
+        messages.search(mask, &mut self.clear);
+        let mut passed = BytesMut::new();
+        self.drain(&mut passed);
+        if self.waiting.len() > MOST {
+            self.clear.extend_from_slice(&mask.finish());
             self.drain(&mut passed);
         }
         passed.freeze()
+    }
+
+    /// What searches control frames.
+    pub(super) fn controls(&mut self) -> &mut Mask {
+        &mut self.controls
+    }
+
+    /// Whether what came is no WebSocket's any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.unmasking.is_broken()
     }
 
     /// Nothing comes any more: what waited.
@@ -178,6 +213,34 @@ mod tests {
         assert_eq!(passed.len(), bytes.len());
         assert!(passed[4..].starts_with(b"PLACEHOLDERPLACE"), "{}", String::from_utf8_lossy(&passed));
         assert!(memchr::memmem::find(&passed, b"Real").is_none());
+    }
+
+    #[test]
+    fn a_control_frame_is_short_and_whole() {
+        let long = [&[0x89, 126, 0, 126][..], &[b'x'; 126]].concat();
+        for broken in [long, frame(0x09, b"part"), [&[0x89, 127][..], &[0; 3], &[1; 5]].concat()] {
+            let mut mask = Mask::new(forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into());
+            let mut fragments = Fragments::new(&mask);
+            fragments.pass(&mut mask, [frame(0x01, b"ghp_01"), frame(0x89, &[b'x'; 125])].concat().into());
+            assert!(!fragments.is_broken());
+            fragments.pass(&mut mask, broken.into());
+            fragments.pass(&mut mask, vec![b'x'; 1 << 20].into());
+            assert!(fragments.is_broken() && fragments.clear_controls.len() <= 125);
+        }
+    }
+
+    #[test]
+    fn small_frames_are_searched_together() {
+        let value = "Real0Val".repeat(40);
+        for message in [frame(0x81, b"%61"), frame(0x89, b"%61"), frame(0x01, b"%61")] {
+            let mut mask = Mask::new(forms(value.as_bytes(), b"PLACEHOLDER").into());
+            let mut fragments = Fragments::new(&mask);
+            for _ in 0..5 {
+                fragments.pass(&mut mask, message.repeat(16 << 10 >> 3).into());
+            }
+            let searched = mask.worked().max(fragments.controls.worked());
+            assert!(searched < 5 * 3 * (16 << 10) * 7 * 7, "{searched}");
+        }
     }
 
     #[test]

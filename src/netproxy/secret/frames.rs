@@ -5,6 +5,9 @@ use super::watch::Watch;
 /// Frames from here on are control frames, which may stand between the parts of a message.
 const CONTROL: u8 = 8;
 
+/// A control frame holds no more (RFC 6455 section 5.5), and is one by itself.
+const LONGEST_CONTROL: u64 = 125;
+
 /// The longest head: two bytes, a length of eight, a mask of four.
 const LONGEST: usize = 14;
 
@@ -18,6 +21,11 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) fn new(watch: &Watch) -> Self {
         Self { messages: watch.again(), controls: watch.again(), unmasking: Unmasking::default() }
+    }
+
+    /// Whether what came is no WebSocket's any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.unmasking.is_broken()
     }
 
     /// The secret whose placeholder is whole with these bytes.
@@ -41,6 +49,8 @@ pub struct Unmasking {
     open: Option<Open>,
     /// More frames of the message are to come.
     goes_on: bool,
+    /// A frame came that there may not be. Nothing is read any more.
+    is_broken: bool,
 }
 
 /// A part of what one frame carries.
@@ -64,12 +74,19 @@ impl Unmasking {
     /// Takes bytes up to the end of the next part of a payload. None where there is none: then all bytes are taken.
     pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Payload> {
         while self.open.is_none() {
+            if self.is_broken {
+                *bytes = &[];
+            }
             let (first, rest) = bytes.split_first()?;
             self.head[self.filled] = *first;
             self.filled += 1;
             *bytes = rest;
             if let Some(open) = frame(&self.head[..self.filled]) {
                 self.filled = 0;
+                if open.is_control && (!open.is_last || open.left > LONGEST_CONTROL) {
+                    self.is_broken = true;
+                    continue;
+                }
                 self.goes_on = if open.is_control { self.goes_on } else { !open.is_last };
                 self.open = Some(open).filter(|open| open.left > 0);
             }
@@ -92,6 +109,11 @@ impl Unmasking {
     /// Whether the last frame has ended and no further one has begun.
     pub(super) fn is_between(&self) -> bool {
         self.open.is_none() && self.filled == 0
+    }
+
+    /// Whether a control frame came that is too long, or a part of one (RFC 6455 section 5.5).
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
     }
 
     /// Whether the message has parts that are still to come.

@@ -1,15 +1,19 @@
 //! Takes secrets out of bytes that pass, wherever they are cut.
 
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::{Bytes, BytesMut};
 
 use super::escaped::{is_wrapped, letters};
-use super::escapes::{LONGEST, begins_escape, escape, is_token};
+use super::escapes::{LONGEST, begins_escape, escape, is_brace, is_token};
 use super::needle::Needle;
 
 /// The forms of the secrets that one host knows.
 pub(super) type Needles = Arc<[Needle]>;
+
+/// Bytes that are searched for one secret of up to 64 letters before others have their turn.
+const TURN: usize = 256 << 10;
 
 /// One direction of one message. The end of what came waits for more where a secret could have begun in it.
 ///
@@ -26,6 +30,8 @@ pub(super) struct Mask {
     most: usize,
     /// Some secret holds more than the letters of tokens.
     is_text: bool,
+    /// What was searched letter by letter since others had their turn.
+    worked: usize,
 }
 
 impl Mask {
@@ -34,16 +40,41 @@ impl Mask {
         let letters = |length: usize| length - 1 + length / 60 * 4;
         let most = needles.iter().map(|needle| letters(needle.bytes().len())).max().unwrap_or(0);
         let is_text = needles.iter().any(|needle| !needle.bytes().iter().all(|byte| is_token(*byte)));
-        Self { needles, held: BytesMut::new(), passed: 0, column: 0, most, is_text }
+        Self { needles, held: BytesMut::new(), passed: 0, column: 0, most, is_text, worked: 0 }
     }
 
     /// The same for other bytes.
     pub(super) fn again(&self) -> Self {
-        Self { needles: Arc::clone(&self.needles), held: BytesMut::new(), passed: 0, column: 0, ..*self }
+        Self {
+            needles: Arc::clone(&self.needles),
+            held: BytesMut::new(),
+            passed: 0,
+            column: 0,
+            worked: 0,
+            ..*self
+        }
+    }
+
+    /// Whether it is the turn of others: then the task of `cx` goes on behind them.
+    pub(super) fn has_worked(&mut self, cx: &Context<'_>) -> bool {
+        let is_much = self.worked >= TURN;
+        if is_much {
+            self.worked = 0;
+            cx.waker().wake_by_ref();
+        }
+        is_much
+    }
+
+    #[cfg(test)]
+    pub(super) fn worked(&self) -> usize {
+        self.worked
     }
 
     /// What may pass now.
     pub(super) fn pass(&mut self, bytes: Bytes) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
         let is_plain = self.held.is_empty()
             && !self.needles.iter().any(|needle| needle.may_be_in(&bytes, self.column))
             && self.beginning(&bytes, 0) == 0;
@@ -53,7 +84,12 @@ impl Mask {
         }
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(&bytes);
-        let done = replace(&self.needles, &mut all, self.column);
+        let mut done = replace_plain(&self.needles, &mut all);
+        if self.needles.iter().any(|needle| needle.escaped.suspects(&all, self.column).is_some()) {
+            let words = self.needles.iter().map(|needle| needle.bytes().len() / 64 + 1);
+            self.worked += all.len() * words.sum::<usize>();
+            done = done.max(replace_escaped(&self.needles, &mut all, self.column));
+        }
         let until = all.len() - self.beginning(&all, done);
         self.held = all.split_off(until);
         self.column = letters(&all, self.column);
@@ -82,7 +118,11 @@ impl Mask {
         for at in (done..bytes.len()).rev() {
             let byte = bytes[at];
             let is_end = matches!(byte, b'\r' | b'\n') && is_wrapped(&bytes[..at], self.column);
-            let could_be = if self.is_text { !byte.is_ascii_control() } else { is_token(byte) };
+            let could_be = if self.is_text {
+                !byte.is_ascii_control()
+            } else {
+                is_token(byte) || is_brace(&bytes[..at], byte)
+            };
             if !is_end && !could_be {
                 break;
             }
@@ -111,9 +151,13 @@ impl Mask {
 /// Writes over every form; the end of the last one. The bytes behind it are as they were. `column` letters of tokens
 /// stand before them.
 pub(super) fn replace(needles: &[Needle], bytes: &mut [u8], column: usize) -> usize {
-    let done = replace_plain(needles, bytes);
+    replace_plain(needles, bytes).max(replace_escaped(needles, bytes, column))
+}
+
+/// The same for forms with escapes.
+fn replace_escaped(needles: &[Needle], bytes: &mut [u8], column: usize) -> usize {
     let escaped = |needle: &Needle| needle.escaped.replace(bytes, &needle.instead, column);
-    needles.iter().map(escaped).fold(done, usize::max)
+    needles.iter().map(escaped).max().unwrap_or(0)
 }
 
 /// The same for forms without escapes.
@@ -168,6 +212,16 @@ mod tests {
         assert_eq!(mask.pass("9 and ghp_012".into()), "ghp_XXXXXXXXXX and ");
         assert_eq!(mask.pass("!".into()), "ghp_012!");
         assert!(mask.is_empty());
+    }
+
+    #[test]
+    fn others_have_their_turn() {
+        let mut mask = Mask::new(forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into());
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        mask.pass(vec![b'x'; TURN].into());
+        assert!(!mask.has_worked(cx), "nothing in it is looked at closer");
+        mask.pass(b"%67%68%70 ".repeat(TURN / 10).into());
+        assert!(mask.has_worked(cx) && !mask.has_worked(cx));
     }
 
     #[test]
@@ -236,7 +290,13 @@ mod tests {
                 b'=' => "\\u003d".to_owned(),
                 byte => char::from(*byte).to_string(),
             }).collect();
-            let texts = [wrap(b""), wrap(b"x"), wrap(b"xy"), html.into_bytes()];
+            let programs: String = value.iter().map(|byte| match byte {
+                b'/' => "\\u{2f}".to_owned(),
+                b'+' => "&#43".to_owned(),
+                b'=' => "\\U0000003D".to_owned(),
+                byte => char::from(*byte).to_string(),
+            }).collect();
+            let texts = [wrap(b""), wrap(b"x"), wrap(b"xy"), html.into_bytes(), programs.into_bytes()];
             for text in texts {
                 let whole = masked(&needles, &[&text[..]]);
                 let shows = |part: &[u8]| memchr::memmem::find(&whole, part).is_some();

@@ -1,6 +1,8 @@
 //! Where the messages of a stream end: nothing of one waits for the next, for its reader may answer before there is one.
 
-use bytes::{Bytes, BytesMut};
+use std::task::Context;
+
+use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
@@ -13,7 +15,7 @@ const ENVELOPE: usize = 5;
 /// The messages of one direction.
 pub(super) enum Messages {
     /// Those of a WebSocket.
-    WebSocket(Fragments),
+    WebSocket(Box<Fragments>),
     /// Those of gRPC, gRPC-Web and Connect ("Length-Prefixed-Message").
     Grpc(Enveloped),
 }
@@ -54,14 +56,12 @@ impl Enveloped {
         }
     }
 
-    fn pass(&mut self, mask: &mut Mask, bytes: &Bytes) -> Bytes {
-        let (mut passed, mut rest) = (BytesMut::new(), &bytes[..]);
+    fn pass(&mut self, mask: &mut Mask, bytes: Bytes) -> Bytes {
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let from = bytes.len() - rest.len();
             self.take(&mut rest);
-            passed.extend_from_slice(&mask.pass(bytes.slice(from..bytes.len() - rest.len())));
         }
-        passed.freeze()
+        mask.pass(bytes)
     }
 }
 
@@ -69,9 +69,22 @@ impl Enveloped {
 pub(super) fn pass(mask: &mut Mask, messages: Option<&mut Messages>, bytes: Bytes) -> Bytes {
     match messages {
         None => mask.pass(bytes),
-        Some(Messages::Grpc(enveloped)) => enveloped.pass(mask, &bytes),
+        Some(Messages::Grpc(enveloped)) => enveloped.pass(mask, bytes),
         Some(Messages::WebSocket(fragments)) => fragments.pass(mask, bytes),
     }
+}
+
+/// The same as [`Mask::has_worked`] of what searches beside it.
+pub(super) fn have_worked(messages: Option<&mut Messages>, cx: &Context<'_>) -> bool {
+    match messages {
+        Some(Messages::WebSocket(fragments)) => fragments.controls().has_worked(cx),
+        _ => false,
+    }
+}
+
+/// Whether what came is no message any more.
+pub(super) fn is_broken(messages: Option<&Messages>) -> bool {
+    matches!(messages, Some(Messages::WebSocket(fragments)) if fragments.is_broken())
 }
 
 /// Nothing comes at the moment: what waited, where the last message has ended. Else an origin that copies what it is sent
@@ -125,7 +138,7 @@ mod tests {
     fn a_message_does_not_wait_for_the_next() {
         check(
             |length| vec![0x81, u8::try_from(length).unwrap()],
-            || Messages::WebSocket(Fragments::new(&mask())),
+            || Messages::WebSocket(Box::new(Fragments::new(&mask()))),
         );
         check(
             |length| vec![0, 0, 0, 0, u8::try_from(length).unwrap()],

@@ -218,6 +218,19 @@ impl Secrets {
         self.places.iter().find(|place| place.host == host && place.port == port)
     }
 
+    /// Whether some host knows a secret at that port.
+    fn is_known_at(&self, port: u16) -> bool {
+        self.places.iter().any(|place| place.port == port)
+    }
+
+    /// What those of these hosts know that get values there, together.
+    fn place_of_any(&self, hosts: &[&str], port: u16) -> Option<Arc<Place>> {
+        let known = self.places.iter().filter(|place| place.port == port && hosts.contains(&&*place.host));
+        let mut known = known.map(Arc::clone);
+        let first = known.next()?;
+        Some(known.fold(first, |one, other| Arc::new(one.joined(&other))))
+    }
+
     /// Looks for all placeholders but those of `free`; none where there is nothing to look for.
     fn watch(&self, free: Vec<usize>) -> Option<Watch> {
         Watch::new(Arc::clone(&self.marks), free)

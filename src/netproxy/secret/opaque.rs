@@ -62,6 +62,9 @@ impl Lookout {
     fn see(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
         let found = watch.see(bytes).or_else(|| self.frames.as_mut()?.see(bytes));
+        if self.frames.as_ref().is_some_and(Frames::is_broken) {
+            return Err(broken());
+        }
         let Some(secret) = found else { return Ok(()) };
         // Once is enough under --observe.
         self.watch = None;
@@ -115,10 +118,17 @@ impl<S> Masking<S> {
     /// `is_framed` where the stream is a WebSocket's.
     pub(crate) fn new(stream: S, place: Option<&Arc<Place>>, is_framed: bool) -> Self {
         let mask = place.map(|place| place.mask_bytes());
-        let messages =
-            mask.as_ref().filter(|_| is_framed).map(|mask| Messages::WebSocket(Fragments::new(mask)));
+        let messages = mask
+            .as_ref()
+            .filter(|_| is_framed)
+            .map(|mask| Messages::WebSocket(Box::new(Fragments::new(mask))));
         Self { stream, mask, messages, clear: Bytes::new() }
     }
+}
+
+fn broken() -> io::Error {
+    let reason = "a control frame of a WebSocket is too long, or a part of one";
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
@@ -130,6 +140,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
         let Self { stream, mask, messages, clear } = &mut *self;
         let Some(mask) = mask else { return Pin::new(stream).poll_read(cx, buf) };
         while clear.is_empty() {
+            if mask.has_worked(cx) || messages::have_worked(messages.as_mut(), cx) {
+                return Poll::Pending;
+            }
             let mut scratch = [0; CHUNK];
             let mut read = ReadBuf::new(&mut scratch);
             ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
@@ -138,6 +151,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Masking<S> {
                 true => messages::finish(mask, messages.as_mut()),
                 false => messages::pass(mask, messages.as_mut(), Bytes::copy_from_slice(read.filled())),
             };
+            if messages::is_broken(messages.as_ref()) {
+                return Poll::Ready(Err(broken()));
+            }
             if is_over {
                 break;
             }

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderMap,
-    HeaderName, HeaderValue, IF_RANGE, RANGE, TRANSFER_ENCODING,
+    ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+    ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE, TRANSFER_ENCODING,
 };
 use memchr::memmem;
 
@@ -51,6 +51,7 @@ pub(crate) struct Place {
 }
 
 /// A secret that goes there.
+#[derive(Clone)]
 struct Use {
     secret: usize,
     name: String,
@@ -99,13 +100,24 @@ impl Place {
         self.uses.iter().map(|one| one.secret).collect()
     }
 
-    /// Writes the values in, and asks for nothing whose answer could not be searched. The variables whose values are
-    /// in it now.
-    pub(crate) fn fill(&self, headers: &mut HeaderMap) -> Vec<String> {
-        let mut filled_in = Vec::new();
+    /// What either knows.
+    pub(super) fn joined(&self, other: &Self) -> Self {
+        Self::new(self.host.clone(), self.port, [&self.uses[..], &other.uses].concat())
+    }
+
+    /// Asks for nothing whose answer could not be searched.
+    pub(super) fn make_searchable(&self, headers: &mut HeaderMap) {
         headers.remove(RANGE);
         headers.remove(IF_RANGE);
         headers.remove(EXTENSIONS);
+        // In UTF-16 no value would be found.
+        headers.remove(ACCEPT_CHARSET);
+        for accepted in headers.iter_mut().filter(|(name, _)| **name == ACCEPT).map(|(_, accepted)| accepted)
+        {
+            if let Some(without) = without_charset(accepted) {
+                *accepted = without;
+            }
+        }
         for accepts in ACCEPTS {
             headers.remove(accepts);
         }
@@ -116,6 +128,11 @@ impl Place {
         }
         // How well an answer is packed tells what is in it beside a guess (BREACH, CVE-2013-3587).
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+
+    /// Writes the values in; the variables whose values are there now.
+    pub(super) fn fill(&self, headers: &mut HeaderMap) -> Vec<String> {
+        let mut filled_in = Vec::new();
         for (name, field) in headers.iter_mut() {
             for one in self.uses.iter().filter(|one| one.is_for(name)) {
                 let filled =
@@ -185,6 +202,21 @@ impl Place {
     pub(super) fn mask_bytes(&self) -> Mask {
         Mask::new(self.needles.clone())
     }
+}
+
+/// An Accept field without what asks for a charset; none where nothing does.
+fn without_charset(accepted: &HeaderValue) -> Option<HeaderValue> {
+    let names_one = |part: &str| part.to_ascii_lowercase().contains("charset");
+    let text = String::from_utf8_lossy(accepted.as_bytes());
+    if !names_one(&text) {
+        return None;
+    }
+    let without = |range: &str| {
+        let parts: Vec<&str> = range.split(';').filter(|part| !names_one(part)).collect();
+        parts.join(";")
+    };
+    let ranges: Vec<String> = text.split(',').map(without).collect();
+    Some(HeaderValue::from_str(&ranges.join(",")).unwrap_or(HeaderValue::from_static("*/*")))
 }
 
 impl Use {

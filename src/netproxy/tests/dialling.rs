@@ -1,13 +1,14 @@
 //! A host by its name: both families are asked for and tried, and a silent address costs a moment.
 
 use std::io::{Read as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::super::Family;
 use super::socks;
 use super::world::{
-    Bench, PUBLIC, Plan, mirror, names_query, open, query_bytes, read_head, read_response, reply_of,
+    Bench, PUBLIC, Plan, mirror, names_query, open, query_bytes, read_head, read_response, reply_of, until,
 };
 
 const V6: &str = "2606:2800:220:1::1";
@@ -117,6 +118,77 @@ fn queries_of_one_connection_do_not_wait_for_each_other() {
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).unwrap();
     assert_eq!(reply_of(&reply[2..]).1, [V6.parse::<std::net::IpAddr>().unwrap()]);
+}
+
+/// An origin that keeps what it is told.
+fn keeping(listener: TcpListener) -> Arc<Mutex<Vec<u8>>> {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&kept);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = stream.read(&mut bytes) {
+                told.lock().unwrap().extend_from_slice(&bytes[..read]);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            }
+        }
+    });
+    kept
+}
+
+#[test]
+fn unread_bytes_reach_no_further_address_where_they_must_be_read() {
+    for deny in ["", "deny: net POST cidr/93.184.216.35/32:81/**\n"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let routes = [("93.184.216.34:81", None), ("93.184.216.35:81", listener.local_addr().ok())];
+        let names = [("a.test", PUBLIC), ("a.test", "93.184.216.35")];
+        let policy = format!("net: a.test:81 @1000/min\n{deny}");
+        let bench =
+            Bench::start(&Plan { policy: &policy, names: &names, routes: &routes, ..Plan::default() });
+        let kept = keeping(listener);
+        let mut stream = open(bench.http);
+        write!(stream, "CONNECT a.test:81 HTTP/1.1\r\nHost: a.test:81\r\n\r\n").unwrap();
+        assert!(read_head(&mut stream).unwrap().starts_with("HTTP/1.1 200"));
+        stream.write_all(b"\x00\x01POST unread").unwrap();
+        let mut answer = [0; 4];
+        let passed = stream.read_exact(&mut answer).is_ok();
+        assert_eq!((passed, kept.lock().unwrap().is_empty()), (deny.is_empty(), !deny.is_empty()), "{deny}");
+    }
+}
+
+#[test]
+fn what_reaches_the_other_loopback_address_is_judged_there() {
+    let Ok(listener) = TcpListener::bind("[::1]:0") else { return };
+    let port = listener.local_addr().unwrap().port();
+    let inside = SocketAddr::from(([127, 0, 0, 1], port));
+    let policy = format!("net: localhost:{port}\ndeny: net POST cidr/::1/128:{port}/**\n");
+    let bench = Bench::start(&Plan { policy: &policy, loopback: &[inside], ..Plan::default() });
+    let kept = keeping(listener);
+    let ask = |method: &str, way: &str| {
+        let mut stream = open(if way == "direct" { bench.loopback[&inside] } else { bench.http });
+        if way == "connect" {
+            write!(stream, "CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n").unwrap();
+            assert!(read_head(&mut stream).unwrap().starts_with("HTTP/1.1 200"));
+        }
+        let authority = if way == "absolute" { format!("http://localhost:{port}") } else { String::new() };
+        write!(stream, "{method} {authority}/x HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n").unwrap();
+        read_response(&mut stream).0
+    };
+    for way in ["direct", "connect", "absolute"] {
+        assert!(ask("GET", way).starts_with("HTTP/1.1 200"), "{way}");
+        assert!(!ask("POST", way).starts_with("HTTP/1.1 200"), "{way}");
+        assert!(!String::from_utf8_lossy(&kept.lock().unwrap()).contains("POST"), "{way}");
+    }
+    let reached = || {
+        let exchanges = bench.events("http.exchange").into_iter().filter(|one| one.args["method"] == "GET");
+        exchanges.map(|one| one.result.unwrap()["address"].clone()).collect::<Vec<_>>()
+    };
+    until("all are recorded", || reached().len() == 3);
+    assert_eq!(reached(), vec![format!("[::1]:{port}"); 3]);
+    let mut stream = open(bench.loopback[&inside]);
+    stream.write_all(b"\x00\x01POST unread").unwrap();
+    assert!(stream.read_exact(&mut [0; 4]).is_err());
+    assert!(!String::from_utf8_lossy(&kept.lock().unwrap()).contains("POST"));
 }
 
 #[test]

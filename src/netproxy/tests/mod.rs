@@ -11,6 +11,7 @@ mod hidden;
 mod http;
 mod informational;
 mod kept;
+mod known;
 mod many;
 mod names;
 mod origin;

@@ -13,7 +13,9 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -89,11 +91,16 @@ impl TestAuthority {
         Arc::new(config)
     }
 
-    /// The server's side of a certificate that is its own authority's, as `openssl req -x509` makes it.
-    pub(super) fn self_signed(name: &str) -> (Arc<ServerConfig>, CertificateDer<'static>) {
+    /// The server's side of a certificate that is its own authority's, as `openssl req -x509` makes it; what it says that
+    /// it is for.
+    pub(super) fn self_signed(
+        name: &str,
+        usages: &[ExtendedKeyUsagePurpose],
+    ) -> (Arc<ServerConfig>, CertificateDer<'static>) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.extended_key_usages = usages.to_vec();
         let own = params.self_signed(&key).unwrap();
         let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();

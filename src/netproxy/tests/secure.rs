@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
+use rcgen::ExtendedKeyUsagePurpose as Usage;
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 
@@ -32,10 +33,21 @@ impl Reader {
         roots: &[CertificateDer<'static>],
         secrets: &[(&str, &str)],
     ) -> Self {
+        Self::under(false, policy, origin, roots, secrets)
+    }
+
+    /// The same, where all that would be refused passes if it `observes`.
+    pub(super) fn under(
+        observe: bool,
+        policy: &str,
+        origin: Option<SocketAddr>,
+        roots: &[CertificateDer<'static>],
+        secrets: &[(&str, &str)],
+    ) -> Self {
         let names = [("a.test", PUBLIC), ("b.test", PUBLIC)];
         let routes = [(SECURE, origin)];
-        let plan =
-            Plan { policy, names: &names, routes: &routes, tls: Some(roots), secrets, ..Plan::default() };
+        let tls = Some(roots);
+        let plan = Plan { policy, names: &names, routes: &routes, tls, secrets, observe, ..Plan::default() };
         let bench = Bench::start(&plan);
         bench.resolve("a.test");
         bench.resolve("b.test");
@@ -259,7 +271,7 @@ fn a_tunnel_of_the_proxy_port_is_read_as_well() {
 
 #[test]
 fn a_certificate_that_the_user_names_is_trusted_for_its_name_alone() {
-    let (config, own) = TestAuthority::self_signed("a.test");
+    let (config, own) = TestAuthority::self_signed("a.test", &[]);
     let (origin, _) = serve(config);
     let reader = Reader::new("net: a.test\nnet: b.test", Some(origin), std::slice::from_ref(&own));
     let (ok, body) = reader.curl(&["https://a.test/own"]);
@@ -269,6 +281,12 @@ fn a_certificate_that_the_user_names_is_trusted_for_its_name_alone() {
     let other = Reader::new("net: a.test", Some(origin), &[TestAuthority::new().root()]);
     let (ok, body) = other.curl(&["https://a.test/own"]);
     assert!(ok && body.contains("`--upstream-ca FILE` adds it"), "{body}");
+    for (usage, serves) in [(Usage::ServerAuth, true), (Usage::Any, true), (Usage::ClientAuth, false)] {
+        let (config, own) = TestAuthority::self_signed("a.test", &[Usage::EmailProtection, usage.clone()]);
+        let reader = Reader::new("net: a.test", Some(serve(config).0), &[own]);
+        let (ok, body) = reader.curl(&["https://a.test/own"]);
+        assert!(ok && body.contains("/own") == serves, "{usage:?} {body}");
+    }
 }
 
 #[test]

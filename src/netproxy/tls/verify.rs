@@ -10,6 +10,11 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::{provider, roots};
 
+/// Object identifiers in DER: `id-ce-extKeyUsage`, `id-kp-serverAuth`, `anyExtendedKeyUsage`.
+const EXTENDED_KEY_USAGE: &[u8] = b"\x06\x03\x55\x1d\x25";
+const SERVER_AUTH: &[u8] = b"\x06\x08\x2b\x06\x01\x05\x05\x07\x03\x01";
+const ANY_USAGE: &[u8] = b"\x06\x04\x55\x1d\x25\x00";
+
 /// The rules of the web's authorities, and beside them certificates that the user has named one by
 /// one.
 #[derive(Debug)]
@@ -30,8 +35,15 @@ impl Verifier {
     /// refused by the rules of the web. The user has named this very certificate.
     fn is_named(&self, end_entity: &CertificateDer<'_>, error: &Error) -> bool {
         // It is found after the times have been checked, and before anything else.
-        is_own_authority(error) && self.named.iter().any(|named| named == end_entity)
+        is_own_authority(error) && self.named.iter().any(|named| named == end_entity) && may_serve(end_entity)
     }
+}
+
+/// Whether a certificate that the user has named may be a server's: it says so, or does not say what it is for (RFC 5280
+/// section 4.2.1.12). The rules of the web look at that last.
+fn may_serve(certificate: &[u8]) -> bool {
+    let holds = |identifier: &[u8]| memchr::memmem::find(certificate, identifier).is_some();
+    !holds(EXTENDED_KEY_USAGE) || holds(SERVER_AUTH) || holds(ANY_USAGE)
 }
 
 /// Whether what a server has shown is the certificate of an authority.

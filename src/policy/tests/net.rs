@@ -113,10 +113,15 @@ fn private_names_may_lead_inside() {
 #[test]
 fn own_addresses_count_as_inside() {
     let mut policy = policy("net: x.org, cidr/0.0.0.0/0\n");
-    policy.local_addresses = vec!["203.0.114.9".parse().expect("an address")];
+    policy.local_addresses = vec!["203.0.114.9/32".parse().expect("an address")];
     assert!(!connects(&policy, &["x.org"], "203.0.114.9", 80));
     assert!(!connects(&policy, &[], "::ffff:203.0.114.9", 80));
     assert!(connects(&policy, &["x.org"], "203.0.114.10", 80));
+    // A local route leads to all of a range.
+    policy.local_addresses = vec!["93.184.1.0/24".parse().expect("a range")];
+    assert!(!connects(&policy, &["x.org"], "93.184.1.7", 80));
+    assert!(!connects(&policy, &[], "::ffff:93.184.1.7", 80));
+    assert!(connects(&policy, &["x.org"], "93.184.2.7", 80));
 }
 
 #[test]

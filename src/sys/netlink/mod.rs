@@ -5,6 +5,7 @@
 
 mod address;
 mod diag;
+mod local;
 mod message;
 mod route;
 mod tproxy;
@@ -19,6 +20,7 @@ pub use address::own_addresses;
 pub use diag::{
     SocketIdentity, diag_socket, tcp_cookie_of, tcp_has_left, tcp_listens_at, tcp_unread_of, udp_cookie_of,
 };
+pub use local::local_routes;
 pub use route::{Ipv6, add_anyip_routes, link_up_loopback};
 pub use tproxy::{ANSWER_MARK, LOOPBACK_MARK, install_tproxy};
 
