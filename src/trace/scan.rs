@@ -1,7 +1,7 @@
 //! A strict scanner for one line: finds the members that the chain needs, without building a tree.
 //!
-//! It takes canonical lines only: no space between tokens, keys of every object in ascending order. So a repeated
-//! key, which another reader would understand in another way, is no entry.
+//! It takes canonical lines only: no space between tokens, keys of every object in ascending order, one spelling of
+//! every letter and number. So what another reader would understand in another way, or not at all, is no entry.
 
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -211,7 +211,7 @@ impl<'a> Cursor<'a, '_> {
             let key = self.key(previous)?;
             previous = Some(key);
             match (key, self.value(depth + 1)?) {
-                ("blob", Passed::String(text)) if is_sha256(text.as_bytes()) => {
+                ("blob", Passed::String(text)) if is_sha256(text) => {
                     mention = Some(self.blobs.len());
                     self.blobs.push(BlobMention { sha256: text.to_owned(), size: None, private: false });
                 }
@@ -302,7 +302,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Returns a key's own text. A lone surrogate, which no text of ours has, is taken as it is written.
+/// Returns a key's own text.
 fn decode(key: &str) -> String {
     serde_json::from_str(&format!("\"{key}\"")).unwrap_or_else(|_| key.to_owned())
 }

@@ -1,5 +1,6 @@
 //! The tokens of canonical JSON.
 
+use super::super::canonical;
 use super::Malformed;
 
 /// A place in a text.
@@ -28,15 +29,12 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// Takes one of the escapes that the writers make: one letter has one spelling, so that a reader who compares
+    /// the text finds what another one finds who decodes it.
     fn escape(&mut self) -> Result<(), Malformed> {
         match self.next() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(()),
-            Some(b'u')
-                if self
-                    .bytes
-                    .get(self.at..self.at + 4)
-                    .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) =>
-            {
+            Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(()),
+            Some(b'u') if self.bytes[self.at..].first_chunk().is_some_and(canonical::is_long_escape) => {
                 self.at += 4;
                 Ok(())
             }
@@ -44,35 +42,16 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// Takes a number in the spelling in which it is printed.
     pub(super) fn number(&mut self) -> Result<&'a str, Malformed> {
-        let from = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
+        let is_of_number = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'0'..=b'9');
+        let length = self.bytes[self.at..].iter().take_while(|byte| is_of_number(byte)).count();
+        let text = &self.text[self.at..self.at + length];
+        if !canonical::is_number(text) {
+            return Err(self.syntax());
         }
-        // RFC 8259, section 6: no leading zero.
-        if self.peek() == Some(b'0') {
-            self.at += 1;
-        } else {
-            self.digits()?;
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        Ok(&self.text[from..self.at])
-    }
-
-    fn digits(&mut self) -> Result<(), Malformed> {
-        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += count;
-        if count == 0 { Err(self.syntax()) } else { Ok(()) }
+        self.at += length;
+        Ok(text)
     }
 
     pub(super) fn word(&mut self) -> Result<(), Malformed> {
