@@ -78,15 +78,12 @@ impl ReplayCommand {
         let opened = trace::open(&self.trace).map_err(|error| Failure::usage(error.to_string()))?;
         let path = opened.path().to_owned();
         let recording = Recording::read(&opened).map_err(refused)?;
-        if !trace::is_known_head(&recording.head) {
-            // That is told before the start.
-            self.lenient.push(Cause::PolicyChanged);
-        }
-        let bound = self.until.bound(&recording, &path)?;
+        self.trust(&recording)?;
+        let bound = self.until.bound(&recording)?;
         place::take(&recording, self.voice)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
         let (new, scratch) = (first.hide(opened.places()), Scratch::new()?);
-        let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
+        let input = first.input.serve(recording.blobs(), scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
         })?;
         // Where waits are left out, it is for us to say when they end.
@@ -112,14 +109,15 @@ impl ReplayCommand {
         let is_writable = |path: &Path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path));
         first.place_served(is_writable);
         first.place_absent(is_writable);
-        let (blobs, keep) = (recording.blobs.clone(), self.keep.clone());
+        let (blobs, keep) = (recording.blobs().clone(), self.keep.clone());
         let files = {
             let FirstState { files: initial, served, orders, statuses, machine, .. } = first;
             ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), machine, blobs, keep }
         };
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
-        let until = bound.as_ref().map(|bound| bound.until(&path, &placement.written_at(), &self.lenient));
+        let until =
+            bound.as_ref().map(|bound| bound.until(recording.held(), &placement.written_at(), &self.lenient));
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced, until };
         let network = Arc::new(recording.network(self.paced).map_err(refused)?);
         let upstream = match turn.map(Arc::clone) {
@@ -131,7 +129,7 @@ impl ReplayCommand {
             StreamOptions { tls, secrets, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
-        self.verdict(&path, &outcome, &found, bound.as_ref())
+        self.verdict(recording.held(), &outcome, &found, bound.as_ref())
     }
 
     /// A trace is named by -t: what stands alone is a command.
@@ -145,6 +143,27 @@ impl ReplayCommand {
                 "{name} is a trace, where a command is expected: write -t {name}"
             )));
         }
+        Ok(())
+    }
+
+    /// The policy of a trace from elsewhere is not trusted: nothing of such a trace is made use of without the user's.
+    fn trust(&mut self, recording: &Recording) -> Result<(), Failure> {
+        if trace::is_known_head(&recording.head) {
+            return Ok(());
+        }
+        if self.policy.is_none() {
+            let why = if recording.sealed {
+                "was not made here"
+            } else {
+                "has no end that proves where it is from"
+            };
+            return Err(Failure::usage(format!(
+                "{}: this trace {why}, so its own policy is not trusted: name yours with -p",
+                recording.name().display()
+            )));
+        }
+        // That it is another one is told before the start.
+        self.lenient.push(Cause::PolicyChanged);
         Ok(())
     }
 
@@ -209,17 +228,6 @@ impl ReplayCommand {
         let known = trace::is_known_head(&recording.head);
         let name = recording.said("policy_name").unwrap_or(crate::plan::DEFAULT_POLICY);
         let file = self.policy.clone().unwrap_or_else(|| PathBuf::from(name));
-        if !known && self.policy.is_none() {
-            let why = if recording.sealed {
-                "was not made here"
-            } else {
-                "has no end that proves where it is from"
-            };
-            return Err(Failure::usage(format!(
-                "{}: this trace {why}, so its own policy is not trusted: name yours with -p",
-                recording.name().display()
-            )));
-        }
         let policy = if self.policy.is_none() && !host_has(&file) {
             policy::parse(recording.said("policy").unwrap_or_default(), name, host)?
         } else {
