@@ -1,6 +1,5 @@
 //! `agentbox diff`: what two runs did differently.
 
-use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use super::output::written;
 use super::voice::tell;
 use crate::replay::compare::{self, Cause, Comparison, report};
 use crate::replay::{embedded_times, outputs};
-use crate::trace::{self, Expectation, Opened, Outcome, StoredBlobs, TraceError, escape};
+use crate::trace::{self, Held, Opened, Outcome, TraceError, escape};
 
 /// Exit codes: nothing differs; something does.
 const SAME: u8 = 0;
@@ -41,13 +40,16 @@ pub(super) struct DiffCommand {
 impl DiffCommand {
     /// Runs the command and returns its exit code.
     pub(super) fn run(self) -> Result<u8, Failure> {
-        let (mut recorded, mut live) = (open(&self.recorded)?, open(&self.live)?);
-        let blobs = [Some(&recorded.blobs), Some(&live.blobs)];
-        let timed = embedded_times::between(recorded.place.path(), live.place.path());
-        let (ours, theirs) = (&mut recorded.file, &mut live.file);
-        let mut comparison = compare::compare_with(ours, theirs, blobs, &self.lenient, &timed)
-            .map_err(|error| Failure::usage(format!("a trace cannot be read: {error}")))?;
-        outputs::explain(&mut comparison, &recorded.blobs, &live.blobs);
+        let (recorded, live) = (open(&self.recorded)?, open(&self.live)?);
+        let [ours, theirs] = [&recorded, &live].map(|intact| intact.held.blobs());
+        let timed = embedded_times::between(ours, theirs);
+        let compared = recorded.held.read().and_then(|mut recorded| {
+            let blobs = [Some(ours), Some(theirs)];
+            compare::compare_with(&mut recorded, &mut live.held.read()?, blobs, &self.lenient, &timed)
+        });
+        let mut comparison =
+            compared.map_err(|error| Failure::usage(format!("a trace cannot be read: {error}")))?;
+        outputs::explain(&mut comparison, ours, theirs);
         let mut out = io::stdout().lock();
         let printed = print(&comparison, self.json, &mut out).and_then(|()| out.flush());
         written(if comparison.is_same() { SAME } else { DIFFERENT }, printed)
@@ -56,18 +58,16 @@ impl DiffCommand {
 
 /// A trace that is intact.
 struct Intact {
-    file: File,
-    blobs: StoredBlobs,
+    held: Held,
     /// What was packed lies there as long as it is read.
-    place: Opened,
+    _place: Opened,
 }
 
 /// Opens a trace that is intact.
 fn open(asked: &Path) -> Result<Intact, Failure> {
     let say = |text: String| tell([format!("agentbox: {text}")]);
-    let (found, place) = trace::open(asked)
-        .and_then(|place| Ok((trace::verify(place.path(), &Expectation::default())?, place)))
-        .map_err(unreadable)?;
+    let place = trace::open(asked).map_err(unreadable)?;
+    let (held, found) = place.verify().map_err(unreadable)?;
     let shown = escape::text(&place.name().to_string_lossy());
     match found.outcome {
         Outcome::Tampered { entry, reason } => {
@@ -82,10 +82,7 @@ fn open(asked: &Path) -> Result<Intact, Failure> {
     if found.lacking.is_some() {
         say(format!("{shown} is without its bodies: they are compared by their digests alone"));
     }
-    let path = place.path().to_owned();
-    let blobs = StoredBlobs::beside(&path);
-    let file = File::open(&path).map_err(|source| unreadable(TraceError::Read { path, source }))?;
-    Ok(Intact { file, blobs, place })
+    Ok(Intact { held, _place: place })
 }
 
 fn unreadable(error: TraceError) -> Failure {

@@ -9,7 +9,7 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use super::Failure;
 use crate::trace::layout::{BLOBS_SUFFIX, DEFAULT_NAME, DIRECTORY_MODE, FILE_MODE, POLICY_SUFFIX};
-use crate::trace::{self, Expectation, Opened, Outcome, TraceError, escape};
+use crate::trace::{self, Held, Opened, Outcome, TraceError, escape};
 
 /// What `pack --help` says after the options.
 const AFTER_PACK: &str = "\
@@ -40,7 +40,7 @@ impl PackCommand {
     /// Packs.
     pub(super) fn run(self) -> Result<u8, Failure> {
         let opened = trace::open(self.file.as_ref().unwrap_or(&self.trace)).map_err(unreadable)?;
-        intact(&opened)?;
+        let held = intact(&opened)?;
         let shown = escape::text(&self.output.to_string_lossy());
         let refused = |error: io::Error| match error.kind() {
             io::ErrorKind::AlreadyExists => Failure::usage(format!(
@@ -50,7 +50,7 @@ impl PackCommand {
         };
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&self.output);
         let file = file.map_err(refused)?;
-        let packed = trace::pack(opened.path(), self.redacted, &file).map_err(|error| {
+        let packed = trace::pack(&held, self.redacted, &file).map_err(|error| {
             // What is not whole is of no use.
             let _ = fs::remove_file(&self.output);
             refused(error)
@@ -147,8 +147,8 @@ fn place(from: &Path, to: &Path, name: &str) -> io::Result<()> {
 }
 
 /// Refuses a trace that is not what was recorded.
-fn intact(opened: &Opened) -> Result<(), Failure> {
-    let found = trace::verify(opened.path(), &Expectation::default()).map_err(unreadable)?;
+fn intact(opened: &Opened) -> Result<Held, Failure> {
+    let (held, found) = opened.verify().map_err(unreadable)?;
     let shown = escape::text(&opened.name().to_string_lossy());
     match found.outcome {
         Outcome::Tampered { entry, reason } => {
@@ -167,7 +167,7 @@ fn intact(opened: &Opened) -> Result<(), Failure> {
     if found.left_out > 0 {
         say(format!("{shown} is without its private parts: {} were left out", found.left_out));
     }
-    Ok(())
+    Ok(held)
 }
 
 fn unreadable(error: TraceError) -> Failure {

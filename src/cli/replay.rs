@@ -79,15 +79,12 @@ impl ReplayCommand {
         let opened = trace::open(&self.trace).map_err(|error| Failure::usage(error.to_string()))?;
         let path = opened.path().to_owned();
         let recording = Recording::read(&opened).map_err(refused)?;
-        if !trace::is_known_head(&recording.head) {
-            // That is told before the start.
-            self.lenient.push(Cause::PolicyChanged);
-        }
-        let bound = self.until.bound(&recording, &path)?;
+        self.trust(&recording)?;
+        let bound = self.until.bound(&recording)?;
         place::take(&recording, self.voice)?;
         let mut first = FirstState::read(&recording).map_err(refused)?;
         let (new, scratch) = (first.hide(opened.places()), Scratch::new()?);
-        let input = first.input.serve(&recording.blobs, scratch.path()).map_err(|error| {
+        let input = first.input.serve(recording.blobs(), scratch.path()).map_err(|error| {
             Failure::launcher(format!("the recorded standard input cannot be given: {error}"))
         })?;
         // It is for us to say when waits until a time end: a replay can be slower than the recorded run.
@@ -120,7 +117,8 @@ impl ReplayCommand {
         let files = files(first, &recording, self.keep.clone());
         let tapes = recording.tapes().map_err(refused)?;
         let (private, clock) = (recording.private.clone(), recording.clock);
-        let until = bound.as_ref().map(|bound| bound.until(&path, &placement.written_at(), &self.lenient));
+        let until =
+            bound.as_ref().map(|bound| bound.until(recording.held(), &placement.written_at(), &self.lenient));
         let replayed = Replayed { private, clock, tapes, files, paced: self.paced, until };
         let network = Arc::new(recording.network(self.paced).map_err(refused)?);
         let upstream = match turn.map(Arc::clone) {
@@ -132,7 +130,7 @@ impl ReplayCommand {
             StreamOptions { tls, secrets, upstream, redacted, replayable: true, ..StreamOptions::default() };
         let repeat = Repeat::Replayed(Box::new(replayed));
         let outcome = run::run(begun?, plan, placement, signals, streams, repeat)?;
-        self.verdict(&path, &outcome, &found, bound.as_ref())
+        self.verdict(recording.held(), &outcome, &found, bound.as_ref())
     }
 
     /// A trace is named by -t: what stands alone is a command.
@@ -146,6 +144,31 @@ impl ReplayCommand {
                 "{name} is a trace, where a command is expected: write -t {name}"
             )));
         }
+        Ok(())
+    }
+
+    /// The policy of a trace from elsewhere is not trusted: nothing of such a trace is made use of without the user's.
+    fn trust(&mut self, recording: &Recording) -> Result<(), Failure> {
+        if trace::is_known_head(&recording.head) {
+            return Ok(());
+        }
+        if self.policy.is_none() {
+            let (why, more) = if recording.sealed {
+                let list = trace::list_of_heads();
+                (
+                    format!("was not made here, for {} does not list it", list.display()),
+                    "; if it was, set HOME and XDG_STATE_HOME as they were then",
+                )
+            } else {
+                ("has no end that proves where it is from".to_owned(), "")
+            };
+            return Err(Failure::usage(format!(
+                "{}: this trace {why}, so its own policy is not trusted: name yours with -p{more}",
+                recording.name().display()
+            )));
+        }
+        // That it is another one is told before the start.
+        self.lenient.push(Cause::PolicyChanged);
         Ok(())
     }
 
@@ -212,21 +235,6 @@ impl ReplayCommand {
         let known = trace::is_known_head(&recording.head);
         let name = recording.said("policy_name").unwrap_or(crate::plan::DEFAULT_POLICY);
         let file = self.policy.clone().unwrap_or_else(|| PathBuf::from(name));
-        if !known && self.policy.is_none() {
-            let (why, more) = if recording.sealed {
-                let list = trace::list_of_heads();
-                (
-                    format!("was not made here, for {} does not list it", list.display()),
-                    "; if it was, set HOME and XDG_STATE_HOME as they were then",
-                )
-            } else {
-                ("has no end that proves where it is from".to_owned(), "")
-            };
-            return Err(Failure::usage(format!(
-                "{}: this trace {why}, so its own policy is not trusted: name yours with -p{more}",
-                recording.name().display()
-            )));
-        }
         let policy = if self.policy.is_none() && !host_has(&file) {
             policy::parse(recording.said("policy").unwrap_or_default(), name, host)?
         } else {
@@ -277,7 +285,7 @@ impl ReplayCommand {
 /// The files of a replay: what there was first, and where what it writes is copied to.
 fn files(first: FirstState, recording: &Recording, keep: Option<PathBuf>) -> ReplayedFiles {
     let FirstState { files: initial, served, orders, statuses, machine, .. } = first;
-    let blobs = recording.blobs.clone();
+    let blobs = recording.blobs().clone();
     ReplayedFiles { initial, served, orders, statuses: Arc::new(statuses), machine, blobs, keep }
 }
 

@@ -20,7 +20,7 @@ use crate::policy::Host as _;
 use crate::replay::compare::{self, Cause, Comparison, Goal, Named};
 use crate::replay::{Recording, embedded_times};
 use crate::run::{Next, Outcome, Until};
-use crate::trace::{Event, Placement, Recorder, Turn, escape};
+use crate::trace::{Event, Held, Placement, Recorder, StoredBlobs, Turn, escape};
 
 /// Where the trace of what went on for real goes.
 const DEFAULT_OUT: &str = "trace.live.jsonl";
@@ -75,11 +75,12 @@ impl UntilArguments {
     }
 
     /// Finds the step; must be asked where the user is.
-    pub(super) fn bound(&self, recording: &Recording, path: &Path) -> Result<Option<Bound>, Failure> {
+    pub(super) fn bound(&self, recording: &Recording) -> Result<Option<Bound>, Failure> {
         let Some(named) = &self.until else { return Ok(None) };
         let name = escape::text(&recording.name().to_string_lossy());
         let unreadable = |error: io::Error| Failure::launcher(format!("{name}: {error}"));
-        let found = File::open(path).and_then(|mut file| Goal::find(&mut file, named)).map_err(unreadable)?;
+        let found =
+            recording.held().read().and_then(|mut file| Goal::find(&mut file, named)).map_err(unreadable)?;
         let goal = found.map_err(|nearest| {
             let nearest =
                 nearest.map_or_else(|| "it has none".to_owned(), |step| format!("the nearest is {step}"));
@@ -139,8 +140,8 @@ impl Bound {
     }
 
     /// What is asked while the run goes on: whether the step has come, of the trace `live`.
-    pub(super) fn until(&self, recorded: &Path, live: &Path, lenient: &[Cause]) -> Until {
-        let (recorded, live, lenient) = (recorded.to_owned(), live.to_owned(), lenient.to_owned());
+    pub(super) fn until(&self, recorded: &Held, live: &Path, lenient: &[Cause]) -> Until {
+        let (recorded, live, lenient) = (recorded.clone(), live.to_owned(), lenient.to_owned());
         let (goal, reached) = (Arc::clone(&self.goal), Arc::clone(&self.reached));
         let seen = AtomicUsize::new(0);
         let next = if self.turn.is_some() { Next::Live } else { Next::End };
@@ -187,13 +188,13 @@ impl Bound {
 fn look(
     goal: &Goal,
     recorder: &Recorder,
-    (recorded, live): (&Path, &Path),
+    (recorded, live): (&Held, &Path),
     lenient: &[Cause],
 ) -> io::Result<Option<Comparison>> {
-    let timed = embedded_times::between(recorded, live);
+    let timed = embedded_times::between(recorded.blobs(), &StoredBlobs::beside(live));
     for attempt in 1.. {
         recorder.settle().map_err(io::Error::other)?;
-        let (mut ours, mut theirs) = (File::open(recorded)?, File::open(live)?);
+        let (mut ours, mut theirs) = (recorded.read()?, File::open(live)?);
         let found = compare::reached(&mut ours, &mut theirs, goal, lenient, &timed)?;
         if attempt == TRIES || found.as_ref().is_none_or(Comparison::is_same) {
             return Ok(found);

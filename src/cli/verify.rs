@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::Failure;
 use super::output::written;
 use super::voice::Voice;
-use crate::trace::{self, Expectation, Outcome, Tamper, Verification};
+use crate::trace::{self, Expectation, Outcome, Tamper, Verification, escape};
 
 /// Exit code for an intact and sealed trace.
 const INTACT: u8 = 0;
@@ -50,7 +50,8 @@ impl VerifyCommand {
         if found.outcome == Outcome::Sealed && self.voice.is_quiet() {
             return Ok(code);
         }
-        let said = report(&found, pinned).into_iter().map(|line| format!("agentbox: {line}\n"));
+        let said =
+            report(&found, pinned).into_iter().map(|line| format!("agentbox: {}\n", escape::text(&line)));
         written(code, io::stdout().write_all(said.collect::<String>().as_bytes()))
     }
 }

@@ -90,8 +90,13 @@ pub enum Content {
     Unchanged,
     /// Nothing.
     Empty,
-    /// The blob of this digest.
-    Blob(String),
+    /// The blob of this digest, of so many bytes.
+    Blob {
+        /// SHA-256 of the content.
+        sha256: String,
+        /// Its bytes.
+        size: u64,
+    },
     /// It was not kept, for this reason.
     Unkept(String),
 }
@@ -230,7 +235,7 @@ impl Restorer<'_> {
         let refused = |call: &'static str| move |errno: Errno| FsviewError::new(call, path, errno);
         let blob = match content {
             Content::Empty => None,
-            Content::Blob(sha256) => Some(sha256),
+            Content::Blob { sha256, size } => Some((sha256, *size)),
             Content::Unchanged | Content::Unkept(_) => {
                 if kind_at(at) != Some(SFlag::S_IFREG) {
                     return Ok(());
@@ -247,8 +252,9 @@ impl Restorer<'_> {
             relocate::remove(at).and_then(|()| openat(at.0, at.1, make, Mode::S_IWUSR))
         };
         let mut file = File::from(opened.map_err(refused("open"))?);
-        if let Some(sha256) = blob {
-            let copied = self.blobs.open(sha256).and_then(|mut blob| std::io::copy(&mut blob, &mut file));
+        if let Some((sha256, size)) = blob {
+            let copied =
+                self.blobs.open_sized(sha256, size).and_then(|mut blob| std::io::copy(&mut blob, &mut file));
             copied.map_err(|error| FsviewError::new("write", path, error))?;
         }
         file.set_permissions(Permissions::from_mode(status.mode))

@@ -10,11 +10,11 @@ use super::input::{self, StandardInput};
 use super::inputs::{Inputs, today};
 use super::{Recording, ReplayError, initial, machine, order, status};
 use crate::fsview::InitialState;
-use crate::fsview::initial::{Former, Status};
+use crate::fsview::initial::{Content, Former, Status};
 use crate::plan::Made;
 use crate::run::Outputs;
 use crate::supervisor::{Orders, RecordedMachine, RecordedStatuses};
-use crate::trace::{display_bytes, escape};
+use crate::trace::{display_bytes, escape, is_sha256};
 
 /// Something that is not as it was.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -112,11 +112,11 @@ impl FirstState {
                 reason: format!("it changed `{}`, which is no direct path", wrong.display()),
             })?;
             state.inputs.add(&entry);
-            let unreadable = |source| ReplayError::Read { path: recording.name().to_owned(), source };
+            let unreadable = |source| ReplayError::body(recording.name(), source);
             state.own_directories.extend(order::own_directory(&entry));
-            order::add(&mut state.orders, &entry, &recording.blobs).map_err(unreadable)?;
-            machine::add(&mut state.machine, &entry, &recording.blobs).map_err(unreadable)?;
-            status::add(&mut state.statuses, &entry, &recording.blobs).map_err(|error| {
+            order::add(&mut state.orders, &entry, recording.blobs()).map_err(unreadable)?;
+            machine::add(&mut state.machine, &entry, recording.blobs()).map_err(unreadable)?;
+            status::add(&mut state.statuses, &entry, recording.blobs()).map_err(|error| {
                 match error.kind() {
                     io::ErrorKind::InvalidData => ReplayError::NotReplayable {
                         path: recording.name().to_owned(),
@@ -131,8 +131,25 @@ impl FirstState {
             input::add_output(&mut state.outputs, &entry);
         }
         state.served = state.inputs.take_served(&state.files);
+        if !state.bodies().all(is_sha256) {
+            let wrong = io::Error::new(io::ErrorKind::InvalidInput, "the name of a body is no SHA-256");
+            return Err(ReplayError::body(recording.name(), wrong));
+        }
         state.add_missing(recording.clock.realtime_ns);
         Ok(state)
+    }
+
+    /// The names of the bodies that it puts in place.
+    fn bodies(&self) -> impl Iterator<Item = &str> {
+        let kept = |former| match former {
+            &Former::File { content: Content::Blob { ref sha256, .. }, .. } => Some(sha256.as_str()),
+            _ => None,
+        };
+        let input = match &self.input {
+            StandardInput::Kept { sha256, .. } => Some(sha256.as_str()),
+            StandardInput::Empty | StandardInput::Unusable => None,
+        };
+        self.files.states.values().chain(self.served.values()).filter_map(kept).chain(input)
     }
 
     /// How it is given standard output and error again: what `goes_on` from some step has a reader of its own.

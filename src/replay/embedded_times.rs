@@ -1,7 +1,6 @@
 //! Files that hold times of other files: two of them that say the same but for that.
 
 use std::io::Read as _;
-use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -18,10 +17,10 @@ pub fn explains_by_time(recorded: &[u8], live: &[u8]) -> Option<&'static str> {
 
 /// The same for the files that an entry of each of two traces says were written, where both are kept.
 pub fn between(
-    recorded: &Path,
-    live: &Path,
+    recorded: &StoredBlobs,
+    live: &StoredBlobs,
 ) -> impl Fn(&Map<String, Value>, &Map<String, Value>) -> bool + use<> {
-    let (ours, theirs) = (StoredBlobs::beside(recorded), StoredBlobs::beside(live));
+    let (ours, theirs) = (recorded.clone(), live.clone());
     move |recorded, live| {
         let files = (body(recorded, &ours), body(live, &theirs));
         matches!(files, (Some(ours), Some(theirs)) if explains_by_time(&ours, &theirs).is_some())

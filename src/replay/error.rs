@@ -1,7 +1,7 @@
 //! Why a trace is not run again.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::trace::{Tamper, TraceError};
 
@@ -37,4 +37,19 @@ pub enum ReplayError {
         /// What happened.
         source: io::Error,
     },
+}
+
+impl ReplayError {
+    /// Why a body of the trace at `path` cannot be used.
+    #[must_use]
+    pub fn body(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            // No run records such a one.
+            io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => {
+                Self::NotReplayable { path, reason: source.to_string() }
+            }
+            _ => Self::Read { path, source },
+        }
+    }
 }

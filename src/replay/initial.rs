@@ -104,10 +104,13 @@ pub(super) fn former(before: &Value) -> Option<Former> {
 }
 
 fn content(image: &Map<String, Value>, size: u64) -> Content {
-    let reference = image.get("content").and_then(|content| content.get("blob")).and_then(Value::as_str);
+    let reference = image.get("content").and_then(|content| {
+        let size = content.get("size").and_then(Value::as_u64).unwrap_or_default();
+        Some((content.get("blob")?.as_str()?.to_owned(), size))
+    });
     let unkept = image.get("unkept").and_then(Value::as_str);
     match (reference, unkept, image.get("kept").and_then(Value::as_str)) {
-        (Some(sha256), ..) => Content::Blob(sha256.to_owned()),
+        (Some((sha256, size)), ..) => Content::Blob { sha256, size },
         (None, Some(why), _) => Content::Unkept(why.to_owned()),
         (None, None, Some("status")) => Content::Unchanged,
         (None, None, _) if size == 0 => Content::Empty,
@@ -141,7 +144,8 @@ mod tests {
             json!({"op": "fs.mkdir", "args": {"path": "relative", "before": "absent"}}),
         ]);
         let status = Status { mode: 0o644, mtime_ns: 5 };
-        let file = Former::File { status, size: 3, content: Content::Blob("ab".to_owned()) };
+        let file =
+            Former::File { status, size: 3, content: Content::Blob { sha256: "ab".to_owned(), size: 3 } };
         assert_eq!(state.states.into_iter().collect::<Vec<_>>(), [(PathBuf::from("/w/f"), file)]);
     }
 

@@ -28,6 +28,8 @@ pub enum StandardInput {
         offset: Option<u64>,
         /// The blob with its content.
         sha256: String,
+        /// How many bytes that has.
+        size: u64,
     },
 }
 
@@ -40,12 +42,15 @@ impl StandardInput {
         if entry.get("op").and_then(Value::as_str) != Some("stdio") || text("stream") != Some("stdin") {
             return None;
         }
-        let content = args.get("content").and_then(|content| content.get("blob")).and_then(Value::as_str);
+        let content = args.get("content").and_then(|content| {
+            let size = content.get("size").and_then(Value::as_u64).unwrap_or_default();
+            Some((content.get("blob")?.as_str()?, size))
+        });
         Some(match (text("kind"), content) {
-            (Some(kind), Some(sha256)) => {
+            (Some(kind), Some((sha256, size))) => {
                 let offset = args.get("offset").and_then(Value::as_u64).unwrap_or(0);
                 let offset = (kind == "file").then_some(offset);
-                Self::Kept { offset, sha256: sha256.to_owned() }
+                Self::Kept { offset, sha256: sha256.to_owned(), size }
             }
             _ if text("why") == Some("not open in that direction") => Self::Unusable,
             _ => Self::Empty,
@@ -61,13 +66,13 @@ impl StandardInput {
         let (file, input): (OwnedFd, _) = match self {
             Self::Empty => (null(OFlag::O_RDONLY)?, Input::Kept),
             Self::Unusable => (null(OFlag::O_WRONLY)?, Input::Kept),
-            Self::Kept { offset, sha256 } => {
+            Self::Kept { offset, sha256, size } => {
                 let path = directory.join("stdin");
                 let start = offset.unwrap_or(0);
                 let mut file = File::create_new(&path)?;
                 // What stood before was not kept: zeros stand for it.
                 file.seek(SeekFrom::Start(start))?;
-                io::copy(&mut blobs.open(sha256)?, &mut file)?;
+                io::copy(&mut blobs.open_sized(sha256, *size)?, &mut file)?;
                 let mut file = File::open(&path)?;
                 file.seek(SeekFrom::Start(start))?;
                 (file.into(), if offset.is_some() { Input::Kept } else { Input::Piped })
@@ -109,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_known() {
-        let kept = |offset| Some(StandardInput::Kept { offset, sha256: "ab".to_owned() });
+        let kept = |offset| Some(StandardInput::Kept { offset, sha256: "ab".to_owned(), size: 3 });
         let content = json!({"blob": "ab", "size": 3, "private": true});
         assert_eq!(of(json!({"stream": "stdin", "kind": "pipe", "content": content})), kept(None));
         let file = json!({"stream": "stdin", "kind": "file", "offset": 7, "content": content});

@@ -174,23 +174,30 @@ fn lost(initial: &InitialState, path: &Path, former: &Former) -> Option<Differen
 
 /// The digest of what is there, or what else there is to say.
 fn state_of(path: &Path) -> String {
-    // A FIFO must not hold us, and what a device or the kernel gives may have no end.
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
-    let digest = opened.and_then(|mut file| {
-        let kind = file.metadata()?.file_type();
-        if kind.is_dir() {
-            return Ok("a directory".to_owned());
-        }
-        let is_known = std::fs::read_link(own_path(file.as_fd())).is_ok_and(|path| !is_the_kernel_s(&path));
-        if kind.is_file() && is_known { sha256_of(&mut file) } else { Ok("no regular file".to_owned()) }
-    });
-    match digest {
+    match digest_of(path) {
         Ok(state) => state,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             "absent".to_owned()
         }
         Err(error) => format!("unreadable: {error}"),
     }
+}
+
+/// Looks before it opens: an open(2) alone starts a device, or lets the other end of a FIFO go on. What a device or
+/// the kernel gives may have no end.
+fn digest_of(path: &Path) -> io::Result<String> {
+    let found = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
+    let kind = found.metadata()?.file_type();
+    if kind.is_dir() {
+        return Ok("a directory".to_owned());
+    }
+    let own = own_path(found.as_fd());
+    if !kind.is_file() || std::fs::read_link(&own).is_ok_and(|path| is_the_kernel_s(&path)) {
+        return Ok("no regular file".to_owned());
+    }
+    // By the descriptor: the name may lead elsewhere by now.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    sha256_of(&mut OpenOptions::new().read(true).custom_flags(flags).open(own)?)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::run::{Private, Processors, VERSION};
 use crate::supervisor::{CLOCK_TAPE, Course, OUTPUT_ORDER, OUTSIDE_SIGNAL, OutsideSignal, TASK_IDS, Tapes};
 use crate::sys::clock::ClockBase;
 use crate::trace::redact::{ChosenName, ChosenNames};
-use crate::trace::{self, Expectation, Line, Opened, Outcome, Reader, StoredBlobs, Verification};
+use crate::trace::{Held, Line, Opened, Outcome, Reader, StoredBlobs, Verification};
 
 /// The longest private blob that is read, in bytes.
 const MOST_PRIVATE: u64 = 16 << 20;
@@ -27,14 +27,12 @@ const MOST_ORDER: u64 = 32 << 20;
 /// A trace that can be run again.
 #[derive(Debug)]
 pub struct Recording {
-    path: PathBuf,
+    held: Held,
     name: PathBuf,
     /// Hash of its last entry.
     pub head: String,
     /// Whether its end was recorded.
     pub sealed: bool,
-    /// Its bodies.
-    pub blobs: StoredBlobs,
     /// What `run.start` says.
     pub start: Map<String, Value>,
     /// What `run.replay` says.
@@ -60,8 +58,8 @@ impl Recording {
     /// # Errors
     /// Why it is not run again.
     pub fn read(opened: &Opened) -> Result<Self, ReplayError> {
-        let (path, name) = (opened.path(), opened.name());
-        let found = trace::verify(path, &Expectation::default())?;
+        let name = opened.name();
+        let (held, found) = opened.verify()?;
         if let Outcome::Tampered { entry, reason } = found.outcome {
             return Err(ReplayError::Tampered { path: name.to_owned(), entry, reason });
         }
@@ -71,8 +69,8 @@ impl Recording {
             return Err(refuse(reason));
         }
         let (mut start, mut replay) = (None, None);
-        for entry in Entries::open(path).map_err(unreadable(path))? {
-            let mut entry = entry.map_err(unreadable(path))?;
+        for entry in Entries::of(&held).map_err(unreadable(name))? {
+            let mut entry = entry.map_err(unreadable(name))?;
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
             if said("kind") != Some("meta") {
                 break;
@@ -111,17 +109,27 @@ impl Recording {
         let clock = replay.get("clock").and_then(|clock| ClockBase::deserialize(clock).ok());
         let clock = clock.filter(ClockBase::is_of_a_machine);
         let clock = clock.ok_or_else(|| refuse("it does not say when it began"))?;
-        let blobs = StoredBlobs::beside(path);
-        let private = private(&replay, &blobs).map_err(|reason| refuse(&reason))?;
+        let private = private(&replay, held.blobs()).map_err(|reason| refuse(&reason))?;
         let sealed = matches!(found.outcome, Outcome::Sealed);
-        let (path, name) = (path.to_owned(), name.to_owned());
-        Ok(Self { path, name, head: found.head, sealed, blobs, start, replay, private, clock })
+        Ok(Self { held, name: name.to_owned(), head: found.head, sealed, start, replay, private, clock })
     }
 
     /// What it is called in what is said.
     #[must_use]
     pub fn name(&self) -> &Path {
         &self.name
+    }
+
+    /// What was verified of it.
+    #[must_use]
+    pub fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// Its bodies.
+    #[must_use]
+    pub fn blobs(&self) -> &StoredBlobs {
+        self.held.blobs()
     }
 
     /// Its entries, from the first on.
@@ -131,7 +139,7 @@ impl Recording {
     pub fn entries(
         &self,
     ) -> Result<impl Iterator<Item = Result<Map<String, Value>, ReplayError>> + '_, ReplayError> {
-        let entries = Entries::open(&self.path).map_err(unreadable(&self.name))?;
+        let entries = Entries::of(&self.held).map_err(unreadable(&self.name))?;
         Ok(entries.map(|entry| entry.map_err(unreadable(&self.name))))
     }
 
@@ -174,7 +182,7 @@ impl Recording {
             };
             let content = |blob: &Value| {
                 let name = blob.get("blob").and_then(Value::as_str).unwrap_or_default();
-                self.blobs.read(name, MOST_TAPE)
+                self.blobs().read(name, MOST_TAPE)
             };
             tapes.add(proc, args, content).map_err(|error| ReplayError::NotReplayable {
                 path: self.name.clone(),
@@ -186,7 +194,7 @@ impl Recording {
 
     /// Opens its bodies by their names.
     fn bodies(&self) -> recorded::Blobs {
-        let blobs = self.blobs.clone();
+        let blobs = self.blobs().clone();
         Arc::new(move |sha256: &str| blobs.open(sha256).map(|body| Box::new(body) as Box<dyn Read + Send>))
     }
 
@@ -202,7 +210,7 @@ impl Recording {
         let member = |name: &str| order.and_then(|order| order.get(name)?.as_str());
         let text = match member("text") {
             Some(text) => Some(text.as_bytes().to_vec()),
-            None => self.blobs.read(member("blob").unwrap_or_default(), MOST_ORDER).ok(),
+            None => self.blobs().read(member("blob").unwrap_or_default(), MOST_ORDER).ok(),
         };
         text.and_then(|text| Course::of(&text)).ok_or_else(|| ReplayError::NotReplayable {
             path: self.name.clone(),
@@ -280,12 +288,12 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Opens the trace at `path`.
+    /// Those of the trace that is held.
     ///
     /// # Errors
     /// The errno of open(2).
-    pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { reader: Reader::new(File::open(path)?) })
+    pub fn of(held: &Held) -> io::Result<Self> {
+        Ok(Self { reader: Reader::new(held.read()?) })
     }
 }
 

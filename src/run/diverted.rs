@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -151,6 +151,7 @@ impl Copy {
         if !metadata.is_dir() {
             return self.file(source, &metadata, target);
         }
+        permit(source, &metadata, 0o500)?;
         for entry in fs::read_dir(source).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let (from, to) = (entry.path(), target.join(entry.file_name()));
@@ -174,6 +175,7 @@ impl Copy {
         }
         let mut copy = File::create_new(target).map_err(failed)?;
         self.made.push(target.to_owned());
+        permit(source, metadata, 0o400)?;
         self.content(&mut File::open(source).map_err(failed)?, metadata.len(), &mut copy)?;
         copy.set_permissions(metadata.permissions()).map_err(failed)
     }
@@ -224,6 +226,15 @@ impl Copy {
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
         }
     }
+}
+
+/// Lets us read what its mode forbids to: it is in a layer that is gone afterwards.
+fn permit(source: &Path, metadata: &fs::Metadata, access: u32) -> Result<(), RunError> {
+    let mode = metadata.permissions().mode();
+    if mode & access == access {
+        return Ok(());
+    }
+    fs::set_permissions(source, fs::Permissions::from_mode(mode | access)).map_err(failed)
 }
 
 fn make_directories(path: &Path) -> io::Result<()> {

@@ -42,6 +42,9 @@ pub(super) const DEVICE: &str = "devices are never made";
 /// Capabilities, security labels and overlay marks outlive the run on the host's files.
 const SECURITY: &str = "security and trusted attributes are never changed";
 
+/// Without it, what was written could not be read for its digest.
+const OWNER_READS: u32 = 0o400;
+
 /// The setuid and setgid bits of a mode.
 pub(super) const SET_ID: u32 = 0o6000;
 
@@ -54,12 +57,21 @@ impl Supervisor {
         if mode & SET_ID != 0 {
             return self.refuse_change(call, which, SET_ID_REFUSED);
         }
-        self.change(call, which, event("chmod").arg("mode", mode), Kept::Status, &mut |path, found| {
+        let mut reader = None;
+        let event = event("chmod").arg("mode", mode);
+        let reply = self.change(call, which, event, Kept::Status, &mut |path, found| {
             if found.kind() == SFlag::S_IFLNK {
                 return Err(Errno::EOPNOTSUPP);
             }
+            if mode & OWNER_READS == 0 && found.kind() == SFlag::S_IFREG {
+                reader = File::open(path).ok().map(|file| (found.id(), file));
+            }
             fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(mode), FchmodatFlags::FollowSymlink)
-        })
+        })?;
+        if let Some((id, reader)) = reader {
+            self.written.read_by(id, reader);
+        }
+        Ok(reply)
     }
 
     fn refuse_change(&mut self, call: &Call, which: Which, why: &str) -> Result<Reply, Stop> {

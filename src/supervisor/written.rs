@@ -30,6 +30,8 @@ struct Written {
     rule: String,
     /// O_PATH, so that the file can be read again whatever its name is by then.
     file: OwnedFd,
+    /// From before its mode forbade to read it.
+    reader: Option<File>,
     recorded: Option<Content>,
     id: FileId,
     shareable: bool,
@@ -108,6 +110,7 @@ impl WrittenFiles {
         if shareable && self.shareable.len() < MOST {
             self.shareable.insert(id);
         }
+        let (reader, recorded) = former.map_or((None, None), |former| (former.reader, former.recorded));
         self.open.insert(
             watch,
             Written {
@@ -115,12 +118,20 @@ impl WrittenFiles {
                 proc: proc.to_owned(),
                 rule,
                 file: found.file,
-                recorded: former.and_then(|former| former.recorded),
+                reader,
+                recorded,
                 id,
                 shareable,
             },
         );
         Ok(())
+    }
+
+    /// The file may not be opened for reading any more: it is read by this descriptor.
+    pub(super) fn read_by(&mut self, id: FileId, reader: File) {
+        if let Some(written) = self.open.values_mut().find(|written| written.id == id) {
+            written.reader = Some(reader);
+        }
     }
 
     /// Whether the content of the file may change without a trace in its times.
@@ -282,6 +293,7 @@ fn record(
     let opened = OpenOptions::new().read(true).custom_flags(noatime).open(&path);
     // Another user's file.
     let opened = opened.or_else(|_| File::open(&path));
+    let opened = opened.or_else(|error| written.reader.as_ref().map_or(Err(error), File::try_clone));
     let content = match &opened {
         Ok(file) if written.shareable => digests.anew(file.as_fd()),
         Ok(file) => digests.of(file.as_fd()),

@@ -87,7 +87,7 @@ pub(super) fn is_redacted(directory: &Path) -> bool {
 
 /// Opens the file of a blob.
 pub(super) fn open_blob(directory: &Path, sha256: &str) -> io::Result<File> {
-    if !is_sha256(sha256.as_bytes()) {
+    if !is_sha256(sha256) {
         // It could lead out of the directory, and nothing has checked what it names.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name of a blob is no SHA-256"));
     }
@@ -101,14 +101,14 @@ pub(super) fn open_blob(directory: &Path, sha256: &str) -> io::Result<File> {
 }
 
 /// Decompresses a blob.
-pub(super) fn decoder(file: File) -> io::Result<Decoder<'static, BufReader<File>>> {
+pub(super) fn decoder<R: Read>(file: R) -> io::Result<Decoder<'static, BufReader<R>>> {
     let mut decoder = Decoder::new(file)?;
     decoder.window_log_max(LARGEST_WINDOW_LOG)?;
     Ok(decoder)
 }
 
 /// Whether the file holds what was mentioned. Never reads more than one byte beyond the size that was recorded.
-fn content_is(file: File, mention: &BlobMention) -> io::Result<bool> {
+pub(super) fn content_is(file: impl Read, mention: &BlobMention) -> io::Result<bool> {
     let mut content = decoder(file)?.take(mention.size.map_or(u64::MAX, |size| size.saturating_add(1)));
     let mut hash = Sha256::new();
     let mut size = 0_u64;

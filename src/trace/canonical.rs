@@ -224,6 +224,49 @@ fn write_number(out: &mut String, number: &Number) {
     }
 }
 
+/// Whether `digits`, which stand behind `\\u`, are how [`write_string`] writes a letter.
+pub(super) fn is_long_escape(digits: &[u8; 4]) -> bool {
+    let [b'0', b'0', high @ (b'0' | b'1'), low @ (b'0'..=b'9' | b'a'..=b'f')] = digits else { return false };
+    let low = if low.is_ascii_digit() { low - b'0' } else { low - b'a' + 10 };
+    ESCAPES[usize::from((high - b'0') * 16 + low)] == LONG
+}
+
+/// Whether a number is written as it is printed: an integer of 64 bits, or a float in its shortest form.
+pub(super) fn is_number(text: &str) -> bool {
+    if is_of_micros(text) {
+        return true;
+    }
+    let mut printed = String::with_capacity(text.len());
+    if text.contains(['.', 'e']) {
+        // Not as serde_json reads it, which may be off by one unit in the last place.
+        match text.parse::<f64>() {
+            // Out of range it is no number for serde_json, nor for most other readers.
+            Ok(float) if float.is_finite() => write_float(&mut printed, float),
+            _ => return false,
+        }
+    } else {
+        let integer =
+            text.parse::<u64>().map(Number::from).or_else(|_| text.parse::<i64>().map(Number::from));
+        let Ok(integer) = integer else { return false };
+        write_number(&mut printed, &integer);
+    }
+    printed == text
+}
+
+/// Whether it is a positive number in its shortest form and of the range of [`as_micros`], as times are.
+fn is_of_micros(text: &str) -> bool {
+    const MOST: u64 = 4_294_967_296;
+    let Some((whole, fraction)) = text.split_once('.') else { return false };
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    matches!(whole.as_bytes(), [b'1'..=b'9', ..])
+        && matches!(fraction.as_bytes(), [b'0'] | [.., b'1'..=b'9'])
+        && whole.len() <= 10
+        && fraction.len() <= 6
+        && are_digits(whole)
+        && are_digits(fraction)
+        && whole.parse().is_ok_and(|whole: u64| whole < MOST)
+}
+
 fn hex_digit(nibble: u8) -> char {
     char::from_digit(u32::from(nibble & 0x0f), 16).unwrap_or('0')
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
@@ -206,6 +207,9 @@ pub(super) fn next_blob_root(root: &str, sha256: &str) -> String {
 
 /// Writes seconds with at most six decimals: what Python's `repr` gives for such a time, whole seconds as an integer.
 fn write_seconds(line: &mut String, micros: u64) {
+    if (1..100).contains(&micros) {
+        return canonical::write_float(line, Duration::from_micros(micros).as_secs_f64());
+    }
     let _ = write!(line, "{}", micros / 1_000_000);
     let fraction = micros % 1_000_000;
     if fraction != 0 {
@@ -244,6 +248,8 @@ mod tests {
             (1_786_243_519_900_000, "1786243519.9"),
             (1_786_243_519_000_001, "1786243519.000001"),
             (1_786_243_519_000_000, "1786243519"),
+            (100, "0.0001"),
+            (12, "1.2e-05"),
         ] {
             let mut line = String::new();
             write_seconds(&mut line, micros);

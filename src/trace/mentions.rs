@@ -5,15 +5,15 @@ use serde_json::{Map, Value};
 use super::canonical;
 
 /// Whether `text` is a SHA-256 in lower-case hex.
-pub(super) fn is_sha256(text: &[u8]) -> bool {
-    text.len() == 64 && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+pub fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Adds the blobs that an object refers to, in the order of its text.
 pub(super) fn find_blobs(map: &Map<String, Value>, found: &mut Vec<String>) {
     // The order of the stored text, which is what a verifier sees.
     canonical::for_each_member(map, |_, key, value| match value {
-        Value::String(text) if key == "blob" && is_sha256(text.as_bytes()) => found.push(text.clone()),
+        Value::String(text) if key == "blob" && is_sha256(text) => found.push(text.clone()),
         other => find_blobs_in_value(other, found),
     });
 }

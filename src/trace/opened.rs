@@ -4,9 +4,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::error::TraceError;
+use super::held::Held;
 use super::layout::blobs_name;
 use super::pack;
 use super::placement::{Scratch, locate};
+use super::verify::Verification;
 
 /// A trace that can be read.
 #[derive(Debug)]
@@ -38,6 +40,15 @@ impl Opened {
         std::iter::once(file).chain(blobs.filter(|_| !self.is_packed())).collect()
     }
 
+    /// Verifies it, and holds what was verified of it.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no trace, or cannot be held.
+    pub fn verify(&self) -> Result<(Held, Verification), TraceError> {
+        // What was unpacked lies where nobody else writes.
+        Held::verify(&self.path, self.is_packed())
+    }
+
     /// Whether it is one file.
     #[must_use]
     pub fn is_packed(&self) -> bool {
@@ -49,15 +60,14 @@ impl Opened {
 /// what is returned.
 ///
 /// # Errors
-/// When there is none, nothing is in it, or a packed one cannot be unpacked.
+/// When there is none, it is no regular file, nothing is in it, or a packed one cannot be unpacked.
 pub fn open(asked: &Path) -> Result<Opened, TraceError> {
     Scratch::clear();
     let found = locate(asked);
     match found.metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(TraceError::Absent { path: found }),
-        Ok(metadata) if metadata.is_file() && metadata.len() == 0 => {
-            return Err(TraceError::Empty { path: found });
-        }
+        Ok(metadata) if !metadata.is_file() => return Err(TraceError::NotATrace { path: found }),
+        Ok(metadata) if metadata.len() == 0 => return Err(TraceError::Empty { path: found }),
         Ok(_) | Err(_) => {}
     }
     if !pack::is_packed(&found) {

@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::blob_check::{is_redacted, open_blob};
+use super::blob_check::{content_is, is_redacted, open_blob};
 use super::error::TraceError;
+use super::held::{Copying, Held};
 use super::layout::{
     BLOB_SUFFIX, BLOBS_SUFFIX, DEFAULT_NAME, DIRECTORY_MODE, FILE_MODE, POLICY_SUFFIX, REDACTED_NAME,
-    blob_name, blobs_name,
+    blob_name,
 };
 use super::reader::{Line, Reader};
-use super::scan::Scanner;
+use super::scan::{BlobMention, Scanner};
 use super::ustar::{self, BLOCK, END, Fault};
 
 /// Names of members; the trace comes first.
@@ -32,32 +33,33 @@ pub struct Packed {
     pub left_out: u64,
 }
 
-/// Writes the trace at `trace`, which was verified, with its blobs into `to`; without the private ones if it is
-/// to be `redacted`.
+/// Writes a trace, which was verified, with its blobs into `to`; without the private ones if it is to be `redacted`.
 ///
 /// # Errors
-/// When something cannot be read or written.
-pub fn pack(trace: &Path, redacted: bool, to: &File) -> io::Result<Packed> {
+/// When something cannot be read or written, or a blob was changed since.
+pub fn pack(trace: &Held, redacted: bool, to: &File) -> io::Result<Packed> {
     let mut to = BufWriter::new(to);
-    let file = File::open(trace)?;
+    let file = trace.read()?;
     let size = file.metadata()?.len();
     member(&mut to, TRACE, size, file)?;
-    if let Some(policy) = policy_of(trace)?.flatten() {
+    if let Some(policy) = policy_of(trace.read()?)?.flatten() {
         member(&mut to, POLICY, policy.len() as u64, policy.as_bytes())?;
     }
-    let directory = trace.with_file_name(blobs_name(trace.file_name().unwrap_or_default()));
-    let was_redacted = is_redacted(&directory);
+    let directory = trace.blobs().directory();
+    let was_redacted = is_redacted(directory);
     let mut packed = Packed::default();
-    for (sha256, is_public) in mentioned(trace)? {
+    for (sha256, is_public) in mentioned(trace.read()?)? {
         if redacted && !is_public {
             packed.left_out += 1;
             continue;
         }
-        match open_blob(&directory, &sha256) {
+        match open_blob(directory, &sha256) {
             Ok(file) => {
                 packed.blobs += 1;
                 let size = file.metadata()?.len();
-                member(&mut to, &format!("{BLOBS}{}", blob_name(&sha256)), size, file)?;
+                to.write_all(&ustar::header(&format!("{BLOBS}{}", blob_name(&sha256)), size))?;
+                copy_checked(&mut to, &sha256, file.take(size))?;
+                to.write_all(&END[..ustar::padding(size)])?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound && was_redacted && !is_public => {
                 packed.left_out += 1;
@@ -81,10 +83,21 @@ fn member(to: &mut impl Write, name: &str, size: u64, content: impl Read) -> io:
     to.write_all(&END[..ustar::padding(size)])
 }
 
+/// Copies a blob as it is stored, and checks that it is the one of that name.
+fn copy_checked(to: &mut impl Write, sha256: &str, file: io::Take<File>) -> io::Result<()> {
+    let mut file = Copying { from: file, to };
+    let is_right =
+        content_is(&mut file, &BlobMention { sha256: sha256.to_owned(), size: None, private: false });
+    if file.from.limit() > 0 || !is_right? {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("the blob {sha256} was altered")));
+    }
+    Ok(())
+}
+
 /// The blobs that a trace refers to, and whether an entry does so that does not call it private.
-fn mentioned(trace: &Path) -> io::Result<BTreeMap<String, bool>> {
+fn mentioned(trace: File) -> io::Result<BTreeMap<String, bool>> {
     let mut blobs = BTreeMap::new();
-    let mut reader = Reader::new(File::open(trace)?);
+    let mut reader = Reader::new(trace);
     let mut scanner = Scanner::default();
     while let Some(Line::Whole(line)) = reader.next_line()? {
         if scanner.scan(line).is_err() {
@@ -98,8 +111,8 @@ fn mentioned(trace: &Path) -> io::Result<BTreeMap<String, bool>> {
 }
 
 /// The policy that the first entry of a trace holds, if that can be read.
-fn policy_of(trace: &Path) -> io::Result<Option<Option<String>>> {
-    let mut reader = Reader::new(File::open(trace)?);
+fn policy_of(trace: File) -> io::Result<Option<Option<String>>> {
+    let mut reader = Reader::new(trace);
     let Some(Line::Whole(line)) = reader.next_line()? else { return Ok(None) };
     let Ok(entry) = serde_json::from_slice::<Value>(line) else { return Ok(None) };
     let policy = entry.get("args").and_then(|args| args.get("policy")).and_then(Value::as_str);
@@ -162,8 +175,8 @@ impl Unpacking<'_> {
             Some((name, _)) => return Err(foreign(name)),
             None => return Err(Fault::CutOff.into()),
         }
-        let mentioned = mentioned(&trace).map_err(Stopped::Read)?;
-        let policy = policy_of(&trace).map_err(Stopped::Read)?;
+        let mentioned = File::open(&trace).and_then(mentioned).map_err(Stopped::Read)?;
+        let policy = File::open(&trace).and_then(policy_of).map_err(Stopped::Read)?;
         let blobs = self.directory.join(format!("{TRACE}{BLOBS_SUFFIX}"));
         let made = DirBuilder::new().mode(DIRECTORY_MODE).create(&blobs);
         made.map_err(|source| Stopped::Create(blobs.clone(), source))?;

@@ -1,7 +1,7 @@
 //! A strict scanner for one line: finds the members that the chain needs, without building a tree.
 //!
-//! It takes canonical lines only: no space between tokens, keys of every object in ascending order. So a repeated
-//! key, which another reader would understand in another way, is no entry.
+//! It takes canonical lines only: no space between tokens, keys of every object in ascending order, one spelling of
+//! every letter and number. So what another reader would understand in another way, or not at all, is no entry.
 
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -211,7 +211,7 @@ impl<'a> Cursor<'a, '_> {
             let key = self.key(previous)?;
             previous = Some(key);
             match (key, self.value(depth + 1)?) {
-                ("blob", Passed::String(text)) if is_sha256(text.as_bytes()) => {
+                ("blob", Passed::String(text)) if is_sha256(text) => {
                     mention = Some(self.blobs.len());
                     self.blobs.push(BlobMention { sha256: text.to_owned(), size: None, private: false });
                 }

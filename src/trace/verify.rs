@@ -1,6 +1,7 @@
 //! Verifies a trace: every entry, the chain between them, the seal, and the blobs.
 
 use std::fs::File;
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -64,6 +65,15 @@ pub enum Outcome {
 ///
 /// An error means that it cannot be read or is no trace at all.
 pub fn verify(path: &Path, expected: &Expectation) -> Result<Verification, TraceError> {
+    verify_as(path, expected, |file| file)
+}
+
+/// The same, where the trace is read as `reading` reads its file.
+pub(super) fn verify_as<R: Read>(
+    path: &Path,
+    expected: &Expectation,
+    reading: impl FnOnce(File) -> R,
+) -> Result<Verification, TraceError> {
     let read = |source| TraceError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(read)?;
     if file.metadata().map_err(read)?.is_dir() {
@@ -71,11 +81,13 @@ pub fn verify(path: &Path, expected: &Expectation) -> Result<Verification, Trace
     }
     let mut state = State::new(path);
     let mut bad = None;
-    let end = examine_all(&mut Reader::new(file), looks_like_a_trace, |finding| match state.take(finding) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(reason) => {
-            bad = Some((state.entries, reason));
-            ControlFlow::Break(())
+    let end = examine_all(&mut Reader::new(reading(file)), looks_like_a_trace, |finding| {
+        match state.take(finding) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(reason) => {
+                bad = Some((state.entries, reason));
+                ControlFlow::Break(())
+            }
         }
     });
     let outcome = match (bad.or_else(|| state.lacking_when_sealed()), end.map_err(read)?) {

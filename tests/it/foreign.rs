@@ -209,7 +209,7 @@ fn bodies_are_files_of_their_digest() {
         before["content"]["blob"] = "../../host/file".into();
         forged.insert("fs.open_write", &json!({"before": before, "path": path}));
     });
-    ran.exits(125).prints("").complains("no SHA-256");
+    ran.exits(2).prints("").complains("no SHA-256");
     let ran = honest.replay("a tape too long", |_, forged| {
         let tape = forged.blob(&vec![0; 8 << 20]);
         forged.first("clock.tape")["args"]["tape"] = tape;
@@ -230,6 +230,40 @@ fn what_is_compared_is_a_regular_file() {
         let ran = honest.replay(&path, |_, forged| forged.insert("fs.open_read", &args));
         ran.exits(1).complains("now no regular file");
     }
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_even_opened() {
+    let honest = Honest::new();
+    let fifo = honest.sandbox.beside("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    let (begins, begun) = std::sync::mpsc::channel();
+    let (ends, ended) = std::sync::mpsc::channel();
+    let waited_for = fifo.clone();
+    let writer = std::thread::spawn(move || {
+        begins.send(()).expect("heard");
+        let opened = fs::OpenOptions::new().write(true).open(waited_for);
+        ends.send(()).expect("heard");
+        opened
+    });
+    begun.recv().expect("it begins");
+    let args = json!({"path": fifo, "sha256": "0".repeat(64)});
+    honest.replay("a FIFO", |_, forged| forged.insert("fs.open_read", &args)).exits(1);
+    assert!(ended.try_recv().is_err(), "a writer waits for who reads it");
+    drop(fs::File::open(&fifo).expect("opens"));
+    writer.join().expect("it ends").expect("it had a reader");
+}
+
+#[test]
+fn without_the_user_s_policy_nothing_is_unpacked() {
+    let honest = Honest::new();
+    let path = honest.sandbox.beside("forged.jsonl");
+    let mut forged = Forged::of(&honest.sandbox.trace(), &path);
+    let args = &mut forged.first("stdio")["args"];
+    (args["kind"], args["offset"]) = ("file".into(), u64::MAX.into());
+    forged.write();
+    let ran = honest.sandbox.agentbox(&["replay", "-t", "../forged.jsonl"]);
+    ran.exits(2).prints("").complains("name yours with -p");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -27,6 +27,38 @@ fn holes_are_kept_as_holes() {
         let mut middle = [0; 7];
         copy.read_exact_at(&mut middle, 128 << 20).expect("reads");
         assert_eq!(&middle, b"middle\0");
+    });
+}
+
+#[test]
+fn what_a_mode_forbids_to_read_is_kept_as_well() {
+    everyone(|sandbox| {
+        sandbox.policy("write: ./out\nexec: python3");
+        sandbox.directory("out");
+        let script = "import os; os.mkdir('out/d'); f = open('out/d/q', 'w'); f.write('kept'); f.close(); \
+                      os.chmod('out/d/q', 0)";
+        sandbox.run(&["python3", "-c", script]).exits(0);
+        let (trace, kept) = (sandbox.trace(), sandbox.beside("kept"));
+        let [trace, named] = [&trace, &kept].map(|path| path.to_str().expect("text"));
+        sandbox.agentbox(&["replay", "-t", trace, "--keep", named]).exits(0);
+        let whole = fs::canonicalize(sandbox.path("out")).expect("is there").join("d/q");
+        let copy = kept.join(whole.strip_prefix("/").expect("absolute"));
+        assert_eq!(fs::metadata(&copy).expect("is there").mode() & 0o777, 0);
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        assert_eq!(fs::read_to_string(copy).expect("reads"), "kept");
+    });
+}
+
+#[test]
+fn what_a_mode_forbids_to_read_is_compared() {
+    everyone(|sandbox| {
+        sandbox.policy("write: ./out\nexec: python3");
+        sandbox.directory("out");
+        let script = "import os, time; f = open('out/a', 'w'); os.chmod('out/a', 0); \
+                      f.write(str(time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID)))";
+        sandbox.run(&["python3", "-c", script]).exits(0);
+        let trace = sandbox.trace();
+        sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]).exits(1).complains("out/a");
     });
 }
 

@@ -42,6 +42,34 @@ fn verify_answers_by_its_exit_code() {
 }
 
 #[test]
+fn what_is_no_regular_file_is_no_trace() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let fifo = directory.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    for path in [&*fifo, Path::new("/dev/null")] {
+        for words in [&["verify"][..], &["show"], &["replay", "-t"], &["pack", "-o", "/nowhere/x"]] {
+            let answered = agentbox(words, path);
+            assert_eq!(answered.status.code(), Some(2), "{words:?} {answered:?}");
+            assert!(text(&answered.stderr).contains("is no trace"), "{words:?} {answered:?}");
+        }
+    }
+}
+
+#[test]
+fn the_name_of_a_trace_does_nothing_to_a_terminal() {
+    everyone(|sandbox| {
+        sandbox.policy("exec: true");
+        sandbox.run(&["true"]).exits(0);
+        let path = sandbox.beside("a\u{1b}]0;b\n.jsonl");
+        fs::copy(sandbox.trace(), &path).expect("copies");
+        let answered = agentbox(&["verify"], &path);
+        assert_eq!(answered.status.code(), Some(1));
+        let said = text(&answered.stdout);
+        assert!(said.contains("a\\x1b]0;b\\n.jsonl.blobs") && !said.contains('\u{1b}'), "{said}");
+    });
+}
+
+#[test]
 fn show_prints_what_is_asked_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("trace.jsonl");

@@ -13,7 +13,7 @@ use crate::replay::compare::{self, Comparison, report};
 use crate::replay::{Difference, ReplayError, embedded_times, outputs};
 use crate::run::Outcome;
 use crate::supervisor::LeftOut;
-use crate::trace::{StoredBlobs, escape};
+use crate::trace::{Held, StoredBlobs, escape};
 
 /// Less than that is not worth a word.
 const LEFT_OUT: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ impl ReplayCommand {
     /// Compares the two traces and says what came of it.
     pub(super) fn verdict(
         &self,
-        recorded: &Path,
+        recorded: &Held,
         outcome: &Outcome,
         before: &[Difference],
         bound: Option<&Bound>,
@@ -34,7 +34,7 @@ impl ReplayCommand {
             Some(comparison) => comparison,
             None => self.whole(recorded, live)?,
         };
-        outputs::explain(&mut comparison, &StoredBlobs::beside(recorded), &StoredBlobs::beside(live));
+        outputs::explain(&mut comparison, recorded.blobs(), &StoredBlobs::beside(live));
         let is_same = comparison.is_same() && !is_missed;
         if self.json {
             let mut said = report::json(&comparison);
@@ -64,16 +64,16 @@ impl ReplayCommand {
     }
 
     /// The comparison of runs that have both come to their end.
-    fn whole(&self, recorded: &Path, live: &Path) -> Result<Comparison, Failure> {
+    fn whole(&self, recorded: &Held, live: &Path) -> Result<Comparison, Failure> {
         let unreadable = |path: &Path| {
             let path = path.to_owned();
             move |source| refused(ReplayError::Read { path, source })
         };
-        let mut ours = File::open(recorded).map_err(unreadable(recorded))?;
+        let mut ours = recorded.read().map_err(unreadable(&self.trace))?;
         let mut theirs = File::open(live).map_err(unreadable(live))?;
-        let timed = embedded_times::between(recorded, live);
+        let timed = embedded_times::between(recorded.blobs(), &StoredBlobs::beside(live));
         compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
-            .map_err(unreadable(recorded))
+            .map_err(unreadable(&self.trace))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which members of two entries differ, one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -30,20 +30,21 @@ const TIMES: &[&str] = &["result.headers.date", "result.headers.expires", "resul
 pub(super) fn differing(recorded: &Map<String, Value>, live: &Map<String, Value>) -> Vec<Field> {
     let (ours, theirs) = (named(recorded), named(live));
     let mut fields = Vec::new();
-    let names: Vec<&String> = ours.iter().chain(&theirs).map(|(name, _)| name).collect();
-    for (at, name) in names.iter().enumerate() {
-        if names[..at].contains(name) {
-            continue;
-        }
-        let value = |members: &[Member]| {
-            members.iter().find(|(known, _)| known == *name).map(|(_, value)| value.clone())
-        };
-        part(name, value(&ours), value(&theirs), &mut fields);
+    let [mine, others] = [&ours, &theirs].map(|members| first(members));
+    let mut told = HashSet::new();
+    for (name, _) in ours.iter().chain(&theirs).filter(|(name, _)| told.insert(name)) {
+        let value = |members: &HashMap<&String, &Value>| members.get(name).map(|value| Value::clone(value));
+        part(name, value(&mine), value(&others), &mut fields);
     }
     for (place, name) in [("/args/body/text", "body.text"), ("/result/body/text", "result.body.text")] {
         texts(place, name, (recorded, live), &mut fields);
     }
     fields
+}
+
+/// Members by their names; the first of one name counts.
+fn first(members: &[Member]) -> HashMap<&String, &Value> {
+    members.iter().rev().map(|(name, value)| (name, value)).collect()
 }
 
 /// Whether these fields tell the time, and nothing else.
@@ -63,8 +64,9 @@ pub(super) fn are_made_up(fields: &[Field]) -> bool {
 /// The words of one list that the other lacks.
 pub(super) fn lacking(words: Option<&Value>, other: Option<&Value>) -> Option<Value> {
     let words = words?.as_array()?;
-    let others = other.and_then(Value::as_array);
-    let lacks = |word: &&Value| others.is_none_or(|others| !others.contains(word));
+    let others = other.and_then(Value::as_array).into_iter().flatten();
+    let others: HashSet<String> = others.map(Value::to_string).collect();
+    let lacks = |word: &&Value| !others.contains(&word.to_string());
     Some(Value::from_iter(words.iter().filter(lacks).cloned()))
 }
 

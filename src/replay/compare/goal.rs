@@ -13,8 +13,9 @@ use super::beside::Beside;
 use super::cause::Cause;
 use super::comparison::Comparison;
 use super::essence::{Essence, digest};
-use super::index::{Index, Names, Step};
+use super::index::{Index, Step};
 use super::matching::{Finding, Found};
+use super::names::Names;
 use super::table::Lane;
 use super::{Pass, SameButForTimes};
 use crate::trace::{Event, Kind};
@@ -73,15 +74,16 @@ impl Goal {
     pub fn find<R: Read + Seek>(recorded: &mut R, named: &Named) -> io::Result<Result<Self, Option<String>>> {
         let index = Index::read(recorded, Beside::default(), &mut Names::default())?;
         let steps = || index.steps.iter().filter(|step| step.counts);
-        let lineage = |step: &Step| index.processes.get(step.process).lineage.as_str();
+        let lineage = |step: &Step| index.processes.lineage(step.process);
+        let is_of = |step: &Step, process: &str| index.processes.find(process) == Some(step.process);
         let found = steps().find(|step| match named {
-            Named::Step(process, number) => lineage(step) == process && step.number == *number,
+            Named::Step(process, number) => is_of(step, process) && step.number == *number,
             Named::Entry(entry) => step.entry == *entry,
         });
         let Some(step) = found else {
             let nearest = steps().min_by_key(|step| match named {
                 Named::Step(process, number) => {
-                    (lineage(step) != process, u64::from(step.number.abs_diff(*number)))
+                    (!is_of(step, process), u64::from(step.number.abs_diff(*number)))
                 }
                 Named::Entry(entry) => (false, step.entry.abs_diff(*entry)),
             });
@@ -92,15 +94,16 @@ impl Goal {
         let (what, about) = about(&entry).unwrap_or_default();
         let is_like =
             |other: &&Step| (other.process, other.op, other.about) == (step.process, step.op, step.about);
+        let processes: HashSet<u32> = steps().map(|step| step.process).collect();
         let times = steps().filter(is_like).filter(|other| other.entry <= step.entry).count();
         Ok(Ok(Self {
             step: format!("{}@{}", lineage(step), step.number),
             entry: step.entry,
             what,
-            lineage: lineage(step).to_owned(),
+            lineage: lineage(step),
             about,
             times,
-            known: steps().map(|step| lineage(step).to_owned()).collect(),
+            known: processes.into_iter().map(|process| index.processes.lineage(process)).collect(),
         }))
     }
 

@@ -1,6 +1,6 @@
 //! A trace as it is compared: for each step a few numbers, and where its line stands.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Read, Seek, SeekFrom};
 
 use serde_json::{Map, Value};
@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 use super::cause::Cause;
 use super::comparison::MOST_UNHELD;
 use super::essence::{Essence, digest, is_empty_input};
+use super::names::Names;
 use super::normal;
-use super::processes::{ARGV_UNKNOWN, Processes};
+use super::processes::{ARGV_UNKNOWN, Processes, is_too_deep};
 use super::table::Lane;
 use super::{beside::Beside, variables};
 use crate::trace::{Line, Reader};
@@ -38,6 +39,8 @@ pub(super) struct Step {
     pub(super) cause: Cause,
     /// The run did not see what it would have to compare.
     pub(super) blind: bool,
+    /// What was written could not be read.
+    pub(super) unread: bool,
     /// How many events it stands for.
     pub(super) weight: u64,
     /// How many of them count as steps: none of a statement about the run.
@@ -67,29 +70,6 @@ pub(super) struct Exchange {
     pub(super) served: Option<(u64, u64)>,
 }
 
-/// The names of kinds and operations of both traces.
-#[derive(Debug, Default)]
-pub(super) struct Names(Vec<(String, String)>);
-
-impl Names {
-    fn number(&mut self, kind: &str, op: &str) -> u16 {
-        let at = self.0.iter().position(|(known, name)| known == kind && name == op).unwrap_or_else(|| {
-            self.0.push((kind.to_owned(), op.to_owned()));
-            self.0.len() - 1
-        });
-        // Names come from the supervisor; in a forged trace with more, the last ones share a number.
-        u16::try_from(at).unwrap_or(u16::MAX)
-    }
-
-    pub(super) fn kind(&self, number: u16) -> &str {
-        self.0.get(usize::from(number)).map_or("", |(kind, _)| kind)
-    }
-
-    pub(super) fn op(&self, number: u16) -> &str {
-        self.0.get(usize::from(number)).map_or("", |(_, op)| op)
-    }
-}
-
 /// Everything of a trace that is compared.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -107,7 +87,7 @@ pub(super) struct Index {
     /// What it was told of the machine, and is not held.
     pub(super) unheld: Vec<String>,
     /// Processes whose clock was not read from a tape.
-    pub(super) approximate: Vec<String>,
+    pub(super) approximate: BTreeSet<String>,
     /// Bytes of a last line that was not finished.
     pub(super) torn: Option<usize>,
     /// Events that count as steps.
@@ -131,7 +111,7 @@ struct Reading {
 }
 
 impl Index {
-    /// Reads a trace that was verified.
+    /// Reads a trace that was verified: what cannot be read is not passed over.
     pub(super) fn read(
         input: &mut (impl Read + Seek),
         beside: Beside,
@@ -149,12 +129,14 @@ impl Index {
                     reading.index.torn = Some(bytes.len());
                     break;
                 }
-                Line::TooLong => break,
+                Line::TooLong => return Err(io::ErrorKind::InvalidData.into()),
             };
-            if let Ok(mut entry) = serde_json::from_slice::<Map<String, Value>>(bytes) {
-                reading.index.beside.complete(&mut entry);
-                reading.take(&entry, (offset, bytes.len()), names);
+            let mut entry: Map<String, Value> = serde_json::from_slice(bytes)?;
+            if entry.get("proc").and_then(Value::as_str).is_some_and(is_too_deep) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a process has too many ancestors"));
             }
+            reading.index.beside.complete(&mut entry);
+            reading.take(&entry, (offset, bytes.len()), names);
             offset += bytes.len() as u64 + 1;
         }
         Ok(reading.index)
@@ -252,6 +234,7 @@ impl Reading {
             alike: short(alike),
             cause: rule.cause,
             blind: is_blind(entry),
+            unread: what == "observe fs.write" && entry["args"].get("unreadable").is_some(),
             weight: entry.get("count").and_then(Value::as_u64).unwrap_or(1),
             // A statement about the run is none of its steps.
             counts: !what.starts_with("meta "),
@@ -293,19 +276,15 @@ impl Reading {
                 let number = |name: &str| args.get(name).and_then(Value::as_u64).unwrap_or_default();
                 let lineage = entry.get("proc").and_then(Value::as_str).unwrap_or_default();
                 let process = lineage.split(['#', ':']).next().unwrap_or_default();
-                let known = &mut self.index.approximate;
-                if number("read") > number("recorded") && !known.iter().any(|one| one == process) {
-                    known.push(process.to_owned());
+                if number("read") > number("recorded") {
+                    self.index.approximate.insert(process.to_owned());
                 }
             }
             "clock.tape" | "clock.uncontrolled"
                 if op == "clock.uncontrolled" || args.get("clock").is_some_and(|clock| clock == "shift") =>
             {
                 let lineage = entry.get("proc").or_else(|| args.get("proc")).and_then(Value::as_str);
-                let known = &mut self.index.approximate;
-                known.extend(
-                    lineage.filter(|lineage| !known.iter().any(|one| one == lineage)).map(str::to_owned),
-                );
+                self.index.approximate.extend(lineage.map(str::to_owned));
             }
             _ => {}
         }

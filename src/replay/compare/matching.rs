@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::cause::Cause;
-use super::index::{Index, Names, Step};
+use super::index::{Index, Step};
+use super::names::Names;
 use super::processes::Pairs;
 use super::sequence::align;
 use super::table::Lane;
@@ -44,7 +45,7 @@ impl Cut {
     pub(super) fn lineages(&self, ours: &Index, theirs: &Index) -> Vec<String> {
         let lineage = |index: &Index, step: u32| {
             let process = index.steps[step as usize].process;
-            index.processes.get(process).lineage.clone()
+            index.processes.lineage(process)
         };
         let recorded = self.recorded.iter().map(|step| lineage(ours, *step));
         let live = self.live.iter().map(|step| lineage(theirs, *step));
@@ -212,7 +213,7 @@ impl Matching<'_> {
     fn same(&mut self, recorded: u32, live: u32) {
         let (ours, theirs) = (&self.recorded.steps[recorded as usize], &self.live.steps[live as usize]);
         self.found.repeats += u64::from(ours.lane != Lane::Settled && ours.weight != theirs.weight);
-        if ours.blind {
+        if ours.blind || ours.unread {
             self.found.blind.push(recorded);
         }
     }

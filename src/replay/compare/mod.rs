@@ -22,6 +22,7 @@ mod fields;
 mod goal;
 mod index;
 mod matching;
+mod names;
 mod normal;
 mod processes;
 pub mod report;
@@ -38,8 +39,9 @@ pub use goal::{Goal, Named, reached};
 pub use requests::Tiers;
 
 use ancestors::chain;
-use index::{Index, Names};
+use index::Index;
 use matching::{Finding, Found, match_all};
+use names::Names;
 use processes::Pairs;
 use requests::match_requests;
 
@@ -130,9 +132,9 @@ impl Pass {
             elsewhere: found.elsewhere,
             repeats: found.repeats,
             renamed: pairs.renamed.iter().map(|pair| telling.renamed(*pair)).collect(),
-            unordered: found.unordered.iter().map(|one| ours.processes.get(*one).lineage.clone()).collect(),
+            unordered: found.unordered.iter().map(|one| ours.processes.lineage(*one)).collect(),
             unseen: telling.unseen(&found.blind)?,
-            approximate: approximate(ours, theirs),
+            approximate: ours.approximate.union(&theirs.approximate).cloned().collect(),
             unheld: ours.unheld.iter().chain(&theirs.unheld).cloned().collect(),
             torn: [ours.torn, theirs.torn],
             ..Comparison::default()
@@ -147,11 +149,6 @@ impl Pass {
         telling.tell(found.findings, lenient, &mut comparison)?;
         Ok(comparison)
     }
-}
-
-fn approximate(ours: &Index, theirs: &Index) -> Vec<String> {
-    let all: BTreeSet<&String> = ours.approximate.iter().chain(&theirs.approximate).collect();
-    all.into_iter().cloned().collect()
 }
 
 /// The stream of what a process read.
@@ -193,7 +190,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         for finding in &findings {
             if self.ends_by_chance(finding)? {
                 let process = finding.recorded.map(|step| self.ours.steps[step as usize].process);
-                into.ended_otherwise.extend(process.map(|one| self.ours.processes.get(one).lineage.clone()));
+                into.ended_otherwise.extend(process.map(|one| self.ours.processes.lineage(one)));
                 continue;
             }
             if let Some(step) = finding.recorded.map(|step| &self.ours.steps[step as usize])
@@ -309,7 +306,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
 
     fn divergence(&mut self, finding: &Finding) -> io::Result<Divergence> {
         let (index, step) = self.step(finding);
-        let stream = index.processes.get(step.process).lineage.clone();
+        let stream = index.processes.lineage(step.process);
         let (number, op) = (step.number, self.names.op(step.op).to_owned());
         let process = step.process;
         let mut recorded = finding.recorded.map(|step| self.ours.entry(step, self.recorded)).transpose()?;
@@ -364,10 +361,7 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
     }
 
     fn renamed(&self, (recorded, live): (u32, u32)) -> Renamed {
-        Renamed {
-            recorded: self.ours.processes.get(recorded).lineage.clone(),
-            live: self.theirs.processes.get(live).lineage.clone(),
-        }
+        Renamed { recorded: self.ours.processes.lineage(recorded), live: self.theirs.processes.lineage(live) }
     }
 
     fn unseen(&mut self, steps: &[u32]) -> io::Result<Vec<String>> {

@@ -8,10 +8,9 @@ pub(super) const ARGV_UNKNOWN: u64 = 0;
 /// One process, or the run itself.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
-    /// As `0.2`, without thread.
-    pub(super) lineage: String,
+    /// Its place among the children of its parent: `2` of `0.2`.
+    place: Box<str>,
     pub(super) parent: Option<u32>,
-    depth: u32,
     /// Digest of what it first started.
     argv: u64,
     /// The step in which it started that.
@@ -28,7 +27,8 @@ pub(super) struct Process {
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     all: Vec<Process>,
-    known: HashMap<String, u32>,
+    /// By parent and place: the lineage of each of many ancestors would fill the memory.
+    known: HashMap<(Option<u32>, Box<str>), u32>,
     /// What stands in `proc`, once it was taken apart.
     spelled: HashMap<String, (u32, u32)>,
     /// Lineages of those that were killed when the command had ended.
@@ -49,27 +49,51 @@ impl Processes {
     }
 
     fn number(&mut self, lineage: &str) -> u32 {
-        if let Some(known) = self.known.get(lineage) {
-            return *known;
+        let mut process = None;
+        for place in lineage.split('.') {
+            process = Some(self.child(process, place));
         }
-        let parent = lineage.rsplit_once('.').map(|(parent, _)| self.number(parent));
-        let depth = parent.map_or(0, |parent| self.all[parent as usize].depth + 1);
-        let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        let lineage = lineage.to_owned();
-        self.known.insert(lineage.clone(), number);
-        let (argv, spawn, threads) = (ARGV_UNKNOWN, None, BTreeSet::new());
-        self.all.push(Process {
-            lineage,
-            parent,
-            depth,
-            argv,
-            spawn,
-            entries: 0,
-            from: u64::MAX,
-            to: 0,
-            threads,
-        });
+        process.unwrap_or_default()
+    }
+
+    fn child(&mut self, parent: Option<u32>, place: &str) -> u32 {
+        let next = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        let number = *self.known.entry((parent, place.into())).or_insert(next);
+        if number == next {
+            self.all.push(Process {
+                place: place.into(),
+                parent,
+                argv: ARGV_UNKNOWN,
+                spawn: None,
+                entries: 0,
+                from: u64::MAX,
+                to: 0,
+                threads: BTreeSet::new(),
+            });
+        }
         number
+    }
+
+    /// The process that `lineage` names, if the trace does.
+    pub(super) fn find(&self, lineage: &str) -> Option<u32> {
+        let mut process = None;
+        for place in lineage.split('.') {
+            process = Some(*self.known.get(&(process, place.into()))?);
+        }
+        process
+    }
+
+    /// As `0.2`, without thread.
+    pub(super) fn lineage(&self, process: u32) -> String {
+        let mut places = Vec::new();
+        let mut next = Some(process);
+        while let Some(process) = next {
+            let process = self.get(process);
+            places.push(&*process.place);
+            next = process.parent;
+        }
+        places.reverse();
+        places.join(".")
     }
 
     /// Counts an entry of a process, and gives its number; `entry` is its number in the trace.
@@ -97,19 +121,21 @@ impl Processes {
         self.cut.extend(lineages);
     }
 
-    /// Whether a process, or the one that would have made it, was killed in the other run when the command had
-    /// ended there: so what it did further is not there.
-    fn is_cut(&self, process: u32, other: &Self, counterpart: impl Fn(u32) -> Option<u32>) -> bool {
-        let mut process = Some(process);
-        while let Some(number) = process {
-            let own = self.get(number);
-            match counterpart(number) {
-                Some(found) => return other.cut.contains(&other.get(found).lineage),
-                None if other.cut.contains(&own.lineage) => return true,
-                None => process = own.parent,
-            }
+    /// Which processes were killed in the other run when the command had ended there, or the one that would have made
+    /// them was: so what they did further is not there.
+    fn are_cut(&self, other: &Self, counterpart: impl Fn(u32) -> Option<u32>) -> Vec<bool> {
+        let named =
+            |all: &Self| -> HashSet<u32> { other.cut.iter().filter_map(|one| all.find(one)).collect() };
+        let (theirs, ours) = (named(other), named(self));
+        let mut cut: Vec<bool> = Vec::with_capacity(self.all.len());
+        for (number, process) in (0..).zip(&self.all) {
+            cut.push(match counterpart(number) {
+                Some(found) => theirs.contains(&found),
+                // A parent has its number before its children.
+                None => ours.contains(&number) || process.parent.is_some_and(|parent| cut[parent as usize]),
+            });
         }
-        false
+        cut
     }
 
     pub(super) fn get(&self, process: u32) -> &Process {
@@ -202,10 +228,9 @@ impl Pairs {
             let found = these.iter().filter_map(|process| Some((*process, pairs.live(*process)?)));
             parents.extend(found.map(|(process, other)| (Some(process), Some(other))));
         }
-        let numbers = |processes: &Processes| 0..u32::try_from(processes.len()).unwrap_or(u32::MAX);
         pairs.cut = [
-            numbers(recorded).map(|number| recorded.is_cut(number, live, |one| pairs.live(one))).collect(),
-            numbers(live).map(|number| live.is_cut(number, recorded, |one| pairs.recorded(one))).collect(),
+            recorded.are_cut(live, |one| pairs.live(one)),
+            live.are_cut(recorded, |one| pairs.recorded(one)),
         ];
         // A pool that looks like one in either run is one in both.
         for (process, other) in pairs.to_live.iter().enumerate() {
@@ -222,16 +247,13 @@ impl Pairs {
 
     /// Pairs the children of one process: by place and program, by program alone, by place alone.
     fn siblings(&mut self, (recorded, these): (&Processes, &[u32]), (live, those): (&Processes, &[u32])) {
-        let place = |processes: &Processes, number: u32| {
-            let lineage = &processes.get(number).lineage;
-            lineage.rsplit('.').next().unwrap_or_default().to_owned()
-        };
         for by in [(true, true), (false, true), (true, false)] {
             let key = |processes: &Processes, number: u32| {
-                let name = if by.0 { place(processes, number) } else { String::new() };
-                (name, if by.1 { processes.get(number).argv } else { ARGV_UNKNOWN })
+                let process = processes.get(number);
+                let place = if by.0 { process.place.clone() } else { Box::default() };
+                (place, if by.1 { process.argv } else { ARGV_UNKNOWN })
             };
-            let mut free: HashMap<(String, u64), Vec<u32>> = HashMap::new();
+            let mut free: HashMap<(Box<str>, u64), Vec<u32>> = HashMap::new();
             for other in those.iter().rev().filter(|other| self.recorded(**other).is_none()) {
                 free.entry(key(live, *other)).or_default().push(*other);
             }
@@ -290,6 +312,13 @@ impl Pairs {
     }
 }
 
+/// Whether `proc` has more ancestors than any run could give it.
+pub(super) fn is_too_deep(proc: &str) -> bool {
+    /// As many tasks as a run has at once, and twice that.
+    const MOST: usize = 1 << 16;
+    proc.bytes().filter(|byte| *byte == b'.').count() > MOST
+}
+
 /// The number of a thread in its process, the same in each trace: `3` of the main one, `3.1` of the third.
 fn thread_number(name: &str) -> u32 {
     let hashed = || {
@@ -316,9 +345,9 @@ mod tests {
     fn a_lineage_is_taken_apart() {
         let mut processes = Processes::default();
         let (process, thread) = processes.of("0.2:3#4");
-        assert_eq!((processes.get(process).lineage.as_str(), thread), ("0.2", 4));
+        assert_eq!((processes.lineage(process).as_str(), thread), ("0.2", 4));
         assert_eq!(processes.of("0.2"), (process, 0));
-        assert_eq!(processes.get(processes.get(process).parent.expect("a parent")).lineage, "0");
+        assert_eq!(processes.lineage(processes.get(process).parent.expect("a parent")), "0");
     }
 
     #[test]
@@ -327,11 +356,13 @@ mod tests {
         let live = processes(&[("0", 1), ("0.0", 20), ("0.1", 10), ("0.2", 31), ("0.0.0", 5)]);
         let pairs = Pairs::new(&recorded, &live);
         let name = |lineage: &str| {
-            let process = recorded.known[lineage];
-            pairs.live(process).map(|other| live.get(other).lineage.as_str())
+            let process = recorded.find(lineage).expect("it is named");
+            pairs.live(process).map(|other| live.lineage(other))
         };
-        assert_eq!([name("0.0"), name("0.1"), name("0.2")], [Some("0.1"), Some("0.0"), Some("0.2")]);
-        assert_eq!(name("0.1.0"), Some("0.0.0"));
+        assert_eq!(
+            [name("0.0"), name("0.1"), name("0.2"), name("0.1.0")],
+            ["0.1", "0.0", "0.2", "0.0.0"].map(|lineage| Some(lineage.to_owned()))
+        );
         assert_eq!(pairs.renamed.len(), 2);
     }
 }

@@ -1,9 +1,7 @@
 //! The tokens of canonical JSON.
 
+use super::super::canonical;
 use super::Malformed;
-
-/// So many digits never make more than an f64 holds.
-const PLAIN_DIGITS: usize = 300;
 
 /// A place in a text.
 pub(super) struct Lexer<'a> {
@@ -31,71 +29,29 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// Takes one of the escapes that the writers make: one letter has one spelling, so that a reader who compares
+    /// the text finds what another one finds who decodes it.
     fn escape(&mut self) -> Result<(), Malformed> {
         match self.next() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(()),
-            Some(b'u') => match self.code_unit()? {
-                // A surrogate alone is no character (RFC 8259, section 8.2).
-                0xd800..0xdc00 => {
-                    self.expect(b'\\')?;
-                    self.expect(b'u')?;
-                    let from = self.at;
-                    match self.code_unit()? {
-                        0xdc00..0xe000 => Ok(()),
-                        _ => Err(Malformed::Syntax { at: from }),
-                    }
-                }
-                0xdc00..0xe000 => Err(self.syntax()),
-                _ => Ok(()),
-            },
+            Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(()),
+            Some(b'u') if self.bytes[self.at..].first_chunk().is_some_and(canonical::is_long_escape) => {
+                self.at += 4;
+                Ok(())
+            }
             _ => Err(self.syntax()),
         }
     }
 
-    /// Four hexadecimal digits.
-    fn code_unit(&mut self) -> Result<u16, Malformed> {
-        let digits = self.text.get(self.at..self.at + 4);
-        let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        let unit = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
-        self.at += 4;
-        unit.ok_or(Malformed::Syntax { at: self.at - 4 })
-    }
-
+    /// Takes a number in the spelling in which it is printed.
     pub(super) fn number(&mut self) -> Result<&'a str, Malformed> {
-        let from = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
+        let is_of_number = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'0'..=b'9');
+        let length = self.bytes[self.at..].iter().take_while(|byte| is_of_number(byte)).count();
+        let text = &self.text[self.at..self.at + length];
+        if !canonical::is_number(text) {
+            return Err(self.syntax());
         }
-        // RFC 8259, section 6: no leading zero.
-        if self.peek() == Some(b'0') {
-            self.at += 1;
-        } else {
-            self.digits()?;
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        let text = &self.text[from..self.at];
-        // More than 2^1024 is no number to the readers of entries.
-        let may_be_large = text.len() > PLAIN_DIGITS || text.contains(['e', 'E']);
-        if may_be_large && serde_json::from_str::<f64>(text).is_err() {
-            return Err(Malformed::Syntax { at: from });
-        }
+        self.at += length;
         Ok(text)
-    }
-
-    fn digits(&mut self) -> Result<(), Malformed> {
-        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += count;
-        if count == 0 { Err(self.syntax()) } else { Ok(()) }
     }
 
     pub(super) fn word(&mut self) -> Result<(), Malformed> {

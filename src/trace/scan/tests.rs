@@ -68,6 +68,26 @@ fn only_canonical_text_is_taken() {
         "{\"a\":\"\t\"}",
         "[1,]",
         "{\"a\":NaN}",
+        "{\"a\":\"\\u0041\"}",
+        "{\"a\":\"\\/\"}",
+        "{\"a\":\"\\ud800\"}",
+        "{\"a\":\"\\ud83d\\ude00\"}",
+        "{\"a\":\"\\u00e9\"}",
+        "{\"a\":\"\\u000A\"}",
+        "{\"a\":\"\\u000a\"}",
+        "{\"a\":\"\\u001F\"}",
+        "{\"a\":\"\\u0022\"}",
+        "{\"\\u0062lob\":1}",
+        "{\"a\":1e999}",
+        "{\"a\":1.000e-00}",
+        "{\"a\":1.50}",
+        "{\"a\":1E+16}",
+        "{\"a\":1e16}",
+        "{\"a\":10000000000000000.0}",
+        "{\"a\":0.1000000000000000055}",
+        "{\"a\":-0}",
+        "{\"a\":18446744073709551616}",
+        "{\"a\":-9223372036854775809}",
     ] {
         assert!(matches!(scan(&line(args)), Err(Malformed::Syntax { .. })), "{args}");
     }
@@ -76,6 +96,18 @@ fn only_canonical_text_is_taken() {
     assert!(matches!(scan(&line(&"9".repeat(400))), Err(Malformed::Syntax { .. })));
     assert_eq!(scan(&line(&format!("{{\"a\":[{},1e308,\"\\ud83d\\ude00\"]}}", "9".repeat(308)))), Ok(3));
     assert_eq!(scan(&line("{\"\\n\":1,\" \":2,\"\\\"\":3,\"a\":4}")), Ok(3));
+}
+
+#[test]
+fn what_the_writers_print_is_taken() {
+    let controls: String = (0..0x80).filter_map(char::from_u32).collect();
+    for args in [
+        serde_json::json!({"a": controls}).to_string().replace("\u{7f}", "\u{7f}\u{2028}é😀"),
+        "{\"a\":[0,-1,18446744073709551615,-9223372036854775808,0.0,-0.0,1e+16,1e-05,5e-324,1.5]}".to_owned(),
+        "{\"a\":[1795960678.080639,1795960678.0,4294967295.999999,0.30000000000000004,123.456]}".to_owned(),
+    ] {
+        assert_eq!(scan(&line(&args)), Ok(3), "{args}");
+    }
 }
 
 #[test]

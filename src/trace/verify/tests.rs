@@ -149,7 +149,7 @@ fn a_repeated_key_is_found() {
     for (text, twice) in [
         ("\"kind\":\"observe\"", "\"kind\":\"deny\",\"kind\":\"observe\""),
         ("\"path\":\"2\"", "\"path\":\"2\",\"path\":\"x\""),
-        ("\"path\":\"2\"", "\"path\":\"2\",\"p\\u0061th\":\"x\""),
+        ("\"path\":\"2\"", "\"\\n\":\"2\",\"\\n\":\"x\""),
     ] {
         let outcome = sample.with(|lines| lines[3] = rehashed(&lines[3].replace(text, twice)));
         let is_repeat = matches!(
@@ -175,6 +175,26 @@ fn what_is_no_entry_is_found() {
     }
     let spaced = sample.with(|lines| lines[3] = lines[3].replace("\":", "\": "));
     assert!(matches!(spaced, Outcome::Tampered { entry: 3, reason: Tamper::Malformed(_) }));
+}
+
+#[test]
+fn another_spelling_is_found() {
+    let sample = Sample::new();
+    for (text, spelt) in [
+        ("\"path\"", "\"p\\u0061th\""),
+        ("\"2\"", "\"\\u0032\""),
+        ("\"2\"", "\"\\ud800\""),
+        ("\"2\"", "1e999"),
+        ("\"2\"", "1.000e-00"),
+        ("\"observe\"", "\"obs\\u0065rve\""),
+    ] {
+        let outcome = sample.with(|lines| lines[3] = rehashed(&lines[3].replace(text, spelt)));
+        let reason = matches!(
+            outcome,
+            Outcome::Tampered { entry: 3, reason: Tamper::Malformed(Malformed::Syntax { .. }) }
+        );
+        assert!(reason, "{spelt} {outcome:?}");
+    }
 }
 
 #[test]

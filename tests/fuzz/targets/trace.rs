@@ -62,8 +62,7 @@ fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
 fn scan(scanner: &mut Scanner, line: &[u8]) -> Option<Map<String, Value>> {
     let fields = scanner.scan(line).ok()?;
     assert!(line.len() <= 20 || scanner.blobs().len() < line.len() / 20);
-    // Lone surrogates and numbers out of range are JSON, and not for this reader.
-    let entry: Map<String, Value> = serde_json::from_slice(line).ok()?;
+    let entry: Map<String, Value> = serde_json::from_slice(line).expect("what is taken is JSON");
     assert_eq!(entry.get("i").and_then(Value::as_u64), Some(fields.index));
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
     let read = |raw: &str| serde_json::from_str::<String>(&format!("\"{raw}\"")).expect("a string");
