@@ -28,7 +28,7 @@ use crate::policy::{self, LaunchHost, Policy, looks};
 use crate::replay::compare::Cause;
 use crate::replay::{Difference, FirstState, Recording, ReplayError, variables};
 use crate::run::{self, Repeat, Replayed, ReplayedFiles};
-use crate::trace::{self, Placement, Reach, Scratch, escape};
+use crate::trace::{self, Placement, Reach, Scratch, TraceError, escape};
 
 /// What `replay --help` says after the options.
 const AFTER_HELP: &str = "\
@@ -101,11 +101,7 @@ impl ReplayCommand {
         let secrets = secrets(&recording, &prepared.policy, turn.is_some())?;
         let placement = match turn.and(bound.as_ref()) {
             Some(bound) => bound.placement(&prepared, is_enforced(&recording), self.voice)?,
-            None => {
-                let trace = scratch.path().join(trace::layout::DEFAULT_NAME);
-                let reach = reach(&prepared.policy, &prepared.facts, &trace, is_enforced(&recording));
-                Placement::plan(&trace, &Reach { own_trace: false, ..reach }, false)?
-            }
+            None => apart(&scratch, &prepared, is_enforced(&recording))?,
         };
         let mut plan = plan(&recording, &path, turn.and(bound.as_ref()), prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
@@ -318,6 +314,13 @@ fn blanks(scratch: &Scratch) -> Result<(PathBuf, PathBuf), Failure> {
         .and_then(|()| fs::set_permissions(&directory, Permissions::from_mode(0o755)));
     made.map_err(|error| Failure::launcher(format!("{}: {error}", scratch.path().display())))?;
     Ok((file, directory))
+}
+
+/// Where the trace of a replay is written.
+fn apart(scratch: &Scratch, prepared: &Prepared, enforced: bool) -> Result<Placement, TraceError> {
+    let trace = scratch.path().join(trace::layout::DEFAULT_NAME);
+    let reach = reach(&prepared.policy, &prepared.facts, &trace, enforced);
+    Placement::plan(&trace, &Reach { own_trace: false, ..reach }, false)
 }
 
 fn is_enforced(recording: &Recording) -> bool {

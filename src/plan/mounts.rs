@@ -58,10 +58,7 @@ impl View {
         let mut private: Vec<PathBuf> =
             PRIVATE.iter().copied().filter(|path| own(path)).map(PathBuf::from).collect();
         private.push(PathBuf::from(PRIVATE_HOME));
-        let mut mounts = if enforce { Vec::new() } else { vec![bind(Path::new("/"), NOSUID)] };
-        if enforce {
-            mounts.extend(merge(roots, &private));
-        }
+        let mut mounts = if enforce { merge(roots, &private) } else { vec![bind(Path::new("/"), NOSUID)] };
         mounts.extend(kernel_mounts(enforce));
         let starts = |root: &Root| root.is_system() || exec_reaches(policy, &root.path);
         // Landlock's rights reach into the host's trees below: those must be direct as well.

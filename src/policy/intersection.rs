@@ -29,6 +29,12 @@ impl Policy {
         Self { rules, limits: vec![self.clone(), other], index: super::index::Index::default(), ..self }
     }
 
+    /// The first of the two that this one is made from; itself where it is made from none.
+    #[must_use]
+    pub fn first(&self) -> &Self {
+        self.limits.first().unwrap_or(self)
+    }
+
     /// Sets the addresses of this machine.
     pub fn set_local_addresses(&mut self, addresses: &[IpNet]) {
         self.local_addresses = addresses.to_vec();

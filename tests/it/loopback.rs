@@ -165,30 +165,26 @@ fn a_named_port_is_refused_until_somebody_listens_there_and_so_in_a_replay() {
     everyone(|sandbox| {
         let port = free();
         sandbox.policy(&format!("net: localhost:{port}\nwrite: .\n"));
-        let (asked, there) = (sandbox.path("asked"), sandbox.path("there"));
-        let server = std::thread::spawn({
-            let asked = asked.clone();
-            move || {
-                until("the port is asked for", || asked.exists());
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port");
-                std::fs::write(there, "").expect("a file");
-                let (mut client, _) = listener.accept().expect("a client");
-                client.write_all(b"host").expect("writes");
-            }
+        let asked = sandbox.path("asked");
+        let server = std::thread::spawn(move || {
+            until("the port is asked for", || asked.exists());
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port");
+            let (mut client, _) = listener.accept().expect("a client");
+            client.write_all(b"host").expect("writes");
         });
         let program = format!(
-            "import os, time
+            "import time
 for host in '127.0.0.1', 'localhost', '0.0.0.0', '::1': print(ask(host, {port}), ask(host, {port}, False))
 open('asked', 'w').close()
-while not os.path.exists('there'): time.sleep(0.01)
-print(ask('127.0.0.1', {port}))"
+while (said := ask('127.0.0.1', {port})) == 'ECONNREFUSED': time.sleep(0.05)
+print(said)"
         );
         let said = "ECONNREFUSED ECONNREFUSED\n".repeat(4) + "host\n";
         let ran = clients(sandbox, &[], &program);
         ran.exits(0).prints(&said).denied_nothing();
         let refused = |entry: &&&serde_json::Value| entry["result"]["failure"]["kind"] == "refused";
         let of_port = ran.of("net.connect");
-        assert_eq!(of_port.iter().filter(refused).count(), 8, "{ran}");
+        assert!(of_port.iter().filter(refused).count() >= 8, "{ran}");
         assert!(of_port.iter().all(|entry| entry["args"]["port"] == port), "{ran}");
         server.join().expect("served");
         let trace = sandbox.trace();

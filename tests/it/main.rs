@@ -32,7 +32,6 @@ mod intersection;
 mod java;
 mod kept;
 mod killed;
-mod last_words;
 mod late;
 mod layers;
 mod life;

@@ -9,7 +9,7 @@ use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Ran, Sandbox, everyone, has, skip};
+use crate::support::{Ran, Sandbox, everyone, has, skip, until};
 
 const POLICY: &str = "write: .\nexec: /**\nread: /usr\nread: /etc\n";
 
@@ -92,13 +92,17 @@ fn who_never_rests_gets_it_in_time() {
     });
 }
 
-/// Prints each signal that it handles.
+/// Prints each signal that it handles, and makes a file then.
 const HANDLER: &str = "import signal, sys, time
+files = iter(sys.argv[1:])
+def said(*words):
+    print(*words, flush=True)
+    open(next(files), 'w').close()
 def handler(number, _):
-    print('caught', number, flush=True)
+    said('caught', number)
     if number == signal.SIGTERM: sys.exit(5)
 for number in signal.SIGINT, signal.SIGTERM: signal.signal(number, handler)
-print('ready', flush=True)
+said('ready')
 while True: time.sleep(60)";
 
 #[test]
@@ -109,24 +113,21 @@ fn what_the_whole_group_gets_is_not_passed_on_again() {
     everyone(|sandbox| {
         sandbox.policy(POLICY);
         for options in [&[][..], &["--no-replay"]] {
-            let mut command = sandbox.run_command(options, &["python3", "-c", HANDLER]);
+            let files = ["ready", "alone", "group", "end", "more", "yet more"];
+            let words = [&["python3", "-c", HANDLER], &files[..]].concat();
+            let mut command = sandbox.run_command(options, &words);
             command.process_group(0).stdout(Stdio::piped());
             let mut child = command.spawn().expect("starts");
-            let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
             let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
-            let mut said = String::new();
+            let group = Pid::from_raw(-pid.as_raw());
             // The launcher alone, then its whole group.
-            for (line, to, signal) in [
-                ("ready\n", pid, Signal::SIGINT),
-                ("caught 2\n", Pid::from_raw(-pid.as_raw()), Signal::SIGINT),
-                ("caught 2\n", Pid::from_raw(-pid.as_raw()), Signal::SIGTERM),
-            ] {
-                let before = said.len();
-                lines.read_line(&mut said).expect("a line");
-                assert_eq!(&said[before..], line);
+            let signals = [(pid, Signal::SIGINT), (group, Signal::SIGINT), (group, Signal::SIGTERM)];
+            for (file, (to, signal)) in files.into_iter().zip(signals) {
+                until("it waits", || sandbox.path(file).exists());
                 kill(to, signal).expect("kill");
             }
-            lines.read_to_string(&mut said).expect("the rest");
+            let mut said = String::new();
+            child.stdout.take().expect("a pipe").read_to_string(&mut said).expect("reads");
             assert_eq!(child.wait().expect("an end").code(), Some(5));
             assert_eq!(said, "ready\ncaught 2\ncaught 2\ncaught 15\n", "{options:?}");
             let trace = std::fs::read_to_string(sandbox.trace()).expect("a trace");
@@ -134,10 +135,10 @@ fn what_the_whole_group_gets_is_not_passed_on_again() {
             let whom = |line: &str| if line.contains("\"to\":\"group\"") { "group" } else { "command" };
             let whom: Vec<_> = signals.map(whom).collect();
             assert_eq!(whom, ["command", "group", "group"], "{trace}");
-            if options.is_empty() {
-                again(sandbox, &said);
-            }
             let _ = std::fs::remove_file(sandbox.trace());
+            for file in files {
+                let _ = std::fs::remove_file(sandbox.path(file));
+            }
         }
     });
 }
@@ -152,6 +153,8 @@ fn a_group_that_dies_of_a_signal_dies_again() {
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut said = String::new();
         lines.read_line(&mut said).expect("a line");
+        // Its child waits as well by then.
+        std::thread::sleep(Duration::from_secs(1));
         kill(Pid::from_raw(-i32::try_from(child.id()).expect("a pid")), Signal::SIGINT).expect("kill");
         assert_eq!(child.wait().expect("an end").code(), Some(130));
         again(sandbox, "ready\n");

@@ -245,3 +245,53 @@ fn what_no_rule_would_allow_is_told_with_its_reason() {
         );
     });
 }
+
+#[test]
+fn the_last_words_are_few_and_the_cause_comes_first() {
+    everyone(|sandbox| {
+        let dots: Vec<_> = (0..40).map(|number| format!(".dot{number:02}")).collect();
+        for name in &dots {
+            sandbox.file(sandbox.beside("home").join(name), "x");
+        }
+        for name in ["data/a", "data/b", "data/c", "other/a", "other/b"] {
+            sandbox.file(name, "x");
+        }
+        sandbox.policy("env: HOME");
+        let program = format!(
+            "import os, socket, subprocess
+def read(name, times):
+    for _ in range(times):
+        try: open(os.path.expanduser(name))
+        except PermissionError: pass
+for number in range(40): read('~/.dot%02d' % number, 1)
+for name in 'data/a', 'data/b', 'data/c': read(name, 3)
+read('other/a', 2); read('other/b', 1)
+try: subprocess.run(['/usr/bin/id'])
+except PermissionError: pass
+for host in '127.0.0.1', '::1':
+    try: socket.create_connection((host, {port}))
+    except OSError: pass",
+            port = 9
+        );
+        let ran = sandbox.python(&program);
+        let lines: Vec<_> =
+            ran.exits(0).stderr.lines().filter(|line| line.starts_with("agentbox: denied ")).collect();
+        let place = sandbox.path("").canonicalize().expect("there").display().to_string();
+        assert_eq!(lines[0], "agentbox: denied 2x: net localhost:9 (to allow it: net: localhost:9)", "{ran}");
+        assert!(lines[1].starts_with("agentbox: denied 1x: exec /usr/bin/id (to allow it: exec: "), "{ran}");
+        let folded = format!("agentbox: denied 9x: read 3 files of {place}/data (to allow it: read: ./data)");
+        assert_eq!(lines[2], folded, "{ran}");
+        ran.complains("and 3 more kinds");
+        assert_eq!(ran.stderr.matches("~/.dot").count(), 0, "what programs do without comes last\n{ran}");
+        let dots = "for number in range(40): read('~/.dot%02d' % number, 1)";
+        let ran = sandbox.python(&(program.split(dots).next().expect("a head").to_owned() + dots));
+        ran.exits(0).complains(
+            "denied 40x: read files of HOME: ~/.dot00, ~/.dot01, ~/.dot02 and 37 more (to allow it: read: ~/.dot00, \
+             ~/.dot01, ~/.dot02)",
+        );
+        let tail = program.split("for host").nth(1).expect("a tail");
+        let ran = sandbox.python(&format!("import socket\nfor host{tail}"));
+        ran.exits(0).complains("denied 2x: net localhost:9 (to allow it: net: localhost:9)");
+        assert_eq!(ran.stderr.matches("denied ").count(), 1, "{ran}");
+    });
+}

@@ -71,7 +71,7 @@ pub(super) struct Refused<'a> {
     /// Programs do without it.
     pub(super) is_last: bool,
     pub(super) is_of_sys: bool,
-    is_exec: bool,
+    is_read: bool,
     pub(super) count: u64,
     pub(super) first: Instant,
     pub(super) what: String,
@@ -83,8 +83,8 @@ pub(super) fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
     let others = outcome.other_denials.iter().filter_map(|denial| {
         let what = format!("{} {}", denial.op, denial.target.escape_debug());
         let hint = Hint::of(denial, &outcome.policy)?;
-        let (count, first) = (denial.count, denial.first);
-        Some(Refused { is_last: false, is_of_sys: false, is_exec: false, count, first, what, hint })
+        let (count, first, is_read) = (denial.count, denial.first, denial.op == "read");
+        Some(Refused { is_last: false, is_of_sys: false, is_read, count, first, what, hint })
     });
     let (files, own): (Vec<_>, Vec<_>) =
         outcome.denials.most_frequent().into_iter().partition(|kind| directory_of(kind, outcome).is_some());
@@ -92,8 +92,8 @@ pub(super) fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
     let own = own.filter(|kind| kind.rule.is_some() || dot_file(&kind.denied, &outcome.policy).is_none());
     let own = own.map(of_one).chain(by_directory(&files, outcome));
     let mut refused: Vec<_> = own.chain(others).chain(optional_files(outcome)).collect();
-    // A program that was refused is mostly why files were not there.
-    let place = |one: &Refused<'_>| (one.is_last, one.hint.is_beyond(), !one.is_exec, Reverse(one.count));
+    // What else was refused is mostly why files were looked for.
+    let place = |one: &Refused<'_>| (one.is_last, one.hint.is_beyond(), one.is_read, Reverse(one.count));
     refused.sort_by_key(place);
     // Refused both before a connection and in it: the trace's count holds both.
     let mut told = HashSet::new();
@@ -109,7 +109,7 @@ fn of_one(counted: &Counted) -> Refused<'_> {
     Refused {
         is_last: is_probe(denied),
         is_of_sys: matches!(denied, policy::Denied::Path { path, .. } if path.starts_with("/sys")),
-        is_exec: matches!(denied, policy::Denied::Exec { .. }),
+        is_read: matches!(denied, policy::Denied::Path { access: PathAccess::Read, .. }),
         count: *count,
         first: *first,
         what: describe(denied),
@@ -148,7 +148,7 @@ fn by_directory<'a>(files: &[&'a Counted], outcome: &'a Outcome) -> Vec<Refused<
             (files.iter().map(|file| file.count).sum(), files.iter().map(|file| file.first).min());
         let first = first.unwrap_or_else(Instant::now);
         let hint = if rule.starts_with('#') { Hint::Allow(&files[0].denied) } else { Hint::Rule(rule) };
-        vec![Refused { is_last: false, is_of_sys: false, is_exec: false, count, first, what, hint }]
+        vec![Refused { is_last: false, is_of_sys: false, is_read: !writes, count, first, what, hint }]
     });
     kinds.collect()
 }
@@ -174,7 +174,7 @@ fn by_port(refused: &mut Vec<Refused<'_>>) {
         let what = format!("net localhost:{number}");
         let (first, hint) =
             (first.unwrap_or_else(Instant::now), Hint::Rule(format!("net: localhost:{number}")));
-        refused.push(Refused { is_last: false, is_of_sys: false, is_exec: false, count, first, what, hint });
+        refused.push(Refused { is_last: false, is_of_sys: false, is_read: false, count, first, what, hint });
     }
 }
 
@@ -201,7 +201,7 @@ fn optional_files(outcome: &Outcome) -> Option<Refused<'_>> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let what = format!("{what} {named}{more}");
     let first = first?;
-    Some(Refused { is_last: true, is_of_sys: false, is_exec: false, count, first, what, hint })
+    Some(Refused { is_last: true, is_of_sys: false, is_read: true, count, first, what, hint })
 }
 
 /// Its name as a rule says it.

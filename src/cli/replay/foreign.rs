@@ -32,7 +32,7 @@ fn own_rules(command: &Command, policy: &Policy) -> Vec<String> {
     let programs = command.images.iter().map(|image| exec_rule(&image.spelled, policy));
     let runtime = command.runtime.iter().map(|root| read(&root.path).replacen("read:", "runtime:", 1));
     let rules = [exec_rule(&command.program, policy)].into_iter().chain(programs).chain(runtime);
-    rules.chain(command.script.iter().map(read)).filter(|rule| !rule.starts_with('#')).collect()
+    rules.filter(|rule| !rule.starts_with('#')).collect()
 }
 
 fn exec_rule(program: &std::path::Path, policy: &Policy) -> String {
@@ -57,7 +57,9 @@ pub(super) fn confine(command: &mut Command, policy: &Policy, host: &LaunchHost)
         command.runtime.clear();
         command.links.clear();
     }
-    let is_shown = |script: &PathBuf| policy.names_program(script) || is_read(script);
+    // It was shown there without a rule, and read without a record where none granted it.
+    let is_granted = |file: &PathBuf| policy.first().decide_path(PathAccess::Read, file).is_allow();
+    let is_shown = |script: &PathBuf| policy.names_program(script) || is_granted(&host.resolve(script));
     command.script = command.script.take().filter(is_shown);
     Ok(())
 }

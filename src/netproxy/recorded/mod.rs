@@ -24,9 +24,9 @@ mod script;
 mod shelf;
 mod streams;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::io::{self, Read};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
@@ -65,8 +65,8 @@ pub struct Recording {
     sessions: Sessions,
     /// Addresses at which somebody accepted.
     accepted: HashSet<SocketAddr>,
-    /// Whether somebody listened when connections to a port of the host's loopback were asked for, one after another.
-    asked: Mutex<HashMap<u16, VecDeque<bool>>>,
+    /// When connections to ports of the host's loopback were asked for, and whether somebody listened.
+    asked: Mutex<Vec<(f64, u16, bool)>>,
     /// The blobs of what clients were shown.
     leaves: Vec<String>,
     refusal: Option<String>,
@@ -90,10 +90,9 @@ impl Recording {
             refusal: None,
         };
         let (mut streams, mut exchanges, mut sessions) = (Vec::new(), Vec::new(), Opened::default());
-        let mut asked = Vec::new();
         for line in entries {
             let Some(entry) = Entry::of(&line) else { continue };
-            asked.extend(asked_of(&entry));
+            recording.asked.get_mut().unwrap_or_else(PoisonError::into_inner).extend(asked_of(&entry));
             let is_read = match entry.op {
                 "net.accept" => {
                     recording.refuse(&entry, "a connection from the host to a port that `listen:` offers")
@@ -127,7 +126,6 @@ impl Recording {
         // Entries come when something has ended; what is played is asked for when it begins.
         streams.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
         exchanges.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
-        recording.asked = Mutex::new(by_port(asked));
         for (_, key, proc, stream) in streams {
             recording.streams.put(key, proc, stream);
         }
@@ -155,7 +153,9 @@ impl Recording {
     #[must_use]
     pub fn accepts_now(&self, port: u16, mut addresses: impl Iterator<Item = SocketAddr>) -> bool {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = asked.get_mut(&port).and_then(VecDeque::pop_front);
+        let of_port = asked.iter().enumerate().filter(|(_, (_, asked, _))| *asked == port);
+        let next = of_port.min_by(|(_, one), (_, other)| one.0.total_cmp(&other.0)).map(|(at, _)| at);
+        let next = next.map(|at| asked.remove(at).2);
         next.unwrap_or_else(|| addresses.any(|address| self.accepts(address)))
     }
 
@@ -201,19 +201,10 @@ impl Recording {
     }
 }
 
-/// By the port that was asked for, in order: whether somebody listened there.
-fn by_port(mut asked: Vec<(f64, u16, bool)>) -> HashMap<u16, VecDeque<bool>> {
-    asked.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
-    let mut by_port: HashMap<u16, VecDeque<bool>> = HashMap::new();
-    for (_, port, listened) in asked {
-        by_port.entry(port).or_default().push_back(listened);
-    }
-    by_port
-}
-
 /// Whether a connection to a port of the host's loopback was asked for, when, and whether somebody listened.
 fn asked_of(entry: &Entry<'_>) -> Option<(f64, u16, bool)> {
-    let address = address_of(entry).filter(|address| address.ip().is_loopback())?;
+    let is_own = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+    let address = address_of(entry).filter(|address| is_own(address.ip()))?;
     match entry.op {
         // One attempt of several at once is no connection of its own.
         "net.stream" if entry.result.get("end") == Some(&streams::GIVEN_UP.into()) => None,

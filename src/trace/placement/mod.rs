@@ -206,20 +206,20 @@ impl Placement {
     /// Puts the trace where it belongs, and others that waited for this run to end. Its writer has ended.
     pub(super) fn place(mut self) -> Result<Placed, TraceError> {
         let state = self.views.take().map(Views::end);
-        let placed = self.move_home(state.as_ref());
+        let placed = self.move_home();
         if let Some(state) = &state {
             recover(state);
         }
         placed
     }
 
-    fn move_home(&self, state: Option<&StateDirectories>) -> Result<Placed, TraceError> {
+    fn move_home(&self) -> Result<Placed, TraceError> {
         let (mut path, mut moved_aside, mut awaited_at) = (self.destination(), None, None);
         if let Home::Pending(pending) = &self.home {
             let _guard = hold(&pending.parent);
             let now = self.destination.path_now().map(|directory| directory.join(&self.destination_name));
             let places = now.iter().chain(&pending.aliases).chain([&path]).map(PathBuf::as_path);
-            if let Some(_unseen) = state.and_then(|state| unseen(state, places)) {
+            if let Some(_unseen) = unseen(&pending.parent, places) {
                 let done =
                     transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
                 pending.remove();

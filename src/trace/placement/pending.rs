@@ -72,7 +72,7 @@ pub(super) fn recover(state: &StateDirectories) -> Vec<Recovered> {
     for parent in state.existing_pending() {
         let Ok(_guard) = hold(&parent) else { continue };
         for name in in_order(&parent) {
-            recovered.extend(recover_one(state, &parent, &name));
+            recovered.extend(recover_one(&parent, &name));
         }
     }
     recovered
@@ -193,7 +193,7 @@ fn in_order(parent: &Directory) -> Vec<OsString> {
     names
 }
 
-fn recover_one(state: &StateDirectories, parent: &Directory, name: &OsStr) -> Option<Recovered> {
+fn recover_one(parent: &Directory, name: &OsStr) -> Option<Recovered> {
     let directory = parent.open_directory(name).ok()?;
     let trace_name = OsStr::new(DEFAULT_NAME);
     let from = directory.join(trace_name);
@@ -210,7 +210,7 @@ fn recover_one(state: &StateDirectories, parent: &Directory, name: &OsStr) -> Op
         let _ = remove_tree(parent, name);
         return None;
     }
-    let to = put_in_place(state, parent, &directory).transpose()?;
+    let to = put_in_place(parent, &directory).transpose()?;
     if to.is_ok() {
         let _ = remove_tree(parent, name);
     }
@@ -218,11 +218,7 @@ fn recover_one(state: &StateDirectories, parent: &Directory, name: &OsStr) -> Op
 }
 
 /// `None`: an agent that runs sees the place.
-fn put_in_place(
-    state: &StateDirectories,
-    parent: &Directory,
-    directory: &Directory,
-) -> Result<Option<PathBuf>, TraceError> {
+fn put_in_place(parent: &Directory, directory: &Directory) -> Result<Option<PathBuf>, TraceError> {
     let trace_name = OsStr::new(DEFAULT_NAME);
     let journal_path = || directory.join(OsStr::new(JOURNAL_NAME));
     let journal = Journal::read(directory).ok_or_else(|| TraceError::Journal { path: journal_path() })?;
@@ -240,7 +236,7 @@ fn put_in_place(
     };
     let now = destination.path_now().map(|directory| directory.join(name));
     let places = now.iter().chain(&journal.aliases).chain([&journal.destination]).map(PathBuf::as_path);
-    let Some(_unseen) = unseen(state, places) else { return Ok(None) };
+    let Some(_unseen) = unseen(parent, places) else { return Ok(None) };
     let _ = directory.remove_directory(&blobs_name(trace_name));
     let done = transfer(directory, trace_name, &destination, name)?;
     let _ = super::ledger::remember(parent, &done.path);

@@ -85,10 +85,9 @@ impl StateDirectories {
         self.0.iter().map(protect).collect()
     }
 
-    /// The same, and the first that can be made where it is missing.
-    pub(super) fn made(&self) -> Vec<Directory> {
-        let _ = self.0.iter().find_map(Candidate::make);
-        self.existing()
+    /// Opens the first place that is private, making it where it is missing.
+    pub(super) fn make_first(&self) -> Option<Directory> {
+        self.0.iter().find_map(Candidate::make)
     }
 
     /// Opens every place of the state directory that there is.

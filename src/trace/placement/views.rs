@@ -16,7 +16,8 @@ use nix::libc;
 use sha2::{Digest as _, Sha256};
 
 use super::super::error::TraceError;
-use super::super::layout::VIEWS_NAME;
+use super::super::layout::{VIEWS_NAME, blobs_name};
+use super::directory::Directory;
 use super::state::StateDirectories;
 
 /// What the agent of a run sees, as far as traces are concerned.
@@ -34,32 +35,31 @@ pub struct Reach {
 #[derive(Debug)]
 pub(super) struct Views {
     state: StateDirectories,
-    files: Vec<File>,
+    file: Option<File>,
 }
 
 impl Views {
     /// Tells other runs that this one sees `trees`; waits while one of them puts a trace there.
     pub(super) fn hold(state: &StateDirectories, trees: &[PathBuf]) -> Result<Self, TraceError> {
-        let mut files = Vec::new();
         // Where none can be made, no run of this user can have a trace that waits.
-        for directory in state.made() {
-            let lock = |source| TraceError::Lock { path: directory.join(OsStr::new(VIEWS_NAME)), source };
-            let file = match directory.open_list(OsStr::new(VIEWS_NAME)) {
-                Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => continue,
-                opened => opened.map_err(lock)?,
-            };
-            for tree in trees {
-                let byte = by_identity(tree).unwrap_or_else(|| by_name(tree));
-                set(&file, &region(libc::F_RDLCK, byte, 1), true).map_err(lock)?;
-            }
-            files.push(file);
+        let mut views = Self { state: state.clone(), file: None };
+        let Some(directory) = state.make_first() else { return Ok(views) };
+        let lock = |source| TraceError::Lock { path: directory.join(OsStr::new(VIEWS_NAME)), source };
+        let file = match directory.open_list(OsStr::new(VIEWS_NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(views),
+            opened => opened.map_err(lock)?,
+        };
+        for tree in trees {
+            let byte = by_identity(tree).unwrap_or_else(|| by_name(tree));
+            set(&file, &region(libc::F_RDLCK, byte, 1), true).map_err(lock)?;
         }
-        Ok(Self { state: state.clone(), files })
+        views.file = Some(file);
+        Ok(views)
     }
 
     /// The run has ended, and sees nothing any more.
     pub(super) fn end(self) -> StateDirectories {
-        for file in &self.files {
+        if let Some(file) = &self.file {
             // Processes that were started meanwhile may have the file open still.
             let _ = set(file, &region(libc::F_UNLCK, 0, 0), false);
         }
@@ -69,25 +69,23 @@ impl Views {
 
 /// That no agent sees a place, nor begins to while this is held.
 pub(super) struct Unseen {
-    _files: Vec<File>,
+    _file: File,
 }
 
-/// Makes sure of that for the places `paths`; `None` where an agent may see one of them.
-pub(super) fn unseen<'a>(state: &StateDirectories, paths: impl Iterator<Item = &'a Path>) -> Option<Unseen> {
-    let bytes: Vec<_> = paths
-        .flat_map(Path::ancestors)
-        .flat_map(|place| [Some(by_name(place)), by_identity(place)])
-        .flatten()
-        .collect();
-    let mut files = Vec::new();
-    for directory in state.existing() {
-        let file = directory.open_list(OsStr::new(VIEWS_NAME)).ok()?;
-        for &byte in &bytes {
-            set(&file, &region(libc::F_WRLCK, byte, 1), false).ok()?;
+/// Makes sure of that for a trace, and its blobs, at each of `paths`; `None` where an agent may see one of them.
+/// `waiting` is the directory of waiting traces beside which runs say what they see.
+pub(super) fn unseen<'a>(waiting: &Directory, paths: impl Iterator<Item = &'a Path>) -> Option<Unseen> {
+    let file =
+        Directory::open_private(waiting.path().parent()?).ok()?.open_list(OsStr::new(VIEWS_NAME)).ok()?;
+    for path in paths {
+        let blobs = path.with_file_name(blobs_name(path.file_name()?));
+        for place in path.ancestors().chain([blobs.as_path()]) {
+            for byte in [Some(by_name(place)), by_identity(place)].into_iter().flatten() {
+                set(&file, &region(libc::F_WRLCK, byte, 1), false).ok()?;
+            }
         }
-        files.push(file);
     }
-    Some(Unseen { _files: files })
+    Some(Unseen { _file: file })
 }
 
 fn set(file: &File, region: &libc::flock, waits: bool) -> io::Result<()> {
