@@ -25,6 +25,9 @@ use super::watch::Watch;
 /// searched with each. What is here of more than that waits its turn.
 const AT_ONCE: usize = 32 << 10;
 
+/// Turns of others in which the next piece comes where it is there.
+const TURNS: usize = 4;
+
 type Polled = Poll<Option<Result<Frame<Bytes>, NetproxyError>>>;
 
 /// A body of either side.
@@ -51,6 +54,8 @@ pub(crate) struct Masked {
     decoder: Decoder,
     /// Decoded, and not searched yet.
     plain: Plain,
+    /// For so many turns no more has come of it than this.
+    let_come: (usize, usize),
     mask: Mask,
     messages: Option<Messages>,
     place: Arc<Place>,
@@ -108,7 +113,17 @@ impl Passing {
     pub(crate) fn masked(body: Received, headers: &HeaderMap, decoder: Decoder, place: &Arc<Place>) -> Self {
         let (mask, messages) = (place.mask_bytes(), Messages::of_body(headers));
         let (place, after, plain) = (Arc::clone(place), VecDeque::new(), Plain::default());
-        Self::Masked(Box::new(Masked { body, decoder, plain, mask, messages, place, after, ended: false }))
+        Self::Masked(Box::new(Masked {
+            body,
+            decoder,
+            plain,
+            let_come: (0, 0),
+            mask,
+            messages,
+            place,
+            after,
+            ended: false,
+        }))
     }
 
     /// The next frame. `blame` is the side that sends it.
@@ -211,6 +226,14 @@ impl Masked {
                 }
             }
             let Poll::Ready(next) = poll(&mut self.body, cx, blame) else {
+                // Small pieces come one by one, each when the one before has been taken.
+                let has_more = self.plain.len() > self.let_come.1;
+                let turns = if has_more { 0 } else { self.let_come.0 + 1 };
+                if self.mask.is_slow() && !self.plain.is_empty() && turns < TURNS {
+                    self.let_come = (turns, self.plain.len());
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 if let Some(frame) = self.search() {
                     return Poll::Ready(Some(Ok(frame)));
                 }
@@ -234,6 +257,7 @@ impl Masked {
 
     /// Searches what is here: what of it may pass.
     fn search(&mut self) -> Option<Frame<Bytes>> {
+        self.let_come = (0, 0);
         let plain = self.plain.take(AT_ONCE);
         let bytes = messages::pass(&mut self.mask, self.messages.as_mut(), plain);
         (!bytes.is_empty()).then(|| Frame::data(bytes))

@@ -32,6 +32,8 @@ pub(super) struct Mask {
     is_text: bool,
     /// What was searched letter by letter since others had their turn.
     worked: usize,
+    /// So were the last bytes that came.
+    is_slow: bool,
 }
 
 impl Mask {
@@ -40,7 +42,16 @@ impl Mask {
         let letters = |length: usize| length - 1 + length / 60 * 4;
         let most = needles.iter().map(|needle| letters(needle.bytes().len())).max().unwrap_or(0);
         let is_text = needles.iter().any(|needle| !needle.bytes().iter().all(|byte| is_token(*byte)));
-        Self { needles, held: BytesMut::new(), passed: 0, column: 0, most, is_text, worked: 0 }
+        Self {
+            needles,
+            held: BytesMut::new(),
+            passed: 0,
+            column: 0,
+            most,
+            is_text,
+            worked: 0,
+            is_slow: false,
+        }
     }
 
     /// The same for other bytes.
@@ -51,6 +62,7 @@ impl Mask {
             passed: 0,
             column: 0,
             worked: 0,
+            is_slow: false,
             ..*self
         }
     }
@@ -63,6 +75,11 @@ impl Mask {
             cx.waker().wake_by_ref();
         }
         is_much
+    }
+
+    /// Whether the last bytes were searched letter by letter: what comes next is better searched in few pieces.
+    pub(super) fn is_slow(&self) -> bool {
+        self.is_slow
     }
 
     #[cfg(test)]
@@ -78,6 +95,7 @@ impl Mask {
         let is_plain = self.held.is_empty()
             && !self.needles.iter().any(|needle| needle.may_be_in(&bytes, self.column))
             && self.beginning(&bytes, 0) == 0;
+        self.is_slow = false;
         if is_plain {
             self.column = letters(&bytes, self.column);
             return bytes;
@@ -87,6 +105,7 @@ impl Mask {
         let mut done = replace_plain(&self.needles, &mut all);
         if self.needles.iter().any(|needle| needle.escaped.suspects(&all, self.column).is_some()) {
             let words = self.needles.iter().map(|needle| needle.bytes().len() / 64 + 1);
+            self.is_slow = true;
             self.worked += all.len() * words.sum::<usize>();
             done = done.max(replace_escaped(&self.needles, &mut all, self.column));
         }
