@@ -150,7 +150,7 @@ impl Supervisor {
         let label = match verdict {
             Verdict::Deny { rule: Some(rule), reason } => self.access.label(Some(rule), &reason),
             Verdict::Deny { rule: None, .. } => {
-                self.access.label(None, "the socket was not made in this run, and no rule names it")
+                self.access.label(None, "no rule names the socket, which was not made in this run")
             }
             // A pattern stands for what matched it at the start.
             Verdict::Allow { .. } => self.access.label(None, "the socket was not there when the run started"),

@@ -2,10 +2,10 @@
 //! at its last close, when it is renamed, and at the end of the run (inotify(7)).
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -99,10 +99,15 @@ impl WrittenFiles {
         shareable: bool,
     ) -> Result<(), Refused> {
         let path = own_path(found.file.as_fd());
-        let watch = self
-            .inotify
-            .add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE)
-            .map_err(Refused::by("inotify_add_watch"))?;
+        let add = || self.inotify.add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE);
+        let (watch, own) = match add() {
+            // What may not be read is not watched either (inotify(7)), such as a lock that is made with mode 0.
+            Err(Errno::EACCES) => {
+                made_readable(&path, || (add(), File::open(&path).ok())).unwrap_or((Err(Errno::EACCES), None))
+            }
+            other => (other, None),
+        };
+        let watch = watch.map_err(Refused::by("inotify_add_watch"))?;
         // The same inode gives the same watch: what was recorded of it stays known.
         let former = self.open.remove(&watch);
         let shareable = shareable || former.as_ref().is_some_and(|former| former.shareable);
@@ -110,7 +115,8 @@ impl WrittenFiles {
         if shareable && self.shareable.len() < MOST {
             self.shareable.insert(id);
         }
-        let (reader, recorded) = former.map_or((None, None), |former| (former.reader, former.recorded));
+        let (former, recorded) = former.map_or((None, None), |former| (former.reader, former.recorded));
+        let reader = own.or(former);
         self.open.insert(
             watch,
             Written {
@@ -341,4 +347,13 @@ fn holds_times(file: &File, size: u64) -> bool {
         || starts.iter().any(|start| head.starts_with(start))
         || head.get(2..8) == Some(b"\r\n\0\0\0\0")
         || head.get(257..262) == Some(b"ustar")
+}
+
+/// Has the owner read the file for as long as `work` lasts; fails where it is somebody else's.
+fn made_readable<T>(path: &str, work: impl FnOnce() -> T) -> io::Result<T> {
+    let former = std::fs::metadata(path)?.permissions();
+    std::fs::set_permissions(path, Permissions::from_mode(former.mode() | 0o400))?;
+    let done = work();
+    std::fs::set_permissions(path, former)?;
+    Ok(done)
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
@@ -372,5 +373,25 @@ fn what_the_run_has_for_itself_is_no_input() {
         assert_eq!(is_own("fs.open_read", "/etc/passwd"), [true], "{ran}");
         assert_eq!(is_own("proc.image", "/tmp/made"), [true], "{ran}");
         replay(sandbox, &[]).exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
+#[test]
+fn files_that_nobody_may_read_are_kept_and_compared() {
+    everyone(|sandbox| {
+        sandbox.policy("write: ./out\nexec: sh");
+        sandbox.directory("out");
+        let script = "umask 777; echo locked >out/lock; umask 477; echo written >out/write";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        let written = ran.exits(0).of("fs.write");
+        assert_eq!(written.len(), 2, "{ran}");
+        assert!(written.iter().all(|entry| entry["args"]["sha256"].is_string()), "{ran}");
+        for (name, mode) in [("lock", 0), ("write", 0o200)] {
+            let file = fs::metadata(sandbox.path(format!("out/{name}"))).expect("a file");
+            assert_eq!(file.permissions().mode() & 0o777, mode, "{name}");
+        }
+        let trace = sandbox.trace();
+        let replayed = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("a name")]);
+        replayed.exits(0).complains("agentbox: replay ok");
     });
 }

@@ -351,7 +351,17 @@ except http.client.IncompleteRead as error:
         let result = only(ran.exits(0).prints("200 b'half'\n"), "http.exchange");
         assert_eq!(result["failure"], json!({"kind": "truncated", "side": "origin", "received": 4}));
         assert_eq!((&result["body"]["whole"], &result["body"]["size"]), (&json!(false), &json!(4)));
+        // Without the proxy the connection itself is refused.
         let ran = python(sandbox, closed, program);
+        assert!(ran.exits(1).stderr.contains("ConnectionRefusedError"), "{ran}");
+        let proxied = program
+            .replace(
+                "\"127.0.0.1\", {port},",
+                "*os.environ[\"HTTP_PROXY\"].removeprefix(\"http://\").split(\":\"),",
+            )
+            .replace("\"/\"", "\"http://127.0.0.1:{port}/\"")
+            .replace("import http", "import os, http");
+        let ran = python(sandbox, closed, &proxied);
         assert!(ran.exits(0).stdout.starts_with("502"), "{ran}");
         let result = only(&ran, "http.exchange");
         assert_eq!(result["failure"], json!({"kind": "refused", "side": "origin", "received": 0}));

@@ -17,7 +17,7 @@ def answer(query):
     address = ZONE.get('.'.join(labels).lower()) if query[end + 1:end + 3] == b'\0\1' else None
     body = b'\xc0\x0c\0\1\0\1\0\0\1\x2c\0\4' + socket.inet_aton(address) if address else b''
     return query[:2] + struct.pack('!HHHHH', 0x8180, 1, 1 if body else 0, 0, 0) + query[12:end + 5] + body
-udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); udp.bind(('127.0.0.1', 53))
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); udp.bind(('0.0.0.0', 53))
 def names():
     while True:
         query, client = udp.recvfrom(4096); udp.sendto(answer(query), client)

@@ -222,7 +222,12 @@ fn who_waits_is_told_to_go_on_and_who_is_refused_is_not() {
             let (mut answer, mut stream) = ask(&mut sender, "POST", "/echo", false);
             stream.send_data(Bytes::from_static(b"body"), true).unwrap();
             assert!(preceding(&mut answer).await.is_none());
-            assert_eq!(answer.await.unwrap().status(), 200);
+            let answer = answer.await.unwrap();
+            assert_eq!(answer.status(), 200);
+            // Whoever leaves before its end has abandoned it.
+            let mut body = answer.into_body();
+            assert_eq!(body.data().await.unwrap().unwrap(), "4");
+            assert!(body.data().await.is_none());
             let (mut answer, _stream) = ask(&mut sender, "POST", "/other", true);
             assert!(preceding(&mut answer).await.is_none());
             assert_eq!(answer.await.unwrap().status(), 403);

@@ -55,8 +55,8 @@ def answer(query, carrier):
     soa = encode('ns.test') + encode('root.test') + struct.pack('!IIIII', 1, 3600, 600, 86400, 60)
     authority = b'' if found else encode('test') + struct.pack('!HHIH', 6, 1, 60, len(soa)) + soa
     return query[:2] + struct.pack('!HHHHH', code, 1, count, not found, 0) + question + body + authority
-udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); udp.bind(('127.0.0.1', 53))
-tcp = socket.create_server(('127.0.0.1', 53))
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); udp.bind(('0.0.0.0', 53))
+tcp = socket.create_server(('0.0.0.0', 53))
 def over_udp():
     while True:
         query, client = udp.recvfrom(4096); udp.sendto(answer(query, ''), client)
