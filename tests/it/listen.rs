@@ -146,7 +146,7 @@ fn who_takes_all_places_of_a_port_takes_none_of_the_runs_own() {
         sandbox.policy(&format!("write: ./out\nnet: 127.0.0.1:{own}\nlisten: {port}\n"));
         let program = format!(
             "
-import resource, socket
+import os, resource, socket, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 s = socket.create_server(('127.0.0.1', {port}), backlog=2000)
 open('out/ready', 'w')
@@ -155,12 +155,14 @@ for _ in range(3):
     c = socket.create_connection(('127.0.0.1', {own}), 20)
     c.settimeout(20)
     assert c.recv(9) == b'host'
-    held.append(c)"
+    held.append(c)
+while not os.path.exists('out/all'): time.sleep(0.02)"
         );
         let running = start(sandbox, &program);
         until("the server is ready", || sandbox.path("out/ready").exists());
         let connect = |_| TcpStream::connect(loopbacks(port)[0]).expect("a connection");
         let held: Vec<TcpStream> = (0..ALL + 40).map(connect).collect();
+        sandbox.file("out/all", "");
         running.finish().exits(0);
         drop(held);
     });
