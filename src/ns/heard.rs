@@ -27,8 +27,9 @@ impl Heard {
     /// Takes what is there; a waiting one of the run's own would hide one from outside (signal(7)).
     pub(super) fn listen(&mut self) {
         while let Ok(Some(signal)) = self.descriptor.read_signal() {
-            // Who is outside of the namespace has no number in it (sigaction(2), pid_namespaces(7)).
-            let from_outside = signal.ssi_pid == 0;
+            // Who is outside of the namespace has no number in it (sigaction(2), pid_namespaces(7)). With a code below 0
+            // the sender has filled that in (rt_sigqueueinfo(2)).
+            let from_outside = signal.ssi_pid == 0 && signal.ssi_code >= 0;
             if let Ok(number) = Signal::try_from(signal.ssi_signo.cast_signed())
                 && from_outside
             {
