@@ -10,6 +10,7 @@ use super::disguise;
 use super::egress::{Egress, RequestLine};
 use super::error::NetproxyError;
 use super::framing::origin_form;
+use super::spare::Ruled;
 use super::target::Origin;
 use crate::policy::{Asked, Conditions, Denied, Verdict, normal_path};
 
@@ -37,6 +38,9 @@ pub(crate) fn admit(
         return Ok(origins);
     }
     let conditions = conditions_of(egress, &origins);
+    if conditions.methods || conditions.paths {
+        head.extensions.insert(Ruled);
+    }
     let mut admission = Admission { egress, conditions, url: first.url(&head.uri), proc };
     let grant = first.grant.clone();
     admission.bring_in_form(head, &grant)?;

@@ -5,11 +5,16 @@ use hyper::body::Body;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request};
 
-/// Whether an origin may not read the body: it has a meaning with few methods (RFC 9110 section 9.3), and one that takes
-/// no notice of it takes it for the next request, which nobody has judged.
+/// Marks a request that rules judged by its method or path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ruled;
+
+/// Whether an origin may not read the body, and takes it for the next request, which nobody has judged. It has a
+/// meaning with few methods (RFC 9110 section 9.3); where rules name methods or paths no origin is trusted with one.
 pub(crate) fn may_leave_its_body<B: Body>(request: &Request<B>) -> bool {
     let with = [Method::POST, Method::PUT, Method::PATCH];
-    !with.contains(request.method()) && !request.body().is_end_stream()
+    let is_ruled = request.extensions().get::<Ruled>().is_some();
+    (is_ruled || !with.contains(request.method())) && !request.body().is_end_stream()
 }
 
 /// Whether the body has no length that is known beforehand: the library sends none of it in HTTP/1.0, which cannot say

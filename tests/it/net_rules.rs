@@ -4,6 +4,10 @@ mod git;
 mod origin;
 mod vocabulary;
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Shutdown, TcpListener};
+use std::sync::{Arc, Mutex};
+
 use crate::support::{Sandbox, User, everyone, has, skip};
 
 use origin::Origin;
@@ -142,6 +146,51 @@ fn no_request_is_smuggled_past_the_rules() {
     for url in ran.of("http.exchange").iter().filter_map(|entry| entry["args"]["url"].as_str()) {
         assert!(!url.contains("secret"), "{url}");
     }
+}
+
+/// Reads no bodies, and takes what stands in one for the next request, until it was told that none comes.
+fn careless(seen: Arc<Mutex<Vec<String>>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut out = stream.try_clone().expect("a stream");
+            let mut lines = BufReader::new(stream).lines();
+            loop {
+                let head: Vec<String> =
+                    lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+                let Some(first) = head.first() else { break };
+                seen.lock().expect("the lines").push(first.clone());
+                let _ = out.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                if head.iter().any(|field| field.eq_ignore_ascii_case("connection: close")) {
+                    let _ = out.shutdown(Shutdown::Write);
+                    lines.by_ref().for_each(drop);
+                }
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn no_body_becomes_a_request_where_paths_are_judged() {
+    let seen = Arc::<Mutex<Vec<String>>>::default();
+    let port = careless(Arc::clone(&seen));
+    everyone(|sandbox| {
+        sandbox.policy(&format!("net: POST|PUT|PATCH 127.0.0.1:{port}/open/**\n"));
+        let ran = sandbox.python(&format!(
+            "import http.client
+for method in 'POST', 'PUT', 'PATCH':
+    for body in b'GET /secret HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n', b'':
+        client = http.client.HTTPConnection('127.0.0.1', {port})
+        for _ in 'twice':
+            client.request(method, '/open/x', body)
+            print(client.getresponse().read().decode(), end=' ')"
+        ));
+        ran.exits(0).prints(&"ok ".repeat(30));
+    });
+    let seen = seen.lock().expect("the lines");
+    assert!(seen.len() == 60 && !seen.iter().any(|line| line.contains("secret")), "{seen:?}");
 }
 
 #[test]
