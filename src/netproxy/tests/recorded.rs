@@ -151,13 +151,17 @@ const GET: &str = "GET /x HTTP/1.1\r\nHost: 93.184.216.34\r\n\r\n";
 
 #[test]
 fn a_streamed_body_keeps_its_segments() {
-    let events = server(|mut stream| {
+    // Each piece waits for the one before to have arrived, however busy the machine is.
+    let (arrived, arrivals) = std::sync::mpsc::channel();
+    let arrivals = std::sync::Arc::new(std::sync::Mutex::new(arrivals));
+    let events = server(move |mut stream| {
         if read_request(&mut stream).is_none() {
             return;
         }
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
         let _ = stream.write_all(head.as_bytes());
         for _ in 0..3 {
+            let _ = arrivals.lock().unwrap().recv_timeout(Duration::from_secs(30));
             std::thread::sleep(Duration::from_millis(150));
             let _ = stream.write_all(b"9\r\ndata: x\n\n\r\n");
         }
@@ -166,11 +170,15 @@ fn a_streamed_body_keeps_its_segments() {
     });
     let bench = bench(WEB, Some(events));
     let (mut stream, _) = ask(&bench, GET);
+    arrived.send(()).unwrap();
     let mut body = Vec::new();
     while !body.ends_with(b"0\r\n") {
         let mut byte = [0];
         stream.read_exact(&mut byte).unwrap();
         body.push(byte[0]);
+        if body.ends_with(b"\n\n\r\n") {
+            arrived.send(()).unwrap();
+        }
     }
     let event = &bench.wait_for("http.exchange", 1)[0];
     let result = event.result.as_ref().unwrap();
