@@ -3,6 +3,9 @@
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
 use super::Failure;
 use super::output::written;
 use super::voice::tell;
@@ -14,11 +17,16 @@ use crate::trace::{self, Held, Opened, Outcome, TraceError, escape};
 const SAME: u8 = 0;
 const DIFFERENT: u8 = 1;
 
-/// Says what two runs did differently: 0 nothing, 1 something or a trace was tampered with, 2 one cannot be read
-///
-/// Steps are compared process by process: files read and written, programs, requests and their answers, denials,
-/// output and exit status. Times, addresses, memory and process numbers are not.
+/// What `diff --help` says after the options.
+const AFTER_HELP: &str = "\
+Steps are compared process by process: files read and written, programs, requests and their answers, \
+denials, output and exit status. Times, addresses, memory and process numbers are not.
+
+Exit codes: 0 nothing differs; 1 something does, or a trace was altered; 2 usage, or a trace cannot be read.";
+
+/// Say what two runs did differently
 #[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
 pub(super) struct DiffCommand {
     /// The trace of one run
     #[arg(value_name = "A")]
@@ -33,7 +41,7 @@ pub(super) struct DiffCommand {
     json: bool,
 
     /// Accept differences of this class, as time-only; they are counted
-    #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
+    #[arg(long, value_name = "CLASS", value_enum)]
     lenient: Vec<Cause>,
 }
 
@@ -101,9 +109,12 @@ fn print(comparison: &Comparison, json: bool, out: &mut impl Write) -> io::Resul
     writeln!(out, "{}", report::verdict(comparison, "same", "different"))
 }
 
-pub(super) fn parse_cause(text: &str) -> Result<Cause, String> {
-    Cause::named(text).ok_or_else(|| {
-        let names: Vec<_> = Cause::ALL.iter().map(|cause| cause.name()).collect();
-        format!("the classes are {}", names.join(", "))
-    })
+impl ValueEnum for Cause {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
 }

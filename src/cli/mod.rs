@@ -55,7 +55,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
-    /// Say what two runs did differently: 0 nothing, 1 something
+    /// Say what two runs did differently
     Diff(diff::DiffCommand),
     /// Write a starter policy; never overwrites one
     Init(init::InitCommand),

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 
 use super::Failure;
-use super::diff::parse_cause;
 use super::places::{absolute_path, empty_directory};
 use super::run::{Prepared, protected, reach, unlisted};
 use super::until::{Bound, UntilArguments};
@@ -63,7 +62,7 @@ pub(super) struct ReplayCommand {
     #[command(flatten)]
     voice: Voice,
     /// Accept differences of this class, as time-only; they are counted
-    #[arg(long, value_name = "CLASS", value_parser = parse_cause)]
+    #[arg(long, value_name = "CLASS", value_enum)]
     lenient: Vec<Cause>,
     #[command(flatten)]
     until: UntilArguments,

@@ -78,12 +78,6 @@ impl Cause {
             Self::UncontrolledSource => "uncontrolled-source",
         }
     }
-
-    /// The class of that [name](Self::name).
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|cause| cause.name() == name)
-    }
 }
 
 /// As everywhere: what a report says can be given to `--lenient`.
