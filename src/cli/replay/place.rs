@@ -41,7 +41,15 @@ fn enter(recording: &Recording) -> Result<(), Failure> {
     };
     entered.map_err(|error| {
         let place = place.display();
-        Failure::diverged(format!("the directory in which it ran cannot be entered: {place}: {error}"))
+        let remedy = match error.kind() {
+            ErrorKind::NotFound => {
+                "; a replay needs its files at their places, or in the trace (run --capture)"
+            }
+            _ => "",
+        };
+        Failure::diverged(format!(
+            "the directory in which it ran cannot be entered: {place}: {error}{remedy}"
+        ))
     })
 }
 
