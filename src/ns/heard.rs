@@ -8,6 +8,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 pub const PASSED_ON: [Signal; 5] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1];
 
+/// Sent by kill(2), and by the kernel (a terminal).
+const SI_USER: i32 = 0;
+const SI_KERNEL: i32 = 0x80;
+
 /// Signals from outside that have come and were not asked for yet. They are blocked here.
 #[derive(Debug)]
 pub(super) struct Heard {
@@ -27,9 +31,9 @@ impl Heard {
     /// Takes what is there; a waiting one of the run's own would hide one from outside (signal(7)).
     pub(super) fn listen(&mut self) {
         while let Ok(Some(signal)) = self.descriptor.read_signal() {
-            // Who is outside of the namespace has no number in it (sigaction(2), pid_namespaces(7)). With a code below 0
-            // the sender has filled that in (rt_sigqueueinfo(2)).
-            let from_outside = signal.ssi_pid == 0 && signal.ssi_code >= 0;
+            // Who is outside of the namespace has no number in it (sigaction(2), pid_namespaces(7)). Other codes come
+            // of a sender who has filled that in (rt_sigqueueinfo(2)), or of a descriptor with an owner (F_SETSIG).
+            let from_outside = signal.ssi_pid == 0 && [SI_USER, SI_KERNEL].contains(&signal.ssi_code);
             if let Ok(number) = Signal::try_from(signal.ssi_signo.cast_signed())
                 && from_outside
             {

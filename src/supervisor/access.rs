@@ -114,8 +114,17 @@ impl AccessTable {
     /// Decides on `resolved`, a final path of the view; `id` is the file there, if any.
     #[must_use]
     pub fn decide(&self, access: PathAccess, resolved: &Path, id: Option<FileId>) -> Decision {
-        if self.is_protected(resolved, id) {
-            return Decision::Own { reason: "it belongs to the launcher" };
+        if let Some(protected) = self.protected_as(resolved, id) {
+            // What git is told to leave alone, and what lies elsewhere (`-p`), it does not look at.
+            let is_policy = protected.path.extension().is_some_and(|extension| extension == "policy");
+            return Decision::Own {
+                reason: match is_policy {
+                    true => {
+                        "the policy belongs to the launcher: keep it outside with -p, or name it in .git/info/exclude"
+                    }
+                    false => "it belongs to the launcher",
+                },
+            };
         }
         if is_below(resolved, Path::new("/proc/1")) {
             return Decision::Own { reason: "pid 1 is the launcher's" };
@@ -202,7 +211,11 @@ impl AccessTable {
     /// Whether `path` or the file there is one of the launcher's own.
     #[must_use]
     pub fn is_protected(&self, path: &Path, id: Option<FileId>) -> bool {
-        self.protected.iter().any(|protected| protected.covers(path) || (id.is_some() && protected.id == id))
+        self.protected_as(path, id).is_some()
+    }
+
+    fn protected_as(&self, path: &Path, id: Option<FileId>) -> Option<&Protected> {
+        self.protected.iter().find(|protected| protected.covers(path) || (id.is_some() && protected.id == id))
     }
 
     /// Whether the file is one of the launcher's own, wherever it is.

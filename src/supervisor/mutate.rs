@@ -135,6 +135,7 @@ impl Supervisor {
         self.settle()?;
         let before = self.before_target(&target)?;
         let (place, linked) = (&target.place, self.linked(&target.place));
+        self.written.loses_name(place);
         let done = nix::unistd::unlinkat(place.directory.file.as_fd(), place.name.as_os_str(), how);
         if done.is_ok() {
             self.moved_file(place, None);

@@ -52,12 +52,7 @@ impl Supervisor {
         let (a, b) = (&source.place, &target.place);
         let exchanged = flags.contains(RenameFlags::RENAME_EXCHANGE);
         let directory = is_directory(a) || (exchanged && is_directory(b));
-        let done = self.view.rename(a, b, flags);
-        if done.is_ok() {
-            self.written.renamed(&a.path(), &b.path(), exchanged);
-            self.moved_file(a, Some(b));
-            self.changed_at(b);
-        }
+        let done = self.move_name(a, b, flags);
         let mut event = Event::new(Kind::Observe, "fs.rename").path("to", b.path());
         if exchanged {
             event = event.arg("exchange", true);
@@ -75,6 +70,19 @@ impl Supervisor {
             }
         }
         self.finish(call, &source, event, before, done)
+    }
+
+    /// What was written and is called so stays known.
+    fn move_name(&mut self, from: &Place, to: &Place, flags: RenameFlags) -> nix::Result<()> {
+        let exchanged = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        if !exchanged {
+            self.written.loses_name(to);
+        }
+        self.view.rename(from, to, flags)?;
+        self.written.renamed(&from.path(), &to.path(), exchanged);
+        self.moved_file(from, Some(to));
+        self.changed_at(to);
+        Ok(())
     }
 
     /// Moving a directory moves what a rule protects below it: refused.

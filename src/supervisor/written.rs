@@ -15,9 +15,10 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::stat::{FileStat, Mode, fstat};
 use serde_json::Value;
 
-use super::content::Content;
+use super::content::{Content, Identity};
 use super::digest::{self, Digests};
-use super::view::{Found, View, own_path};
+use super::mutate::status_of;
+use super::view::{Found, Place, View, own_path};
 use crate::policy::FileId;
 use crate::sys::refused::Refused;
 use crate::sys::status;
@@ -44,13 +45,13 @@ struct Settled {
     proc: String,
     rule: String,
     content: Content,
-    /// Modification time and size when that was so.
-    stamp: Stamp,
+    /// The file when that was so. Its time of change is none that a program can set back (utimensat(2)).
+    was: Identity,
     /// It was open for reading too, so that memory may share it: stores leave no trace in its time.
     shareable: bool,
+    /// O_PATH, where its name was taken away while it had others.
+    held: Option<nix::Result<OwnedFd>>,
 }
-
-type Stamp = (i64, i64, i64);
 
 /// Longest time that the run is kept waiting for the digests of closed files, and the longest that
 /// its end is.
@@ -65,6 +66,8 @@ const MOST: usize = 1 << 20;
 pub(super) struct WrittenFiles {
     inotify: Inotify,
     open: HashMap<WatchDescriptor, Written>,
+    /// Those of others that may be written and not read: that they were written is all that is known.
+    unreadable: HashMap<FileId, Written>,
     settled: HashMap<FileId, Settled>,
     /// Files that memory may share: stores leave no trace in their times.
     shareable: HashSet<FileId>,
@@ -80,7 +83,8 @@ impl WrittenFiles {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .map_err(Refused::by("inotify_init1"))?;
         let (settled, shareable) = (HashMap::new(), HashSet::new());
-        Ok(Self { inotify, open: HashMap::new(), settled, shareable, keeps, closed: Vec::new() })
+        let (open, unreadable) = (HashMap::new(), HashMap::new());
+        Ok(Self { inotify, open, unreadable, settled, shareable, keeps, closed: Vec::new() })
     }
 
     /// Becomes readable when a file was closed.
@@ -107,29 +111,32 @@ impl WrittenFiles {
             }
             other => (other, None),
         };
+        let id = found.id();
+        let mut written = Written {
+            path: found.path,
+            proc: proc.to_owned(),
+            rule,
+            file: found.file,
+            reader: own,
+            recorded: None,
+            id,
+            shareable,
+        };
+        if watch == Err(Errno::EACCES) {
+            self.unreadable.insert(id, written);
+            return Ok(());
+        }
         let watch = watch.map_err(Refused::by("inotify_add_watch"))?;
         // The same inode gives the same watch: what was recorded of it stays known.
-        let former = self.open.remove(&watch);
-        let shareable = shareable || former.as_ref().is_some_and(|former| former.shareable);
-        let id = found.id();
-        if shareable && self.shareable.len() < MOST {
+        if let Some(former) = self.open.remove(&watch) {
+            written.shareable |= former.shareable;
+            written.reader = written.reader.or(former.reader);
+            written.recorded = former.recorded;
+        }
+        if written.shareable && self.shareable.len() < MOST {
             self.shareable.insert(id);
         }
-        let (former, recorded) = former.map_or((None, None), |former| (former.reader, former.recorded));
-        let reader = own.or(former);
-        self.open.insert(
-            watch,
-            Written {
-                path: found.path,
-                proc: proc.to_owned(),
-                rule,
-                file: found.file,
-                reader,
-                recorded,
-                id,
-                shareable,
-            },
-        );
+        self.open.insert(watch, written);
         Ok(())
     }
 
@@ -157,6 +164,21 @@ impl WrittenFiles {
                 *path = if rest.as_os_str().is_empty() { now.to_owned() } else { now.join(rest) };
             }
         }
+    }
+
+    /// The file at `place` is about to lose that name: what was written may have others.
+    pub(super) fn loses_name(&mut self, place: &Place) {
+        /// Files that are held: of one more is told that it was not looked at again.
+        const HELD: usize = 256;
+        let Some(status) = status_of(place).filter(|status| status.st_nlink > 1) else { return };
+        let id = FileId { dev: status.st_dev, ino: status.st_ino };
+        let is_full = self.settled.values().filter(|settled| settled.held.is_some()).nth(HELD - 1).is_some();
+        let Some(settled) = self.settled.get_mut(&id) else { return };
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        settled.held = Some(match is_full {
+            true => Err(Errno::EMFILE),
+            false => nix::fcntl::openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty()),
+        });
     }
 
     /// The files that were closed after writing since the last call, each as it was then.
@@ -210,6 +232,9 @@ impl WrittenFiles {
         }
         self.open.clear();
         recorded?;
+        for (_, mut written) in self.unreadable.drain() {
+            record(&mut written, digests, recorder, false)?;
+        }
         self.sweep(view, digests, recorder)
     }
 
@@ -217,20 +242,22 @@ impl WrittenFiles {
     /// mapping that outlived the descriptor, a second descriptor) is recorded as unobserved.
     fn sweep(&mut self, view: &View, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
         for (id, settled) in self.settled.drain() {
-            let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-            // Its root is the host's again, unless it was written inside alone.
-            let opened = match view.is_diverted(&settled.path) {
-                true => view.open(settled.path.as_os_str().as_encoded_bytes(), flags, Mode::empty()),
-                false => nix::fcntl::open(&settled.path, flags, Mode::empty()),
+            let content = match settled.file(view) {
+                // Deleted since.
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
+                Err(errno) => Err(errno.into()),
+                Ok(file) => {
+                    let Ok(status) = fstat(&file) else { continue };
+                    let replaced = FileId { dev: status.st_dev, ino: status.st_ino } != id;
+                    if replaced || (Identity::of(&status) == settled.was && !settled.shareable) {
+                        continue;
+                    }
+                    let path = own_path(file.as_fd());
+                    let opened = File::open(&path)
+                        .or_else(|_| made_readable(&path, || File::open(&path)).and_then(|opened| opened));
+                    opened.and_then(|file| digests.anew(file.as_fd()))
+                }
             };
-            // Deleted or replaced since, or out of reach.
-            let Ok(file) = opened else { continue };
-            let Ok(status) = fstat(&file) else { continue };
-            let same = FileId { dev: status.st_dev, ino: status.st_ino } == id;
-            if !same || (stamp(&status) == settled.stamp && !settled.shareable) {
-                continue;
-            }
-            let content = digests.anew(file.as_fd());
             if content.as_ref().is_ok_and(|content| *content == settled.content) {
                 continue;
             }
@@ -261,8 +288,19 @@ impl WrittenFiles {
     }
 }
 
-fn stamp(status: &FileStat) -> Stamp {
-    (status.st_mtime, status.st_mtime_nsec, status.st_size)
+impl Settled {
+    /// The file by O_PATH, or what is at its path by now.
+    fn file(&self, view: &View) -> nix::Result<OwnedFd> {
+        if let Some(held) = &self.held {
+            return held.as_ref().map_err(|errno| *errno)?.try_clone().map_err(|_| Errno::EMFILE);
+        }
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        // Its root is the host's again, unless it was written inside alone.
+        match view.is_diverted(&self.path) {
+            true => view.open(self.path.as_os_str().as_encoded_bytes(), flags, Mode::empty()),
+            false => nix::fcntl::open(&self.path, flags, Mode::empty()),
+        }
+    }
 }
 
 /// Remembers what was recorded, for the sweep.
@@ -271,7 +309,8 @@ fn note(written: &Written, settled: &mut HashMap<FileId, Settled>) {
     if settled.len() >= MOST {
         return;
     }
-    let shareable = written.shareable || settled.get(&written.id).is_some_and(|former| former.shareable);
+    let former = settled.remove(&written.id);
+    let shareable = written.shareable || former.as_ref().is_some_and(|former| former.shareable);
     settled.insert(
         written.id,
         Settled {
@@ -279,8 +318,9 @@ fn note(written: &Written, settled: &mut HashMap<FileId, Settled>) {
             proc: written.proc.clone(),
             rule: written.rule.clone(),
             content: content.clone(),
-            stamp: stamp(&status),
+            was: Identity::of(&status),
             shareable,
+            held: former.and_then(|former| former.held),
         },
     );
 }

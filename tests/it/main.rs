@@ -32,6 +32,7 @@ mod intersection;
 mod java;
 mod kept;
 mod killed;
+mod last_look;
 mod late;
 mod layers;
 mod life;

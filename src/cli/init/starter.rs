@@ -27,6 +27,9 @@ const HEAD: &str = "\
 #
 # Paths start at the directory in which the command is started; `~` is your home. Grants add up,
 # and a `deny:` takes away from all of them. The order of lines does not matter.
+#
+# The command can neither read nor change this file, and `git add -A` stops at what it cannot read: where
+# git runs inside, name it in .git/info/exclude, or keep it elsewhere (`-p FILE`).
 
 # Files. `write:` implies reading. The command may not start programs from a write directory.
 read: .

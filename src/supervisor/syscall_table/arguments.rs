@@ -15,6 +15,9 @@ pub struct ArgumentRules {
     pub otherwise: Action,
 }
 
+/// Whatever the registers hold, the kernel answers.
+pub(super) const ANY: ArgumentRules = ArgumentRules { clauses: &[], otherwise: Action::Allow };
+
 /// An action for the calls that pass every test.
 #[derive(Clone, Copy, Debug)]
 pub struct Clause {

@@ -119,13 +119,13 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![flock],
     },
     Group {
-        disposition: Disposition::Arguments(&FCNTL),
+        disposition: Disposition::GroupSignals { unscoped: &FCNTL_UNSCOPED, otherwise: &FCNTL },
         reason: "descriptor flags, record locks (exclusive ones need a descriptor for writing), \
                  seals; no leases",
         syscalls: calls![fcntl],
     },
     Group {
-        disposition: Disposition::Arguments(&IOCTL),
+        disposition: Disposition::GroupSignals { unscoped: &IOCTL_UNSCOPED, otherwise: &IOCTL },
         reason: "terminals, sockets and files need it; not what types into a terminal or changes \
                  inodes unseen; the caller's group, which has no number here, gets the terminal \
                  back by the supervisor",
@@ -166,10 +166,26 @@ const FLOCK: ArgumentRules =
 const F_SETLEASE: u32 = 1024;
 const F_SETDELEG: u32 = 1024 + 16;
 
-const FCNTL: ArgumentRules = ArgumentRules {
-    clauses: &[clause(&[one_of(1, &[F_SETLEASE, F_SETDELEG])], Action::Errno(NOT_PERMITTED))],
+const LEASES: Clause = clause(&[one_of(1, &[F_SETLEASE, F_SETDELEG])], Action::Errno(NOT_PERMITTED));
+
+const FCNTL: ArgumentRules = ArgumentRules { clauses: &[LEASES], otherwise: Action::Allow };
+
+/// A terminal that is to tell of its input (SIGIO) takes its foreground process group for the owner (tty_ioctl(4)), which
+/// is the caller's, outside of the run; F_SETSIG makes that any signal.
+const FCNTL_UNSCOPED: ArgumentRules = ArgumentRules {
+    clauses: &[
+        LEASES,
+        clause(&[one_of(1, &[F_SETFL]), any_bit(2, O_ASYNC)], Action::Errno(NOT_PERMITTED)),
+        clause(&[one_of(1, &[F_SETSIG])], Action::Errno(NOT_PERMITTED)),
+    ],
     otherwise: Action::Allow,
 };
+
+const F_SETFL: u32 = 4;
+const F_SETSIG: u32 = 10;
+const O_ASYNC: u32 = 0x2000;
+/// As O_ASYNC.
+const FIOASYNC: u32 = 0x5452;
 
 /// Gives the terminal to a process group.
 const TIOCSPGRP: u32 = 0x5410;
@@ -215,16 +231,23 @@ const CLONE_RANGES: [u32; 3] = [0x9409, 0x940d, 0x9436];
 /// files, that no judged call made. ENOTTY is any other file system's answer.
 const SUBVOLUME_TYPES: [u32; 2] = [0x9400, 0xbc00];
 
-const IOCTL: ArgumentRules = ArgumentRules {
-    clauses: &[
-        clause(&[one_of(1, &LASTING)], Action::Errno(NOT_PERMITTED)),
-        clause(&[one_of(1, &[TCXONC]), one_of(2, &[TCOOFF])], Action::Errno(NOT_PERMITTED)),
-        clause(&[one_of(1, &[TIOCSPGRP])], Action::Notify),
-        clause(&[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)], Action::Errno(EOPNOTSUPP)),
-        clause(&[masked(1, ALL_BUT_FOUR_BITS, &[ENCRYPTION])], Action::Errno(EOPNOTSUPP)),
-        clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),
-        clause(&[masked(1, TYPE, &SUBVOLUME_TYPES)], Action::Errno(libc::ENOTTY)),
-    ],
+const IOCTL_CLAUSES: [Clause; 7] = [
+    clause(&[one_of(1, &LASTING)], Action::Errno(NOT_PERMITTED)),
+    clause(&[one_of(1, &[TCXONC]), one_of(2, &[TCOOFF])], Action::Errno(NOT_PERMITTED)),
+    clause(&[one_of(1, &[TIOCSPGRP])], Action::Notify),
+    clause(&[masked(1, TYPE_AND_NUMBER, &INODE_CHANGES)], Action::Errno(EOPNOTSUPP)),
+    clause(&[masked(1, ALL_BUT_FOUR_BITS, &[ENCRYPTION])], Action::Errno(EOPNOTSUPP)),
+    clause(&[masked(1, TYPE_AND_NUMBER, &CLONE_RANGES)], Action::Allow),
+    clause(&[masked(1, TYPE, &SUBVOLUME_TYPES)], Action::Errno(libc::ENOTTY)),
+];
+
+const IOCTL: ArgumentRules = ArgumentRules { clauses: &IOCTL_CLAUSES, otherwise: Action::Allow };
+
+const IOCTL_UNSCOPED: ArgumentRules = ArgumentRules {
+    clauses: &{
+        let [a, b, c, d, e, f, g] = IOCTL_CLAUSES;
+        [a, b, c, d, e, f, g, clause(&[one_of(1, &[FIOASYNC])], Action::Errno(NOT_PERMITTED))]
+    },
     otherwise: Action::Allow,
 };
 

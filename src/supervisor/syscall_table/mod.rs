@@ -94,7 +94,7 @@ pub enum Disposition {
         /// Without the option.
         unscoped: &'static ArgumentRules,
         /// With it.
-        otherwise: Action,
+        otherwise: &'static ArgumentRules,
     },
     /// The supervisor answers under `FilterOptions::replayable`, else the kernel does.
     Replayable,
@@ -206,9 +206,8 @@ impl Disposition {
             | Self::ReplayableTimer(_)
             | Self::ReplayableWait { .. }
             | Self::ReplayedWait(_) => Decision::Always(Action::Allow),
-            Self::FullMediation { otherwise, .. } | Self::GroupSignals { otherwise, .. } => {
-                Decision::Always(otherwise)
-            }
+            Self::GroupSignals { otherwise, .. } => Decision::Arguments(otherwise),
+            Self::FullMediation { otherwise, .. } => Decision::Always(otherwise),
         }
     }
 }

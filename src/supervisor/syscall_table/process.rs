@@ -2,7 +2,7 @@
 
 use libc::{EBUSY, EINVAL, EOPNOTSUPP, EPERM as NOT_PERMITTED};
 
-use super::arguments::{ArgumentRules, any_bit, any_upper_bit, clause, masked, one_of};
+use super::arguments::{ANY, ArgumentRules, any_bit, any_upper_bit, clause, masked, one_of};
 use super::{ALLOW, Action, Disposition, ENOSYS, EPERM, Group, NOTIFY};
 
 pub(super) const GROUPS: &[Group] = &[
@@ -61,13 +61,13 @@ pub(super) const GROUPS: &[Group] = &[
         syscalls: calls![tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open],
     },
     Group {
-        disposition: Disposition::GroupSignals { unscoped: &KILL, otherwise: Action::Allow },
+        disposition: Disposition::GroupSignals { unscoped: &KILL, otherwise: &ANY },
         reason: "as above, but for the caller's own process group, which reaches out of the pid \
                  namespace: Landlock's signal scope holds it back",
         syscalls: calls![kill],
     },
     Group {
-        disposition: Disposition::GroupSignals { unscoped: &PIDFD_SEND_SIGNAL, otherwise: Action::Allow },
+        disposition: Disposition::GroupSignals { unscoped: &PIDFD_SEND_SIGNAL, otherwise: &ANY },
         reason: "as above, with a flag for the process group",
         syscalls: calls![pidfd_send_signal],
     },

@@ -137,6 +137,28 @@ fn without_landlock_the_view_and_the_supervisor_hold() {
     });
 }
 
+/// Its owner would be the foreground group of the caller's terminal.
+#[test]
+fn without_a_scope_for_signals_no_descriptor_sends_any() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let rules = [format!("{}={}", libc::SYS_landlock_create_ruleset, libc::ENOSYS)];
+        let program = "import errno, fcntl, os, signal, struct
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+reader, writer = os.pipe()
+def tried(act):
+    try: act(); return 'done'
+    except OSError as error: return errno.errorcode[error.errno]
+print(tried(lambda: fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)),
+      tried(lambda: fcntl.fcntl(reader, fcntl.F_SETSIG, signal.SIGKILL)),
+      tried(lambda: fcntl.ioctl(reader, 0x5452, struct.pack('i', 1))),
+      tried(lambda: fcntl.fcntl(reader, fcntl.F_SETFL, os.O_NONBLOCK)))";
+        run_refusing(sandbox, &rules, &["python3", "-c", program])
+            .exits(0)
+            .prints("EPERM EPERM EPERM done\n");
+    });
+}
+
 /// Landlock keeps programs from message queues, which lie in no directory.
 #[test]
 fn without_landlock_a_message_queue_waits_as_long_in_a_replay() {
