@@ -49,6 +49,10 @@ fn naive(mut bytes: &[u8]) -> Carried {
             return carried;
         }
         let (mask, rest) = rest.split_at(if masked { 4 } else { 0 });
+        // A control frame is short and whole; what follows another one is read no further (section 5.5).
+        if first & 8 != 0 && (first & 128 == 0 || length > 125) {
+            return carried;
+        }
         let end = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
         let plain = rest[..end].iter().enumerate().map(|(at, byte)| byte ^ mask.get(at % 4).unwrap_or(&0));
         carried[usize::from(first & 8 != 0)].extend(plain);
