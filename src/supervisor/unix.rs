@@ -27,6 +27,8 @@ use crate::trace::{Event, Kind};
 
 /// Sockets of this run that may exist at once in places of the host.
 const MOST_MADE: usize = 256;
+/// From so many on those are forgotten that no name leads to any more: each costs two descriptors.
+const MANY_MADE: usize = 64;
 
 /// The sockets that may be connected to.
 #[derive(Debug)]
@@ -95,9 +97,9 @@ impl Sockets {
         self.private.contains(&id.dev)
     }
 
-    /// Whether one more can be remembered; those that no name leads to any more are forgotten.
+    /// Whether one more can be remembered.
     pub(super) fn has_room(&mut self) -> bool {
-        if self.made.len() >= MOST_MADE {
+        if self.made.len() >= MANY_MADE {
             self.made.retain(|_, made| fstat(&made.node).is_ok_and(|status| status.st_nlink > 0));
         }
         self.made.len() < MOST_MADE

@@ -123,8 +123,7 @@ fn an_address_is_as_it_was_spelled() {
     as_each_user(|stage| {
         stage.make_directory("write");
         stage.make_directory("write/inner");
-        let code = format!(
-            "
+        let code = "
 os.symlink('inner', 'write/way')
 long = 'write/' + './' * 50
 names = ['write/a', os.path.abspath('write/b'), 'write/../write/./c', 'write//way/d', '/proc/self/cwd/write/e',
@@ -151,8 +150,7 @@ for name in ['h', '../i']:
     client.recv(100)
     print(server.getsockname() == client.getpeername() == name)
     print(struct.unpack('3i', client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] == os.getpid())
-"
-        );
+";
         let ran = stage.python("write: ./write\n", &format!("{ASK}{SERVE}{code}"));
         let expected = [vec!["True True"; 7], vec!["110 0 True"], vec!["True"; 4]].concat();
         assert_eq!(ran.lines(), expected, "{ran}");
@@ -239,5 +237,44 @@ attempt(lambda: socket.socket(socket.AF_UNIX).bind('write/closed/s'))
             "--",
         ];
         assert_eq!(ran.lines(), [&expected[..], &expected, &["EACCES"]].concat(), "{ran}");
+    });
+}
+
+#[test]
+fn a_replay_binds_and_connects_as_the_run_did() {
+    as_each_user(|stage| {
+        stage.make_directory("write");
+        let code = "
+for name in ['write/a', os.path.abspath('write/b'), '/tmp/c']:
+    server = serve(name)
+    ask(name)
+    print(server.getsockname(), oct(os.stat(name).st_mode), os.stat(name).st_ino)
+os.unlink('write/a')
+";
+        let ran = stage.python("write: ./write\n", &format!("{ASK}{SERVE}{code}"));
+        assert_eq!(ran.lines().iter().filter(|line| *line == "own:hi").count(), 3, "{ran}");
+        std::fs::remove_file(stage.path("write/b")).expect("the node stays");
+        let again = stage.command().args(["replay", "-t", "trace.jsonl"]).output().expect("it runs");
+        assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+        assert_eq!(String::from_utf8_lossy(&again.stdout), ran.stdout());
+        assert!(!stage.path("write/b").exists());
+    });
+}
+
+#[test]
+fn sockets_that_are_gone_make_room_for_others() {
+    as_each_user(|stage| {
+        stage.make_directory("write");
+        let code = "
+for turn in range(300):
+    server = serve('write/s')
+    ask('write/s')
+    os.unlink('write/s')
+kept = [serve(f'write/{number}') for number in range(100)]
+for number in range(100):
+    ask(f'write/{number}')
+";
+        let ran = stage.python("write: ./write\n", &format!("{ASK}{SERVE}{code}"));
+        assert_eq!(ran.lines(), ["own:hi"; 400], "{ran}");
     });
 }
