@@ -157,12 +157,8 @@ for name in ['h', '../i']:
     });
 }
 
-#[test]
-fn a_name_in_a_place_of_the_host_is_taken_and_given_back() {
-    as_each_user(|stage| {
-        stage.make_directory("write");
-        stage.make_directory("write/closed");
-        let code = "
+/// In a place of the host and in one of the run's own all is the same.
+const BOUND: &str = "
 import stat
 os.chmod('write/closed', 0o500)
 for directory in ['write', '/tmp']:
@@ -213,7 +209,13 @@ for directory in ['write', '/tmp']:
     print('--')
 attempt(lambda: socket.socket(socket.AF_UNIX).bind('write/closed/s'))
 ";
-        let ran = stage.python("write: ./write\n", &format!("{ASK}{SERVE}{code}"));
+
+#[test]
+fn a_name_in_a_place_of_the_host_is_taken_and_given_back() {
+    as_each_user(|stage| {
+        stage.make_directory("write");
+        stage.make_directory("write/closed");
+        let ran = stage.python("write: ./write\n", &format!("{ASK}{SERVE}{BOUND}"));
         let expected = [
             "0o140750",
             "EADDRINUSE",
