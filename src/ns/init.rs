@@ -16,6 +16,7 @@ use nix::sys::time::TimeValLike;
 use nix::sys::uio::pwrite;
 use nix::unistd::Pid;
 
+use super::apart::Apart;
 use super::channel;
 use super::heard::Heard;
 use crate::sys::ptrace::{self, End, Stop};
@@ -96,6 +97,16 @@ pub fn bind_request(umask: u32, address: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// First byte of a request to bind a socket where no path leads, and of its answer.
+pub const BIND_APART: u8 = b'S';
+
+/// The request to bind the descriptor that goes with it to `address` there: with the answer comes the file that it is
+/// bound to.
+#[must_use]
+pub fn bind_apart_request(address: &[u8]) -> Vec<u8> {
+    [&[BIND_APART, 0, 0, 0, 0], address].concat()
+}
+
 /// First byte of a request to say which id of a task was the last, and of its answer.
 pub const LAST_ID: u8 = b'L';
 
@@ -165,7 +176,7 @@ pub fn run(
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    let mut heard = Heard::new()?;
+    let (mut heard, mut apart) = (Heard::new()?, Apart::default());
     let (mut end, mut patience) = (None, PollTimeout::from(QUIET));
     loop {
         let reaped = reap(command)?;
@@ -203,7 +214,7 @@ pub fn run(
         }
         heard.listen();
         if is_asked {
-            serve(report, attach, last_id, &mut heard)?;
+            serve(report, attach, last_id, (&mut heard, &mut apart))?;
         }
         while let Ok(Some(_)) = children.read_signal() {}
     }
@@ -216,7 +227,7 @@ fn serve(
     report: BorrowedFd<'_>,
     attach: &mut Attach<'_>,
     last_id: Option<&OwnedFd>,
-    heard: &mut Heard,
+    (heard, apart): (&mut Heard, &mut Apart),
 ) -> io::Result<()> {
     let (bytes, descriptors) = channel::receive(report)?;
     // Without a request the launcher closed its end: its pidfd says the same.
@@ -225,6 +236,15 @@ fn serve(
     let number = u32::from_le_bytes(number);
     if (kind, descriptors.is_empty()) == (PAIR, true) {
         return send_pair(report, number);
+    }
+    if let (BIND_APART, [socket]) = (kind, descriptors.as_slice()) {
+        let bound = apart.bind(socket.as_fd(), rest)?;
+        let file = bound.as_ref().ok().map(AsFd::as_fd);
+        return channel::send(
+            report,
+            &answer(kind, bound.as_ref().map(drop).map_err(errno_of)),
+            file.as_slice(),
+        );
     }
     let done = match (kind, descriptors.as_slice()) {
         (ATTACH, []) => attach(usize::try_from(number).unwrap_or(usize::MAX)),
@@ -236,12 +256,16 @@ fn serve(
         },
         (HEARD, []) => heard.take(number).then_some(()).ok_or(libc::ENOMSG),
         (BIND, [socket, directory]) => {
-            bind(socket, directory, number, rest).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+            bind(socket, directory, number, rest).map_err(|error| errno_of(&error))
         }
         // The launcher waits for an answer, also where its descriptors found no room here.
         _ => Err(libc::EINVAL),
     };
     channel::send(report, &answer(kind, done), &[])
+}
+
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
 }
 
 fn answer(kind: u8, done: Result<(), i32>) -> [u8; 5] {

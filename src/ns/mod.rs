@@ -3,6 +3,7 @@
 //! Order of use, all in the cloned child: [`unshare_others`], [`idmap::write`], the network, the view, then in the
 //! command's own process [`privileges::drop_bounding`] and [`privileges::drop_all`]; [`init::run`] is what pid 1 does from then on.
 
+mod apart;
 pub mod channel;
 pub mod dialler;
 pub mod handoff;

@@ -89,6 +89,7 @@ pub(super) fn watch(
 const WORDS: InitWords = InitWords {
     attach: init::attach_request,
     bind: init::bind_request,
+    bind_apart: init::bind_apart_request,
     last_id: init::last_id_request,
     heard: init::heard_request,
     pair: init::pair_request,

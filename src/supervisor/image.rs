@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag};
+use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::AccessFlags;
 
 use super::content::Identity;
 use super::view::{Found, View};
@@ -31,15 +31,7 @@ fn can_run(file: &Found) -> nix::Result<bool> {
     if fstatvfs(&file.file)?.flags().contains(FsFlags::ST_NOEXEC) {
         return if modes == 0 { Err(Errno::EACCES) } else { Ok(false) };
     }
-    let flags = AtFlags::AT_EACCESS | AtFlags::AT_EMPTY_PATH;
-    match faccessat(&file.file, "", AccessFlags::X_OK, flags) {
-        // No faccessat2(2) (Linux 5.8).
-        Err(Errno::EINVAL) => {
-            let path = file.own_path();
-            faccessat(nix::fcntl::AT_FDCWD, path.as_str(), AccessFlags::X_OK, AtFlags::AT_EACCESS)?;
-        }
-        other => other?,
-    }
+    file.may(AccessFlags::X_OK)?;
     Ok(true)
 }
 

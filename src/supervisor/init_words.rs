@@ -53,6 +53,16 @@ impl Supervisor {
         }))
     }
 
+    /// Has pid 1 bind `socket` to `address` where no path leads: the file (O_PATH) that it is bound to.
+    pub(super) fn bind_elsewhere(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        address: &[u8],
+    ) -> Result<nix::Result<OwnedFd>, Stop> {
+        let made = self.ask_init_for(&(self.words.bind_apart)(address), &[socket])?;
+        Ok(made.and_then(|made| made.into_iter().next().ok_or(Errno::EMFILE)))
+    }
+
     fn ask_init_for(
         &mut self,
         request: &[u8],

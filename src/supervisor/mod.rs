@@ -13,6 +13,7 @@ mod arguments;
 mod attributes;
 mod beginning;
 mod beside;
+mod bind;
 pub mod bpf;
 mod call;
 mod capture;

@@ -30,6 +30,8 @@ pub struct InitWords {
     pub attach: fn(usize) -> [u8; 5],
     /// Asks to bind a socket, with this umask, to this address.
     pub bind: fn(u32, &[u8]) -> Vec<u8>,
+    /// Asks to bind a socket to this address where no path leads.
+    pub bind_apart: fn(&[u8]) -> Vec<u8>,
     /// Asks to say that this id of a task was the last that was given out.
     pub last_id: fn(i32) -> [u8; 5],
     /// Asks whether this signal came to pid 1 as well.

@@ -3,23 +3,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::SendTimeout;
-use nix::sys::stat::{Mode, umask};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use serde_json::json;
 
-use super::access::Area;
 use super::call::{Call, Reply};
 use super::sockaddr::{Address, parse};
-use super::view::{Place, Spelled, View};
 use super::{Loopback, RefusedConnection, Stop, Supervisor};
-use crate::policy::{Denied, PathAccess, Transport, Verdict};
+use crate::policy::{Denied, Transport, Verdict};
 use crate::sys::{address, alarm, memory, sockopt};
 use crate::trace::{Event, Kind};
 
@@ -175,52 +171,20 @@ impl Supervisor {
             Ok(both) => both,
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
-        let path = match parse(&raw) {
-            Address::UnixPath(path) => path,
-            other => {
-                // What sends without a connect mostly binds, and is not seen otherwise.
-                if matches!(other, Address::Inet(_)) && sockopt::is_datagram(socket.as_fd()) {
-                    self.note_owner(call, &socket);
-                }
-                let Address::Inet(at) = other else {
-                    return Ok(address::bind(socket.as_fd(), &raw).map_err(errno_of).into());
-                };
-                let done = self.bind_inet(call.task.tid, &socket, raw, at);
-                if done == Err(Errno::EADDRINUSE) {
-                    self.record_held(call, &socket, at)?;
-                }
-                return Ok(done.into());
+        let at = match parse(&raw) {
+            Address::UnixPath(path) => return self.bind_unix(call, &socket, &raw, &path),
+            Address::Inet(at) => at,
+            Address::UnixAbstract | Address::Other => {
+                return Ok(address::bind(socket.as_fd(), &raw).map_err(errno_of).into());
             }
         };
-        let place = View::absolute(&call.task, libc::AT_FDCWD, &path)
-            .and_then(|spelled| self.view.place(&spelled.absolute).map(|place| (spelled, place)));
-        let (spelled, place) = match place {
-            Ok(place) => place,
-            Err(errno) => return Ok(Reply::Errno(errno)),
-        };
-        let target = place.path();
-        let decision = self.access.decide(PathAccess::Write, &target, None);
-        let Some(area) = self.judge(call, PathAccess::Write, &spelled, &target, &decision)? else {
-            return Ok(Reply::Errno(Errno::EACCES));
-        };
-        if let Some(reply) = self.refuse_pending(call, &spelled, &target)? {
-            return Ok(reply);
+        // What sends without a connect mostly binds, and is not seen otherwise.
+        if sockopt::is_datagram(socket.as_fd()) {
+            self.note_owner(call, &socket);
         }
-        if !self.sockets.has_room() {
-            return Ok(Reply::Errno(Errno::ENOBUFS));
-        }
-        if matches!(area, Area::Rule(_)) {
-            self.note_change(&place)?;
-        }
-        let done = match self.bind_inside(call, &socket, &raw, &spelled)? {
-            Some(done) => done,
-            None => self.bind_here(call, &socket, &place),
-        };
-        if done.is_ok() {
-            // One that is gone again already is nothing to connect to.
-            let _ = self.sockets.remember(&place);
-            self.changed_at(&place);
-            self.record_socket(call, &spelled, &target, area)?;
+        let done = self.bind_inet(call.task.tid, &socket, raw, at);
+        if done == Err(Errno::EADDRINUSE) {
+            self.record_held(call, &socket, at)?;
         }
         Ok(done.into())
     }
@@ -255,62 +219,6 @@ impl Supervisor {
             .rule(label.clone());
         self.denials.held.insert(port, label);
         Ok(self.recorder.deny(event)?)
-    }
-
-    /// Has pid 1 bind the socket to the address as it is spelled, which getsockname(2) gives back.
-    /// The path that was judged cannot change meanwhile: renames and links wait for us. `None` where
-    /// the spelling means something else to another process.
-    fn bind_inside(
-        &mut self,
-        call: &Call,
-        socket: &OwnedFd,
-        raw: &[u8],
-        spelled: &Spelled,
-    ) -> Result<Option<nix::Result<()>>, Stop> {
-        // Not as it was typed: `//proc/self/fd/3/x` would lead pid 1 through its own descriptors.
-        if [&b"/proc/"[..], b"/dev/"].iter().any(|tree| spelled.absolute.starts_with(tree)) {
-            return Ok(None);
-        }
-        let start =
-            if spelled.typed.starts_with(b"/") { Ok("/".into()) } else { call.task.working_directory() };
-        let directory = match start.and_then(|start| self.view.find(start.as_bytes(), true)) {
-            Ok(directory) => directory.file,
-            Err(errno) => return Ok(Some(Err(errno))),
-        };
-        let request = (self.words.bind)(self.umask(call), raw);
-        self.ask_init(&request, &[socket.as_fd(), directory.as_fd()]).map(Some)
-    }
-
-    /// Binds the socket by a path of our own.
-    fn bind_here(&self, call: &Call, socket: &OwnedFd, place: &Place) -> nix::Result<()> {
-        let mut own = place.directory.own_path().into_bytes();
-        own.push(b'/');
-        own.extend_from_slice(place.name.as_bytes());
-        if own.len() >= address::UNIX_PATH {
-            return Err(Errno::EINVAL);
-        }
-        // This thread's umask is its own; the socket gets the mode that the task would give it.
-        let former = umask(Mode::from_bits_truncate(self.umask(call)));
-        let done = address::bind(socket.as_fd(), &address::unix(&own)).map_err(errno_of);
-        umask(former);
-        done
-    }
-
-    fn record_socket(
-        &mut self,
-        call: &Call,
-        spelled: &Spelled,
-        target: &std::path::Path,
-        area: Area,
-    ) -> Result<(), Stop> {
-        if let Area::Rule(rule) = area {
-            let label = self.access.grant_label(rule);
-            let before = self.before_made(target);
-            let event = spelled.add_to(Event::new(Kind::Observe, "fs.mknod"), "path", target);
-            let event = self.with_before(event, "before", before);
-            self.recorder.record(event.arg("type", "socket").proc(call.task.lineage.clone()).rule(label))?;
-        }
-        Ok(())
     }
 
     /// Records what listens; the kernel confines it to the run's own network.

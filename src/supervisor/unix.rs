@@ -10,15 +10,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{SockFlag, SockType};
-use nix::sys::stat::{Mode, SFlag, fstat, stat};
+use nix::sys::stat::{SFlag, fstat, stat};
+use nix::unistd::AccessFlags;
 
 use super::absent::is_on_host;
 use super::access::AccessTable;
 use super::call::{Call, Reply};
 use super::sockets::connect_now;
-use super::view::{Found, Place, View, own_path};
+use super::view::{Found, View, own_path};
 use super::{Stop, Supervisor};
 use crate::policy::{Denied, FileId, Verdict};
 use crate::sys::{address, memory, seccomp};
@@ -26,16 +27,35 @@ use crate::trace::{Event, Kind};
 
 /// Sockets of this run that may exist at once in places of the host.
 const MOST_MADE: usize = 256;
+/// From so many on those are forgotten that no name leads to any more: each costs two descriptors.
+const MANY_MADE: usize = 64;
 
 /// The sockets that may be connected to.
 #[derive(Debug)]
 pub(super) struct Sockets {
     /// File systems that only this run has.
     private: HashSet<u64>,
-    /// Made in this run in places of the host. The descriptors (O_PATH) keep the inodes, so that
-    /// no later socket of the host can have the number of one of them.
-    made: HashMap<FileId, OwnedFd>,
+    /// Bound in this run, by the node that stands for each.
+    made: HashMap<FileId, Made>,
     doors: Vec<Door>,
+}
+
+/// A socket that the run has bound, and the node that it is known by.
+#[derive(Debug)]
+pub(super) struct Made {
+    id: FileId,
+    /// O_PATH: it keeps the inode, so that no later socket of the host can have its number.
+    node: OwnedFd,
+    /// O_PATH: what is connected to.
+    socket: OwnedFd,
+}
+
+impl Made {
+    /// Of two files (O_PATH).
+    pub(super) fn new(node: OwnedFd, socket: OwnedFd) -> nix::Result<Self> {
+        let status = fstat(&node)?;
+        Ok(Self { id: FileId { dev: status.st_dev, ino: status.st_ino }, node, socket })
+    }
 }
 
 /// A socket of ours that stands for one of the host.
@@ -72,29 +92,22 @@ impl Sockets {
         self.doors.iter().any(|door| door.id == id)
     }
 
-    fn was_made_here(&self, id: FileId) -> bool {
-        (self.private.contains(&id.dev) || self.made.contains_key(&id)) && !self.is_door(id)
+    /// Whether `id` is of a file system that only this run has.
+    pub(super) fn is_private(&self, id: FileId) -> bool {
+        self.private.contains(&id.dev)
     }
 
-    /// Whether one more can be remembered; those that no name leads to any more are forgotten.
+    /// Whether one more can be remembered.
     pub(super) fn has_room(&mut self) -> bool {
-        if self.made.len() >= MOST_MADE {
-            self.made.retain(|_, file| fstat(&*file).is_ok_and(|status| status.st_nlink > 0));
+        if self.made.len() >= MANY_MADE {
+            self.made.retain(|_, made| fstat(&made.node).is_ok_and(|status| status.st_nlink > 0));
         }
         self.made.len() < MOST_MADE
     }
 
-    /// Remembers the socket that was just made at `place`.
-    pub(super) fn remember(&mut self, place: &Place) -> nix::Result<()> {
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty())?;
-        let status = fstat(&file)?;
-        let id = FileId { dev: status.st_dev, ino: status.st_ino };
-        let is_socket = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFSOCK;
-        if is_socket && !self.private.contains(&id.dev) {
-            self.made.insert(id, file);
-        }
-        Ok(())
+    /// From now on the node leads to the socket.
+    pub(super) fn remember(&mut self, made: Made) {
+        self.made.insert(made.id, made);
     }
 }
 
@@ -112,7 +125,13 @@ impl Supervisor {
         if target.kind() != SFlag::S_IFSOCK {
             return Ok(Reply::Errno(Errno::ECONNREFUSED));
         }
-        if self.sockets.was_made_here(target.id()) {
+        if let Some(made) = self.sockets.made.get(&target.id()) {
+            let file = made.socket.try_clone().map_err(Stop::Descriptor)?;
+            // Who may connect is up to the mode of the node (unix(7)).
+            let may = target.may(AccessFlags::W_OK);
+            return Ok(may.map_or_else(Reply::Errno, |()| connect_to(socket, file)));
+        }
+        if self.sockets.is_private(target.id()) && !self.sockets.is_door(target.id()) {
             return Ok(connect_to(socket, target.file));
         }
         if let Some(door) = self.sockets.door(&target) {

@@ -6,9 +6,9 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlink};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
-use nix::unistd::{getegid, geteuid};
+use nix::unistd::{AccessFlags, faccessat, getegid, geteuid};
 
 use super::spelling::{MagicLink, lexical, trim_slashes};
 use super::task::Task;
@@ -42,6 +42,15 @@ impl Found {
     pub(super) fn is_named(&self) -> bool {
         self.path.is_absolute()
             && !(self.status.st_nlink == 0 && self.path.as_os_str().as_bytes().starts_with(b"/memfd:"))
+    }
+
+    /// Whether the rights that files give us, which are those of the run, allow that.
+    pub(super) fn may(&self, access: AccessFlags) -> nix::Result<()> {
+        match faccessat(&self.file, "", access, AtFlags::AT_EACCESS | AtFlags::AT_EMPTY_PATH) {
+            // No faccessat2(2) (Linux 5.8).
+            Err(Errno::EINVAL) => faccessat(AT_FDCWD, self.own_path().as_str(), access, AtFlags::AT_EACCESS),
+            done => done,
+        }
     }
 
     /// A path of ours that leads to this very file (proc_pid_fd(5)).

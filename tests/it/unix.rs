@@ -1,6 +1,7 @@
 //! Unix sockets: those of the host by rule alone and as bytes alone, those of the run freely.
 
 mod datagrams;
+mod nodes;
 mod pairs;
 mod races;
 mod stage;

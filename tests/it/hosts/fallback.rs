@@ -39,6 +39,24 @@ except OSError as error: print(error.errno)";
 }
 
 #[test]
+fn without_chroot_no_socket_is_bound_where_the_host_could_connect() {
+    everyone(|sandbox| {
+        prepare(sandbox);
+        let rules = [format!("{}={}", libc::SYS_chroot, libc::EPERM)];
+        let program = "import os, socket
+bound = socket.socket(socket.AF_UNIX)
+for _ in range(2):
+    try: bound.bind('out/s')
+    except OSError as error: print(error.errno, os.listdir('out'))
+bound.bind('/tmp/s'); print(os.listdir('/tmp'), os.getcwd() == os.path.realpath('.'))";
+        let ran = run_refusing(sandbox, &rules, &["python3", "-c", program]);
+        ran.exits(0).prints("1 []\n1 []\n['s'] True\n");
+        assert!(ran.of("fs.mknod").is_empty(), "{ran}");
+        super::nothing_left(sandbox);
+    });
+}
+
+#[test]
 fn without_nf_tables_the_named_ports_are_carried_and_the_others_refused() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
