@@ -319,7 +319,7 @@ fn blanks(scratch: &Scratch) -> Result<(PathBuf, PathBuf), Failure> {
 fn apart(scratch: &Scratch, prepared: &Prepared, enforced: bool) -> Result<Placement, TraceError> {
     let trace = scratch.path().join(trace::layout::DEFAULT_NAME);
     let reach = reach(&prepared.policy, &prepared.facts, &trace, enforced);
-    Placement::plan(&trace, &Reach { own_trace: false, ..reach }, false)
+    Placement::plan(&trace, &Reach { own_trace: false, apart: true, ..reach }, false)
 }
 
 fn is_enforced(recording: &Recording) -> bool {

@@ -247,7 +247,7 @@ pub(super) fn reach(policy: &Policy, facts: &HostFacts, trace: &Path, enforce: b
     };
     let own_trace = !enforce || is_granted(trace) || aliases.iter().any(|alias| is_granted(alias));
     let trees = if enforce { policy.shown().map(Path::to_owned).collect() } else { vec!["/".into()] };
-    Reach { own_trace, trees, aliases }
+    Reach { own_trace, apart: false, trees, aliases }
 }
 
 /// What the agent can neither read nor alter of the trace.

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::parse::Effect;
 use super::path_rule::{PathPattern, normalized};
 use super::verdict::{PathAccess, RuleId, Verdict};
-use super::{Policy, RuleBody};
+use super::{Policy, Rule, RuleBody};
 
 impl Policy {
     /// Decides on a path as it is in the final view of the process: absolute, links followed.
@@ -52,6 +52,21 @@ impl Policy {
             }
             _ => None,
         })
+    }
+
+    /// Whether a `deny:` rule for files spells a place below `path`, at least up to its first glob character.
+    pub fn denies_below(&self, path: &Path) -> bool {
+        let is_below = |place: &Path| place != path && place.starts_with(path);
+        let denies = |rule: &Rule| match &rule.body {
+            RuleBody::Path { pattern: PathPattern::Literal { spelled, resolved }, .. } => {
+                rule.effect == Effect::Deny && (is_below(spelled) || is_below(resolved))
+            }
+            RuleBody::Path { pattern: PathPattern::Glob { base, spelled_base, .. }, .. } => {
+                rule.effect == Effect::Deny && (base.starts_with(path) || spelled_base.starts_with(path))
+            }
+            _ => false,
+        };
+        self.rules.iter().any(denies) || self.limits.iter().any(|limit| limit.denies_below(path))
     }
 
     /// The trees of `runtime:` rules: where they are spelled, and where they are with links followed.

@@ -11,6 +11,11 @@ use crate::policy::{FileId, PathAccess, Policy, RuleId, Verdict, lossless};
 /// Which files are there depends on the network namespace of whoever looks.
 pub(super) const NET_SETTINGS: &str = "/proc/sys/net";
 
+/// Why what holds them is neither made, moved nor replaced.
+pub(super) const HOLDS_OWN: &str = "it holds a file of the launcher";
+/// Why no link comes to lie on the way to a denied place.
+pub(super) const DENIED_BELOW: &str = "a rule denies something below it, which a link would show elsewhere";
+
 /// A file of the launcher that no rule can open: the policy, the trace, former traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
@@ -239,6 +244,15 @@ impl AccessTable {
     #[must_use]
     pub fn holds_protected(&self, directory: &Path) -> bool {
         self.protected.iter().any(|protected| protected.path.starts_with(directory))
+    }
+
+    /// Decides on making at `path`, where nothing is, what is no empty directory. On the way to a place of the launcher
+    /// none is made: what the launcher finds there later would be the agent's.
+    pub(super) fn decide_new(&self, path: &Path) -> Decision {
+        match self.decide(PathAccess::Write, path, None) {
+            Decision::Allow(_) if self.holds_protected(path) => Decision::Own { reason: HOLDS_OWN },
+            decision => decision,
+        }
     }
 
     /// What allows it, as a record names it.

@@ -63,7 +63,7 @@ impl Supervisor {
             return self.open_resolved(call, request, &spelled, links - 1);
         }
         let path = place.path();
-        let decision = self.access.decide(PathAccess::Write, &path, None);
+        let decision = self.access.decide_new(&path);
         let Some(area) = self.judge(call, PathAccess::Write, spelled, &path, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };

@@ -10,7 +10,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{LinkatFlags, UnlinkatFlags};
 
 use super::absent::Wish;
-use super::access::{Area, Decision};
+use super::access::{Area, DENIED_BELOW, Decision, HOLDS_OWN};
 use super::attributes::{DEVICE, SET_ID, SET_ID_REFUSED, Which};
 use super::call::{Call, Reply};
 use super::first_change::Before;
@@ -126,7 +126,7 @@ impl Supervisor {
         let path = target.place.path();
         if flags != 0 && self.access.holds_protected(&path) {
             // The trace has its name there from the start, though not yet its file.
-            let decision = Decision::Own { reason: "it holds a file of the launcher" };
+            let decision = Decision::Own { reason: HOLDS_OWN };
             self.judge(call, PathAccess::Write, &target.spelled, &path, &decision)?;
             return Ok(Reply::Errno(Errno::EACCES));
         }
@@ -162,6 +162,9 @@ impl Supervisor {
         };
         let place = &target.place;
         if let Some(reply) = self.refuse_pending(call, &target.spelled, &place.path())? {
+            return Ok(reply);
+        }
+        if let Some(reply) = self.refuse_link(call, &target)? {
             return Ok(reply);
         }
         let text = OsStr::from_bytes(&text);
@@ -206,6 +209,10 @@ impl Supervisor {
             Ok(target) => target,
             Err(reply) => return Ok(reply),
         };
+        let is_link = SFlag::from_bits_truncate(source.status.st_mode) & SFlag::S_IFMT == SFlag::S_IFLNK;
+        if is_link && let Some(reply) = self.refuse_link(call, &target)? {
+            return Ok(reply);
+        }
         let place = &target.place;
         let before = self.before_made(&place.path());
         let done = nix::unistd::linkat(
@@ -224,6 +231,18 @@ impl Supervisor {
             self.written.watch(named, &call.task.lineage, label, true).map_err(Stop::Watch)?;
         }
         Ok(reply)
+    }
+
+    /// The answer to a call that would put a symbolic link on the way to a denied place: what is there would be shown
+    /// under another path, which the rule does not know.
+    pub(super) fn refuse_link(&mut self, call: &Call, target: &Target) -> Result<Option<Reply>, Stop> {
+        let path = target.place.path();
+        if !self.access.policy.denies_below(&path) {
+            return Ok(None);
+        }
+        let decision = Decision::Deny { rule: None, reason: DENIED_BELOW.to_owned() };
+        let allowed = self.judge(call, PathAccess::Write, &target.spelled, &path, &decision)?;
+        Ok(allowed.is_none().then_some(Reply::Errno(Errno::EACCES)))
     }
 
     /// Judges a change of the name at `path`.
@@ -252,7 +271,12 @@ impl Supervisor {
             self.saw_at(&place, status);
         }
         let id = status.map(|status| self.view.id_at(&path, &status));
-        let decision = self.access.decide(PathAccess::Write, &path, id);
+        let is_new = wish == Wish::Make && status.is_none();
+        let decision = if is_new && !makes_directory(call) {
+            self.access.decide_new(&path)
+        } else {
+            self.access.decide(PathAccess::Write, &path, id)
+        };
         if let Decision::Deny { rule: None, .. } | Decision::Own { .. } = &decision
             && creates(call)
             && status.is_some()
@@ -304,6 +328,10 @@ impl Supervisor {
 
 pub(super) fn status_of(place: &Place) -> Option<FileStat> {
     fstatat(place.directory.file.as_fd(), place.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()
+}
+
+fn makes_directory(call: &Call) -> bool {
+    [libc::SYS_mkdir, libc::SYS_mkdirat].contains(&i64::from(call.number))
 }
 
 fn creates(call: &Call) -> bool {

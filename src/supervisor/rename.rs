@@ -7,7 +7,7 @@ use nix::fcntl::RenameFlags;
 use nix::sys::stat::SFlag;
 
 use super::absent::Wish;
-use super::access::{Area, Decision};
+use super::access::{Area, DENIED_BELOW, Decision, HOLDS_OWN};
 use super::call::{Call, Reply};
 use super::mutate::{Target, status_of};
 use super::view::{Place, View};
@@ -43,7 +43,7 @@ impl Supervisor {
             }
         }
         for (moved, other) in [(&source, &target), (&target, &source)] {
-            if let Some(reply) = self.refuse_subtree(call, moved, &other.place.path())? {
+            if let Some(reply) = self.refuse_moved(call, moved, &other.place.path())? {
                 return Ok(reply);
             }
         }
@@ -85,17 +85,19 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Moving a directory moves what a rule protects below it: refused.
-    fn refuse_subtree(&mut self, call: &Call, moved: &Target, to: &Path) -> Result<Option<Reply>, Stop> {
+    /// Moving a directory moves what a rule protects below it, and what it holds to where a rule may protect the same;
+    /// and where the launcher looks for its own, nothing takes its place: refused.
+    fn refuse_moved(&mut self, call: &Call, moved: &Target, to: &Path) -> Result<Option<Reply>, Stop> {
         let path = moved.place.path();
-        if !is_directory(&moved.place) {
-            return Ok(None);
-        }
+        let deny = |reason: &str| Decision::Deny { rule: None, reason: reason.to_owned() };
         let decision = if self.access.holds_protected(&path) {
-            Decision::Own { reason: "it holds a file of the launcher" }
-        } else if self.access.policy.full_mediation() && self.subtree_changes_meaning(&moved.place, to) {
-            let reason = "a rule decides differently about something below it at the new name";
-            Decision::Deny { rule: None, reason: reason.to_owned() }
+            Decision::Own { reason: HOLDS_OWN }
+        } else if !self.access.policy.full_mediation() {
+            return Ok(None);
+        } else if is_directory(&moved.place) && self.subtree_changes_meaning(&moved.place, to) {
+            deny("a rule decides differently about something below it at the new name")
+        } else if is_kind(&moved.place, SFlag::S_IFLNK) && self.access.policy.denies_below(to) {
+            deny(DENIED_BELOW)
         } else {
             return Ok(None);
         };
@@ -103,7 +105,7 @@ impl Supervisor {
         Ok(allowed.is_none().then_some(Reply::Errno(Errno::EACCES)))
     }
 
-    /// Whether a file below the directory would get rights by moving it.
+    /// Whether a file below the directory would get rights by moving it, or come to where a rule denies it.
     fn subtree_changes_meaning(&self, place: &Place, to: &Path) -> bool {
         /// Entries that are looked at; a larger tree is not moved under `deny:` or globs.
         const ENTRIES: usize = 100_000;
@@ -125,8 +127,16 @@ impl Supervisor {
                     if matches!(before, Decision::Deny { .. }) && matches!(after, Decision::Allow(_)) {
                         return true;
                     }
+                    // What one rule denies at both names (`**/.env`) stays what it is.
+                    if matches!(after, Decision::Deny { rule: Some(_), .. }) && before != after {
+                        return true;
+                    }
                 }
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let Ok(kind) = entry.file_type() else { return true };
+                if kind.is_symlink() && self.access.policy.denies_below(&to.join(&below)) {
+                    return true;
+                }
+                if kind.is_dir() {
                     queue.push((entry.path(), below));
                 }
             }
@@ -136,6 +146,9 @@ impl Supervisor {
 }
 
 fn is_directory(place: &Place) -> bool {
-    status_of(place)
-        .is_some_and(|status| SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR)
+    is_kind(place, SFlag::S_IFDIR)
+}
+
+fn is_kind(place: &Place, kind: SFlag) -> bool {
+    status_of(place).is_some_and(|status| SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == kind)
 }

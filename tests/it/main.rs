@@ -46,6 +46,7 @@ mod net_rules;
 mod netns;
 mod newcomer;
 mod oci;
+mod onto;
 mod outside;
 mod pack;
 mod policy_run;

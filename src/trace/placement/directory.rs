@@ -15,6 +15,9 @@ use nix::unistd::{AccessFlags, LinkatFlags, UnlinkatFlags, faccessat, geteuid, l
 use super::super::layout::{DIRECTORY_MODE, FILE_MODE};
 use super::FileIdentity;
 
+const PRIVATE: OFlag =
+    OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
 /// A held directory.
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -47,13 +50,20 @@ impl Directory {
 
     /// Opens a directory only if it is this user's and nobody else can enter it.
     pub(super) fn open_private(path: &Path) -> io::Result<Self> {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let fd = open(path, flags, Mode::empty())?;
+        Self::private(open(path, PRIVATE, Mode::empty())?, path.to_owned())
+    }
+
+    /// The same for the directory `name` in it.
+    pub(super) fn open_private_in(&self, name: &OsStr) -> io::Result<Self> {
+        Self::private(openat(&self.fd, name, PRIVATE, Mode::empty())?, self.join(name))
+    }
+
+    fn private(fd: OwnedFd, path: PathBuf) -> io::Result<Self> {
         let stat = fstat(&fd)?;
-        if stat.st_uid != nix::unistd::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+        if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
             return Err(Errno::EPERM.into());
         }
-        Ok(Self { fd, path: path.to_owned() })
+        Ok(Self { fd, path })
     }
 
     /// Whether names in it can be listed, made and renamed: by its mode and its lists, and as it is mounted.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -12,31 +12,46 @@ use nix::fcntl::{Flock, FlockArg};
 use super::super::layout::{LEDGER_NAME, blobs_name};
 use super::directory::Directory;
 use super::state::StateDirectories;
+use super::views::is_written_at;
 use super::{FileIdentity, Protected};
 
 /// Traces that are hidden; each costs every start a mount where it can be reached.
 const MOST: usize = 32;
+/// What an entry begins with whose trace is hidden only while it is written.
+const RUNNING: u8 = b'=';
 /// Size at which those that are gone, and all but the latest, are forgotten.
 const LARGE: u64 = 4 << 10;
 /// Most bytes that are read.
 const LARGEST: u64 = 1 << 20;
 
-/// Adds the trace `path` to the list beside the directory of waiting traces.
+/// Adds the trace `path` to the list in the first of the state directories that takes it.
 ///
 /// # Errors
-/// When the list cannot be written: the trace itself is in place all the same.
-pub(super) fn remember(waiting: &Directory, path: &Path) -> io::Result<()> {
-    let state = waiting.path().parent().ok_or(io::ErrorKind::NotFound)?;
-    let file = Directory::open_private(state)?.open_list(OsStr::new(LEDGER_NAME))?;
+/// When the list cannot be written.
+pub(super) fn remember(states: &[Directory], path: &Path) -> io::Result<()> {
+    let added = |state| add(state, path.as_os_str().as_bytes());
+    states.iter().map(added).find(io::Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+}
+
+/// The same for a trace that is written in place, for as long as `home` says so.
+///
+/// # Errors
+/// When the list cannot be written.
+pub(super) fn remember_running(home: &Directory, path: &Path) -> io::Result<()> {
+    add(home, &[&[RUNNING], path.as_os_str().as_bytes()].concat())
+}
+
+fn add(state: &Directory, entry: &[u8]) -> io::Result<()> {
+    let file = state.open_list(OsStr::new(LEDGER_NAME))?;
     let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
     let mut entries = Vec::new();
     if file.metadata()?.len() > LARGE {
-        for (kept, _) in existing(&mut file)?.into_iter().rev() {
-            push(&mut entries, &kept);
+        for kept in existing(state, &mut file)?.into_iter().rev() {
+            push(&mut entries, &kept.entry);
         }
         file.set_len(0)?;
     }
-    push(&mut entries, path);
+    push(&mut entries, entry);
     file.write_all(&entries)
 }
 
@@ -45,7 +60,9 @@ pub(super) fn protected(state: &StateDirectories) -> Vec<Protected> {
     let mut found = Vec::new();
     for directory in state.existing() {
         let list = directory.open_file(OsStr::new(LEDGER_NAME));
-        for (path, own) in list.and_then(|mut file| existing(&mut file)).unwrap_or_default() {
+        for Listed { path, own, .. } in
+            list.and_then(|mut file| existing(&directory, &mut file)).unwrap_or_default()
+        {
             let blobs = path.with_file_name(blobs_name(path.file_name().unwrap_or_default()));
             found.push(Protected { identity: Some(own), path });
             found.push(Protected { identity: identity(&blobs), path: blobs });
@@ -54,21 +71,41 @@ pub(super) fn protected(state: &StateDirectories) -> Vec<Protected> {
     found
 }
 
-/// The newest first, each once.
-fn existing(file: &mut File) -> io::Result<Vec<(PathBuf, FileIdentity)>> {
+/// A trace that is there.
+struct Listed {
+    entry: Vec<u8>,
+    path: PathBuf,
+    own: FileIdentity,
+}
+
+/// The newest of the list `file` in `state` first, each once.
+fn existing(state: &Directory, file: &mut File) -> io::Result<Vec<Listed>> {
     let size = file.metadata()?.len().min(LARGEST);
     // A little more, to see the end at once.
     let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 64);
     file.rewind()?;
     file.take(LARGEST).read_to_end(&mut content)?;
-    let mut seen = HashSet::new();
-    let paths = content.split(|&byte| byte == 0).rev().filter(|path| path.first() == Some(&b'/'));
-    let paths = paths.filter(|path| seen.insert(*path)).map(|path| PathBuf::from(OsStr::from_bytes(path)));
-    Ok(paths.filter_map(|path| identity(&path).map(|own| (path, own))).take(MOST).collect())
+    let (mut seen, mut found, mut left) = (HashSet::new(), Vec::new(), MOST);
+    for entry in content.split(|&byte| byte == 0).rev() {
+        let running = entry.strip_prefix(&[RUNNING]);
+        let path = running.unwrap_or(entry);
+        if path.first() != Some(&b'/') || (running.is_none() && left == 0) || !seen.insert(entry) {
+            continue;
+        }
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        let Some(own) = identity(&path) else { continue };
+        if running.is_none() {
+            left -= 1;
+        } else if !is_written_at(state, &path) {
+            continue;
+        }
+        found.push(Listed { entry: entry.to_vec(), path, own });
+    }
+    Ok(found)
 }
 
-fn push(entries: &mut Vec<u8>, path: &Path) {
-    entries.extend(path.as_os_str().to_owned().into_vec());
+fn push(entries: &mut Vec<u8>, entry: &[u8]) {
+    entries.extend(entry);
     entries.push(0);
 }
 

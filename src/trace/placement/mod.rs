@@ -1,7 +1,7 @@
 //! Placement: where a trace is while its run lasts, and how it comes to where the user wants it.
 //!
-//! The agent can neither read nor alter its own trace. A trace that would lie under a granted root is written in the
-//! private state directory and moved after the run. All names are reached through directories that are held open
+//! The agent can neither read nor alter its own trace, nor one of a run beside it. A trace that would lie under a granted
+//! root, be it another run's, is written in the private state directory and moved after the run. All names are reached through directories that are held open
 //! since before the agent started; nothing is replaced, and no symbolic link is followed.
 
 use std::ffi::{OsStr, OsString};
@@ -93,7 +93,7 @@ enum Home {
 impl Placement {
     /// Makes the files for the trace `trace`.
     ///
-    /// Where `reach` says that the agent could reach that path, the trace is written elsewhere. A former
+    /// Where `reach` says that the agent could reach that path, or another one can, the trace is written elsewhere. A former
     /// trace at that path is renamed. `force` lets a file that is no trace be overwritten.
     pub fn plan(trace: &Path, reach: &Reach, force: bool) -> Result<Self, TraceError> {
         Self::plan_with(&StateDirectories::from_environment(), trace, reach, force)
@@ -123,14 +123,18 @@ impl Placement {
             &destination_name,
             if force { Overwrite::OtherFiles } else { Overwrite::Never },
         )?;
-        let (home, name, file) = if reach.own_trace {
+        let places = || reach.aliases.iter().chain([&path]).map(PathBuf::as_path);
+        let is_open = !reach.own_trace && !reach.apart;
+        // Until it is on the list, which keeps it closed, no agent begins to see it.
+        let unseen = if is_open { unseen(views.states(), places()) } else { None };
+        let (home, name, file) = if unseen.is_some() || reach.apart {
+            let file = make_files(&destination, &destination_name)?;
+            (Home::Destination, destination_name.clone(), file)
+        } else {
             let name = OsString::from(DEFAULT_NAME);
             let places = pending::Places { directory: &destination, name: &destination_name, reach };
             let (pending, file) = Pending::create(state, places, |place| make_files(place, &name))?;
             (Home::Pending(pending), name, file)
-        } else {
-            let file = make_files(&destination, &destination_name)?;
-            (Home::Destination, destination_name.clone(), file)
         };
         let mut placement = Self {
             home,
@@ -143,6 +147,12 @@ impl Placement {
             state: None,
             views: Some(views),
         };
+        if let (Some(_unseen), Some(views)) = (unseen, &placement.views) {
+            views
+                .write_at(&path)
+                .and_then(|home| ledger::remember_running(home, &path))
+                .map_err(|source| TraceError::Create { path, source })?;
+        }
         let names = placement.destination.names().unwrap_or_default();
         placement.former = placement.count_former(&names);
         placement.protected = placement.find_protected(state, &names);
@@ -205,26 +215,24 @@ impl Placement {
 
     /// Puts the trace where it belongs, and others that waited for this run to end. Its writer has ended.
     pub(super) fn place(mut self) -> Result<Placed, TraceError> {
-        let state = self.views.take().map(Views::end);
-        let placed = self.move_home();
-        if let Some(state) = &state {
-            recover(state);
-        }
+        let states = self.views.take().map(Views::end).unwrap_or_default();
+        let placed = self.move_home(&states);
+        recover(&states);
         placed
     }
 
-    fn move_home(&self) -> Result<Placed, TraceError> {
+    fn move_home(&self, states: &[Directory]) -> Result<Placed, TraceError> {
         let (mut path, mut moved_aside, mut awaited_at) = (self.destination(), None, None);
         if let Home::Pending(pending) = &self.home {
             let _guard = hold(&pending.parent);
             let now = self.destination.path_now().map(|directory| directory.join(&self.destination_name));
             let places = now.iter().chain(&pending.aliases).chain([&path]).map(PathBuf::as_path);
-            if let Some(_unseen) = unseen(&pending.parent, places) {
+            if let Some(_unseen) = unseen(states, places) {
                 let done =
                     transfer(&pending.directory, &self.name, &self.destination, &self.destination_name)?;
                 pending.remove();
                 // Without the list the trace is as good: the next run protects its name where it looks for it.
-                let _ = ledger::remember(&pending.parent, &done.path);
+                let _ = ledger::remember(states, &done.path);
                 (path, moved_aside) = (done.path, done.moved_aside);
             } else {
                 awaited_at = Some(path);

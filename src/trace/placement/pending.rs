@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::super::canonical;
 use super::super::error::TraceError;
 use super::super::event::{hex, path_value, unhex};
-use super::super::layout::{DEFAULT_NAME, JOURNAL_NAME, blobs_name};
+use super::super::layout::{DEFAULT_NAME, JOURNAL_NAME, PENDING_NAME, blobs_name};
 use super::super::queue::now_micros;
 use super::FileIdentity;
 use super::directory::{Directory, lock};
@@ -59,7 +59,7 @@ struct Journal {
 pub fn recover_pending() -> Vec<Recovered> {
     let state = StateDirectories::from_environment();
     clean_up(&state);
-    recover(&state)
+    recover(&state.existing())
 }
 
 /// Returns where the trace `path` is: there, or waiting in the private state directory.
@@ -67,12 +67,13 @@ pub fn locate(path: &Path) -> PathBuf {
     locate_in(&StateDirectories::from_environment(), path)
 }
 
-pub(super) fn recover(state: &StateDirectories) -> Vec<Recovered> {
+/// The same in these state directories.
+pub(super) fn recover(states: &[Directory]) -> Vec<Recovered> {
     let mut recovered = Vec::new();
-    for parent in state.existing_pending() {
+    for parent in states.iter().filter_map(|state| state.open_private_in(OsStr::new(PENDING_NAME)).ok()) {
         let Ok(_guard) = hold(&parent) else { continue };
         for name in in_order(&parent) {
-            recovered.extend(recover_one(&parent, &name));
+            recovered.extend(recover_one(states, &parent, &name));
         }
     }
     recovered
@@ -173,7 +174,7 @@ pub(super) fn hold(parent: &Directory) -> io::Result<Flock<File>> {
 
 fn waiting(state: &StateDirectories) -> Vec<(Directory, Journal)> {
     let mut found = Vec::new();
-    for parent in state.existing_pending() {
+    for parent in state.existing_below(PENDING_NAME) {
         for name in in_order(&parent) {
             let Ok(directory) = parent.open_directory(&name) else {
                 continue;
@@ -193,7 +194,7 @@ fn in_order(parent: &Directory) -> Vec<OsString> {
     names
 }
 
-fn recover_one(parent: &Directory, name: &OsStr) -> Option<Recovered> {
+fn recover_one(states: &[Directory], parent: &Directory, name: &OsStr) -> Option<Recovered> {
     let directory = parent.open_directory(name).ok()?;
     let trace_name = OsStr::new(DEFAULT_NAME);
     let from = directory.join(trace_name);
@@ -210,7 +211,7 @@ fn recover_one(parent: &Directory, name: &OsStr) -> Option<Recovered> {
         let _ = remove_tree(parent, name);
         return None;
     }
-    let to = put_in_place(parent, &directory).transpose()?;
+    let to = put_in_place(states, &directory).transpose()?;
     if to.is_ok() {
         let _ = remove_tree(parent, name);
     }
@@ -218,7 +219,7 @@ fn recover_one(parent: &Directory, name: &OsStr) -> Option<Recovered> {
 }
 
 /// `None`: an agent that runs sees the place.
-fn put_in_place(parent: &Directory, directory: &Directory) -> Result<Option<PathBuf>, TraceError> {
+fn put_in_place(states: &[Directory], directory: &Directory) -> Result<Option<PathBuf>, TraceError> {
     let trace_name = OsStr::new(DEFAULT_NAME);
     let journal_path = || directory.join(OsStr::new(JOURNAL_NAME));
     let journal = Journal::read(directory).ok_or_else(|| TraceError::Journal { path: journal_path() })?;
@@ -236,10 +237,10 @@ fn put_in_place(parent: &Directory, directory: &Directory) -> Result<Option<Path
     };
     let now = destination.path_now().map(|directory| directory.join(name));
     let places = now.iter().chain(&journal.aliases).chain([&journal.destination]).map(PathBuf::as_path);
-    let Some(_unseen) = unseen(parent, places) else { return Ok(None) };
+    let Some(_unseen) = unseen(states, places) else { return Ok(None) };
     let _ = directory.remove_directory(&blobs_name(trace_name));
     let done = transfer(directory, trace_name, &destination, name)?;
-    let _ = super::ledger::remember(parent, &done.path);
+    let _ = super::ledger::remember(states, &done.path);
     Ok(Some(done.path))
 }
 

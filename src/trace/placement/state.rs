@@ -1,6 +1,8 @@
 //! The private state directory, where traces are written that the agent could otherwise reach.
 
-use std::fs::DirBuilder;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -85,9 +87,19 @@ impl StateDirectories {
         self.0.iter().map(protect).collect()
     }
 
-    /// Opens the first place that is private, making it where it is missing.
-    pub(super) fn make_first(&self) -> Option<Directory> {
-        self.0.iter().find_map(Candidate::make)
+    /// Opens the list `name` in the first place that is private and can be written, making both where they are missing.
+    pub(super) fn make_list(&self, name: &OsStr) -> Result<(Directory, File), TraceError> {
+        let mut tried = PathBuf::new();
+        for candidate in &self.0 {
+            tried.clone_from(&candidate.path);
+            let Some(directory) = candidate.make() else { continue };
+            match directory.open_list(name) {
+                Ok(file) => return Ok((directory, file)),
+                Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+                Err(source) => return Err(TraceError::Lock { path: directory.join(name), source }),
+            }
+        }
+        Err(TraceError::StateDirectory { path: tried })
     }
 
     /// Opens every place of the state directory that there is.
@@ -95,18 +107,9 @@ impl StateDirectories {
         self.0.iter().filter_map(|candidate| Directory::open_private(&candidate.path).ok()).collect()
     }
 
-    /// Opens every directory of waiting traces that there is.
-    pub(super) fn existing_pending(&self) -> Vec<Directory> {
-        self.existing_below(PENDING_NAME)
-    }
-
     /// Opens every directory `name` that there is in them.
     pub(super) fn existing_below(&self, name: &str) -> Vec<Directory> {
-        let private = |Candidate { path, .. }: &Candidate| {
-            Directory::open_private(path).ok()?;
-            Directory::open_private(&path.join(name)).ok()
-        };
-        self.0.iter().filter_map(private).collect()
+        self.existing().iter().filter_map(|state| state.open_private_in(OsStr::new(name)).ok()).collect()
     }
 }
 

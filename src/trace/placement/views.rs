@@ -27,6 +27,8 @@ pub struct Reach {
     pub own_trace: bool,
     /// The trees of the host that are shown.
     pub trees: Vec<PathBuf>,
+    /// Whether it is in the state directory, which no agent of this user sees.
+    pub apart: bool,
     /// Other paths under which mounts show the place of the trace.
     pub aliases: Vec<PathBuf>,
 }
@@ -34,58 +36,87 @@ pub struct Reach {
 /// The view of this run, which others are told of.
 #[derive(Debug)]
 pub(super) struct Views {
-    state: StateDirectories,
-    file: Option<File>,
+    /// Every state directory that there was at the start. One that came since may be an agent's.
+    states: Vec<Directory>,
+    /// The one in which it is told.
+    home: Directory,
+    file: File,
 }
 
 impl Views {
     /// Tells other runs that this one sees `trees`; waits while one of them puts a trace there.
     pub(super) fn hold(state: &StateDirectories, trees: &[PathBuf]) -> Result<Self, TraceError> {
-        // Where none can be made, no run of this user can have a trace that waits.
-        let mut views = Self { state: state.clone(), file: None };
-        let Some(directory) = state.make_first() else { return Ok(views) };
-        let lock = |source| TraceError::Lock { path: directory.join(OsStr::new(VIEWS_NAME)), source };
-        let file = match directory.open_list(OsStr::new(VIEWS_NAME)) {
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(views),
-            opened => opened.map_err(lock)?,
-        };
+        let (home, file) = state.make_list(OsStr::new(VIEWS_NAME))?;
+        let lock = |source| TraceError::Lock { path: home.join(OsStr::new(VIEWS_NAME)), source };
         for tree in trees {
             let byte = by_identity(tree).unwrap_or_else(|| by_name(tree));
             set(&file, &region(libc::F_RDLCK, byte, 1), true).map_err(lock)?;
         }
-        views.file = Some(file);
-        Ok(views)
+        Ok(Self { states: state.existing(), home, file })
+    }
+
+    /// Tells other runs, until this one ends, that it writes its trace at `path`, which a list in the directory that is
+    /// returned has to name.
+    pub(super) fn write_at(&self, path: &Path) -> io::Result<&Directory> {
+        set(&self.file, &region(libc::F_RDLCK, by_trace(path), 1), false)?;
+        Ok(&self.home)
+    }
+
+    pub(super) fn states(&self) -> &[Directory] {
+        &self.states
     }
 
     /// The run has ended, and sees nothing any more.
-    pub(super) fn end(self) -> StateDirectories {
-        if let Some(file) = &self.file {
-            // Processes that were started meanwhile may have the file open still.
-            let _ = set(file, &region(libc::F_UNLCK, 0, 0), false);
-        }
-        self.state
+    pub(super) fn end(self) -> Vec<Directory> {
+        // Processes that were started meanwhile may have the file open still.
+        let _ = set(&self.file, &region(libc::F_UNLCK, 0, 0), false);
+        self.states
     }
 }
 
 /// That no agent sees a place, nor begins to while this is held.
 pub(super) struct Unseen {
-    _file: File,
+    _files: Vec<File>,
 }
 
 /// Makes sure of that for a trace, and its blobs, at each of `paths`; `None` where an agent may see one of them.
-/// `waiting` is the directory of waiting traces beside which runs say what they see.
-pub(super) fn unseen<'a>(waiting: &Directory, paths: impl Iterator<Item = &'a Path>) -> Option<Unseen> {
-    let file =
-        Directory::open_private(waiting.path().parent()?).ok()?.open_list(OsStr::new(VIEWS_NAME)).ok()?;
+/// In `states` runs say what they see.
+pub(super) fn unseen<'a>(states: &[Directory], paths: impl Iterator<Item = &'a Path>) -> Option<Unseen> {
+    let mut bytes = Vec::new();
     for path in paths {
         let blobs = path.with_file_name(blobs_name(path.file_name()?));
         for place in path.ancestors().chain([blobs.as_path()]) {
-            for byte in [Some(by_name(place)), by_identity(place)].into_iter().flatten() {
-                set(&file, &region(libc::F_WRLCK, byte, 1), false).ok()?;
-            }
+            bytes.extend([Some(by_name(place)), by_identity(place)].into_iter().flatten());
         }
     }
-    Some(Unseen { _file: file })
+    let name = OsStr::new(VIEWS_NAME);
+    let mut files = Vec::new();
+    for state in states {
+        let file = match state.open_list(name) {
+            // Where it cannot be made, nobody has.
+            Err(error)
+                if error.kind() == io::ErrorKind::ReadOnlyFilesystem
+                    && matches!(state.entry(name), Ok(None)) =>
+            {
+                continue;
+            }
+            opened => opened.ok()?,
+        };
+        for &byte in &bytes {
+            set(&file, &region(libc::F_WRLCK, byte, 1), false).ok()?;
+        }
+        files.push(file);
+    }
+    Some(Unseen { _files: files })
+}
+
+/// Whether a run writes its trace at `path`, as is told in `home`.
+pub(super) fn is_written_at(home: &Directory, path: &Path) -> bool {
+    let Ok(file) = home.open_file(OsStr::new(VIEWS_NAME)) else { return false };
+    let mut region = region(libc::F_WRLCK, by_trace(path), 1);
+    // Asked, and not taken: another run may be about to tell the same.
+    let asked = fcntl(file, FcntlArg::F_OFD_GETLK(&mut region));
+    asked.is_err() || i32::from(region.l_type) != libc::F_UNLCK
 }
 
 fn set(file: &File, region: &libc::flock, waits: bool) -> io::Result<()> {
@@ -112,6 +143,10 @@ fn region(kind: i32, start: i64, length: i64) -> libc::flock {
 
 fn by_name(path: &Path) -> i64 {
     byte(b"name", path.as_os_str().as_bytes())
+}
+
+fn by_trace(path: &Path) -> i64 {
+    byte(b"trace", path.as_os_str().as_bytes())
 }
 
 /// Another mount may show the same tree under another name.

@@ -42,6 +42,25 @@ fn traces_of_other_names_are_protected_later() {
 }
 
 #[test]
+fn a_trace_that_is_written_in_place_is_protected_for_as_long() {
+    let place = Place::new();
+    let (_, writer, at) = place.start(false);
+    assert_eq!(at, place.trace());
+    let put = |name: &str, own_trace: bool| {
+        let placement = Placement::plan_with(&place.state, &place.work(name), &inside(own_trace), false);
+        let placement = placement.expect("a placement");
+        let (protected, (_, writer)) = (placement.protected(), create(placement).expect("a writer"));
+        writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+        protected.iter().any(|one| one.path == at && one.identity.is_some())
+    };
+    fs::create_dir(place.work("runs")).expect("a directory");
+    // The list is cut on the way.
+    assert!((0..80).all(|number| put(&format!("runs/{number}.jsonl"), number % 2 == 0)));
+    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+    assert!(!put("runs/last.jsonl", true));
+}
+
+#[test]
 fn what_the_agent_planted_is_moved_aside() {
     let place = Place::new();
     let outside = place.directory.path().join("outside");

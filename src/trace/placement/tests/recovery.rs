@@ -27,12 +27,12 @@ fn the_trace_of_a_killed_run_is_found_and_put_in_place() {
     assert_eq!(locate_in(&place.state, &place.trace()), at);
     let found = verify(&at, &Expectation::default()).expect("a trace");
     assert_eq!((found.entries, found.outcome), (1, Outcome::Unsealed));
-    let recovered = recover(&place.state);
+    let recovered = recover(&place.state.existing());
     assert_eq!(recovered.len(), 1);
     assert_eq!(recovered[0].to.as_ref().expect("placed"), &place.trace());
     assert_eq!(verify(&place.trace(), &Expectation::default()).expect("a trace").entries, 1);
     assert_eq!(place.waiting(), 0);
-    assert!(recover(&place.state).is_empty());
+    assert!(recover(&place.state.existing()).is_empty());
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_killed_runs_trace_does_not_follow_a_replaced_directory() {
     fs::rename(&work, place.directory.path().join("moved")).expect("renamed");
     fs::create_dir(place.directory.path().join("bait")).expect("a directory");
     symlink(place.directory.path().join("bait"), &work).expect("linked");
-    let recovered = recover(&place.state);
+    let recovered = recover(&place.state.existing());
     assert!(matches!(recovered[0].to, Err(TraceError::DirectoryReplaced { .. })));
     assert!(at.exists());
     assert_eq!(fs::read_dir(place.directory.path().join("bait")).expect("it lists").count(), 0);
@@ -53,7 +53,24 @@ fn a_killed_runs_trace_does_not_follow_a_replaced_directory() {
 fn a_running_trace_is_not_recovered() {
     let place = Place::new();
     let (_, writer, at) = place.start(true);
-    assert!(recover(&place.state).is_empty());
+    assert!(recover(&place.state.existing()).is_empty());
     assert!(at.exists());
     writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+}
+
+/// It may be an agent's.
+#[test]
+fn a_state_directory_that_came_since_is_not_believed() {
+    let place = Place::new();
+    let at = killed(&place);
+    let state = place.directory.path().join("state");
+    fs::rename(&state, place.directory.path().join("planted")).expect("renamed");
+    let (_, writer, _) = place.start(false);
+    fs::rename(&state, place.directory.path().join("own")).expect("renamed");
+    fs::rename(place.directory.path().join("planted"), &state).expect("renamed");
+    let other = place.directory.path().join("elsewhere");
+    fs::rename(place.trace(), &other).expect("renamed");
+    fs::rename(place.work("trace.jsonl.blobs"), place.work("blobs")).expect("renamed");
+    writer.seal(Event::new(Kind::Meta, "run.end")).expect("sealed");
+    assert!(at.exists() && !place.trace().exists());
 }
